@@ -1,4 +1,4 @@
-"""Everything that this package uses of Dagster beyond its public names: an upgrade that moves one of them breaks this module alone."""
+"""The private names of Dagster that this package uses. An upgrade that moves one of them breaks only this module."""
 
 from dagster._core.definitions.events import AssetKeyPartitionKey
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError, DagsterPipesExecutionError
@@ -31,6 +31,6 @@ __all__ = [
 
 
 def class_of_resource(definition: object) -> type:
-    """Return the class of the resource that a definition makes, such as `LakeResource`; of any other object its own class."""
+    """Return the class of the resource that a definition makes, such as `LakeResource`. For any other object return its class."""
     configured = getattr(definition, "configurable_resource_cls", None)
     return configured if isinstance(configured, type) else type(definition)

@@ -1,7 +1,7 @@
-"""Declarative automation that waits for what is published, not for what is only staged.
+"""Declarative automation conditions that wait for published data, not for staged data.
 
-An asset of a run with one session is materialized as soon as its step has ended, and published when the run has, if at all. Dagster's own
-conditions look at materializations: they would start a run that reads main as it was, and count the update as done.
+In a run with one session an asset is materialized when its step ends, and published when the run ends, if at all. Dagster's conditions
+evaluate materializations: they would start a run that reads the old state of the branch, and count the update as handled.
 """
 
 from typing import cast
@@ -16,7 +16,7 @@ from lake_orch.tags import SESSION_TAG
 from lake_pipes.metadata import STATE
 
 _RECORDS = 1000
-"""How many of an asset's last materializations are looked at; those before have long been published, or never will be."""
+"""The number of an asset's last materializations to read. Earlier ones are published already, or never will be."""
 
 
 class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
@@ -71,6 +71,6 @@ def _staged(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, 
 
 
 def lake_eager() -> dg.AutomationCondition[dg.AssetKey]:
-    """Return `AutomationCondition.eager()` that waits until what is upstream is published."""
+    """Return `AutomationCondition.eager()` that waits until upstream data is published."""
     waiting = dg.AutomationCondition.any_deps_match(LakeUnpublished())
     return cast("dg.AutomationCondition[dg.AssetKey]", dg.AutomationCondition.eager() & ~waiting)

@@ -1,4 +1,4 @@
-"""Sensors over what others publish: new versions of tables, and branches that come, move and go."""
+"""Sensors for changes by any writer: new versions of tables, and branches that are created, moved or deleted."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of sensors as objects.
 
@@ -20,30 +20,30 @@ from lake_orch.tags import BRANCH_TAG, VERSION
 from lake_pipes.metadata import BRANCH, COMMIT, PATH
 
 _MOST_CHANGES = 1000
-"""Of one table, in one tick: what came before is told as one change."""
+"""The most changes of one table in one tick. Earlier ones are reported as one change."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What happened to a table since the sensor last looked."""
+    """The changes of a table since the last tick of the sensor."""
 
     path: str
     asset_key: dg.AssetKey
     version: int
     """The table's version now."""
     operations: Sequence[str] = ()
-    """In the order in which they happened, as the table's history names them."""
+    """The operations in order, as the table's history names them."""
     metrics: Mapping[str, int] = field(default_factory=dict)
-    """Added up: numOutputRows, numAddedFiles, …"""
+    """The sums of metrics: numOutputRows, numAddedFiles, …"""
     commits: int = 0
-    """How many versions, or commits of the lake, it is since the sensor last looked."""
+    """The number of versions, or commits of the lake, since the last tick."""
     commit: str | None = None
-    """The lake's commit, where there is a lake."""
+    """The lake's commit, if there is a lake."""
 
 
 @dataclass(frozen=True, slots=True)
 class BranchChange:
-    """What happened to a branch since the sensor last looked."""
+    """The change of a branch since the last tick of the sensor."""
 
     branch: str
     kind: Literal["created", "moved", "deleted"]
@@ -63,12 +63,12 @@ def table_change_sensor(
     minimum_interval_seconds: int = 30,
     **options: Any,
 ) -> dg.SensorDefinition:
-    """Make a sensor that sees new versions of tables, whoever wrote them.
+    """Make a sensor for new versions of tables, by any writer.
 
-    It observes each changed table on its asset: version, commit, what was done, and the data version, so that what depends on an external
-    table is known to be stale. With a `target` it asks for a run of each change, or for what `request` makes of one. Its cursor is the
-    number of the lake's journal, or the version of a plain table: a change is told once, and after a reset the present state is.
-    `options` are those of `@dg.sensor`.
+    It reports an observation of the asset of each changed table: version, commit, operations, and the data version, which makes assets
+    downstream of an external table stale. With a `target` it requests a run for each change, or the runs that `request` returns. Its
+    cursor is the number of the lake's journal, or the version of a plain table. Each change is reported once. After a reset of the cursor
+    the current state is reported. `options` are those of `@dg.sensor`.
     """
     watched = {_path(table): _key(table) for table in tables}
     if not watched:
@@ -98,7 +98,7 @@ def table_change_sensor(
 
 
 def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], cursor: dict[str, Any]) -> Iterator[TableChange]:
-    """Yield what happened on a branch since the commit in the cursor. Changes `seen`."""
+    """Yield the changes on a branch since the commit in the cursor, and update the cursor."""
     refs = lake.repository.refs()
     if cursor.get("number") == refs.number:
         return
@@ -123,7 +123,7 @@ def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], c
 
 
 def _plain_changes(lake: LakeResource, watched: Mapping[str, dg.AssetKey], cursor: dict[str, Any]) -> Iterator[TableChange]:
-    """Yield what happened to tables that are in no lake, since the versions in the cursor. Changes `seen`."""
+    """Yield the changes of tables outside a lake since the versions in the cursor, and update the cursor."""
     for path, key in watched.items():
         table = lake.find_table(path)
         if table is None or cursor.get(path) == table.version:
@@ -136,7 +136,7 @@ def _plain_changes(lake: LakeResource, watched: Mapping[str, dg.AssetKey], curso
 
 
 def _history(table: DeltaTable, after: int | None) -> list[dict[str, Any]]:
-    """Return the versions after one, oldest first, as far as the log has them."""
+    """Return the versions after one, oldest first, that the log still has."""
     count = min(table.version - after, _MOST_CHANGES) if after is not None and after < table.version else 1
     return [entry for entry in reversed(table.history(count)) if after is None or entry["version"] > after]
 
@@ -175,10 +175,10 @@ def branch_sensor(
     minimum_interval_seconds: int = 30,
     **options: Any,
 ) -> dg.SensorDefinition:
-    """Make a sensor that sees branches of the lake come, move and go: to check a pull request's branch, or to clean up after one.
+    """Make a sensor for created, moved and deleted branches: to check a pull request's branch, or to clean up after it.
 
-    It asks for a run of `target` on each branch that was created or has moved (by the tag `lake/branch`), or for what `request` makes of a
-    change. The branch that the resource stands for is left out, as are those without `prefix`. `options` are those of `@dg.sensor`.
+    It requests a run of `target` on each branch that was created or moved (by the tag `lake/branch`), or the runs that `request` returns.
+    The resource's branch and branches without `prefix` are ignored. `options` are those of `@dg.sensor`.
     """
     if target is None and request is None:
         raise InvalidDefinition("branch_sensor does nothing by itself: give it a target, a request, or both")
@@ -221,7 +221,7 @@ def _request_for_branch(change: BranchChange) -> dg.RunRequest | None:
 
 
 def external_table(key: str | Sequence[str] | dg.AssetKey, path: str | None = None, **options: Any) -> dg.AssetSpec:
-    """Declare a table that others write as an asset: `table_change_sensor` observes its versions. `options` are those of `dg.AssetSpec`."""
+    """Declare an asset for a table of other writers. `table_change_sensor` observes its versions. `options` are those of `dg.AssetSpec`."""
     asset_key = dg.AssetKey.from_coercible(key)
     metadata = {**(options.pop("metadata", None) or {}), PATH: table_path(asset_key.path, {PATH: path} if path else {})}
     return dg.AssetSpec(asset_key, metadata=metadata, kinds=options.pop("kinds", {"deltalake"}), **options)

@@ -1,4 +1,4 @@
-"""Checks before outputs: so that a blocking check of a step can keep that step's own output from being published."""
+"""A decorator that yields checks before outputs, so that a blocking check can prevent publishing the output of the same step."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def checks_first(function: _F) -> _F:
     Under `scope="asset"` an output is published when Dagster hands it to the IO manager, which it does before the check results that come
     with it (`MaterializeResult(check_results=…)`) or after it. Decorated, a blocking check that fails keeps its asset from being published.
 
-    Everything that the function yields is held in memory until it ends. It may return or yield, and be async. Called by hand, as in a
-    unit test, it does what it does undecorated.
+    All results of the function are held in memory until it ends. It may return or yield, and be async. A direct call, as in a unit test,
+    behaves as without the decorator.
 
     Example:
         .. code-block:: python

@@ -1,4 +1,4 @@
-"""The metadata of an asset's definition that tables and arrays share, and how single settings are read from it."""
+"""Definition metadata that tables and arrays share, and readers of single settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REF = "lake/ref"
 TIMESTAMP = "lake/timestamp"
 
 _CUTOFF = 0.85
-"""The similarity, from 0 to 1, from which a name is taken for a misspelled one."""
+"""The similarity, from 0 to 1, from which a name is reported as a misspelling."""
 
 T = TypeVar("T", bound=str)
 

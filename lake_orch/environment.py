@@ -1,4 +1,4 @@
-"""Values that come from environment variables, so that secrets stand in no definition."""
+"""Values from environment variables, which keep secrets out of definitions."""
 
 import os
 from typing import Any

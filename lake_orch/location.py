@@ -1,4 +1,4 @@
-"""Where an asset's table is below the root of a lake."""
+"""Paths of assets' tables below the root of a lake."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TABLES = "tables"
 def table_path(asset_key: Sequence[str] | None, definition_metadata: Mapping[str, Any]) -> str:
     """Return the table's path relative to the lake's root: metadata `lake/path`, else `tables/<asset key>`.
 
-    Raises InvalidDefinition for a path that leaves the root, and for an output of an op that names no path.
+    Raises InvalidDefinition for a path outside the root, and for an output of an op without a path.
     """
     if PATH_METADATA in definition_metadata:
         return checked_path(definition_metadata[PATH_METADATA])

@@ -1,4 +1,4 @@
-"""Steps whose work is done by another process: Pipes clients that hand it the session, the epoch and the attempt that it writes as.
+"""Pipes clients for steps that run in another process, which get the session, the epoch and the attempt to write with.
 
 The other side is `lake_pipes`, which needs no Dagster.
 """
@@ -28,23 +28,23 @@ from lake_pipes import EXTRAS, STORAGE_OPTIONS
 
 _SECRET_SETTING = re.compile(r"(secret|password|passwd|token|access\.key|account\.key|sas)", re.IGNORECASE)
 _WAIT_FOR_END = 20
-"""Seconds for which an interrupted process may clear up."""
+"""Seconds that an interrupted process has to clean up."""
 
 _invocations: WeakKeyDictionary[object, int] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """What another process is told."""
+    """The parameters for another process."""
 
     extras: Mapping[str, Any]
-    """For the Pipes context: nothing of it is secret."""
+    """Extras of the Pipes context, without secrets."""
     environment: Mapping[str, str] = field(repr=False)
-    """With the lake's storage options."""
+    """Environment variables, which include the lake's storage options."""
 
 
 def hand_over(lake: LakeResource, context: StepContext) -> HandOver:
-    """Collect what a process that does a step's work has to know to write exactly once.
+    """Collect the parameters that another process needs to write a step's output exactly once.
 
     The n-th call in a step stands for the same output in every attempt. Raises NotALake, InvalidDefinition for storage options that are
     no JSON.
@@ -52,7 +52,7 @@ def hand_over(lake: LakeResource, context: StepContext) -> HandOver:
     step = context.get_step_execution_context()
     number = _invocations[step] = _invocations.get(step, 0) + 1
     attempt = Attempt.of_step(context, partition_keys(context), f"pipes {number}")
-    # The process may work in another folder.
+    # The process may have another working directory.
     root = lake.root if "://" in lake.root else str(Path(lake.root).absolute())
     assignment = replace(lake.assignment(attempt), root=root)
     return HandOver({EXTRAS: assignment.to_json()}, _environment(lake))
@@ -94,7 +94,7 @@ class LakePipesSubprocessClient(ConfigurableResource, dg.PipesClient):  # type: 
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
     ) -> dg.PipesClientCompletedInvocation:
-        """Run a command, and wait for its end. Raises DagsterPipesExecutionError where it fails, and what `hand_over` raises."""
+        """Run a command, and wait for its end. Raises DagsterPipesExecutionError if it fails, and the errors of `hand_over`."""
         handed = hand_over(self.lake, context)
         client = dg.PipesSubprocessClient(env=self.env, cwd=self.cwd)
         return client.run(
@@ -171,7 +171,7 @@ class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: igno
 
 
 def _wait(context: StepContext, process: "Popen[bytes]") -> None:
-    """Wait for a process's end, and end it where this one is interrupted."""
+    """Wait for a process, and end it if this process is interrupted."""
     try:
         code = process.wait()
     except DagsterExecutionInterruptedError:

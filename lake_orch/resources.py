@@ -117,7 +117,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     @model_validator(mode="after")
     def _check_root(self) -> "LakeResource":
-        # Dagster shows the root in its UI, and it stands in tags of runs and in metadata.
+        # The root is visible in Dagster's UI, tags of runs, and metadata.
         if "@" in self.root and urlsplit(self.root).password is not None:
             raise ValueError("the lake's root holds a password, and everybody sees the root: give secrets as storage_options, by EnvVar")
         return self
@@ -160,7 +160,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     @property
     def keep_failed(self) -> timedelta:
-        """`keep_failed_for` as a time."""
+        """Return `keep_failed_for` as a timedelta."""
         return timedelta(hours=self.keep_failed_for)
 
     # What holds for a run
@@ -182,13 +182,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             lake.create_branch(name, at=at, exist_ok=True)
 
     def gate_of(self, tags: Mapping[str, str]) -> Gate:
-        """Return which checks gate a run with these tags. Raises InvalidDefinition for a tag that names no gate."""
+        """Return the gate of a run with these tags. Raises InvalidDefinition for an invalid tag."""
         return gate_of(tags, self.gate)
 
     def run_session(self, instance: DagsterInstance, run: DagsterRun) -> RunSession | None:
-        """Return the session that a run writes into; None where each asset is published by itself.
+        """Return the session that a run writes into, or None if each asset is published alone.
 
-        A run that is to have one, and that no executor of ours runs, opens it here; it is published when its resources are torn down.
+        A run without the lake's executor opens the session here. Tearing down the run's resources publishes it.
         """
         session = session_of(instance, run.run_id)
         if session is not None:
@@ -206,7 +206,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return scope_of((instance.get_run_by_id(run.run_id) or run).tags, self.scope)
 
     def assignment(self, attempt: Attempt) -> Assignment:
-        """Return where an attempt at an output writes, and as which writer. Raises NotALake, RefNotFound, SessionNotFound."""
+        """Return the assignment of an attempt: where it writes, and as which writer. Raises NotALake, RefNotFound, SessionNotFound."""
         session = self.run_session(attempt.instance, attempt.run)
         if session is not None:
             return attempt.assigned_to_session(self.root, self.open().get_session(session.id).record, session.epoch)
@@ -218,13 +218,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return attempt.assigned_to_folder(self.root)
 
     def workspace(self, attempt: Attempt) -> Workspace:
-        """Open the workspace in which an attempt at an output writes. Raises what `assignment` and joining the run's session raise."""
+        """Open the workspace for an attempt at an output. Raises the errors of `assignment` and of joining the run's session."""
         return open_workspace(self.assignment(attempt), self.options(), self.open)
 
     def read_table(self, path: str, run: RunOfStep | None, *, ref: str | None = None, **options: Any) -> DeltaTable:
-        """Open a table as a run reads it: at the one commit that the run is based on, with what the run itself has written.
+        """Open a table as a run reads it: at the commit that the run is based on, with the run's own writes.
 
-        `ref`: a branch, tag or commit instead. `options` are those of `DeltaTable.open`. Raises TableNotFound.
+        `ref` is a branch, tag or commit to read instead. `options` are those of `DeltaTable.open`. Raises TableNotFound.
         """
         state = self._state(path, run, ref)
         if state is None:
@@ -258,7 +258,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return state.pool(path)
 
     def is_staged(self, path: str, instance: DagsterInstance, run: DagsterRun) -> bool:
-        """Return whether a run has staged changes to a table in its session: its version there is not the one that readers will see."""
+        """Return whether a run has staged changes of a table in its session. Their version is provisional."""
         session = self.run_session(instance, run) if self.is_lake() else None
         return session is not None and next(self.open().diff(f"{session.id}~1", session.id, prefix=f"{path}/"), None) is not None
 
@@ -296,16 +296,16 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     # By hand
 
     def table(self, context: StepContext, path: str | None = None, *, partition_by: Sequence[str] = ()) -> LakeTable:
-        """Return the table for the code of one step to write and read by itself, batch by batch.
+        """Return a handle for the step's code to write and read a table, batch by batch.
 
         Args:
-            context: the step's context.
-            path: relative to the root; by default where the asset's table is.
-            partition_by: the partition columns, used when the table is created.
+            context: The step's context.
+            path: The path relative to the root; by default that of the asset's table.
+            partition_by: The partition columns, used when the table is created.
 
-        Asking again in the same attempt gives the same handle, through whatever resource, so batches count on.
+        All calls in an attempt return the same handle, through any resource, so the numbers of batches continue.
 
-        Raises InvalidDefinition for a path outside the root, and where none is given by a step with more than one asset, or none.
+        Raises InvalidDefinition for a path outside the root, and if `path` is missing in a step without exactly one asset.
         """
         declared = _own_table(context) if path is None else None
         path = _own_path(context) if path is None else checked_path(path)
@@ -333,9 +333,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return handles[handle_key]
 
     def session(self, context: StepContext) -> AbstractContextManager[StepSession]:
-        """Open a session for several tables and files of one step, which count together when the `with` block ends, exactly once.
+        """Open a session for several tables and files of one step, which are published together and exactly once.
 
-        They are published then; in a run with one session they are staged in that. Raises NotALake.
+        They are published when the `with` block ends. In a run with one session they are staged in it. Raises NotALake.
         """
         self.open()
         step = context.get_step_execution_context()
@@ -391,7 +391,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     # Without an executor of ours
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
-        """Publish the session of a run that nobody else publishes, once all of its steps have succeeded."""
+        """Publish the session of a run without another publisher, if all of its steps have succeeded."""
         run, instance = context.run, context.instance
         if run is None or instance is None:
             return
@@ -416,7 +416,7 @@ _sessions: WeakKeyDictionary[object, CallNumbers] = WeakKeyDictionary()
 
 
 def has_written(step: object) -> bool:
-    """Return whether the code of a step has asked for a table or a session of the lake to write by itself."""
+    """Return whether the code of a step has opened a table or a session of the lake to write."""
     return step in _handles or step in _sessions
 
 
@@ -438,7 +438,7 @@ def _own_table(context: StepContext) -> tuple[Owner, Ownership] | None:
 
 
 def partition_keys(context: StepContext) -> Sequence[str]:
-    """Return the partitions that a step is for; none where nothing is partitioned."""
+    """Return the partitions of a step. Empty if it is not partitioned."""
     if context.has_partition_key or context.has_partition_key_range:
         return [str(key) for key in context.partition_keys]
     return ()

@@ -1,20 +1,20 @@
-"""The names by which a run and what it wrote are found again: tags of runs, metadata of materializations and commits.
+"""Names of run tags, and of metadata of materializations and commits, which link a run with its writes.
 
 A user sets the tags `lake/scope`, `lake/gate`, `lake/branch` and `lake/backfills`. A run with a session shows one tag more, `lake/session`.
-The code's own notes have Dagster's prefix for tags that the UI hides. Filters find those as well.
+Internal tags have Dagster's prefix for tags that the UI hides. Filters find them, too.
 """
 
 from __future__ import annotations
 
 # Tags of runs that a user sets.
 SCOPE_TAG = "lake/scope"
-"""`run` or `asset`: what is published together. Goes before what an executor or a resource says."""
+"""`run` or `asset`: what is published together. It overrides the executor and the resource."""
 GATE_TAG = "lake/gate"
 """`blocking`, `error` or `none`: which failed checks keep a run's session from being published."""
 BRANCH_TAG = "lake/branch"
 """The branch that a run reads and publishes to, instead of the resource's."""
 BACKFILLS_TAG = "lake/backfills"
-"""`gather` or `publish`: what the runs of a backfill do, instead of what the resource says."""
+"""`gather` or `publish`: overrides the resource's setting for the runs of a backfill."""
 
 # Tags of runs that the code writes.
 SESSION_TAG = "lake/session"
@@ -31,12 +31,12 @@ ROOT_TAG = f"{_HIDDEN}root"
 HELD_GATE_TAG = f"{_HIDDEN}held_gate"
 """The gate that a run's session is to pass, for a recovery with another resource."""
 JOB_SCOPE_TAG, JOB_GATE_TAG = f"{_HIDDEN}job_scope", f"{_HIDDEN}job_gate"
-"""What `lake_job` sets for its runs. `lake/scope` and `lake/gate` go before them."""
+"""Tags that `lake_job` sets for its runs. `lake/scope` and `lake/gate` override them."""
 
 # Metadata of materializations and observations, beside those of `lake_pipes.metadata`.
 PARTITION_ROWS = "dagster/partition_row_count"
 READ_WITH = "lake/read_with"
-"""What reads a table as it was published, to be copied: a commit is known by the beginning of its id."""
+"""Code to copy that reads a table as published. A prefix of a commit's id is enough."""
 VERSION = "lake/version"
 
 # Metadata of commits.

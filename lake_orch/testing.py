@@ -1,6 +1,6 @@
-"""`materialize` and `execute_in_process` as Dagster has them, with the guarantees of a run that is one session.
+"""`materialize` and `execute_in_process` like Dagster's, with the guarantees of a run that is one session.
 
-Dagster's own bypass executors, and so whatever an executor opens and publishes.
+Dagster's functions bypass executors, which open and publish sessions.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ def materialize(
 ) -> dg.ExecuteInProcessResult:
     """Run `dg.materialize`, as one session that is published if all steps succeed.
 
-    `resume`: the id of a failed session to go on with. `options` are those of `dg.materialize`. Raises what publishing raises: GateFailed,
-    Conflict.
+    `resume`: the id of a failed session to go on with. `options` are those of `dg.materialize`. Raises GateFailed, Conflict.
     """
 
     def run(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dg.ExecuteInProcessResult:
@@ -96,7 +95,7 @@ def _as_session(
             reason, error = "steps failed", raised if isinstance(raised, LakeError) else None
             raise
         finally:
-            # Without effect on one that is published.
+            # This has no effect on a published session.
             lake.get_session(session.id, epoch=session.epoch).fail(reason, keep=resource.keep_failed)
             for last in runs_of(used, session.id)[-1:]:
                 report_unpublished(used, last, lake.get_session(session.id).record, way_on(error))

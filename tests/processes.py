@@ -13,7 +13,7 @@ SPAWN: SpawnContext = multiprocessing.get_context("spawn")
 
 
 def run_together(target: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -> None:
-    """Run `target` once with each of these arguments, each in a process of its own, and see that every one ended well."""
+    """Run `target` with each of these arguments in a process of its own, and check that every process succeeds."""
     workers = [SPAWN.Process(target=target, args=each) for each in arguments]
     for worker in workers:
         worker.start()
@@ -23,7 +23,7 @@ def run_together(target: Callable[..., None], arguments: Sequence[tuple[Any, ...
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float) -> Any:
-    """Wait for what other processes do: the first thing that `condition` says, if it is true."""
+    """Wait until `condition` returns a true value, and return it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         result = condition()

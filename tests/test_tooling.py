@@ -20,7 +20,7 @@ def make(target: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def java(folder: Path, said: str) -> str:
-    """A JAVA_HOME whose java says this."""
+    """Create a JAVA_HOME whose java prints this text."""
     path = folder / "bin" / "java"
     path.parent.mkdir()
     path.write_text(f"#!/bin/sh\necho '{said}' >&2\n")

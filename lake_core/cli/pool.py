@@ -220,6 +220,27 @@ def compact(context: Context, path: str, branch: str, cold: timedelta, location:
 
 @pool.command()
 @click.argument("path", metavar="POOL", type=TablePath())
+@click.option("--branch", default="main", show_default=True, type=Ref())
+@click.option("--retention", type=Span(), help="Keep what was deleted within this time; the pool's own by default.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would be deleted.")
+@zed_option
+@command
+def vacuum(context: Context, path: str, branch: str, retention: timedelta | None, dry_run: bool, location: str | None) -> None:
+    """Delete what no branch of a pool needs any more.
+
+    In a lake this ends the retention of older states, and `lake gc` deletes.
+    """
+    with _written(context, path, branch, f"Vacuum {path}", location) as (at, published):
+        result = at.pool.vacuum(**({} if retention is None else {"retention": retention}), dry_run=dry_run)
+    if location is None:
+        text = f"older states of {path} {'would be' if dry_run else 'are'} let go: `lake gc` deletes their data objects"
+    else:
+        text = f"{count_of(len(result.keys), 'object')} {'would be ' if dry_run else ''}deleted"
+    context.output.show({"deleted": result.keys, "published": published()}, text)
+
+
+@pool.command()
+@click.argument("path", metavar="POOL", type=TablePath())
 @click.option("--ref", default="main", show_default=True, type=Ref())
 @click.option("--parquet", "file", metavar="FILE", help="Write a Parquet file.")
 @click.option("--delta", "table", metavar="TABLE", help="Create a Delta table: at a path of the lake; with --zed, at a location.")

@@ -124,7 +124,7 @@ class _Feed:
     read: pa.Schema
     """The table's columns to read, those of the predicate included."""
     schema: pa.Schema
-    """Of the rows returned."""
+    """The schema of the rows."""
     predicate: Predicate | None
 
     def check(self, metadata: Metadata, version: int) -> None:

@@ -28,7 +28,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """How a table's columns are named in its files. Modes `none`, `name` and `id`."""
+    """The names of a table's columns in its files. Modes `none`, `name` and `id`."""
 
     mode: str
     schema: StructType

@@ -36,7 +36,7 @@ class CommitRange:
         return cls(list(zip(versions, bodies, strict=True)), before is None or fork == before.version)
 
     def reads(self, metadata: Metadata) -> Sequence[Reads | Predicate]:
-        """Return what the commits read."""
+        """Return the reads of the commits."""
         reads: list[Reads | Predicate] = []
         for version, body in self.bodies:
             for read in read_set_of(read_commit_info(version, body), metadata):

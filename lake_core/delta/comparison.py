@@ -1,4 +1,4 @@
-"""What differs between two states of a table, as a person asks: rows, columns, files."""
+"""Readable differences between two states of a table: rows, columns, files."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ ISOLATION_PROPERTY = "delta.isolationLevel"
 
 
 class Reads(Enum):
-    """What an operation looked at, where no predicate says it more closely."""
+    """The reads of an operation that no predicate describes."""
 
     NOTHING = "nothing"
     """A blind append: its rows do not depend on the table's."""
@@ -61,7 +61,7 @@ class Isolation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What an operation read and takes away; decides which other commits it may follow."""
+    """The reads and removals of an operation, which decide which other commits it may follow."""
 
     reads: Reads | Predicate
     read_files: pa.Table | None
@@ -152,7 +152,7 @@ def check_unseen(footprint: Footprint, base: Snapshot, newest: Snapshot, now: in
         raise MetadataChanged(f"the table was changed or replaced since version {base.version}", version=newest.version)
     if footprint.reads is not Reads.NOTHING or footprint.removed:
         raise ConcurrentAppend(
-            f"the commits since version {base.version} were cleaned up, so nobody can say what they changed",
+            f"the commits since version {base.version} were cleaned up, so their changes are unknown",
             version=newest.version,
         )
     return False
@@ -205,7 +205,7 @@ def _check_files(footprint: Footprint, run: CommitRun, metadata: Metadata) -> No
 
 
 def _sample(files: pa.Table) -> str:
-    """Name the partitions of some files, or the files themselves where there are none."""
+    """Name the partitions of some files, or the files if the table has no partitions."""
     names: dict[str, None] = {}
     for row in files.select(["path", "partitionValues"]).slice(0, _LOOKED_THROUGH).to_pylist():
         values = dict(row["partitionValues"] or ())

@@ -112,7 +112,7 @@ class DataFileWriter:
             self._flush(max(self._bytes, key=self._bytes.__getitem__))
 
     def finish(self) -> list[AddFile]:
-        """Write what is held back; returns all files written."""
+        """Write the buffered rows, and return all files written."""
         for values in list(self._held):
             self._flush(values)
         while self._pending:
@@ -121,7 +121,7 @@ class DataFileWriter:
         return self._written
 
     def close(self) -> None:
-        """End what is under way, after a failure too."""
+        """Close open files, also after a failure."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None

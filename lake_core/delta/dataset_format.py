@@ -1,4 +1,4 @@
-"""What a lake must know of Delta tables: the classes of their files, their versions, and what states reach.
+"""Delta tables as a dataset format of lakes: the classes of their files, their versions, and the objects that states reach.
 
 How a difference becomes one version is told in `apply_difference`.
 """
@@ -123,13 +123,13 @@ class DeltaFormat(DatasetFormat):
         return self.snapshot(store).version if log_exists(store) else None
 
     def validate_entry(self, store: DatasetStore, key: str, data: bytes) -> None:
-        """Refuse a session that both rearranges a table and changes it: then nobody could find out which of the rows are new."""
+        """Refuse a session that both rearranges a table and changes it, because the new rows could not be told from the rearranged ones."""
         match = _COMMIT.fullmatch(key)
         if match is not None and int(match[1]) and store.provisional and b'"dataChange":' in data:
             before = store.base
             after = self.snapshot(store)
             commits = CommitRange.between(None if before is None else self.snapshot(before), after)
-            # A log that was brought in may hold any history: what counts is what the session does behind it.
+            # An imported log may hold any history. Only the commits of the session count.
             brought = self.version(store.place) if before is None else None
             session_commits = [commit for commit in commits.bodies if brought is None or commit[0] > brought]
             CommitRange([*session_commits, (int(match[1]), data)], continues=True).only_rearranges()

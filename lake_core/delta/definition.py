@@ -106,7 +106,7 @@ def check_same(existing: Metadata, asked: Metadata, store: ObjectStore) -> None:
 
 
 def check_empty(store: ObjectStore) -> None:
-    """Raise FolderNotEmpty where a table is to be created among files of somebody else.
+    """Raise FolderNotEmpty for a new table in a folder with other files.
 
     Hidden files (`_…`, `.…`) and other tables in folders of their own may be there. In a lake its own rules hold instead.
     """

@@ -1,4 +1,4 @@
-"""What a table is, in one look: Spark's DESCRIBE DETAIL."""
+"""A summary of a table: Spark's DESCRIBE DETAIL."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class TableDetail:
     partition_columns: tuple[str, ...]
     num_files: int
     size_in_bytes: int
-    """Of the data files."""
+    """The size of the data files."""
     num_rows: int | None
-    """None where a file has no statistics."""
+    """The number of rows. None if a file has no statistics."""
     columns: Mapping[str, str]
     """Their types, by name."""
     properties: Mapping[str, str]

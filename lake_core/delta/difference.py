@@ -28,7 +28,7 @@ _ADD = [name for name, _ in ADD_FIELDS]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDifference:
-    """What leads from one snapshot to another."""
+    """The net difference from one snapshot to another."""
 
     adds: pa.Table
     """File actions in force after, not before (columns of `action_fields.ADD_FIELDS`)."""
@@ -66,7 +66,7 @@ def _numbered(table: pa.Table, version: int) -> pa.Table:
 
 
 def difference(before: Snapshot, after: Snapshot) -> SnapshotDifference:
-    """Return what leads from `before` to `after`, whatever commits made it."""
+    """Return the net difference from `before` to `after`, independent of the commits between them."""
     if before is after:
         return SnapshotDifference(_nothing(), _nothing(), (), None, None, ())
     old, new = before.files(_ADD), after.files(_ADD)

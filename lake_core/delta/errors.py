@@ -14,11 +14,11 @@ class TableNotFound(DeltaError):
 
 
 class TableAlreadyExists(DeltaError):
-    """A table exists where one was to be created."""
+    """A table exists at the location of a new table."""
 
 
 class FolderNotEmpty(DeltaError):
-    """A table was to be created in a folder that holds files of somebody else."""
+    """The folder of a new table holds other files."""
 
 
 class VersionNotFound(DeltaError):
@@ -134,7 +134,7 @@ class InvalidMerge(DeltaError):
 
 
 class MultipleSourceRows(DeltaError):
-    """A merge found several source rows for one target row, so that nobody can say which of them it becomes."""
+    """Several source rows of a merge match one target row, so that its new values are ambiguous."""
 
 
 class DuplicateKeys(MultipleSourceRows):
@@ -190,7 +190,7 @@ class ConcurrentModification(DeltaError):
     def __init__(self, reason: str, *, version: int) -> None:
         super().__init__(f"{reason}; nothing was committed here: refresh the table and run the operation again")
         self.reason = reason
-        """What is in the way, for callers that have a remedy of their own."""
+        """The reason, for callers that add another remedy."""
         self.version = version
 
 

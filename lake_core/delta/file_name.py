@@ -1,4 +1,4 @@
-"""Names of data files, by which a file without a commit is told from somebody else's.
+"""Names of data files, which distinguish this writer's uncommitted files from files of other writers.
 
 A name proves nothing about a file's content, but this writer's names hold a UUID of version 7 in a place where no other writer puts one.
 """

@@ -1,4 +1,4 @@
-"""What happened to a table, from its commits' provenance. Protocol section: Commit Provenance Information."""
+"""The history of a table, from its commits' provenance. Protocol section: Commit Provenance Information."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def entry_key(first: int, last: int) -> str:
 
 @dataclass(slots=True)
 class LogListing:
-    """What a log folder holds, as far as it was listed."""
+    """The listed files of a log folder."""
 
     commits: dict[int, datetime] = field(default_factory=dict)
     """When the store says that each commit was put."""

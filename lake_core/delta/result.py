@@ -1,4 +1,4 @@
-"""What operations report, at once or, where a marker shows that they were done before, from the log."""
+"""Results of operations: reported at once, or read from the log if a marker shows that an earlier attempt committed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MERGED_ROWS = "numTargetRowsInserted"
 
 @dataclass(frozen=True, slots=True)
 class OperationResult:
-    """What an operation on a table did."""
+    """The result of an operation on a table."""
 
     version: int
     """The version that it made; the version that it read if there was nothing to do."""

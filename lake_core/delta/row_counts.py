@@ -1,4 +1,4 @@
-"""How many rows a change adds and removes, told from statistics and commit provenance, without reading data files."""
+"""The number of rows that a change adds and removes, from statistics and commit provenance, without reading data files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RowChange:
     added: int | None
     removed: int | None
     exact: bool = True
-    """False where rows that were only copied into new files may be counted too."""
+    """False if the counts may include rows that were only copied into new files."""
 
 
 def row_count(files: pa.Table) -> int | None:

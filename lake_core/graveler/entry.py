@@ -13,10 +13,10 @@ from lake_core.graveler.record import Record
 
 
 class AddressType(IntEnum):
-    """How an entry's address is meant."""
+    """The meaning of an entry's address."""
 
     BY_PREFIX = 0
-    """Of old writers: full if it has a scheme, else relative."""
+    """The type of old writers: full if it has a scheme, else relative."""
     RELATIVE = 1
     """A key below the repository's root."""
     FULL = 2

@@ -33,7 +33,7 @@ _BATCH = 1024
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export wrote."""
+    """The result of an export."""
 
     commits: Mapping[str, str]
     """Each commit's id to the one that it has in the export: its tree has another name there, so it has too."""

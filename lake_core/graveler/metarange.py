@@ -17,7 +17,7 @@ _NAME = re.compile(rb"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class RangeInfo:
-    """What a metarange says of a range."""
+    """The record of a range in a metarange."""
 
     id: str
     min_key: bytes

@@ -23,7 +23,7 @@ class Profile:
     min_bytes: int
     max_bytes: int
     raggedness: int
-    """How many records lie between breaking keys, on average."""
+    """The average number of records between breaking keys."""
 
     def __post_init__(self) -> None:
         if self.min_bytes < 0 or self.max_bytes < 1 or self.raggedness < 1:

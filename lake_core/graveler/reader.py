@@ -173,7 +173,7 @@ class RangeReader:
             _, old = self._kept.pop((tier, name), (None, 0))
             self._kept[tier, name] = (value, size)
             self._used += size - old
-            # What was read last stays, however large: it is in use.
+            # The last read stays at any size, because it is in use.
             while self._used > self.memory_bytes and len(self._kept) > 1:
                 _, (_, freed) = self._kept.popitem(last=False)
                 self._used -= freed

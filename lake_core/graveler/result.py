@@ -1,4 +1,4 @@
-"""What operations on trees return."""
+"""Results of operations on trees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lake_core.graveler.record import Record
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A tree that was built, and what it took."""
+    """A built tree, and the cost of building it."""
 
     tree: str
     """The metarange's id; "" for the empty tree."""
@@ -49,4 +49,4 @@ class TreeMerge:
     conflicts: tuple[bytes, ...]
     """Keys that both sides had changed differently, settled by the strategy or the function that was given."""
     built: Built | None = None
-    """How the tree was built; None where one side's tree was the result."""
+    """The build of the tree; None if the result is one side's tree."""

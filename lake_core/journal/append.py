@@ -26,12 +26,12 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Append(Generic[Result]):
-    """What a plan makes of a state."""
+    """The result of a plan for a state."""
 
     actions: Sequence[Action]
-    """Those of the entry; none where nothing is to be appended."""
+    """The actions of the entry. Empty if nothing is to be appended."""
     result: Result
-    """What the caller of `Journal.append` gets."""
+    """The result for the caller of `Journal.append`."""
 
 
 Plan = Callable[[State], Sequence[Action] | Append[Any]]
@@ -42,7 +42,7 @@ ENTRY = object()
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """An entry that stands and counts."""
+    """An entry that is in the journal."""
 
     entry: Entry
     state: State
@@ -59,9 +59,9 @@ class Appender:
     clock: JournalClock
     writer: str
     end: float
-    """When to give up, by the machine's monotonic clock."""
+    """The deadline, by the machine's monotonic clock."""
     put_seconds: float = 0.0
-    """How long a put takes, roughly."""
+    """The approximate duration of a put."""
 
     def run(
         self, plan: Plan, initial: State | None, refresh: Callable[[], State], forget: Callable[[], None]
@@ -156,7 +156,7 @@ class Appender:
                     self._put(key, data)
                     return True
             except AlreadyExists:
-                # By another, or by us where the store's first answer was lost.
+                # By another append, or by this one if the store's first response was lost.
                 pass
             except InvalidKey:
                 raise

@@ -1,4 +1,4 @@
-"""When a journal's handle trusts what it saw, and how long it waits."""
+"""Time in a journal: how long a handle trusts its cached state, and how long it waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ASLEEP = timedelta(days=1)
 """After so long a pause a handle no longer trusts that what it saw is still there. Far less than the above: clocks differ."""
 
 AFTER_FAILURE = Backoff(0.02, 1.0)
-"""How long to wait after the store failed."""
+"""The waits after the store failed."""
 _SHORTEST = 0.001
 _LONGEST = 1.0
 _WIDEST = 16.0

@@ -1,4 +1,4 @@
-"""What is inside the objects of a journal: a protocol, and the codec that writes JSON."""
+"""The content of a journal's objects: a protocol of codecs, and the codec for JSON."""
 
 from __future__ import annotations
 

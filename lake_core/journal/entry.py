@@ -12,7 +12,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Give a value to a key that has none."""
+    """Sets the value of a new key."""
 
     key: str
     value: Any
@@ -20,7 +20,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Give another value to a key that has one."""
+    """Replaces the value of an existing key."""
 
     key: str
     value: Any
@@ -34,7 +34,7 @@ class Delete:
 
 
 Action: TypeAlias = Add | Update | Delete
-"""What an entry does to one key. The actions of an entry apply in order: deleting a key and adding it again is fine."""
+"""The change of one key in an entry. The actions of an entry apply in order, so it may delete a key and add it again."""
 
 
 @dataclass(frozen=True, slots=True)

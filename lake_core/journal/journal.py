@@ -31,7 +31,7 @@ from lake_core.store.key import check_key
 _LOG = logging.getLogger(__name__)
 
 DEADLINE = timedelta(seconds=60)
-"""How long an append tries by default."""
+"""The default deadline of an append."""
 
 _POLLING = Backoff(0.05, 2.0, factor=1.5)
 _POLLED = 1000
@@ -85,7 +85,7 @@ class Journal:
 
     @property
     def store(self) -> ObjectStore:
-        """Where the journal is."""
+        """Return the store of the journal."""
         return self._reader.store
 
     @property
@@ -106,7 +106,7 @@ class Journal:
         number = self.state().number
         head = self._reader.head()
         if self._misleads(head, number, self._head_every):
-            # Who may only read needs no better hint.
+            # A reader without write access needs no better hint.
             with suppress(StoreError):
                 self._write_head(number)
         return number
@@ -304,13 +304,13 @@ class Journal:
             self._cached = None
 
     def _absorb(self, entries: Sequence[Entry]) -> None:
-        """Take over entries that were read where they follow the known state."""
+        """Apply entries that were read to the cached state, if they follow it."""
         cached = self._cached
         if cached is None:
             return
         new = [entry for entry in entries if entry.number > cached.state.number]
         if new and new[0].number == cached.state.number + 1:
-            # What follows may have been there for long already: the moment stays.
+            # Later entries may have existed for long, so the moment stays.
             self._remember(self._reader.advance(cached.state, new), cached.moment)
 
     def _check_retained(self, number: int) -> None:

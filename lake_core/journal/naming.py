@@ -1,4 +1,4 @@
-"""How the objects of a journal are called, below its folder."""
+"""Names of a journal's objects, below its folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Naming:
     """
 
     suffix: str = ".json"
-    """What the names of entries and snapshots end in."""
+    """The extension of entries and snapshots."""
     digits: int = 20
     """Width of the numbers, filled with zeros; 1 for plain decimals."""
     head: str = "HEAD"

@@ -30,10 +30,10 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Where the journal begins."""
+    """The start of the journal."""
 
     first: int = 1
-    """The first entry that is retained; what is before it is purged, and nothing there counts."""
+    """The first retained entry. Earlier entries are purged, and objects at their places are ignored."""
     base: int = 0
     """The entry as of which a snapshot stands in for the purged ones; always first - 1 where this package purged."""
     etag: str | None = None
@@ -51,7 +51,7 @@ def read_head(store: ObjectStore, key: str) -> Pointer:
 
 
 def read_tail(store: ObjectStore, key: str) -> Tail:
-    """Read where the journal begins. Raises JournalDamaged for garbage, StoreError."""
+    """Read the start of the journal. Raises JournalDamaged for an invalid TAIL, StoreError."""
     for attempt in range(_TORN_READS):
         try:
             body = store.get(key, 0, _LONGEST)

@@ -19,15 +19,15 @@ class LakeAlreadyExists(LakeError):
 
 
 class FolderInUse(LakeError):
-    """A folder that was to become a lake, or to take an export, holds what is somebody else's."""
+    """A folder for a new lake or an export holds files of another application."""
 
 
 class UnsupportedLake(LakeError):
-    """The lake was made by a later version of this package, by rules that this one does not know."""
+    """The lake was created by a later version of this package, with a format that this version does not support."""
 
 
 class DamagedLake(LakeError):
-    """A record of the lake is none: somebody else wrote there, or bytes were altered. `lake verify` shows what else is wrong."""
+    """A record of the lake is invalid: another application wrote there, or bytes were altered. `lake verify` lists all damage."""
 
 
 class InvalidRef(LakeError):
@@ -43,11 +43,11 @@ class RefExists(LakeError):
 
 
 class ProtectedBranch(LakeError):
-    """The branch takes merges only."""
+    """The branch accepts only merges."""
 
 
 class ReadOnly(LakeError):
-    """What was to be written is a commit, a branch or a session's handle. Writes go into a session."""
+    """The target of a write is a commit, a branch or a session's handle. Write into a session instead."""
 
 
 class DatasetNotFound(LakeError):
@@ -63,7 +63,7 @@ class SessionNotFound(LakeError):
 
 
 class SessionClosed(LakeError):
-    """The session takes no more writes. `state` says why: failed, published, abandoned, expired, or closed for a writer that has left."""
+    """The session accepts no more writes. `state` is failed, published, abandoned, expired, or closed after its writer has ended."""
 
     def __init__(self, message: str, *, state: str) -> None:
         super().__init__(message)
@@ -71,7 +71,7 @@ class SessionClosed(LakeError):
 
 
 class StaleEpoch(LakeError):
-    """The session was resumed by another process meanwhile: this one's writes are refused, so that they cannot mix with the other's."""
+    """Another process has resumed the session. Writes of this process are refused, so that they cannot mix with the other's."""
 
 
 class StaleAttempt(LakeError):
@@ -84,14 +84,14 @@ class NothingToApply(LakeError):
 
 @dataclass(frozen=True, slots=True)
 class OtherCommit:
-    """A commit that stands in the way of what was to be applied."""
+    """A commit that conflicts with the changes to apply."""
 
     id: str
     message: str
     committer: str
     date: datetime
     metadata: Mapping[str, str]
-    """Its session among it, and what the session's opener noted, such as a run's id."""
+    """The metadata of the commit, with its session and the values that the session was opened with, such as a run's id."""
 
     def __str__(self) -> str:
         about = [f"by {self.committer}", f"{self.date.astimezone(UTC):%Y-%m-%d %H:%M} UTC"]
@@ -101,7 +101,7 @@ class OtherCommit:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A dataset or a key that two sides changed in ways that do not go together."""
+    """A dataset or a key that two sides changed incompatibly."""
 
     path: str
     kind: str
@@ -114,18 +114,18 @@ class Contradiction:
 
 
 class Conflict(LakeError):
-    """What was to be applied contradicts what another commit did meanwhile. Nothing was published; the session stays readable.
+    """The changes to apply conflict with another commit. Nothing was published; the session stays readable.
 
     The message is `explanation` and `remedy`; the explanation is `summary` and the `contradictions`.
 
     Args:
-        summary: what happened, in one sentence without its full stop.
-        datasets: paths of datasets that are contradicted.
-        keys: plain files that are contradicted.
+        summary: One sentence without its period that says what happened.
+        datasets: The paths of the datasets in conflict.
+        keys: The plain files in conflict.
         kinds: how, by path or key. There may be more of them than `contradictions`, which tell more of the first.
-        commit: the id of the other side's commit.
-        remedy: what the user can do next.
-        session: the id of the session that holds the work, where there is one.
+        commit: The id of the other side's commit.
+        remedy: What the user can do next.
+        session: The id of the session that holds the changes, if there is one.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Conflict(LakeError):
 
     @property
     def explanation(self) -> str:
-        """The message without the remedy."""
+        """Return the message without the remedy."""
         if not self.contradictions:
             return self.summary
         reasons = [str(contradiction) for contradiction in self.contradictions]
@@ -168,7 +168,7 @@ class Conflict(LakeError):
         remedy: str | None = None,
         session: str | None = None,
     ) -> Conflict:
-        """Return the same conflict with some values replaced. What is not passed stays."""
+        """Return the same conflict with some values replaced."""
         return Conflict(
             self.summary if summary is None else summary,
             datasets=self.datasets,
@@ -182,7 +182,7 @@ class Conflict(LakeError):
 
 
 class Diverged(LakeError):
-    """A dataset's log in place is not that of main: another writer was there. `lake adopt` brings the two together. `path` names it."""
+    """The log in place of the dataset `path` differs from main's: another writer changed it. `lake adopt` merges the two."""
 
     def __init__(self, message: str, *, path: str) -> None:
         super().__init__(message)
@@ -190,7 +190,7 @@ class Diverged(LakeError):
 
 
 class Collected(LakeError):
-    """What a commit refers to was garbage-collected: it is past the lake's retention."""
+    """The content of a commit was garbage-collected, because the commit is past the lake's retention."""
 
 
 class ContentMissing(LakeError):
@@ -198,8 +198,8 @@ class ContentMissing(LakeError):
 
 
 class ContentChanged(LakeError):
-    """An object that was brought in from the lake's folder is not the one that was brought in. `lake verify` lists all of them."""
+    """An imported object in the lake's folder was changed after its import. `lake verify` lists all such objects."""
 
 
 class PublishTimeout(LakeError):
-    """Other writers were faster until the deadline. Nothing was published; publish again."""
+    """Other writers won every race until the deadline. Nothing was published; publish again."""

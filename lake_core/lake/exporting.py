@@ -17,7 +17,7 @@ from lake_core.lake.state.view import RESERVED
 from lake_core.store import ObjectStore
 
 _MARKER = "_lakefs/lake-orch-export.json"
-"""Says which lake a folder is the export of. Written first, so that an export that was cut short can be repeated."""
+"""The marker that names the exported lake. It is written first, so that an interrupted export can be repeated."""
 _EXPORTED = re.compile(rf"_lakefs/(?:[0-9a-f]{{64}}|refs_manifest\.json)|data/[0-9a-f]{{4}}/[0-9a-f]{{64}}|{re.escape(_MARKER)}")
 
 

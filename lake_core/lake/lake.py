@@ -48,17 +48,17 @@ _FIRST_MESSAGE = "Repository created"
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A lake at a glance."""
+    """A summary of a lake."""
 
     url: str
     branches: Mapping[str, str]
     """The commit of each branch."""
     sessions: int
-    """Open ones."""
+    """The number of open sessions."""
     entries: int
-    """Of the refs journal."""
+    """The number of entries of the refs journal."""
     pending_checkout: Sequence[str]
-    """Commits of main that are published, and not known to be checked out yet; the next publish completes them."""
+    """Published commits of main that may not be checked out yet. The next publish completes them."""
 
 
 class Lake:
@@ -128,7 +128,7 @@ class Lake:
         return cls(Repository(root, format, graveler, journal, Journal(root, CONFIG, clock=time), time, _committer(), clock is not None))
 
     def _begin(self) -> None:
-        """Make the first entry, an empty main, where there is none."""
+        """Make the first entry, an empty main, unless it exists."""
         repository = self._repository
         branch = repository.format.branch
 
@@ -147,12 +147,12 @@ class Lake:
 
     @property
     def repository(self) -> Repository:
-        """The lake's parts: its root, its refs, its tree."""
+        """Return the lake's parts: its root, its refs, its tree."""
         return self._repository
 
     @property
     def url(self) -> str:
-        """Where the lake is."""
+        """Return the URL of the lake."""
         return self._repository.root.url()
 
     def uri(self, ref: str = "main", path: str = "") -> str:
@@ -161,7 +161,7 @@ class Lake:
 
     @property
     def id(self) -> str:
-        """What distinguishes this lake from others, wherever it is moved."""
+        """Return the unique id of this lake, which it keeps when it is moved."""
         return self._repository.format.id
 
     # Sessions
@@ -175,7 +175,7 @@ class Lake:
         isolation: Literal["snapshot", "serializable"] | None = None,
         id: str | None = None,
     ) -> Session:
-        """Begin a private session: it publishes when its `with` block ends, and leaves nothing behind where that raises.
+        """Begin a private session. It publishes when its `with` block ends. If the block raises, nothing is left.
 
         `isolation`: by default the lake's own (`snapshot`: what formats and keys written twice forbid; `serializable`: nothing that the
         session read may have changed). Of several sessions with one `id` that began at the same commit, one publishes, and the others get
@@ -343,12 +343,12 @@ class Lake:
 
     @property
     def maintenance(self) -> LakeMaintenance:
-        """Main in place, garbage collection, verification, export, and what other writers did."""
+        """Return the maintenance operations: checkout, garbage collection, verification, export, adoption of other writers' commits."""
         return LakeMaintenance(self._repository)
 
     @property
     def settings(self) -> LakeSettings:
-        """What holds for the whole lake: its retention, the isolation of its sessions, its protected branches."""
+        """Return the settings of the whole lake: its retention, the isolation of its sessions, its protected branches."""
         return LakeSettings(self._repository)
 
     def _commit(self, ref: str, refs: RefsState) -> Commit:

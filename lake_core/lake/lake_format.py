@@ -1,4 +1,4 @@
-"""What a lake is fixed to at its creation: `_lake/format.json`. A folder is a lake if that stands at its root."""
+"""The parameters that are fixed when a lake is created: `_lake/format.json`. A folder with this file at its root is a lake."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def create_format(store: ObjectStore, profile: str, now: datetime) -> LakeFormat
 
 
 def read_format(store: ObjectStore) -> LakeFormat:
-    """Read what the lake at a store's root is. Raises LakeNotFound, UnsupportedLake."""
+    """Read the format of the lake at a store's root. Raises LakeNotFound, UnsupportedLake."""
     try:
         body = json.loads(store.get(FORMAT_KEY))
         version, format = body["version"], LakeFormat(str(body["id"]), str(body["profile"]), str(body["branch"]))

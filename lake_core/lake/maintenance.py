@@ -1,4 +1,4 @@
-"""The upkeep of a lake: main in place, garbage collection, verification, and what other writers did."""
+"""Maintenance of a lake: checkout, garbage collection, verification, export, and adoption of other writers' commits."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from lake_core.store import ObjectStore, store_at
 
 @dataclass(frozen=True, slots=True)
 class LakeMaintenance:
-    """The upkeep of a lake. Any process may do it at any time: publishing goes on meanwhile."""
+    """The maintenance of a lake. Any process may run it at any time, concurrently with publishing."""
 
     _repository: Repository
 
     def checkout(self, *, progress: Callable[[int, int], None] | None = None) -> Checkout:
-        """Put main's datasets in place, as far as a publisher that died has left them behind. Idempotent. Raises Diverged."""
+        """Put main's datasets in place where a failed publisher did not. Idempotent. Raises Diverged."""
         return check_out_branch(self._repository, progress)
 
     def checkpoint(self, dataset: str) -> None:
@@ -47,9 +47,9 @@ class LakeMaintenance:
     ) -> Collection:
         """Delete what no branch, tag, session or commit of the last `history` (30 days, or as the settings say) reaches.
 
-        Interrupted, the next call goes on. Objects younger than eight days stay. `dry_run` only tells.
+        After an interruption the next call continues. Objects younger than eight days are kept. `dry_run` deletes nothing.
 
-        Raises CollectionRefused where a live dataset cannot be read.
+        Raises CollectionRefused if a live dataset cannot be read.
         """
         history = LakeSettings(self._repository).history if history is None else history
         return collect(self._repository, history, dry_run=dry_run, progress=progress)
@@ -66,7 +66,7 @@ class LakeMaintenance:
         return adopt(self._repository, dataset)
 
     def release(self, dataset: str) -> Published:
-        """Make a dataset a plain one, which other clients may write and of which the lake knows no more. Raises DatasetNotFound."""
+        """Remove a dataset from the lake, and leave it in place for other clients to write. Raises DatasetNotFound."""
         repository = self._repository
         isolation = LakeSettings(repository).isolation
         options = SessionOptions(f"s-{runtime.uuid4().hex}", repository.format.branch, f"Release {dataset}", None, isolation)

@@ -1,4 +1,4 @@
-"""What all parts of a lake share: its root, its refs, its tree, its time."""
+"""The parts of an open lake: its root, its refs, its tree, its clock."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Repository:
     clock: Callable[[], datetime]
     committer: str
     given_clock: bool = False
-    """Whether the caller gave the clock: then it is trusted to measure the age of objects too."""
+    """Whether the caller passed the clock. Then it also measures the age of objects."""
     lease_config: LeaseConfig = field(default_factory=LeaseConfig)
     deletion_lists: DeletionLists = field(init=False)
 
@@ -50,7 +50,7 @@ class Repository:
         return ContentStore(self.root)
 
     def refs(self, *, refresh: bool = True) -> RefsState:
-        """Read the refs as they are now."""
+        """Read the newest refs."""
         return RefsState(self.journal.state(refresh=refresh))
 
     def pending_deletions(self, refs: RefsState) -> PendingDeletions:
@@ -58,9 +58,9 @@ class Repository:
         return self.deletion_lists.pending(refs)
 
     def state(self, tree: str, name: str, overlay: Overlay | None = None) -> StateStore:
-        """Show a tree as a store."""
+        """Return a tree as a store."""
         return StateStore(StateTree(self.root, View(self.graveler, tree, overlay or Overlay()), self.clock, name=name))
 
     def commit_state(self, commit: Commit, name: str | None = None) -> StateStore:
-        """Show a commit as a store."""
+        """Return a commit as a store."""
         return self.state(commit.metarange_id, name or f"commit {commit.id[:12]}")

@@ -1,4 +1,4 @@
-"""What holds for a whole lake: how long history is kept, what sessions may rely on, which branches take merges only."""
+"""The settings of a whole lake: retention of history, isolation of sessions, protected branches."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class LakeSettings:
 
     @property
     def history(self) -> timedelta:
-        """How long commits that no ref names are kept."""
+        """Return how long commits that no ref names are kept."""
         days = self._repository.settings.state(refresh=False).get("history_days")
         return HISTORY if days is None else timedelta(days=float(days))
 
     @property
     def isolation(self) -> Literal["snapshot", "serializable"]:
-        """What sessions may rely on by default; see `Lake.session`."""
+        """Return the default isolation of sessions; see `Lake.session`."""
         isolation = self._repository.settings.state(refresh=False).get("isolation")
         return "serializable" if isolation == "serializable" else "snapshot"
 
     def update(self, *, history: timedelta | None = None, isolation: Literal["snapshot", "serializable"] | None = None) -> None:
-        """Set how long history is kept, and what sessions may rely on. What is not passed stays."""
+        """Set the retention of history and the default isolation. Settings that are not passed stay."""
         values: dict[str, Any] = {}
         if history is not None:
             values["history_days"] = history / timedelta(days=1)
@@ -49,5 +49,5 @@ class LakeSettings:
         protect(self._repository.journal, pattern)
 
     def unprotect(self, pattern: str) -> None:
-        """Take a protection back. Raises RefNotFound."""
+        """Remove a protection. Raises RefNotFound."""
         unprotect(self._repository.journal, pattern)

@@ -168,7 +168,7 @@ class Pool:
         """Sort rows, write them as data objects and commit them. Return None where nothing was to be written.
 
         Args:
-            rows: Arrow data, a file of NDJSON, ZNG or Parquet (its path, or open), or an iterable of mappings or values; see
+            rows: Arrow data, a file of NDJSON, ZNG, ZSON or Parquet (its path, or open), or an iterable of mappings or values; see
                 `batches_of_rows`.
             branch: The branch.
             author: Who loads.

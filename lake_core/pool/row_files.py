@@ -1,4 +1,4 @@
-"""Files of rows: lines of JSON, ZNG and Parquet."""
+"""Files of rows: lines of JSON, ZNG, ZSON and Parquet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pyarrow import parquet
 
 from lake_core.pool.errors import InvalidJson, InvalidValue
 from lake_core.pool.ndjson_batches import read_ndjson_batches
-from lake_core.pool.value_batch import ValueBatch, batches_of_arrow, read_batches
+from lake_core.pool.value_batch import ValueBatch, batches_of_arrow, batches_of_values, read_batches
+from lake_core.pool.zson.reader import parse_values
 
 _JSON: Final = (".ndjson", ".jsonl", ".json")
 _BUFFER: Final = 1 << 20
@@ -20,12 +21,15 @@ _PARQUET_ROWS: Final = 1 << 16
 
 
 def batches_of_path(path: str | os.PathLike[str]) -> Iterator[ValueBatch]:
-    """Yield the values of a file of lines of JSON (.ndjson, .jsonl, .json), of ZNG (.zng) or of Parquet (.parquet).
+    """Yield the values of a file of lines of JSON (.ndjson, .jsonl, .json), ZNG (.zng), ZSON (.zson) or Parquet (.parquet).
+
+    A file of ZSON is held in memory.
 
     Raises:
         InvalidValue: There is no such file, its name has another ending, or it is no Parquet.
         InvalidJson: A line is not JSON.
         InvalidZng: It is not ZNG.
+        InvalidZson: It is not ZSON.
     """
     ending = os.path.splitext(os.fspath(path))[1].lower()
     try:
@@ -36,15 +40,18 @@ def batches_of_path(path: str | os.PathLike[str]) -> Iterator[ValueBatch]:
         elif ending == ".zng":
             with open(path, "rb", _BUFFER) as binary:
                 yield from read_batches(binary)
+        elif ending == ".zson":
+            with open(path, encoding="utf-8") as text:
+                yield from batches_of_values(parse_values(text.read()))
         elif ending in _JSON:
             with open(path, encoding="utf-8") as text:
                 yield from _lines(text)
         else:
-            endings = ", ".join((*_JSON, ".zng", ".parquet"))
+            endings = ", ".join((*_JSON, ".zng", ".zson", ".parquet"))
             raise InvalidValue(
                 f"{os.fspath(path)!r} is of no known kind: its name must end in one of {endings}; or open it and give the stream"
             )
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowInvalid) as error:
         raise InvalidValue(f"{os.fspath(path)!r} cannot be read: {error}") from None
 
 

@@ -1,1 +1,1 @@
-"""Arrays of a lake as Dagster's assets: what metadata says of them, which region a run writes, and how it is written."""
+"""Arrays of a lake as Dagster assets: settings in metadata, the region that a run writes, and the writer."""

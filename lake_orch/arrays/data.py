@@ -1,4 +1,4 @@
-"""Which Python types hold arrays, how each becomes a dataset of xarray, and how a dataset is loaded as each."""
+"""Python types of arrays, and their conversion to and from datasets of xarray."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LOADED = "xarray.Dataset, xarray.DataArray, zarr.Group, zarr.Array, numpy.ndarr
 
 
 def to_dataset(value: object, subject: str, variable: str, dimensions: Sequence[str] = ()) -> xr.Dataset:
-    """Return what an asset has returned as a dataset; nothing that is lazy is computed.
+    """Convert the value of an asset to a dataset. Lazy arrays stay lazy.
 
     Args:
-        value: What it has returned.
-        subject: What errors call it.
+        value: The value that the asset returned.
+        subject: The name of the value in errors.
         variable: The name of an array that has none.
         dimensions: The names of the dimensions of an array that has none.
 
@@ -73,22 +73,22 @@ def open_dataset(store: Any, *, group: str = "", chunks: Any = None) -> xr.Datas
 
 @dataclass(frozen=True, slots=True)
 class ArraySlice:
-    """What an input is to be loaded from."""
+    """The part of the arrays to load for an input."""
 
     session: Session
     variables: tuple[str, ...] | None
     selection: Mapping[str, Any]
     chunks: Any
     region: Region | None
-    """None where all of the arrays are asked for."""
+    """None for all of the arrays."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing narrows down what is loaded."""
+        """Return whether everything is loaded."""
         return self.region is None and self.variables is None and not self.selection
 
     def dataset(self, subject: str) -> xr.Dataset:
-        """Return the variables, region and selection as a lazy dataset. Raises InvalidDefinition for what is not there."""
+        """Return the variables, region and selection as a lazy dataset. Raises InvalidDefinition for missing variables or coordinates."""
         dataset = open_dataset(self.session.store, chunks=self.chunks)
         if self.variables is not None:
             unknown = [name for name in self.variables if name not in dataset.variables]
@@ -108,7 +108,7 @@ class ArraySlice:
 
 
 def _as_slice(places: Any) -> Any:
-    """Return places without gaps as a slice, of which less is read."""
+    """Return contiguous positions as a slice, which reads less."""
     if not len(places):
         return slice(0, 0)
     start, stop = int(places[0]), int(places[-1]) + 1

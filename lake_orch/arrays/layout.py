@@ -1,4 +1,4 @@
-"""How arrays are stored when they are made: encodings of their variables, and empty arrays that regions are written to."""
+"""The layout of new arrays: encodings of their variables, and empty arrays to write regions to."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def create_empty(
         for name, variable in dataset.variables.items()
     }
     empty = dataset.isel({dimension: slice(0, 0) for dimension in growing})
-    # Of text without any element, xarray could not tell that it is text.
+    # xarray cannot infer the type of text arrays without elements.
     texts = {name: variable for name, variable in empty.variables.items() if variable.dtype == object and not variable.size}
     empty = empty.assign({name: (variable.dims, np.empty(variable.shape, _TEXT), variable.attrs) for name, variable in texts.items()})
     write(store, empty, mode="w", encoding=encodings)
 
 
 def write(store: IcechunkStore, dataset: xr.Dataset, **options: Any) -> None:
-    """Write a dataset with options of `Dataset.to_zarr`. Chunks of dask are brought in line with those that are stored."""
+    """Write a dataset with options of `Dataset.to_zarr`. Chunks of dask are aligned with the stored chunks."""
     dataset.to_zarr(store, consolidated=False, align_chunks=True, **options)
 
 
@@ -60,15 +60,15 @@ def source_encoding(variable: xr.Variable, settings: Mapping[str, Any]) -> dict[
     """Return the encoding of a variable: `settings`, over the part of the encoding of its source that Zarr v3 has."""
     read = {name: value for name, value in variable.encoding.items() if name in ENCODINGS and _is_of_v3(name, value)}
     if variable.dtype == object:
-        read.pop("dtype", None)  # the type of a text of another store
+        read.pop("dtype", None)  # the text type of another store
     encoding = {**read, **settings}
     if "_FillValue" in encoding and "fill_value" not in encoding:
-        encoding["fill_value"] = encoding["_FillValue"]  # what has no chunk is missing, not 0
+        encoding["fill_value"] = encoding["_FillValue"]  # elements without a chunk are missing values, not 0
     return encoding
 
 
 def check_encoding(encoding: Mapping[str, Mapping[str, Any]], dataset: xr.Dataset, subject: str) -> None:
-    """Raise InvalidDefinition for encodings of variables that are not there."""
+    """Raise InvalidDefinition for encodings of unknown variables."""
     for name in encoding:
         if name not in dataset.variables:
             raise InvalidDefinition(
@@ -77,7 +77,7 @@ def check_encoding(encoding: Mapping[str, Mapping[str, Any]], dataset: xr.Datase
 
 
 def plain_text(dataset: xr.Dataset) -> xr.Dataset:
-    """Return a dataset with texts of variable length, as a later text may be longer than all that are stored."""
+    """Return a dataset with texts of variable length, because a later text may be longer than all stored texts."""
     texts = [name for name, variable in dataset.variables.items() if variable.dtype.kind in "UT"]
     return dataset.assign({name: dataset[name].astype(object) for name in texts}) if texts else dataset
 
@@ -91,7 +91,7 @@ def _encoding(
     if "chunks" not in encoding:
         encoding["chunks"] = _chunks(name, variable, growing, partition_chunks)
     if variable.dtype.kind == "M" and "units" not in settings:
-        # What the first region has would decide which times any later one can have.
+        # Otherwise the first region would limit the times of later regions.
         encoding |= {"units": _MOMENT, "dtype": "int64", "calendar": "proleptic_gregorian"}
     dtype = np.dtype(encoding.get("dtype") or variable.dtype)
     if dtype.kind == "f" and "fill_value" not in encoding:

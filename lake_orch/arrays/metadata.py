@@ -1,4 +1,4 @@
-"""What the UI shows of a write of arrays: Dagster's own metadata keys where it has them, `lake/…` for the rest."""
+"""Output metadata of a write of arrays: Dagster's metadata keys where they exist, else keys `lake/…`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class ArrayResult:
     skipped: bool = False
     """Whether an earlier attempt had committed it."""
     chunks: int | None = None
-    """How many chunks were written; None where an earlier attempt wrote them."""
+    """The number of written chunks; None if an earlier attempt wrote them."""
     bytes: int | None = None
-    """The size of these chunks as they are stored."""
+    """The stored size of these chunks."""
 
 
 def count_chunks(changes: ChangeSet) -> tuple[int, int]:
@@ -112,7 +112,7 @@ def preview_metadata(dataset: xr.Dataset, variable: str | None = None) -> dict[s
     try:
         image = picture(dataset, variable)
         return {} if image is None else {PREVIEW: MetadataValue.md(f"{image[0]}\n\n{image[1]}")}
-    except Exception as error:  # the arrays are committed: whatever cannot be shown fails no step
+    except Exception as error:  # the arrays are committed, so a failed preview must not fail the step
         return {PREVIEW: f"these arrays cannot be shown: {error}"[:300]}
 
 

@@ -10,11 +10,11 @@ from lake_orch.definition_metadata import Ownership
 from lake_orch.tables.owner import Owner, owned
 
 _COMMITS = 100
-"""How far back a commit is searched that names an owner: other writers name none."""
+"""The number of commits to search for an owner. Other writers record none."""
 
 
 def claim(repository: Repository, writer: Owner | None, ownership: Ownership, *, replaces: bool) -> Mapping[str, str]:
-    """Check that an asset may write, and return what its commit is to say of the owner.
+    """Check that an asset may write, and return the owner for its commit's metadata.
 
     Raises:
         TableOwned: The asset would replace arrays of another.
@@ -30,7 +30,7 @@ def claim(repository: Repository, writer: Owner | None, ownership: Ownership, *,
 
 
 def owner_of(repository: Repository) -> Owner | None:
-    """Return the owner that the latest commit with an owner names; None where no commit has one."""
+    """Return the owner that the latest commit with an owner names; None if no commit has one."""
     for snapshot in islice(repository.ancestry(branch="main"), _COMMITS):
         owner = Owner.of_properties(snapshot.metadata)
         if owner is not None:

@@ -1,4 +1,4 @@
-"""How an asset's partitions lie along the dimensions of its arrays: whether the settings fit them, and which coordinates they will have."""
+"""Partitions along the dimensions of arrays: validation of the settings, and the coordinates of the partitions."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def with_partitions(settings: ArraySettings, partitions_def: PartitionsDefinitio
     """Return settings for an asset with these partitions: frequencies become coordinates, and each partition gets chunks of its own.
 
     Args:
-        settings: The settings, as metadata has them.
-        partitions_def: The asset's partitions; None where it has none.
-        subject: What errors call the asset.
+        settings: The settings in the metadata.
+        partitions_def: The asset's partitions, or None.
+        subject: The name of the asset in errors.
 
     Raises:
-        InvalidDefinition: The settings do not go with the partitions.
+        InvalidDefinition: The settings do not fit the partitions.
         PartitionSliceError: `partition_expr` does not fit the partitions.
     """
     if partitions_def is None:
@@ -75,14 +75,14 @@ def _partitions_by_dimension(partitions_def: PartitionsDefinition[str], partitio
 
 @dataclass(frozen=True, slots=True)
 class _Windows:
-    """The bounds of all time windows as coordinates, in order. Windows that lie in the future count."""
+    """The bounds of all time windows as coordinates, in order, including windows in the future."""
 
     starts: npt.NDArray[np.datetime64]
     ends: npt.NDArray[np.datetime64]
 
 
 def _windows(partitions: PartitionsDefinition[str]) -> _Windows | None:
-    """Return the windows of time partitions that end, and None for other partitions."""
+    """Return the windows of time partitions with an end, or None for other partitions."""
     if not isinstance(partitions, TimeWindowPartitionsDefinition) or partitions.end is None:
         return None
     windows = [partitions.time_window_for_partition_key(key) for key in partitions.get_partition_keys(current_time=partitions.end)]
@@ -98,7 +98,7 @@ def _coordinates(frequency: str, partitions: PartitionsDefinition[str], windows:
         frequency: A frequency of pandas.
         partitions: The partitions along the dimension.
         windows: Their windows.
-        gives: The beginning of errors.
+        gives: The start of error messages.
 
     Raises:
         InvalidDefinition: The frequency gives the partitions no coordinates.

@@ -1,4 +1,4 @@
-"""From Dagster partitions to the region of arrays that they stand for: a slab along dimension coordinates.
+"""The region of arrays that Dagster partitions stand for: a slab along dimension coordinates.
 
 The metadata `partition_expr` names the dimension, or is a dict from each of the partitions' dimensions to one of the arrays'. Time windows
 hold the coordinates from their start up to, and without, their end; any other key is one coordinate.
@@ -30,12 +30,12 @@ class Extent:
     dimension: str
     keys: tuple[str, ...]
     windows: tuple[Window, ...] | None = None
-    """Sorted, without overlaps; None where each key is a coordinate."""
+    """The time windows, sorted and without overlaps; None if each key is a coordinate."""
 
     def parts(self, values: npt.NDArray[Any]) -> list[Mask]:
-        """Return which coordinates lie in each window, or in any of the keys.
+        """Return a mask of the coordinates for each window, or one mask for all keys.
 
-        Raises PartitionSliceError where the coordinates are of a type that the partitions cannot stand for.
+        Raises PartitionSliceError if the partitions cannot stand for coordinates of this type.
         """
         if self.windows is None:
             return [np.isin(values, self.coordinates(values.dtype))]
@@ -47,16 +47,16 @@ class Extent:
         return [(values >= coordinate_of(start)) & (values < coordinate_of(end)) for start, end in self.windows]
 
     def select(self, values: npt.NDArray[Any]) -> Mask:
-        """Return which coordinates lie in the extent. Raises PartitionSliceError as `parts`."""
+        """Return a mask of the coordinates in the extent. Raises PartitionSliceError as `parts`."""
         mask = np.zeros(len(values), np.bool_)
         for part in self.parts(values):
             mask |= part
         return mask
 
     def position(self, values: npt.NDArray[Any], window: Window) -> int:
-        """Return where the coordinates of a window that has none yet belong among others.
+        """Return the position at which to insert the coordinates of a window that has none yet.
 
-        Raises PartitionSliceError where the others are not in order.
+        Raises PartitionSliceError if the existing coordinates are not in order.
         """
         if len(values) > 1 and not bool((values[1:] > values[:-1]).all()):
             raise PartitionSliceError(
@@ -82,7 +82,7 @@ class Extent:
         )
 
     def single(self) -> str | None:
-        """Return the coordinate of data without the dimension: the key, in a run of one partition that is no window; else None."""
+        """Return the coordinate for data that lacks the dimension: the key, in a run of one partition that is not a window, or None."""
         return self.keys[0] if len(self.keys) == 1 and self.windows is None else None
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ class Region:
     """The coordinates that some partitions stand for: along each dimension those of its extent, along any other dimension all."""
 
     name: str
-    """What errors call the partitions."""
+    """The name of the partitions in errors."""
     extents: tuple[Extent, ...]
 
     @property
@@ -109,13 +109,13 @@ def region_of_partitions(partitions_def: PartitionsDefinition, keys: Sequence[st
     """Return the region of some partitions.
 
     Args:
-        partitions_def: What the keys are of.
+        partitions_def: The definition of the partitions.
         keys: The partitions, at least one.
         partition_expr: The dimension that they stand for, or a dict from dimension to dimension.
-        asset: What errors call the asset.
+        asset: The name of the asset in errors.
 
     Raises:
-        PartitionSliceError: `partition_expr` does not fit the partitions, or several partitions are no slab.
+        PartitionSliceError: `partition_expr` does not fit the partitions, or several partitions do not form a slab.
     """
     dimensions = partition_columns(partitions_def, partition_expr)
     name = f"partition {keys[0]!r} of {asset}" if len(keys) == 1 else f"the run's {len(keys)} partitions of {asset}"
@@ -154,7 +154,7 @@ def _extent(dimension: str, partitions_def: PartitionsDefinition, keys: Sequence
 
 
 def _check_clock(window: Window, dimension: str) -> None:
-    """Raise PartitionSliceError for a window that begins or ends where clocks are set back: its clock times occur twice."""
+    """Raise PartitionSliceError for a window that starts or ends where clocks are set back, because its clock times occur twice."""
     start, end = window
     if start.fold or end.fold or coordinate_of(end) <= coordinate_of(start):
         raise PartitionSliceError(
@@ -164,5 +164,5 @@ def _check_clock(window: Window, dimension: str) -> None:
 
 
 def coordinate_of(moment: datetime) -> np.datetime64:
-    """Return a boundary of a window as a coordinate: coordinates have no zone, and are clock times of the definition's own."""
+    """Return a boundary of a window as a coordinate. Coordinates have no zone, and are clock times in the definition's zone."""
     return np.datetime64(moment.replace(tzinfo=None), "us")

@@ -1,4 +1,4 @@
-"""What an asset's or an input's metadata says of its arrays, read and checked before anything is written."""
+"""The array settings in the metadata of an asset or an input, validated before anything is written."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PREVIEW_IMAGE = "lake/preview_image"
 
 _OF_ZARR = ("chunks", "shards", "compressors", "filters", "serializer", "fill_value")
 ENCODINGS = (*_OF_ZARR, "dtype", "units", "calendar", "_FillValue", "missing_value", "scale_factor", "add_offset")
-"""What may be said of how a variable is stored: the names of Zarr, and those of the CF conventions."""
+"""The names of encoding settings: those of Zarr, and those of the CF conventions."""
 
 SELECTION = "lake/sel"
 CHUNKS = "lake/chunks"
@@ -49,14 +49,14 @@ _OF_INPUTS = (SELECTION, CHUNKS, REF, SNAPSHOT, TIMESTAMP)
 
 @dataclass(frozen=True, slots=True)
 class ArraySettings:
-    """One repository, and how it is written."""
+    """The settings of one repository and its writes."""
 
     path: str
     mode: ArrayWriteMode = "overwrite"
     ownership: Ownership = "keep"
     partition_expr: Any = None
     encoding: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By variable, in xarray's terms."""
+    """The encoding of each variable, in xarray's names."""
     dimensions: tuple[str, ...] = ()
     """Names of the dimensions of arrays that have none."""
     append_dim: str | None = None
@@ -66,13 +66,13 @@ class ArraySettings:
     partition_chunks: Mapping[str, int] = field(default_factory=dict)
     """The length of chunks along a dimension with which each partition has chunks of its own, where it is known."""
     preview_image: bool | str | None = None
-    """Whether the asset's page shows a picture, or of which variable."""
+    """Whether the asset's page shows a picture, or the variable that it shows."""
 
     @classmethod
     def parse(
         cls, asset_key: Sequence[str] | None, metadata: Mapping[str, Any], subject: str, *, mode: ArrayWriteMode = "overwrite"
     ) -> ArraySettings:
-        """Read an output's definition metadata; `mode` holds where it says nothing. Raises InvalidDefinition."""
+        """Read an output's definition metadata. `mode` is the default. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
         check_spelling(metadata, _OF_OUTPUTS, subject, others=_OF_INPUTS)
         implied: ArrayWriteMode = "append" if APPEND_DIM in metadata else mode
@@ -101,7 +101,7 @@ class ArraySettings:
 
 @dataclass(frozen=True, slots=True)
 class ArrayInputSettings:
-    """What is read of a repository, and of which state of it."""
+    """The part of a repository to read, and the state to read it from."""
 
     variables: tuple[str, ...] | None = None
     selection: Mapping[str, Any] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class ArrayInputSettings:
         check_spelling(metadata, _OF_INPUTS, subject, others=_OF_OUTPUTS)
         timestamp = metadata.get(TIMESTAMP)
         if isinstance(timestamp, str):
-            with suppress(ValueError):  # the check below says what is wrong
+            with suppress(ValueError):  # the check below raises the error
                 timestamp = datetime.fromisoformat(timestamp)
         if timestamp is not None and (not isinstance(timestamp, datetime) or timestamp.tzinfo is None):
             raise InvalidDefinition(f"{TIMESTAMP} of {subject} is {timestamp!r}: use a time with its zone")

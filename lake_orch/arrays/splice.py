@@ -1,4 +1,4 @@
-"""Insert or remove elements along one dimension of all arrays. The elements behind them move."""
+"""Insertion and removal of elements along one dimension of all arrays. Later elements move."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lake_core.icechunk import IcechunkStore
 def splice(store: IcechunkStore, dimension: str, start: int, stop: int, length: int) -> None:
     """Replace the elements from `start` to `stop` along a dimension by `length` empty ones, in each array that has the dimension.
 
-    Behind the last element, arrays only grow. Anywhere else, all that lies behind is read and written again.
+    After the last element, arrays only grow. At any other place, all later elements are read and written again.
     """
     for _, array in zarr.open_group(store, mode="r+", use_consolidated=False).arrays():
         names = array.metadata.dimension_names or ()  # type: ignore[union-attr]
@@ -26,7 +26,7 @@ def _splice(array: zarr.Array[Any], axis: int, start: int, stop: int, length: in
     chunk = (array.shards or array.chunks)[axis]
     if after > before:
         _resize(array, axis, after)
-        # A chunk at the end may hold what was cut off once.
+        # The last chunk may hold elements that were cut off earlier.
         _clear(array, axis, before, min(after, -(-before // chunk) * chunk))
     if stop < before:
         _move(array, axis, stop, before, start + length, chunk)

@@ -1,4 +1,4 @@
-"""One write of arrays to a session of a repository: all of them, more of them along one dimension, or the region of some partitions."""
+"""Writes of arrays to a session of a repository: whole arrays, an append along one dimension, or the region of some partitions."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class ArrayWriter:
 
     settings: ArraySettings
     subject: str
-    """What errors call the data."""
+    """The name of the data in errors."""
     region: Region | None = None
-    """None where all of the arrays may be written."""
+    """The region to write; None if all of the arrays may be written."""
 
     def check(self, dataset: xr.Dataset) -> None:
-        """Check a dataset by itself, before a repository is created for it.
+        """Check a dataset before a repository is created for it.
 
         Raises:
             OutsideRegion: The data has coordinates outside of the region.
-            RegionMismatch: The data has a coordinate twice, or lacks one that a partition stands for.
+            RegionMismatch: The data repeats a coordinate, or lacks one that a partition stands for.
             InvalidDefinition: The settings do not fit the data.
             PartitionSliceError: The partitions do not fit the coordinates.
         """
@@ -50,10 +50,10 @@ class ArrayWriter:
                 self._check_inside(dataset, extent, self.region)
 
     def write(self, session: Session, dataset: xr.Dataset) -> bool:
-        """Write a dataset that was checked as the settings say. Returns whether there was anything to write.
+        """Write a checked dataset in the mode of the settings. Return whether anything was written.
 
         Raises:
-            RegionMismatch: The data does not fit the arrays that are there.
+            RegionMismatch: The data does not fit the existing arrays.
             TableNotEmpty: The mode is `error`, and there are arrays already.
             InvalidDefinition: The settings do not fit the data.
         """
@@ -73,7 +73,7 @@ class ArrayWriter:
         return True
 
     def copy(self, session: Session, group: zarr.Group) -> bool:
-        """Replace everything by the groups and arrays of a Zarr group, however deep. Returns whether there was anything to write."""
+        """Replace everything by the groups and arrays of a Zarr group, at any depth. Return whether anything was written."""
         if self.settings.mode in ("error", "ignore") and not is_empty(session.store):
             return self._refuse()
         target = zarr.open_group(session.store, mode="w", attributes=dict(group.attrs))
@@ -136,7 +136,7 @@ class ArrayWriter:
         return True
 
     def _with_dimensions(self, dataset: xr.Dataset, region: Region) -> xr.Dataset:
-        """Return data of one partition with the dimensions that it lacks: its key, or a coordinate of one value, becomes one."""
+        """Return data of one partition with the missing dimensions: the key, or a scalar coordinate, becomes a dimension."""
         for extent in region.extents:
             dimension = extent.dimension
             if dimension in dataset.dims and dimension not in dataset.coords:
@@ -180,7 +180,7 @@ class ArrayWriter:
     def _make_room(
         self, store: IcechunkStore, existing: npt.NDArray[Any], values: npt.NDArray[Any], extent: Extent, *, shared: bool
     ) -> npt.NDArray[Any]:
-        """Let each coordinate of the data have its place along a dimension. Returns the coordinates that there are then."""
+        """Insert the coordinates of the data along a dimension. Return the resulting coordinates."""
         dimension = extent.dimension
         if extent.windows is None:
             new = values[~np.isin(values, existing)]
@@ -215,7 +215,7 @@ class ArrayWriter:
 
     @staticmethod
     def _is_shared(existing: xr.Dataset, extent: Extent, region: Region) -> bool:
-        """Return whether other partitions hold the same coordinates along a dimension: those elsewhere along another one."""
+        """Return whether other partitions share the coordinates along a dimension, because they differ along another one."""
         others = [other for other in region.extents if other is not extent]
         return any(not bool(other.select(_coordinates(existing, other.dimension)).all()) for other in others)
 
@@ -228,7 +228,7 @@ class ArrayWriter:
         changed: set[str],
         coordinates: Mapping[str, npt.NDArray[Any]],
     ) -> None:
-        """Write coordinates of the region, and what has only some of its dimensions, where they are new. Elsewhere it must be the same."""
+        """Write the coordinates, and variables with only some of the region's dimensions, where they are new. Else they must be equal."""
         for name, variable in dataset.variables.items():
             dimensions = [str(dimension) for dimension in variable.dims if dimension in region.dimensions]
             if not dimensions or (len(dimensions) == len(region.dimensions) and name not in region.dimensions):
@@ -246,7 +246,7 @@ class ArrayWriter:
     # Arrays that exist
 
     def _create_or_check(self, store: IcechunkStore, dataset: xr.Dataset, growing: tuple[str, ...]) -> xr.Dataset:
-        """Make the arrays, or check that data fits those that are there. Returns the arrays."""
+        """Create the arrays, or check that the data fits existing ones. Return the arrays."""
         if is_empty(store):
             create_empty(store, dataset, self.settings.encoding, growing, self.settings.partition_chunks)
             for dimension in growing:
@@ -283,7 +283,7 @@ class ArrayWriter:
             )
 
     def _declare(self, store: IcechunkStore, dimension: str, dataset: xr.Dataset) -> None:
-        """Make the arrays as long as a dimension will ever be, and write its coordinates."""
+        """Resize the arrays to the final length of a dimension, and write its coordinates."""
         declared = np.asarray(self.settings.coordinates[dimension])
         if declared.dtype.kind == "U":
             declared = declared.astype(object)
@@ -298,21 +298,21 @@ class ArrayWriter:
 
 
 def is_empty(store: IcechunkStore) -> bool:
-    """Return whether there are no arrays and groups but the root."""
+    """Return whether there is no array and no group except the root."""
     return all(path == "/" for path in store.session.node_paths())
 
 
 def _write_variable(store: IcechunkStore, name: Hashable, variable: xr.Variable, targets: Mapping[str, slice]) -> None:
-    """Write a variable to places along some dimensions; one that has none of them is left as it is."""
+    """Write a variable to positions along some dimensions. A variable without these dimensions is not written."""
     region = {dimension: target for dimension, target in targets.items() if dimension in variable.dims}
     if region and variable.size:
-        # xarray writes no index to a region: it becomes a variable like others.
+        # xarray refuses to write an index to a region, so it becomes a plain variable.
         data = xr.Dataset({name: variable.to_base_variable()}).drop_indexes(name, errors="ignore").reset_coords()
         write(store, data, mode="r+", region=region)
 
 
 def _runs(places: Mapping[Any, npt.NDArray[np.intp]]) -> Iterator[tuple[dict[str, slice], dict[str, slice]]]:
-    """Yield blocks of places without gaps, by dimension: the part of the data, and the part of the arrays that it is written to."""
+    """Yield contiguous blocks by dimension: the part of the data, and the part of the arrays to write it to."""
     cut: list[list[tuple[slice, slice]]] = []
     for at in places.values():
         ends = [0, *(np.flatnonzero(np.diff(at) != 1) + 1).tolist(), len(at)]
@@ -327,7 +327,7 @@ def _runs(places: Mapping[Any, npt.NDArray[np.intp]]) -> Iterator[tuple[dict[str
 
 
 def _places(existing: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-    """Return where values stand among existing ones, all of which hold them."""
+    """Return the positions of values among the existing ones, which contain them all."""
     order = np.argsort(existing, kind="stable")
     places: npt.NDArray[np.intp] = order[np.searchsorted(existing, values, sorter=order)]
     return places

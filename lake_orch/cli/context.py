@@ -1,4 +1,4 @@
-"""What the commands share: which lake, and which Dagster instance."""
+"""The context of the commands: the lake and the Dagster instance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OrchContext(Context):
 
     @contextmanager
     def opened(self) -> Iterator[tuple[dg.DagsterInstance, LakeResource]]:
-        """Open the instance of DAGSTER_HOME, and the lake. Raises InvalidDefinition where either is not said, or said twice."""
+        """Open the instance of DAGSTER_HOME, and the lake. Raises InvalidDefinition if either is missing or given twice."""
         if (self.root is None) == (self.module is None):
             raise InvalidDefinition("say which lake: --root with its URL or path, or -m with the module of a code location that has it")
         if self.module is not None and self.storage_options:

@@ -143,7 +143,7 @@ def merge_backfills_command(context: OrchContext, into: str | None) -> None:
 
 
 def _age(span: timedelta) -> str:
-    """Spell a length of time as people say it."""
+    """Return a readable length of time."""
     seconds = int(span.total_seconds())
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * length:

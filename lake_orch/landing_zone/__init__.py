@@ -1,7 +1,7 @@
-"""Landing zones: files that others drop into a folder or prefix, each of which is to be in a table exactly once.
+"""Landing zones: ingestion of files from a folder or prefix into a table, each file exactly once.
 
-A sensor puts new files into numbered batches, and asks for one run a batch, in order. A batch's number is the version of the transaction
-marker with which its rows are committed, so a batch that is tried again, or by two runs at once, is there once.
+A sensor groups new files into numbered batches, and requests one run a batch, in order. A batch's number is the version of the
+transaction marker in its commit, so a batch that is retried, or landed by two runs at once, is in the table once.
 """
 
 from lake_orch.landing_zone.batch import LandedBatch

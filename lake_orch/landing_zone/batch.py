@@ -1,4 +1,4 @@
-"""A batch in the hands of the run that brings it into a table."""
+"""A batch of files, for the run that appends it to a table."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class LandedBatch:
     zone: LandingZone
     number: int
     files: Sequence[FoundFile]
-    """As they were when the run began with them."""
+    """The files at the start of the run."""
     filesystem: AbstractFileSystem = field(repr=False)
     root: str = field(repr=False)
 
     @classmethod
     def begin(cls, ledger: Ledger, number: int) -> LandedBatch:
-        """Take a batch up: its files as they are now. Raises InvalidDefinition for a number that was never made, FilesGone."""
+        """Start landing a batch with the current state of its files. Raises InvalidDefinition for an unknown number, FilesGone."""
         record = ledger.batch(number)
         if record is None:
             raise InvalidDefinition(f"landing zone {ledger.zone.name!r} has no batch {number}: its sensor makes them")
@@ -46,27 +46,27 @@ class LandedBatch:
 
     @property
     def txn(self) -> Txn:
-        """The marker: `table.append(rows, txn=batch.txn)` adds the batch once, whoever tries it again."""
+        """Return the transaction marker: `table.append(rows, txn=batch.txn)` adds the batch once, however often it is tried."""
         return self.zone.app_id, self.number
 
     @property
     def paths(self) -> list[str]:
-        """The files' paths in `filesystem`."""
+        """Return the paths of the files in `filesystem`."""
         return [f"{self.root}/{file.key}" for file in self.files]
 
     @property
     def urls(self) -> list[str]:
-        """The files' URLs, for engines that read them by themselves, such as Spark."""
+        """Return the URLs of the files, for engines such as Spark."""
         return [f"{self.zone.url.rstrip('/')}/{file.key}" for file in self.files]
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Return the size of the files in bytes."""
         return sum(file.size for file in self.files)
 
     def dataset(self, *, format: Any = None, schema: pa.Schema | None = None) -> ds.Dataset:
-        """Open the rows lazily. `format`: parquet, csv, json or ipc, or one of `pyarrow.dataset`; by default as the files are called."""
-        import pyarrow.dataset as ds  # takes as long to import as all else here
+        """Open the rows lazily. `format` is parquet, csv, json, ipc, or a format of `pyarrow.dataset`; the extension decides by default."""
+        import pyarrow.dataset as ds  # slow to import
 
         return ds.dataset(self.paths, format=format or self._format(), schema=schema, filesystem=self.filesystem)
 

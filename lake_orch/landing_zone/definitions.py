@@ -1,4 +1,4 @@
-"""The sensor that makes batches and asks for runs, and the asset that brings a batch into its table."""
+"""The sensor that makes batches and requests runs, and the asset that appends a batch to its table."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets and sensors as objects.
 
@@ -27,11 +27,11 @@ from lake_orch.tables.settings import append_schema_mode
 
 ZONE_TAG, BATCH_TAG = "lake/landing_zone", "lake/landing_batch"
 LEDGER_TAG = ".dagster/lake_landing_ledger"
-"""The ledger that a run's batch is of: batches count from 1 again where a lake is made anew, and Dagster still knows the earlier runs."""
+"""The ledger of a run's batch. A lake that is created again counts batches from 1, while Dagster still has the earlier runs."""
 _MOST_RUNS = 1000
 
 Read: TypeAlias = Callable[[LandedBatch], Any]
-"""Makes rows of a batch: anything that can be written to a table, or to the pool."""
+"""Reads the rows of a batch, as any type that can be written to the table or pool."""
 Destination: TypeAlias = Literal["table", "pool"]
 
 
@@ -43,15 +43,15 @@ def ledger_of(zone: LandingZone, lake: LakeResource) -> Ledger:
 def landed(
     zone: LandingZone, lake: LakeResource, table: str, ledger: Ledger, branch: str | None = None, *, into: Destination = "table"
 ) -> int:
-    """Find the last batch in the table or pool: by its marker, and where that has expired by the ledger.
+    """Return the last batch in the table or pool, by its marker, or by the ledger if that has expired.
 
-    `branch`: another than the lake's.
+    `branch` replaces the lake's.
     """
     try:
         marker = _MARKER_OF[into](lake, table, zone.app_id, branch)
     except (TableNotFound, NoSuchPool, RefNotFound):
         if branch is not None:
-            return 0  # the ledger tells of the lake's own
+            return 0  # the ledger is about the lake's branch
         marker = None
     return ledger.landed if marker is None else max(marker, 0)
 
@@ -67,7 +67,7 @@ _MARKER_OF: dict[Destination, Callable[[LakeResource, str, str, str | None], int
 
 
 def batch_of(context: dg.AssetExecutionContext | dg.OpExecutionContext, zone: LandingZone, lake: LakeResource) -> LandedBatch:
-    """Take up the batch that a run was asked to land. Raises InvalidDefinition for a run that no sensor asked for, FilesGone."""
+    """Start landing the batch of a run. Raises InvalidDefinition for a run without a batch in its tags, FilesGone."""
     tags = context.run_tags
     if tags.get(ZONE_TAG) != zone.name or not tags.get(BATCH_TAG, "").isdecimal():
         raise InvalidDefinition(
@@ -87,10 +87,10 @@ def landing_zone_asset(
     into: Destination = "table",
     **options: Any,
 ) -> dg.AssetsDefinition:
-    """Make an asset whose table takes the files of a landing zone, a batch a run, each file exactly once.
+    """Make an asset that appends the files of a landing zone to its table, a batch a run, each file exactly once.
 
-    `read` makes rows of a batch; by default the files are read as what their names say they are. `schema`: of the table, and of what is
-    read. `into`: a `pool` takes lines of JSON whatever their shape; metadata says what it is like, as for `PoolIOManager`. `options` are
+    `read` returns the rows of a batch; by default the extension of the files chooses the reader. `schema` is that of the table and of the
+    rows. With `into="pool"` the asset loads lines of JSON of any shape into a pool, with the metadata of `PoolIOManager`. `options` are
     those of `@dg.asset`.
     """
     asset_key = dg.AssetKey.from_coercible(key if key is not None else zone.name)
@@ -170,11 +170,11 @@ def landing_zone_sensor(
     into: Destination = "table",
     **options: Any,
 ) -> dg.SensorDefinition:
-    """Make a sensor that puts new files into batches and asks for one run a batch, in order: the next once the one before has landed.
+    """Make a sensor that groups new files into batches and requests one run a batch, in order: the next after the last has landed.
 
-    A run that failed is asked for again, up to `max_retries` times; then somebody must look, and re-execute it. `target`: the job or
-    assets to run. `table`: the path of what the batches land in: a table, or with `into="pool"` a pool. `request` adds to a run request,
-    such as a partition key. `asset_key`: the asset on which late and rewritten files are reported. `options` are those of `@dg.sensor`.
+    A failed run is requested again, up to `max_retries` times; after that it must be re-executed by hand. `target` is the job or assets to
+    run. `table` is the path of the table that the batches land in, or with `into="pool"` of the pool. `request` adds to a run request,
+    such as a partition key. `asset_key` is the asset on which late and rewritten files are reported. `options` are those of `@dg.sensor`.
     """
     path = checked_path(table)
     reported = None if asset_key is None else dg.AssetKey.from_coercible(asset_key)
@@ -214,7 +214,7 @@ def _ask(
     request: Callable[[BatchRecord], Mapping[str, Any]] | None,
     max_retries: int,
 ) -> dg.SensorResult | dg.SkipReason:
-    """Ask for a run of a batch, unless one is under way or too many have failed."""
+    """Request a run of a batch, unless one is in progress or too many have failed."""
     batch_tags = {ZONE_TAG: zone.name, BATCH_TAG: str(batch.number)}
     batch_runs = context.instance.get_runs(dg.RunsFilter(tags=batch_tags), limit=_MOST_RUNS)
     runs = [run for run in batch_runs if run.tags.get(LEDGER_TAG, ledger) == ledger]
@@ -228,7 +228,7 @@ def _ask(
         )
     extra = dict(request(batch)) if request else {}
     tags = {**extra.pop("tags", {}), **batch_tags, LEDGER_TAG: ledger}
-    # Where runs were deleted, a count alone would name one that is left, and Dagster starts no run under a key that it knows.
+    # After runs were deleted, the count alone could repeat the key of an existing run, for which Dagster starts no new run.
     taken = {run.tags.get("dagster/run_key") for run in batch_runs}
     keys = (f"{zone.name}:{batch.number}:{number}" for number in count(len(batch_runs)))
     return dg.SensorResult(run_requests=[dg.RunRequest(run_key=next(key for key in keys if key not in taken), tags=tags, **extra)])
@@ -274,7 +274,7 @@ def landing_zone_definitions(
 ) -> dg.Definitions:
     """Return the asset, with the options of `landing_zone_asset`, and the sensor that runs it.
 
-    `sensor`: the options of `landing_zone_sensor`.
+    `sensor` has the options of `landing_zone_sensor`.
     """
     into = options.get("into", "table")
     asset = landing_zone_asset(zone, key=key, **options)

@@ -1,4 +1,4 @@
-"""Which files went into which batch: a journal beside the lake, so that no reset of a sensor's cursor can land a file twice."""
+"""The ledger of files and their batches: a journal beside the lake, so that resetting a sensor's cursor lands no file twice."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class LandedFile:
     key: str
     size: int
     fingerprint: str
-    """As it was when the batch last read it, or was made."""
+    """The fingerprint when the batch last read the file, or when the batch was made."""
     late: bool = False
-    """Whether its name sorts before one that was in a batch already."""
+    """Whether its name sorts before a file in an earlier batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +33,19 @@ class BatchRecord:
     """A batch: files that are committed together, under one number."""
 
     number: int
-    """From 1, without gaps: the version of the transaction marker."""
+    """The version of the transaction marker, from 1 without gaps."""
     files: Sequence[LandedFile]
 
 
 @dataclass(frozen=True, slots=True)
 class LandingDiff:
-    """How a listing differs from what the ledger knows."""
+    """The difference between a listing and the ledger."""
 
     new: Sequence[FoundFile] = ()
     rewritten: Sequence[FoundFile] = ()
-    """Files of batches that have landed, and that are other files since: their rows are those of the first."""
+    """Files that were rewritten after their batch landed. The table has the rows of the first version."""
     gone: Sequence[str] = ()
-    """Files of batches that have not landed, and that are not there any more."""
+    """Missing files of batches that have not landed."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,16 @@ class Ledger:
 
     @property
     def landed(self) -> int:
-        """The last batch that a sensor saw landed; for tables whose marker has expired."""
+        """Return the last batch that a sensor recorded as landed, for tables whose marker has expired."""
         return int(self.journal.state().get(_LANDED, 0))
 
     @property
     def id(self) -> str:
-        """What distinguishes this ledger's batches from those of another lake that lay in the same place; "" before the first batch."""
+        """Return the id of the ledger, which differs from that of an earlier lake at the same place; "" before the first batch."""
         return str(self.journal.state().get(_ID, ""))
 
     def note_landed(self, number: int) -> None:
-        """Remember that batches up to a number are in their table."""
+        """Record that the batches up to a number are in their table."""
 
         def plan(state: State) -> Sequence[Action]:
             stored = state.get(_LANDED)
@@ -91,7 +91,7 @@ class Ledger:
         self.journal.append(plan)
 
     def diff(self, listed: Iterable[FoundFile], landed: int) -> LandingDiff:
-        """Compare a listing with what is known."""
+        """Compare a listing with the ledger."""
         state = self.journal.state()
         new: list[FoundFile] = []
         rewritten: list[FoundFile] = []
@@ -107,9 +107,9 @@ class Ledger:
         return LandingDiff(new, rewritten, [key for key in waiting if key not in present])
 
     def make_batch(self, files: Sequence[FoundFile]) -> BatchRecord | None:
-        """Put files into the next batch, as many as go into one; None if all of them are in one already.
+        """Put files into the next batch, up to its limits. Return None if all of them are in a batch already.
 
-        Two that try at the same time make one batch between them: each takes what the other left.
+        Concurrent calls put no file into two batches: each takes the files that the other left.
         """
 
         def plan(state: State) -> Append[BatchRecord | None]:
@@ -130,11 +130,11 @@ class Ledger:
         return self.journal.append(plan)
 
     def note_read(self, files: Sequence[FoundFile]) -> None:
-        """Remember what a run reads: a file that was replaced before its batch landed is read as it is now."""
+        """Record the files as a run reads them. A file that was replaced before its batch landed is read in its current version."""
         self._note(files, "fingerprint")
 
     def note_reported(self, files: Sequence[FoundFile]) -> None:
-        """Remember that these were told as rewritten, so that they are told once."""
+        """Record that these files were reported as rewritten, so that they are reported once."""
         self._note(files, "reported")
 
     def _note(self, files: Sequence[FoundFile], field_name: str) -> None:

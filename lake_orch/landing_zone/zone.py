@@ -1,4 +1,4 @@
-"""Where files land, and which ones are there."""
+"""A landing zone: the location of its files, and their listing."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file as a listing tells of it."""
+    """A file in a listing."""
 
     key: str
     """Its path below the zone."""
     size: int
     fingerprint: str
-    """Changes when the file is rewritten: its ETag where the store has one, else size and time."""
+    """A value that changes when the file is rewritten: the ETag if the store has one, else size and time."""
     modified: datetime | None = None
 
 
 @dataclass(frozen=True)
 class LandingZone:
-    """A folder or prefix on any store that fsspec knows, whose files are to be in a table exactly once.
+    """A folder or prefix on any store that fsspec supports, whose files are appended to a table exactly once.
 
     Example:
         .. code-block:: python
@@ -41,18 +41,18 @@ class LandingZone:
     """
 
     name: str
-    """Names the source for good: the marker of its batches is `landing/<name>`."""
+    """The permanent name of the source: the marker of its batches is `landing/<name>`."""
     url: str
     pattern: str = "*"
     """Which files count: a glob on the path below the zone, or on its last part. Names that begin with `.` or `_` never do."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """fsspec's; a value may be an EnvVar, which is read when the zone is."""
+    """The options of fsspec. A value may be an EnvVar, which is read when files are listed."""
     settle: timedelta = timedelta(0)
     """How long a file must not have changed before it counts: for writers that are not atomic."""
     max_files: int = 1000
     """The most files in one batch."""
     max_bytes: int = 64 << 30
-    """The most bytes in one batch; a larger file makes one of its own."""
+    """The most bytes in one batch. A larger file is a batch alone."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -62,18 +62,18 @@ class LandingZone:
 
     @property
     def app_id(self) -> str:
-        """The appId of the marker with which the zone's batches are committed."""
+        """Return the appId of the transaction marker of the zone's batches."""
         return f"landing/{self.name}"
 
     def filesystem(self) -> tuple[AbstractFileSystem, str]:
-        """Open what reads the zone's files, and find the zone's path in it. Never from a cache: a listing must be of now."""
+        """Return a filesystem for the zone's files, and the zone's path in it. Listings are not cached."""
         opened: tuple[AbstractFileSystem, str] = url_to_fs(
             self.url, **{"use_listings_cache": False, "skip_instance_cache": True, **from_environment(dict(self.storage_options))}
         )
         return opened
 
     def files(self, now: datetime | None = None) -> list[FoundFile]:
-        """List the files that count now, by name. A folder that does not exist has none."""
+        """List the files that are ready to land, by name. A missing folder has none."""
         filesystem, root = self.filesystem()
         root = root.rstrip("/")
         try:
@@ -98,7 +98,7 @@ class LandingZone:
 
 
 def file_of(key: str, info: Mapping[str, Any]) -> FoundFile:
-    """Read one entry of a listing."""
+    """Convert one entry of a listing."""
     tag = next((str(info[name]) for name in ("ETag", "etag", "md5", "checksum") if info.get(name)), None)
     modified = next((info[name] for name in ("LastModified", "mtime", "created", "last_modified", "updated") if info.get(name)), None)
     size = int(info.get("size") or 0)

@@ -1,4 +1,4 @@
-"""What can be done for arrays: tasks as those of tables, and the collection of repositories that stand in no lake."""
+"""Maintenance tasks of arrays, and garbage collection of repositories outside a lake."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -12,17 +12,17 @@ from lake_pipes.metadata import COMMIT
 
 _MAIN = "main"
 _UNCOMMITTED = timedelta(days=8)
-"""Objects that no snapshot refers to are kept as long: a session that is still open may have written them. A lake does the same."""
+"""How long unreferenced objects are kept, because an open session may have written them. A lake keeps them as long."""
 
 
 def snapshot_expiry(job: Job) -> dict[str, Any]:
-    """Take snapshots past the retention out of the history. In a lake it ends the retention: the lake's own collection deletes."""
+    """Remove snapshots past the retention from the history. In a lake this only ends the retention: its garbage collection deletes."""
     repository, dry_run = job.repository(), job.config.dry_run
     older_than = datetime.now(UTC) - job.target.snapshot_retention
     metadata: dict[str, Any] = {"lake/older_than": older_than.isoformat(timespec="seconds")}
     if not job.lake.is_lake():
         newest = repository.lookup_branch(_MAIN)
-        expired = repository.expire_snapshots(older_than, dry_run=dry_run) - {newest}  # which stays, however old
+        expired = repository.expire_snapshots(older_than, dry_run=dry_run) - {newest}  # which is kept at any age
         return {**metadata, "lake/expired_snapshots": len(expired), "lake/due": bool(expired), SNAPSHOT: newest}
     if not dry_run:
         with job.lake.open().session(job.branch, message=f"Expire snapshots of {job.target.path}") as session:
@@ -31,7 +31,7 @@ def snapshot_expiry(job: Job) -> dict[str, Any]:
 
 
 def manifest_rewrite(job: Job) -> dict[str, Any]:
-    """Put small manifests together, if there are many of them: readers open each one that their chunks are in."""
+    """Merge small manifests if there are many. Readers open every manifest that lists their chunks."""
     before = array_health(job.repository())
     due = before.mergeable_manifests >= job.target.max_mergeable_manifests
     if job.config.dry_run or not due:
@@ -42,7 +42,7 @@ def manifest_rewrite(job: Job) -> dict[str, Any]:
 
 
 def _rewrite(job: Job) -> str | None:
-    """Rewrite manifests in a commit of its own. Who commits to the repository meanwhile goes first."""
+    """Rewrite manifests in a separate commit. Concurrent commits take precedence."""
     from lake_core.icechunk import ConflictError  # needs the extra `arrays`
 
     message = f"Rewrite manifests of {job.target.path}"
@@ -66,13 +66,13 @@ ARRAY_TASKS: Mapping[str, Task] = {"snapshot_expiry": snapshot_expiry, "manifest
 
 
 def collect_repository(job: Job) -> dict[str, int] | None:
-    """Delete what no branch or tag of a repository that stands in no lake reaches."""
+    """Delete objects that no branch or tag of a repository outside a lake reaches."""
     from lake_core.icechunk.errors import RepositoryNotFound  # needs the extra `arrays`
 
     try:
         repository = job.repository()
     except RepositoryNotFound:
-        return None  # its asset was not materialized yet
+        return None  # its asset is not materialized yet
     summary = repository.garbage_collect(datetime.now(UTC) - _UNCOMMITTED, dry_run=job.config.dry_run)
     counts = (summary.chunks_deleted, summary.manifests_deleted, summary.snapshots_deleted, summary.transaction_logs_deleted)
     return {

@@ -1,4 +1,4 @@
-"""Asset checks that say what a table, arrays or a pool need."""
+"""Asset checks of the health of tables, arrays and pools."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from lake_orch.runs.attempt import RunOfStep
 
 @dataclass(frozen=True, slots=True)
 class HealthLimits:
-    """Where checks begin to warn."""
+    """The limits from which checks warn."""
 
     small_file_ratio: float = 0.5
     small_files: int = 10
-    """Fewer than these are not worth a warning, whatever the ratio."""
+    """The number of small files below which no ratio is a warning."""
     tombstones: int = 10_000
     log_length: int = 1_000
     uncheckpointed_commits: int = 100
@@ -57,7 +57,7 @@ NAMES: Mapping[TargetFormat, Sequence[str]] = {
 
 
 def description_of(name: str, limits: HealthLimits, small_file: int = SMALL_FILE) -> str:
-    """Describe what a check measures, where it warns, and what puts it right."""
+    """Return the description of a check: what it measures, its limit, and the remedy."""
     measure = {
         "small_files": f"The share of data files below {readable_bytes(small_file)} that could be put together. Warns above "
         f"{limits.small_file_ratio:.0%} of at least {limits.small_files} files",
@@ -107,9 +107,9 @@ def check_specs(key: dg.AssetKey, target: MaintenanceTarget, limits: HealthLimit
 
 
 def measure(target: MaintenanceTarget, lake: LakeResource, run: RunOfStep) -> Health | None:
-    """Measure a table, arrays or a pool as a run stands: what it has written into its session is not on the branch yet.
+    """Measure a table, arrays or a pool as the run sees them, including writes in its session.
 
-    Returns None where there is nothing yet.
+    Return None if they do not exist yet.
     """
     if target.format == "delta":
         try:
@@ -130,7 +130,7 @@ def measure(target: MaintenanceTarget, lake: LakeResource, run: RunOfStep) -> He
 
 
 def check_results(key: dg.AssetKey, health: Health, limits: HealthLimits) -> list[dg.AssetCheckResult]:
-    """Judge the health of a table or of arrays. What needs doing is a warning, and gates nothing."""
+    """Return check results for the health of a target. A failed check is a warning, and prevents no publish."""
     return [
         dg.AssetCheckResult(
             asset_key=key,
@@ -145,7 +145,7 @@ def check_results(key: dg.AssetKey, health: Health, limits: HealthLimits) -> lis
 
 
 def lake_table_checks(targets: Sequence[MaintenanceTarget], *, limits: HealthLimits | None = None) -> list[dg.AssetChecksDefinition]:
-    """Make the health checks ones of the targets' own assets. They read no data, and warn where something needs doing.
+    """Make health checks on the assets of the targets. They read no data, and warn if maintenance is due.
 
     Dagster runs an asset's checks with every run of the asset, each table's in a step of their own. The task `health` of
     `lake_maintenance` measures all tables in one step, on its own schedule.
@@ -169,7 +169,7 @@ def _table_checks(target: MaintenanceTarget, limits: HealthLimits) -> dg.AssetCh
 
 
 def lake_session_check(key: dg.AssetKey, *, most: int = 0) -> dg.AssetChecksDefinition:
-    """Make a check that warns of sessions whose runs failed and that nobody has taken up yet."""
+    """Make a check that warns of sessions of failed runs that no run has resumed."""
 
     def stale_sessions(lake: LakeResource) -> dg.AssetCheckResult:
         failed = [record.id for record in lake.open().list_sessions() if record.state == "failed"]

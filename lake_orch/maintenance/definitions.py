@@ -30,7 +30,7 @@ _TASKS_OF: Mapping[TargetFormat, Mapping[str, Task]] = {"delta": TABLE_TASKS, "i
 _DATASETS: Mapping[TargetFormat, str] = {"delta": "tables", "icechunk": "arrays", "pool": "pools"}
 
 POOL = "lake_maintenance"
-"""The pool that rearranging assets take a slot of: limit it, so that they do not fight writers for the machine."""
+"""The concurrency pool of assets that rewrite data. Limit it so that they leave resources to writers."""
 
 
 def lake_maintenance(
@@ -50,9 +50,9 @@ def lake_maintenance(
     alert: Alert | None = None,
     **settings: Any,
 ) -> dg.Definitions:
-    """Make assets that maintain tables, arrays and pools of the resource `lake`, one a task, partitioned by path where there are several.
+    """Make assets that maintain tables, arrays and pools of the resource `lake`, one a task, partitioned by path if there are several.
 
-    What a task did to a table, arrays or a pool is observed on its own asset.
+    The result of a task on a target is reported as an observation of the target's asset.
 
     Args:
         tables: paths below the lake's root, asset keys, assets, or `MaintenanceTarget`s with settings of their own.
@@ -117,12 +117,12 @@ def _default_tasks(targets: Sequence[MaintenanceTarget]) -> Sequence[str]:
 
 
 def _maintained_by(task: str, targets: Sequence[MaintenanceTarget]) -> list[MaintenanceTarget]:
-    """Return the targets that a task runs on one by one; none for a task of the whole lake."""
+    """Return the targets of a task. Empty for a task of the whole lake."""
     return [target for target in targets if task in _TASKS_OF[target.format]]
 
 
 def _check_tasks(tasks: Collection[str], targets: Sequence[MaintenanceTarget]) -> None:
-    """Raise InvalidDefinition for unknown tasks, those of a format of which there is no target, and a Z-order of no columns."""
+    """Raise InvalidDefinition for unknown tasks, tasks of a format without targets, and a Z-order without columns."""
     unknown = sorted(set(tasks) - set(TASKS))
     if unknown:
         raise InvalidDefinition(f"no maintenance task is called {', '.join(unknown)}: there are {', '.join(TASKS)}")
@@ -191,7 +191,7 @@ def _dataset_asset(
 def _observe(
     context: dg.AssetExecutionContext, key: dg.AssetKey, target: MaintenanceTarget, description: str | None, metadata: Mapping[str, Any]
 ) -> None:
-    """Show what a task did to a target on the target's own asset. `key`: the asset of the task."""
+    """Report the result of a task as an observation of the target's asset. `key` is the asset of the task."""
     by: dict[str, Any] = {"lake/maintenance": key.path[-1], "lake/maintained_by": dg.MetadataValue.asset(key)}
     context.log_event(dg.AssetObservation(target.asset_key, description=description, metadata={**by, **metadata}))
 
@@ -201,7 +201,7 @@ def _dry(config: MaintenanceConfig) -> dict[str, Any]:
 
 
 def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, path: str) -> None:
-    """Raise InvalidDefinition for what this very run has staged: what is rearranged beside that would conflict with it."""
+    """Raise InvalidDefinition for a dataset with staged changes of the same run, which maintenance would conflict with."""
     if lake.is_staged(path, context.instance, context.run):
         raise InvalidDefinition(
             f"this run has written to {path}, and publishes that at its end: maintain it in a run of its own, such as a schedule's"

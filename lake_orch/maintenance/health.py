@@ -1,4 +1,4 @@
-"""What a table, arrays or a pool need, told from the log, newest snapshot or last commit: no data file is opened."""
+"""Health of tables, arrays and pools, from the log, the newest snapshot or the last commit. No data file is opened."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """A table's state of repair at its latest version."""
+    """The health of a table at its latest version."""
 
     version: int
     files: int
     bytes: int
-    """Of the data files."""
+    """The size of the data files."""
     small_files: int
-    """Of partitions that hold several: a lone one cannot be put together with anything."""
+    """The small files in partitions with several of them. A single small file cannot be merged."""
     partitions: int
     tombstones: int
-    """Files that were removed from the table, and that old versions may still read."""
+    """Removed files that old versions may still read."""
     log_length: int
     """Commits in the log."""
     uncheckpointed_commits: int
-    """Commits that a reader has to replay behind the last checkpoint."""
+    """Commits after the last checkpoint, which a reader replays."""
     files_without_statistics: int
     """Files that no filter can skip."""
     markers: int
@@ -43,25 +43,25 @@ class TableHealth:
 
     @property
     def small_file_ratio(self) -> float:
-        """Of all files."""
+        """Return the part of the files that are small."""
         return self.small_files / self.files if self.files else 0.0
 
     @property
     def statistics_coverage(self) -> float:
-        """The part of the files that have statistics."""
+        """Return the part of the files that have statistics."""
         return 1.0 - self.files_without_statistics / self.files if self.files else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayHealth:
-    """The state of repair of an Icechunk repository at the newest snapshot of main."""
+    """The health of an Icechunk repository at the newest snapshot of main."""
 
     snapshot: str
     chunks: int
     """Chunks that manifests refer to."""
     manifests: int
     mergeable_manifests: int
-    """Manifests that could be put together with others."""
+    """Manifests that could be merged with others."""
     snapshots: int | None
     """Snapshots that are stored, of any branch; None in a lake, which keeps those of main's history."""
 
@@ -98,7 +98,7 @@ def pool_health(pool: Pool) -> PoolHealth:
 
 
 def array_health(repository: Repository) -> ArrayHealth:
-    """Measure a repository. Raises what reading its newest snapshot raises."""
+    """Measure a repository. Raises the errors of reading its newest snapshot."""
     newest = next(repository.ancestry(branch="main"))
     return ArrayHealth(
         snapshot=newest.id,
@@ -110,7 +110,7 @@ def array_health(repository: Repository) -> ArrayHealth:
 
 
 def table_health(table: DeltaTable, *, small_file: int = SMALL_FILE) -> TableHealth:
-    """Measure a table. `small_file`: bytes. Raises what reading the log raises."""
+    """Measure a table. `small_file` is a size in bytes. Raises the errors of reading the log."""
     snapshot = table.snapshot
     files = snapshot.files(["path", "size", "partitionValues", "stats"])
     small, partitions = _small_files(files, table, small_file)
@@ -131,7 +131,7 @@ def table_health(table: DeltaTable, *, small_file: int = SMALL_FILE) -> TableHea
 
 
 def _small_files(files: pa.Table, table: DeltaTable, small_file: int) -> tuple[int, int]:
-    """Count the small files that could be put together with others of their partition, and the partitions."""
+    """Count the small files that could be merged with others of their partition, and the partitions."""
     flags = pc.cast(pc.less(files["size"], small_file), "int64")
     if not table.metadata.partition_columns or not len(files):
         small = int(pc.sum(flags).as_py() or 0)

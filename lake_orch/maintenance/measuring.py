@@ -1,4 +1,4 @@
-"""The task `health`: one step that measures all tables, arrays and pools, and judges each on an asset of its own."""
+"""The task `health`: one step that measures all tables, arrays and pools, with a separate asset and checks for each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,12 +20,12 @@ HEALTH = "health"
 def health_assets(targets: Sequence[MaintenanceTarget], prefix: Sequence[str], limits: HealthLimits, **options: Any) -> dg.AssetsDefinition:
     """Make an asset `<prefix>/health/<key>` for each table, arrays or pool, with checks that say what these need.
 
-    They are no checks of the targets' own assets: Dagster would run those with every run of one. `options`: of each asset's spec.
+    They are not checks of the targets' assets, which Dagster would run with every run of these. `options` are those of each asset's spec.
     """
     by_key = {dg.AssetKey([*prefix, HEALTH, *target.asset_key.path]): target for target in targets}
 
     def measure_all(context: dg.AssetExecutionContext, lake: LakeResource) -> Iterator[Any]:
-        # The UI can run a check without its asset.
+        # The UI can run a check without its asset, too.
         for key in sorted({*context.selected_asset_keys, *(check.asset_key for check in context.selected_asset_check_keys)}):
             target = by_key[key]
             health = measure(target, lake, (context.instance, context.run))
@@ -70,7 +70,7 @@ _SUBJECT: Mapping[TargetFormat, str] = {"delta": "lake/table", "icechunk": "lake
 
 
 def _subject(target: MaintenanceTarget) -> dict[str, Any]:
-    """Link what was measured."""
+    """Return metadata that links to the measured target."""
     return {_SUBJECT[target.format]: dg.MetadataValue.asset(target.asset_key)}
 
 

@@ -1,4 +1,4 @@
-"""Which table, arrays or pool are maintained, and how."""
+"""The targets of maintenance, and their settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,12 +21,12 @@ _POOL_RETENTION = "8 days"
 
 TargetFormat: TypeAlias = Literal["delta", "icechunk", "pool"]
 KIND: Mapping[TargetFormat, str] = {"delta": "deltalake", "icechunk": "icechunk", "pool": "zed"}
-"""What the UI calls the formats."""
+"""The kinds of the formats in the UI."""
 Maintainable: TypeAlias = "str | dg.AssetKey | dg.AssetSpec | dg.AssetsDefinition | MaintenanceTarget"
 
 
 class MaintenanceConfig(dg.Config):
-    """How one run goes about it."""
+    """The configuration of one maintenance run."""
 
     dry_run: bool = Field(default=False, description="Only tell what would be done.")
     where: str | None = Field(default=None, description="Rearrange only these partitions: Spark SQL on partition columns.")
@@ -34,7 +34,7 @@ class MaintenanceConfig(dg.Config):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceTarget:
-    """A table, arrays or a pool, and what is good for them. Other settings than those of its format have no effect."""
+    """A table, arrays or a pool to maintain, with settings. Settings of other formats have no effect."""
 
     path: str
     asset_key: dg.AssetKey
@@ -44,25 +44,25 @@ class MaintenanceTarget:
     small_file: int = SMALL_FILE
     """Bytes below which a file counts as small."""
     min_small_file_ratio: float = 0.2
-    """Compaction is due from this part of small files on."""
+    """The part of small files from which compaction is due."""
     max_uncheckpointed_commits: int = 10
-    """A checkpoint is due from this many commits on."""
+    """The number of commits from which a checkpoint is due."""
     retention: str | None = None
     """How long removed files of a table stay, such as `14 days`, by default as the table says; snapshots of arrays, by default 30 days;
     what a pool no longer needs, by default 8 days."""
     txn_retention: str | None = None
     """How long transaction markers are kept, such as `30 days`; by default for ever."""
     spark_above: int = 8 << 30
-    """Bytes from which on a table is rearranged by Spark, where there is a Spark resource."""
+    """Bytes from which Spark rewrites a table, if there is a Spark resource."""
     max_mergeable_manifests: int = 10
-    """Manifests are rewritten from this many on that others could take in."""
+    """The number of mergeable manifests from which they are rewritten."""
     max_mergeable_objects: int = 10
     """Data objects of a pool are compacted from this many on that could be put together."""
     format: TargetFormat = "delta"
     """`delta` for a table, `icechunk` for arrays, `pool` for a pool."""
 
     def check(self) -> None:
-        """Raise InvalidDefinition for settings that cannot be followed."""
+        """Raise InvalidDefinition for invalid settings."""
         mergeable: object = self.max_mergeable_objects
         if self.format == "pool":
             _ = self.pool_retention
@@ -77,7 +77,7 @@ class MaintenanceTarget:
 
     @property
     def snapshot_retention(self) -> timedelta:
-        """How long snapshots of arrays stay. Raises InvalidDefinition for a `retention` that is no interval."""
+        """Return how long snapshots of arrays are kept. Raises InvalidDefinition for a `retention` that is not an interval."""
         return self._retention(_SNAPSHOT_RETENTION)
 
     @property
@@ -100,7 +100,7 @@ def targets_of(
 ) -> list[MaintenanceTarget]:
     """Return the tables, arrays and pools of a call, with settings that hold for all of them.
 
-    Raises InvalidDefinition for none, for one that is named twice, and for a retention of arrays that is no interval.
+    Raises InvalidDefinition without targets, for a repeated target, and for a retention of arrays that is not an interval.
     """
     targets = [target for table in tables for target in _targets(table, settings)]
     targets += [replace(target, format="icechunk") for array in arrays for target in _targets(array, settings)]

@@ -1,6 +1,6 @@
-"""What can be done for a table, arrays or a lake, each as a function that tells what it did in numbers that plot.
+"""Maintenance tasks on a table, arrays or a lake. Each is a function that returns its results as numbers for plots.
 
-Nothing here breaks a reader of a retained version: rows are rearranged by new commits, and files go only when they are past the retention.
+No task breaks a reader of a retained version: data is rewritten by new commits, and only files past the retention are deleted.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TRIES = 5
-"""How often a rearrangement that met a concurrent writer is planned anew."""
+"""The most attempts to plan a rewrite again after a conflict with a concurrent writer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class Job:
     spark: SparkResource | None = None
 
     def table(self) -> DeltaTable:
-        """Open the table as it is. Raises TableNotFound."""
+        """Open the table. Raises TableNotFound."""
         table = self.lake.find_table(self.target.path, ref=self.branch if self.lake.is_lake() else None)
         if table is None:
             raise TableNotFound(f"no table at {self.target.path!r} on branch {self.branch!r}: materialize it first")
         return table
 
     def repository(self) -> "Repository":
-        """Open the repository of the arrays as it stands. Raises RepositoryNotFound."""
+        """Open the repository of the arrays. Raises RepositoryNotFound."""
         return self.lake.read_repository(self.target.path, None, ref=self.branch if self.lake.is_lake() else None)
 
     def pool(self) -> "Pool":
@@ -64,7 +64,7 @@ there was nothing to do, so that no observation is made; its docstring is shown 
 
 
 def compaction(job: Job) -> dict[str, Any]:
-    """Put small files together, if they are enough of the table to be worth it."""
+    """Merge small files, if they are a large enough part of the table."""
     return _rearranged(job, ())
 
 
@@ -101,7 +101,7 @@ def _rearranged(job: Job, zorder_by: Any) -> dict[str, Any]:
 
 
 def _optimized(job: Job, size: int, zorder_by: Any) -> tuple[OperationResult, str | None]:
-    """Rearrange the table in a commit of its own. Who writes the same files meanwhile goes first."""
+    """Rewrite the table's files in a separate commit. Concurrent writers of the same files take precedence."""
     if not job.lake.is_lake():
         return _optimize(job, job.table(), size, zorder_by), None
     lake = job.lake.open()
@@ -115,7 +115,7 @@ def _optimized(job: Job, size: int, zorder_by: Any) -> tuple[OperationResult, st
 
 
 def until_undisturbed(attempt: Callable[[], T], conflict: type[Exception]) -> T:
-    """Return what an attempt returns. One that met a concurrent writer is made again, `_TRIES` times at most."""
+    """Return the result of an attempt. After a conflict with a concurrent writer, try again, at most `_TRIES` times."""
     for _ in range(_TRIES - 1):
         with suppress(conflict):
             return attempt()
@@ -137,7 +137,7 @@ def checkpoint(job: Job) -> dict[str, Any]:
     due = before.uncheckpointed_commits >= job.target.max_uncheckpointed_commits
     metadata = {"lake/uncheckpointed_commits": before.uncheckpointed_commits, "lake/due": due, VERSION: before.version}
     if job.config.dry_run or not due or (job.lake.is_lake() and job.branch != job.lake.open().repository.format.branch):
-        return metadata  # only what stands in place has checkpoints
+        return metadata  # only tables in place have checkpoints
     if job.lake.is_lake():
         job.lake.open().maintenance.checkpoint(job.target.path)
     else:
@@ -146,7 +146,7 @@ def checkpoint(job: Job) -> dict[str, Any]:
 
 
 def vacuum(job: Job) -> dict[str, Any]:
-    """Delete what the table removed longer ago than its retention. In a lake it ends the retention: the lake's own collection deletes."""
+    """Delete removed files past the retention. In a lake this only ends the retention: the lake's garbage collection deletes."""
     table, dry_run = job.table(), job.config.dry_run
     if not job.lake.is_lake():
         vacuumed = table.vacuum(job.target.retention, dry_run=dry_run)
@@ -162,7 +162,7 @@ def vacuum(job: Job) -> dict[str, Any]:
 
 
 def log_cleanup(job: Job) -> dict[str, Any]:
-    """Delete log files that no retained version needs. In a lake there are none: its history keeps them."""
+    """Delete log files that no retained version needs. A lake has none, because its history keeps them."""
     table = job.table()
     before = table_health(table)
     deleted = [] if job.config.dry_run else table.clean_log()
@@ -170,7 +170,7 @@ def log_cleanup(job: Job) -> dict[str, Any]:
 
 
 def txn_expiry(job: Job) -> dict[str, Any]:
-    """Set when transaction markers expire, as the target says. The next checkpoint drops older ones."""
+    """Set the expiry of transaction markers from the target's settings. The next checkpoint drops older markers."""
     table, retention = job.table(), job.target.txn_retention
     metadata: dict[str, Any] = {"lake/markers": table_health(table).markers, VERSION: table.version}
     properties = {"delta.setTransactionRetentionDuration": f"interval {retention}"} if retention else {}
@@ -195,7 +195,7 @@ TABLE_TASKS: Mapping[str, Task] = {
 
 
 def garbage_collection(lake: LakeResource, *, dry_run: bool) -> dict[str, Any]:
-    """Delete what no branch, tag, session or retained commit of the lake reaches. Without a lake, do so for each repository by itself."""
+    """Delete objects that no branch, tag, session or retained commit of the lake reaches. Without a lake, collect each repository."""
     result = lake.open().maintenance.gc(dry_run=dry_run)
     return {
         "lake/reclaimed_files": len(result.keys),

@@ -1,7 +1,7 @@
-"""What becomes of sessions whose runs cannot see to them any more: killed workers, cancelled runs, publishes that failed.
+"""Recovery of sessions whose runs ended without publishing: killed workers, canceled runs, failed publishes.
 
-`settle` brings the record of a finished run's session in line: it is failed, kept for a while, then expired. `recover` publishes one whose
-steps all succeeded. Neither ever touches what is published.
+`settle` updates the record of a finished run's session: it is failed, kept for a while, then expired. `recover` publishes a session whose
+steps all succeeded. Neither changes what is published.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 _WILL_RETRY, _RETRIED_AS = "dagster/will_retry", "dagster/auto_retry_run_id"
 _PAGE = 1000
-"""Runs that are looked at together."""
+"""The number of runs in one query."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOutcome:
-    """What a look at a session found."""
+    """The state of a session after it was settled."""
 
     session: str
     run: str | None
@@ -46,15 +46,15 @@ class SessionOutcome:
     """Its run goes on, or is to be retried; it is failed or expired from now on; it is kept; it is no run's of this instance."""
     reason: str = ""
     publishable: bool = False
-    """Whether all steps succeeded and only the publish did not: `recover` may publish it."""
+    """Whether all steps succeeded and only the publish failed, so that `recover` may publish it."""
     held_back: bool = False
-    """Whether checks prevent that."""
+    """Whether checks prevent publishing."""
 
 
 def settle(instance: DagsterInstance, lake: Lake, *, keep_failed_for: timedelta, gate: Gate = "blocking") -> list[SessionOutcome]:
-    """Look at every open or failed session: those of runs that have ended are failed, those whose time is up expire.
+    """Settle every open or failed session: fail those of ended runs, and expire those past their time.
 
-    `gate`: for runs whose tags name none.
+    `gate` is the default for runs whose tags name none.
     """
     return [settle_session(instance, lake, record, keep_failed_for=keep_failed_for, gate=gate) for record in lake.list_sessions()]
 
@@ -62,7 +62,7 @@ def settle(instance: DagsterInstance, lake: Lake, *, keep_failed_for: timedelta,
 def settle_session(
     instance: DagsterInstance, lake: Lake, record: SessionRecord, *, keep_failed_for: timedelta, gate: Gate = "blocking"
 ) -> SessionOutcome:
-    """Look at one session. `gate`: where the tags of its run name none."""
+    """Settle one session. `gate` is the default for a run whose tags name none."""
     record = lake.get_session(record.id).record
     runs = runs_of(instance, record.id)
     last = runs[-1] if runs else None
@@ -93,18 +93,18 @@ def _way(instance: DagsterInstance, session: str, publishable: bool, held_back: 
 
 
 def recoverable(instance: DagsterInstance, lake: Lake) -> list[str]:
-    """List the sessions whose steps all succeeded and that are not published: a publish failed, or its process was killed."""
+    """List the unpublished sessions whose steps all succeeded: the publish failed, or its process was killed."""
     return [record.id for record in lake.list_sessions() if _obstacle(instance, record.id) is None]
 
 
 def recover(
     instance: DagsterInstance, lake: Lake, session: str, *, gate: Gate, keep_failed_for: timedelta, lift_gate: Gate | None = None
 ) -> Published:
-    """Publish the session of a run whose steps all succeeded. Repeated, the same result.
+    """Publish the session of a run whose steps all succeeded. A repeated call has the same result.
 
-    `gate`: for a run whose tags name none. `lift_gate`: instead of either, for one who has looked at the checks and decides otherwise.
+    `gate` is the default for a run whose tags name none. `lift_gate` overrides both, to publish in spite of the checks.
 
-    Raises NothingToRecover where steps failed, are still running, or where a later run has done the same work; and what publishing raises.
+    Raises NothingToRecover if steps failed or are running, or if a later run did the same work, and the errors of publishing.
     """
     obstacle = _obstacle(instance, session)
     if obstacle is not None:
@@ -117,7 +117,7 @@ def recover(
 
 
 def recover_all(instance: DagsterInstance, lake: Lake, *, gate: Gate, keep_failed_for: timedelta) -> dict[str, Published | LakeError]:
-    """Publish every session that can be; those that cannot are told with the error."""
+    """Publish every session that can be published. Return the others with their errors."""
     outcome: dict[str, Published | LakeError] = {}
     for session in recoverable(instance, lake):
         try:
@@ -128,7 +128,7 @@ def recover_all(instance: DagsterInstance, lake: Lake, *, gate: Gate, keep_faile
 
 
 def _obstacle(instance: DagsterInstance, session: str) -> str | None:
-    """Return why a session is not to be recovered."""
+    """Return the reason not to recover a session, or None."""
     runs = runs_of(instance, session)
     if not runs:
         return f"session {session} is of no run that this Dagster instance knows: publish it with `lake publish {session}`"
@@ -146,10 +146,10 @@ def _obstacle(instance: DagsterInstance, session: str) -> str | None:
 
 
 def _started_over(instance: DagsterInstance, runs: Sequence[DagsterRun]) -> Sequence[DagsterRun]:
-    """Find runs that re-executed one of these, and wrote somewhere else."""
+    """Return the runs that re-executed one of these runs but have another session, or no session."""
     session, ids = runs[0].tags[SESSION_TAG], {run.run_id for run in runs}
     first = instance.get_run_record_by_id(runs[0].run_id)
-    # Not by tags: re-executions through the Python API have none.
+    # Not filtered by tags: re-executions through the Python API have none.
     later = RunsFilter(created_after=first.create_timestamp if first else None)
     runs_after: list[DagsterRun] = []
     page = instance.get_runs(later, limit=_PAGE)

@@ -1,7 +1,7 @@
-"""Which session of a lake a run writes into.
+"""The session of a lake that a run writes into.
 
-A run opens a session of its own, unless it carries on what a failed run began: then it resumes that run's session, whose epoch rises, so
-that whatever is left of the failed run can write no more. The session stands in the run's tags, where its steps find it.
+A run opens a new session, unless it continues a failed run. Then it resumes that run's session at a higher epoch, so that remaining
+processes of the failed run cannot write. The run's tags name the session, and its steps find it there.
 """
 
 from __future__ import annotations
@@ -50,36 +50,36 @@ and kept for as long as the resource says, by the executor, a sensor or the reap
 
 @dataclass(frozen=True, slots=True)
 class RunSession:
-    """A run's share of a session."""
+    """The session of a run, at the epoch of the run."""
 
     id: str
     epoch: int
     resumed: bool = False
-    """Whether it was begun by a run that failed."""
+    """Whether a failed run opened it."""
 
     @property
     def tags(self) -> dict[str, str]:
-        """Its form on the run."""
+        """Return the tags of the run that name the session."""
         return {SESSION_TAG: self.id, EPOCH_TAG: str(self.epoch)}
 
 
 def session_of(instance: DagsterInstance, run_id: str) -> RunSession | None:
-    """Find the session of a run, by its tags as they are now: what a step was started with may be older than they are."""
+    """Return the session of a run by its current tags. The tags that a step was started with may be older."""
     run = instance.get_run_by_id(run_id)
     return None if run is None else from_tags(run)
 
 
 def from_tags(run: DagsterRun) -> RunSession | None:
-    """Read the session that a run's tags name, if they are its own and not copied from the run that it re-executes."""
+    """Return the session in a run's tags, unless Dagster copied them from the run that it re-executes."""
     tags = run.tags
     id, epoch, owner = tags.get(SESSION_TAG), tags.get(EPOCH_TAG, ""), tags.get(OWNER_TAG)
-    # Who gives a run its tags before it has an id cannot name it.
+    # Tags that are set before the run has an id cannot name the run.
     is_own_tag = owner == run.run_id or (owner is None and run.parent_run_id is None)
     return RunSession(id, int(epoch)) if is_own_tag and id and epoch.isdecimal() else None
 
 
 def gate_of(tags: Mapping[str, str], default: Gate) -> Gate:
-    """Return which checks gate a run with these tags. Raises InvalidDefinition for a tag that names no gate."""
+    """Return the gate of a run with these tags. Raises InvalidDefinition for an invalid tag."""
     return gate_named(tags.get(GATE_TAG, tags.get(JOB_GATE_TAG, default)))
 
 
@@ -92,7 +92,7 @@ def gate_named(name: str) -> Gate:
 
 
 def scope_of(tags: Mapping[str, str], default: PublishScope) -> PublishScope:
-    """Return what a run with these tags publishes together. Raises InvalidDefinition for a tag that names no scope."""
+    """Return the scope of a run with these tags. Raises InvalidDefinition for an invalid tag."""
     name = tags.get(SCOPE_TAG, tags.get(JOB_SCOPE_TAG, default))
     if name == "run":
         return "run"
@@ -102,7 +102,7 @@ def scope_of(tags: Mapping[str, str], default: PublishScope) -> PublishScope:
 
 
 def held_gate(tags: Mapping[str, str], default: Gate) -> Gate:
-    """Return the gate that the session of a run with these tags is to pass, whoever publishes it. Raises InvalidDefinition."""
+    """Return the gate that the session of a run with these tags must pass, for every publisher. Raises InvalidDefinition."""
     return gate_named(tags.get(GATE_TAG, tags.get(HELD_GATE_TAG, tags.get(JOB_GATE_TAG, default))))
 
 
@@ -119,11 +119,11 @@ def backfill_branch(backfill: str) -> str:
 def open_run_session(
     instance: DagsterInstance, run: DagsterRun, lake: Lake, *, branch: str, root: str, publisher: Publisher, gate: Gate, resume: bool = True
 ) -> RunSession:
-    """Open the session of a run, or resume the one that it carries on, and note it in the run's tags.
+    """Open the session of a run, or resume the one that it continues, and add it to the run's tags.
 
-    Raises SessionLost where the run leaves out steps whose work was in a session that is gone, SessionClosed for a run whose session was
-    published already, RefNotFound for a branch that does not exist. Without `resume`, a session that other steps of this very run
-    opened is joined as it is.
+    Without `resume`, a session that other steps of the same run opened is joined at its epoch. Raises SessionLost if the run leaves out
+    steps whose work was in a session that no longer exists, SessionClosed for a run whose session was published already, RefNotFound for
+    a branch that does not exist.
     """
     run_session = from_tags(_stored(instance, run))
     inherited = None if run_session else inherited_session(instance, run, lake)
@@ -143,9 +143,9 @@ def open_run_session(
 
 
 def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) -> str | None:
-    """Return the session of the run that this one carries on, as long as it is not published.
+    """Return the session of the run that this one continues, unless it is published.
 
-    Raises SessionLost, and SessionClosed where another run has carried it on and published it: what is left to do was done there.
+    Raises SessionLost, and SessionClosed if another run continued the session and published it.
     """
     parent = _carried_on(instance, run)
     parent_session = from_tags(parent) if parent is not None else None
@@ -170,13 +170,13 @@ def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) ->
 
 
 def publisher_of_parent(instance: DagsterInstance, run: DagsterRun) -> Publisher:
-    """Return who publishes a session without an executor: an op of the job, if one did so in the run that this one carries on."""
+    """Return the publisher of a session without an executor: an op of the job, if an op was the publisher in the parent run."""
     parent = _carried_on(instance, run)
     return "op" if parent is not None and parent.tags.get(PUBLISHER_TAG) == "op" else "teardown"
 
 
 def _carried_on(instance: DagsterInstance, run: DagsterRun) -> DagsterRun | None:
-    """Find the run with a session that this one carries on: its parent, or what that carried on without ever getting to a session."""
+    """Return the run with a session that this one continues: its parent, or the run that a parent without a session continued."""
     current = run
     for _ in range(MAX_ANCESTORS):
         parent = instance.get_run_by_id(current.parent_run_id) if current.parent_run_id else None
@@ -189,7 +189,7 @@ def _carried_on(instance: DagsterInstance, run: DagsterRun) -> DagsterRun | None
 
 
 def _stored(instance: DagsterInstance, run: DagsterRun) -> DagsterRun:
-    """Return the run with its tags as they are now."""
+    """Return the run with its current tags."""
     return instance.get_run_by_id(run.run_id) or run
 
 

@@ -1,4 +1,4 @@
-"""What a failed run's page says of its session: nothing is published, how long it is kept, how to read it, how to go on."""
+"""The report of an unpublished session on a failed run's page: how long it is kept, how to read it, and how to continue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECOVER = "every step succeeded, so run the job lake_recover to publish the sess
 
 
 def way_on(error: BaseException | None, *, checks_failed: bool = False) -> str:
-    """Return how to go on after a publish that ended with an error, or after steps that failed, checks perhaps among them."""
+    """Return advice after a publish that raised an error, or after failed steps or checks."""
     if isinstance(error, GateFailed):
         return PASS_GATE
     if isinstance(error, Conflict):
@@ -40,7 +40,7 @@ def way_on(error: BaseException | None, *, checks_failed: bool = False) -> str:
 
 
 def unpublished_message(record: SessionRecord, way: str) -> str | None:
-    """Return what a session that has failed leaves behind. None for one that is in another state."""
+    """Return the report of a failed session, or None for a session in another state."""
     if record.state != FAILED:
         return None
     id, branch = record.id, record.branch
@@ -51,7 +51,7 @@ def unpublished_message(record: SessionRecord, way: str) -> str | None:
 
 
 def unpublished_metadata(record: SessionRecord) -> dict[str, Any]:
-    """Name the session, the branch, the end of its time, and why it failed."""
+    """Return metadata with the session, its branch, its expiry, and the reason of the failure."""
     metadata: dict[str, Any] = {
         SESSION_TAG: record.id,
         BRANCH: record.branch,
@@ -61,7 +61,7 @@ def unpublished_metadata(record: SessionRecord) -> dict[str, Any]:
 
 
 def report_unpublished(instance: DagsterInstance, run: DagsterRun, record: SessionRecord, way: str) -> None:
-    """Report it on the page of a run that has ended and could not report it itself."""
+    """Report the unpublished session on the page of a run that has ended without a report."""
     message = unpublished_message(record, way)
     if message is not None:
         instance.report_engine_event(message, run, EngineEventData(unpublished_metadata(record)))

@@ -1,1 +1,1 @@
-"""Spark for steps: a session of their own, a cluster, or one local Connect server that they share."""
+"""Spark for steps: a separate session, a cluster, or a shared local Connect server."""

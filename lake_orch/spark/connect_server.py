@@ -63,7 +63,7 @@ class Lease:
 
     @property
     def token(self) -> str:
-        """What the server asks for. It is in no repr, no argument list and no log."""
+        """Return the access token. It is in no repr, argument list or log."""
         return (self.folder / "token").read_text()
 
     def is_alive(self) -> bool:
@@ -146,7 +146,7 @@ def lease_server(
             port = _port(folder)
             if port is not None and len(list((folder / "leases").iterdir())) < sessions:
                 return Lease(folder, port, _take_lease(folder))
-            # Dead, or due: those who still use it may go on.
+            # Dead, or due to be replaced: current clients may continue.
             (base / "current").unlink()
         return _start(base, config, path, idle_timeout)
 
@@ -167,7 +167,7 @@ def stop_servers(directory: Path) -> int:
 
 
 def _port(folder: Path) -> int | None:
-    """Return the port of a server that runs."""
+    """Return the port of a running server."""
     if not is_locked(folder / "alive"):
         return None
     try:
@@ -259,7 +259,7 @@ def _private(folder: Path) -> Path:
 
 
 def _identity(config: Mapping[str, str], path: list[str]) -> str:
-    """Return what two processes must have in common to share a server."""
+    """Return the settings in which two processes must agree to share a server."""
     # The server resolves relative paths of files by its own folder.
     place = [os.getcwd(), socket.gethostname()]
     parts = [sorted(config.items()), path, sys.executable, str(_spark_home()), metadata.version("pyspark"), *place]
@@ -289,6 +289,6 @@ def _spark_home() -> Path:
 
 
 def _escaped(value: str) -> str:
-    """Spell a value as a Java properties file does."""
+    """Escape a value for a Java properties file."""
     text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     return f"\\{text}" if text.startswith(" ") else text

@@ -24,7 +24,7 @@ _LOOPBACK = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.driver.ho
 class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
     """A Spark session: the running one of this process, or one built with these settings on first use.
 
-    A step that never asks for the session pays nothing for it. By default each process has a JVM of its own, on local threads;
+    The session starts only when a step uses it. By default each process has a JVM of its own, on local threads;
     `master` names a cluster, `remote` a Spark Connect server. With `shared` the step processes of a Dagster instance share one
     local Connect server: the first starts it, it listens on the loopback interface alone and asks for a token, and it stops when
     no process has used it for `idle_timeout` seconds. Processes with other settings, other code or another Python have another server.

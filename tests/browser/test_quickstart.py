@@ -27,7 +27,7 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
 
 @pytest.fixture(scope="module")
 def first_day(terminal: Terminal) -> dict[str, str]:
-    """What the commands of the first day print, by command."""
+    """Return what each command of the first day prints, by command."""
     _, *install = blocks(PAGE, "console", "Install")  # the first one makes the environment that the tests run in
     for lines in install:
         terminal.run(lines)
@@ -45,7 +45,7 @@ def amounts(folder: Path, table: str, ref: str = "main") -> list[float]:
 
 
 def newest_run(terminal: Terminal, besides: str = "") -> dg.DagsterRun:
-    """Wait for the end of the newest run, which is another than `besides`."""
+    """Wait for the newest run other than `besides` to end, and return it."""
 
     def ended() -> dg.DagsterRun | None:
         with dg.DagsterInstance.from_config(terminal.environment["DAGSTER_HOME"]) as instance:

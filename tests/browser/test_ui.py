@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.exhaustive, pytest.mark.timeout(D
 
 @pytest.fixture(scope="module")
 def ui(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a web server on the demo's instance."""
+    """Start a web server on the demo's instance and yield its URL."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -65,7 +65,7 @@ fragment entry on MetadataEntry { label
 
 
 def ask(ui: str, query: str, **variables: object) -> Any:
-    """What Dagster's GraphQL API answers."""
+    """Return the answer of Dagster's GraphQL API."""
     body = json.dumps({"query": query, "variables": variables}).encode()
     request = urllib.request.Request(f"{ui}/graphql", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
@@ -75,7 +75,7 @@ def ask(ui: str, query: str, **variables: object) -> Any:
 
 
 def held_back(demo: Demo) -> dg.DagsterRun:
-    """The run of the month that arrived broken."""
+    """Return the run of the month whose data were broken."""
     with dg.DagsterInstance.from_config(demo.environment["DAGSTER_HOME"]) as instance:
         (run,) = instance.get_runs(dg.RunsFilter(job_name="month", statuses=[dg.DagsterRunStatus.FAILURE]))
         return run

@@ -130,6 +130,15 @@ def test_data_objects_are_compacted(pools: str, zed: str, lake: Lake, file: str,
     assert (len(opened.objects()), len(list(opened.scan().records()))) == (1, 6)
 
 
+def test_what_no_branch_needs_is_vacuumed(pools: str, zed: str) -> None:
+    pool = PoolLake.open(zed).pool("raw")
+    pool.delete("k > 1")
+    words = ("pool", "vacuum", "raw", "--zed", zed, "--retention", "0s")
+    assert run_json(pools, *words, "--dry-run")["deleted"] == run_json(pools, *words)["deleted"] != []
+    assert [record["k"] for record in pool.scan().records()] == [1]
+    assert "`lake gc`" in run(pools, "pool", "vacuum", PATH)
+
+
 def test_other_commands_know_pools(pools: str) -> None:
     assert [(row["kind"], row["name"]) for row in run_json(pools, "ls", "events")] == [("pool", PATH)]
     assert "`lake pool scan events/raw`" in run(pools, "cat", PATH, code=1)

@@ -67,7 +67,7 @@ def table() -> MemoryStore:
 
 
 def damage_value(random_: random.Random, value: Any) -> Any:
-    """A JSON value with one of its parts, at some depth, replaced, dropped or doubled."""
+    """Return a JSON value with one of its parts, at some depth, replaced, dropped or doubled."""
     if isinstance(value, dict) and value and random_.random() < 0.85:
         key = random_.choice(list(value))
         if random_.random() < 0.15:
@@ -101,7 +101,7 @@ def damage_commit(random_: random.Random, data: bytes) -> bytes:
 
 
 def damage_columns(random_: random.Random, data: bytes) -> bytes:
-    """The checkpoint with a column of another type, without one, or with values missing."""
+    """Return the checkpoint with a column of another type, without a column, or with values missing."""
     whole = pq.ParquetFile(pa.BufferReader(data)).read()
     at = random_.randrange(whole.num_columns)
     struct = whole.column(at).combine_chunks()
@@ -124,7 +124,7 @@ def damage_columns(random_: random.Random, data: bytes) -> bytes:
 
 
 def damage_pages(random_: random.Random, data: bytes) -> bytes:
-    """Damage outside the footer, whose bytes no checksum guards."""
+    """Damage bytes outside the footer, which no checksum guards."""
     footer = int.from_bytes(data[-8:-4], "little") + 8
     return damage_bytes(random_, data[:-footer]) + data[-footer:]
 
@@ -167,7 +167,7 @@ def look(store: MemoryStore, expected: list[dict[str, Any]], *, exact: bool) -> 
     if exact:
         assert sorted(got, key=lambda row: row["id"]) == expected, "other rows"
     else:
-        # Whoever changes a commit may take files away, or say another partition: the rows inside files stay what they are.
+        # A changed commit may remove files or name another partition, but the rows inside files stay the same.
         values = {row["id"]: row["v"] for row in expected}
         assert all(row.get("id") is None or values[row["id"]] == row.get("v", values[row["id"]]) for row in got), "other rows"
     return "right"
@@ -191,7 +191,7 @@ def run(seed: int, seconds: float) -> Counter[str]:
         good = commits[number] if how == "commit" else checkpoint
         bad = {"commit": damage_commit, "columns": damage_columns, "pages": damage_pages, "bytes": damage_bytes}[how](random_, good)
         whole.put(key, bad)
-        # Without the commits before it, a damaged checkpoint cannot be made up for.
+        # A damaged checkpoint cannot be replaced without the commits before it.
         alone = random_.random() < 0.5
         if alone and how != "commit":
             whole.delete([commit_key(number) for number in range(CHECKPOINT)])

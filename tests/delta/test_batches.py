@@ -17,7 +17,7 @@ from tests.delta.tables import SCHEMA, rows
 
 
 def _one_file(store: Any, data: pa.Table, row_group_size: int) -> tuple[DeltaTable, str]:
-    """A table of one file, in row groups of this size."""
+    """Create a table of one file, with row groups of this size."""
     table = DeltaTable.create(store, SCHEMA)
     table.append(rows(0, 1))
     key = table.files(["path"])["path"][0].as_py()

@@ -34,7 +34,7 @@ WITHOUT_DATA = {"krs-app-txn-with-last-updated", "rs-checkpoints", "rs-errlog-a"
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Any:
-    # That a damaged checkpoint is told of has a test of its own.
+    # Another test checks the warning about a damaged checkpoint.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -71,7 +71,7 @@ def test_the_collection_is_complete(cases: Path) -> None:
 
 
 def test_every_plain_table_is_read(cases: Path) -> None:
-    """Reader 1 and writer at most 2, where the data files are there: nothing of these is refused."""
+    """Tables of reader version 1 and writer version 2 or lower are all read, where their data files exist."""
     plain = []
     for name in NAMES:
         protocol = _expected(name).get("protocol") or {}
@@ -143,11 +143,11 @@ def test_the_change_feed_is_what_its_writer_recorded(cases: Path, name: str) -> 
 
 @pytest.mark.parametrize("name", [name for name in READABLE if name in FEEDS or "cdf_from_0" in _expected(name)])
 def test_the_change_feed_leads_from_version_to_version(cases: Path, name: str) -> None:
-    """Applied to one version's rows, each version's changes give the next version's."""
+    """The changes of a version, applied to the rows of the version before, give its rows."""
     table = DeltaTable.open(str(ROOT / name))
     first = FEEDS[name][0] if name in FEEDS else 0
     if name == "krs-cdf-table-update-ops":
-        return  # its change files tell of rows that the table never held
+        return  # its change files hold rows that the table never held
     state: Counter[str] = Counter()
     if first:
         state.update(map(str, DeltaTable.open(str(ROOT / name), version=first - 1).to_arrow().to_pylist()))

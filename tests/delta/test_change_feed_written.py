@@ -78,13 +78,13 @@ def _state(folder: Path, version: int, names: list[str]) -> Counter[str]:
 
 
 def replay(folder: Path, table: DeltaTable, version: int) -> Counter[str]:
-    """Check one version's changes against the rows before and after it; returns its kinds of changes."""
+    """Check one version's changes against the rows before and after it, and return the count of each kind of change."""
     names = table.schema.names
     state = _state(folder, version - 1, names)
     kinds: Counter[str] = Counter()
     feed = table.changes(version, version).read_all()
     assert feed["_commit_version"].to_pylist() == [version] * len(feed)
-    # What goes before what comes: a row may do both.
+    # Deletions before insertions: a row may be in both.
     for row in sorted(feed.to_pylist(), key=lambda row: row["_change_type"] in ("insert", "update_postimage")):
         kind = row.pop("_change_type")
         kinds[kind] += 1
@@ -97,7 +97,7 @@ def replay(folder: Path, table: DeltaTable, version: int) -> Counter[str]:
 
 
 def agree(folder: Path, table: DeltaTable, version: int) -> None:
-    """deltalake reads the same changes."""
+    """Check that deltalake reads the same changes."""
     theirs = pa.table(deltalake.DeltaTable(str(folder)).load_cdf(starting_version=version, ending_version=version).read_all())
     names = [*table.schema.names, "_change_type", "_commit_version"]
     ours = table.changes(version, version).read_all().select(names)
@@ -175,7 +175,7 @@ def test_without_the_feature_no_change_files(tmp_path: Path) -> None:
 
 
 def test_change_files_go_with_the_rest(tmp_path: Path) -> None:
-    """Readers that find a change file look at nothing else of the commit: so all changes of it stand there, or none."""
+    """A reader that finds a change file ignores the rest of the commit, so change files hold all its changes or none."""
     table = DeltaTable.create(tmp_path, SCHEMA, properties=FEED)
     table.append(rows(0, 10))
     _merge(table, "inserts")

@@ -38,7 +38,7 @@ PROTOCOL = {
 
 
 class Log:
-    """A table whose commits are written by hand; version n is put n seconds after START."""
+    """A table whose commits are written by hand. Version n is put n seconds after START."""
 
     def __init__(self, schema: pa.Schema = SCHEMA, partition_by: list[str] | None = None, properties: dict[str, str] | None = None) -> None:
         self.version = 0
@@ -183,7 +183,7 @@ def test_files_of_other_partitions_are_not_opened(monkeypatch: pytest.MonkeyPatc
 
 
 def test_removes_without_partition_values() -> None:
-    """Old writers leave them out; the version before has them."""
+    """Old writers leave partition values out of removes. They are read from the version before."""
     log = Log(partition_by=["p"])
     body = rows(0, 1).drop(["p"])
     log.put(*(log.add(f"p={p}/{p}", body, partitionValues={"p": p}) for p in "ab"))
@@ -332,7 +332,7 @@ def test_columns_that_come_and_go_in_between() -> None:
 
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_mapped_columns(mode: str) -> None:
-    """Physical names and ids in files; the change type, which has neither, by its name. A renamed column stays itself."""
+    """Columns are found by physical name or id. The change type has neither and is found by its name."""
 
     def mapped(*names: tuple[str, int]) -> str:
         fields = [

@@ -147,7 +147,7 @@ def test_forms(tmp_path: Path, as_json: bool, as_struct: bool, partitioned: bool
 
 
 def test_the_forms_may_change(tmp_path: Path) -> None:
-    """A checkpoint with columns alone is the base of one with text alone, and back."""
+    """A checkpoint with columns only is followed by one with text only, and the reverse."""
     table = create(tmp_path, {AS_JSON: "false", AS_STRUCT: "true", "delta.checkpointInterval": "100"}, True)
     before, whole = opened(table), held(table)
     for as_json in ("true", "false", "true"):

@@ -40,7 +40,7 @@ def classic(store: MemoryStore) -> list[str]:
 
 
 def multi_part(store: MemoryStore) -> list[str]:
-    """Three parts instead of the one file."""
+    """Replace the checkpoint file by three parts."""
     table = _classic(store)
     store.delete([checkpoint_key(VERSION)])
     keys = [f"_delta_log/{VERSION:020d}.checkpoint.{part:010d}.0000000003.parquet" for part in (1, 2, 3)]
@@ -50,7 +50,7 @@ def multi_part(store: MemoryStore) -> list[str]:
 
 
 def version_2(store: MemoryStore) -> list[str]:
-    """A top file and two sidecars with the file actions, instead of the classic file."""
+    """Replace the classic checkpoint by a top-level file and two sidecars with the file actions."""
     table = _classic(store)
     store.delete([checkpoint_key(VERSION)])
     is_file = pc.or_(table["add"].is_valid(), table["remove"].is_valid())
@@ -72,7 +72,7 @@ FORMS: dict[str, Callable[[MemoryStore], list[str]]] = {"classic": classic, "mul
 
 
 def _store() -> MemoryStore:
-    """Versions 0 to 9 with a checkpoint at 8; every second version drops what was there in one partition."""
+    """Create versions 0 to 9 with a checkpoint at 8. Every second version empties one partition."""
     store = MemoryStore()
     table = DeltaTable.create(store, SCHEMA, partition_by=["p"], properties={"delta.checkpointInterval": "100"})
     for number in range(1, 10):
@@ -173,7 +173,7 @@ def test_another_checkpoint_of_the_version_stands_in(forms: tuple[str, str], dam
 
 
 def test_a_checkpoint_that_goes_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log cleanup took it after the table was opened: the commits are still there, or the error says what happened."""
+    """Log cleanup deletes it after the table was opened. The commits still exist, or the error says what happened."""
     store = _store()
     good = ids(DeltaTable.open(store).to_arrow())
     monkeypatch.setattr("lake_core.store.object_file._WHOLE", 0)

@@ -23,7 +23,7 @@ def _at(seconds: float) -> dt.datetime:
 
 
 def _store(seconds: list[float], **properties: str) -> MemoryStore:
-    """A table of as many versions, whose commits were put so many seconds after START; version n holds the ids below n."""
+    """Create a table with one commit for each number of seconds after START. Version n holds the ids below n."""
     now = [START]
     store = MemoryStore(clock=lambda: now[0])
     for number, second in enumerate(seconds):
@@ -47,7 +47,7 @@ def _edit(store: MemoryStore, version: int, **changes: Any) -> None:
 
 
 def _replace(store: MemoryStore, version: int, data: bytes) -> None:
-    """Other bytes for a commit, put at the time of the first ones."""
+    """Replace the bytes of a commit, and keep the time at which it was put."""
     put = store.head(commit_key(version)).last_modified
     store._clock = lambda: put
     store.put(commit_key(version), data)
@@ -110,7 +110,7 @@ def test_version_and_timestamp_exclude_one_another() -> None:
 
 
 def _with_own_times(first: int, **properties: str) -> MemoryStore:
-    """Commits put within one second that say, from version `first` on, that they were made an hour apart."""
+    """Put commits within one second whose in-commit timestamps are an hour apart from version `first` on."""
     store = _store([0, 0.1, 0.2, 0.3, 0.4])
     for version in range(first, 5):
         _edit(store, version, commitInfo={"inCommitTimestamp": int(_at(3600 * version).timestamp() * 1000)})

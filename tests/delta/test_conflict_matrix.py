@@ -61,7 +61,7 @@ def _table_rows(store: ObjectStore) -> Rows:
 
 
 def _table(isolation: str | None = None, **properties: str) -> MemoryStore:
-    """Three partitions of two files each; version 1 holds the first half."""
+    """Create three partitions of two files each. Version 1 holds the first half."""
     all_properties = {**({} if isolation is None else {"delta.isolationLevel": isolation}), **properties}
     template = _template(tuple(all_properties.items()))
     store = MemoryStore()
@@ -96,7 +96,7 @@ def _number(partition: Partition) -> int:
 
 
 def _insert_only(table: DeltaTable, source: Rows) -> object:
-    # The values are floating, so what is read is known by partition alone.
+    # The values are floating point, so only partitions limit what is read.
     return table.merge(_arrow(source), "t.p = s.p AND t.v = s.v").when_not_matched_insert("*").execute()
 
 
@@ -168,7 +168,7 @@ LOSERS: dict[str, Act] = {
     "add constraint": Act(lambda t, _: t.add_constraint("positive", "v >= 0"), _same),
 }
 
-# What becomes of the loser, by winner. `*`: only where both touch the same partition. `/`: at Serializable / at WriteSerializable.
+# The loser's outcome, by winner. `*`: only where both touch the same partition. `/`: at Serializable / at WriteSerializable.
 READS_PARTITION = "CA*/ok CA* CA* CDR* CA* MC ok ok"
 READS_ALL = "CA/ok CA CA CDR CA MC ok ok"
 METADATA_ONLY = "ok ok ok ok ok MC MC ok"
@@ -201,7 +201,7 @@ CELLS = [
         level,
         partition,
         id=f"{loser}-{winner}-{level}-{partition}",
-        # The default level and each row's own partition hold the product; the rest of the matrix runs with the exhaustive tests.
+        # The default level and each row's own partition run by default, the rest of the matrix with the exhaustive tests.
         marks=[] if (level, partition) == ("Serializable", "p0") else [pytest.mark.exhaustive],
     )
     for loser in LOSERS
@@ -232,7 +232,7 @@ def test_cell(loser: str, winner: str, level: str, partition: Partition) -> None
     if expected == "ok":
         act.run(stale, partition)
         if (winner, level) == ("blind append", "WriteSerializable"):
-            # The append counts as later than what did not see it.
+            # The append counts as later than an operation that did not see it.
             after = WINNERS[winner].model(LOSERS[loser].model(BASE, partition), partition)
         assert stale.version == version + 1
     else:
@@ -263,7 +263,7 @@ def test_serializable_is_the_default() -> None:
 
 @pytest.mark.parametrize("flag", [None, False])
 def test_only_what_says_so_is_a_blind_append(flag: bool | None) -> None:
-    """Other writers leave the flag out: theirs may have read the table."""
+    """Other writers leave the flag out, and their operations may have read the table."""
     store = _table("WriteSerializable")
     stale = DeltaTable.open(store)
     DeltaTable.open(store).append(_arrow({200: ("p0", 1.0)}))
@@ -324,7 +324,7 @@ def test_removed_files_conflict_one_by_one() -> None:
     ids=["delete", "update", "overwrite", "merge"],
 )
 def test_a_file_that_was_read_conflicts_also_where_it_is_kept(act: Callable[[DeltaTable], object]) -> None:
-    """The file of the rows 0 and 3 is looked into for a row 1, and left as it is."""
+    """The file of the rows 0 and 3 is searched for a row 1 and not rewritten."""
     store = _table()
     stale = DeltaTable.open(store)
     DeltaTable.open(store).delete("id IN (0, 3)")
@@ -387,7 +387,7 @@ def test_two_that_delete_everything() -> None:
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("changes", ["row", "file", "partition"])
 def test_every_winner_is_looked_at(changes: str, late: bool) -> None:
-    """Not the first or the last one alone, and not only those before the first lost put."""
+    """Every commit since the snapshot is checked, also those that were put after the first lost put."""
     store = _table()
     stale = DeltaTable.open(store)
     other = DeltaTable.open(store)
@@ -409,7 +409,7 @@ def test_every_winner_is_looked_at(changes: str, late: bool) -> None:
 
 
 def test_a_winner_between_the_look_and_the_put() -> None:
-    """The commit that takes the slot while the loser's put is on its way is checked as the ones before."""
+    """A commit that takes the version while the loser's put is under way is checked like the earlier ones."""
     store = _table()
     stale = DeltaTable.open(_Rival(store, lambda: DeltaTable.open(store).append(_arrow({200: ("p0", 1.0)}))))
     with pytest.raises(ConcurrentAppend):
@@ -421,7 +421,7 @@ def test_a_winner_between_the_look_and_the_put() -> None:
 
 
 class _Rival(FaultStore):
-    """Lets somebody else commit just before the first commit that is put here."""
+    """A store in which another writer commits just before the first commit that is put here."""
 
     def __init__(self, inner: ObjectStore, act: Callable[[], object]) -> None:
         super().__init__(inner, at=10**9)
@@ -459,7 +459,7 @@ def test_properties_that_change_nothing_for_others(properties: dict[str, str], p
         with pytest.raises(MetadataChanged):
             stale.append(_arrow(NEW))
         assert _table_rows(store) == BASE
-    # Who writes metadata would undo it.
+    # A writer of metadata would undo it.
     with pytest.raises(ConcurrentModification):
         altering.set_properties({"colour": "red"})
     assert properties.items() <= DeltaTable.open(store).properties.items()
@@ -559,7 +559,7 @@ def test_any_operation_that_lost_the_race_to_itself(verb: str) -> None:
     assert (result.skipped, result.version, late.version) == (True, 3, 3)
     assert DeltaTable.open(store).version == 3
     assert _table_rows(store) == LOSERS[verb].model(BASE, "p0")
-    # And one that comes later does not even begin.
+    # A later attempt is skipped at once.
     result = LOSERS[verb].run(_Marked.open(store), "p0")
     assert isinstance(result, OperationResult)
     assert (result.skipped, DeltaTable.open(store).version) == (True, 3)
@@ -581,7 +581,7 @@ def test_an_operation_without_work_records_its_marker() -> None:
     store = _table()
     stale = DeltaTable.open(store)
     DeltaTable.open(store).append(_arrow({500: ("p1", 1.0)}))
-    with pytest.raises(ConcurrentAppend):  # that there was no such row was read, and is wrong by now
+    with pytest.raises(ConcurrentAppend):  # the operation read that there was no such row, which is no longer true
         stale.delete("id = 500", txn=("app", 1))
     assert stale.refresh().delete("id = 501", txn=("app", 1)).version == 4
     assert stale.txn_version("app") == 1
@@ -603,7 +603,7 @@ def test_a_restore_that_lowers_a_marker_does_not_pass_a_later_one(level: str) ->
 
 
 def test_a_marker_that_a_restore_took_back_is_not_recorded() -> None:
-    """Whoever loses to its own other attempt and to a restore behind it has nothing in the table."""
+    """A writer that loses to its own other attempt and to a later restore has no rows in the table."""
     for metadata_too in (False, True):
         store = _table()
         stale = DeltaTable.open(store)
@@ -707,7 +707,7 @@ def test_in_commit_timestamps_rise_also_in_races() -> None:
 
 @pytest.mark.parametrize("properties", [{}, {"delta.columnMapping.mode": "name"}])
 def test_an_overwrite_by_a_column_that_it_adds(properties: dict[str, str]) -> None:
-    """In the rows that are there it is null; in what a winner added nobody knows."""
+    """The new column is null in existing rows. In rows that a winner added its value is unknown."""
     store = _table(**properties)
     stale = DeltaTable.open(store)
     wide = _arrow(NEW).append_column("extra", pa.array([7], pa.int32()))

@@ -125,7 +125,7 @@ CHANGES_ROWS = ["overwrite rows", "delete", "update", "merge", "overwrite", "res
 
 @functools.cache
 def _template(properties: tuple[tuple[str, str], ...]) -> MemoryStore:
-    """Two files a partition, tombstones, an orphan, a checkpoint of version 3; the next commit is version 5, and so checkpointed."""
+    """Create two files per partition, tombstones, an orphan and a checkpoint. The next commit is version 5, which is checkpointed."""
     time = Time()
     store = MemoryStore(clock=time)
     all_properties = {"delta.checkpointInterval": "5", **dict(properties)}
@@ -160,7 +160,7 @@ def _data(store: ObjectStore) -> set[str]:
 
 
 def _shape(store: ObjectStore) -> tuple[int, list[tuple[str, int]]]:
-    """What tells the states of one test apart; the names of data files are chance."""
+    """Return what distinguishes the states of one test. Names of data files are random and left out."""
     return len(_data(store)), [(meta.key, meta.size) for meta in store.list("_delta_log/")]
 
 
@@ -169,7 +169,7 @@ def _live(store: ObjectStore) -> set[str]:
 
 
 def _named(store: ObjectStore) -> set[str]:
-    """Every file that some commit, or the state, names."""
+    """Return the keys of all files that a commit or the state names."""
     snapshot = load_snapshot(store)
     keys = {data_key(path, store) for files in (snapshot.files(["path"]), snapshot.tombstones()) for path in files["path"].to_pylist()}
     for meta in store.list("_delta_log/"):
@@ -180,7 +180,7 @@ def _named(store: ObjectStore) -> set[str]:
 
 
 def _replayed(table: DeltaTable) -> set[Row]:
-    """The rows that the change feed leads to."""
+    """Return the rows that result from applying the change feed."""
     held: dict[Row, int] = {}
     for row in table.changes(0).read_all().to_pylist():
         key = (row["id"], row["p"], row["v"])
@@ -211,7 +211,7 @@ def test_a_death_at_any_operation(name: str, feed: bool, mode: str) -> None:
     assert _rows(DeltaTable.open(probe.inner)) == after
     most = len(_data(probe.inner) - kept)  # the files that one attempt writes
     died, left = 0, None
-    # A death after an operation leaves what one before the next leaves, but for the last.
+    # A crash after an operation leaves the same state as one before the next operation, except after the last.
     for at, when in [*((at, mode) for at in range(1, probe.operations + 1)), (probe.operations, "after")]:
         store = _table(properties, time)
         fault = FaultStore(store, at, when)  # type: ignore[arg-type]
@@ -228,12 +228,12 @@ def test_a_death_at_any_operation(name: str, feed: bool, mode: str) -> None:
         assert len(_data(store) - _named(store) - unnamed) <= most, f"operation {at}"
         if feed:
             assert _replayed(DeltaTable.open(store)) == after, f"operation {at}"
-        # The retention passes: what nobody needs goes, and nothing else.
+        # After the retention, only unneeded files are deleted.
         time.now = START + case.later + dt.timedelta(days=8)
         DeltaTable.open(store, clock=time).vacuum()
         assert _data(store) == _live(store), f"operation {at}"
         assert _rows(DeltaTable.open(store)) == after
-        # The log is whole: without any checkpoint too, unless its beginning was cleaned up.
+        # The log is complete without any checkpoint, unless its beginning was cleaned up.
         if store.exists(commit_key(0)):
             store.delete([meta.key for meta in store.list("_delta_log/") if not meta.key.endswith(".json")])
             assert _rows(DeltaTable.open(store)) == after
@@ -322,7 +322,7 @@ def test_a_death_while_a_folder_is_converted(mode: str) -> None:
 @pytest.mark.filterwarnings("ignore:.*rebuilt from older log files")
 @pytest.mark.parametrize("mode", ["before", "after"])
 def test_a_death_while_a_log_is_cleaned(mode: str) -> None:
-    """One key at a time: every version can then be opened with its own rows, or is said to be gone."""
+    """Keys are deleted one at a time. Every version then opens with its own rows or is reported as gone."""
     time = Time()
 
     class OneByOne(FaultStore):

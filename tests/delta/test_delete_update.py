@@ -45,7 +45,7 @@ def test_only_the_files_that_hold_a_row_are_written_anew(table: DeltaTable) -> N
 def test_whole_partitions_go_by_the_log_alone(table: DeltaTable) -> None:
     for meta in list(table.store.list()):
         if meta.key.endswith(".parquet") and "p=p1" in meta.key:
-            table.store.delete([meta.key])  # nobody needs to look into them
+            table.store.delete([meta.key])  # no file has to be opened
     result = table.delete("p = 'p1' OR p = 'none'")
     assert (result.metrics["numDeletedRows"], result.metrics["numRemovedFiles"], result.metrics["numAddedFiles"]) == (6, 3, 0)
     result = table.delete()
@@ -149,7 +149,7 @@ def test_bad_changes_are_refused(store: MemoryStore, table: DeltaTable, changes:
 
 
 def operations(data: pa.Table) -> dict[str, Callable[[DeltaTable, Any], Any]]:
-    """Every operation that takes a marker, on a table of SCHEMA with a few rows."""
+    """Return every operation that takes a marker, for a table of SCHEMA with a few rows."""
     return {
         "append": lambda table, txn: table.append(data, txn=txn),
         "overwrite": lambda table, txn: table.overwrite(data, txn=txn),
@@ -313,7 +313,7 @@ def test_partitions_of_every_type(tmp_path: Path, name: str) -> None:
     kept = [(number + 11, value) for number, value in enumerate(data["k"].to_pylist()) if value not in (None, "")]
     model = pa.table({"id": [number for number, _ in kept], "k": pa.array([value for _, value in kept], exact)})
     expected = sorted(map(str, model.to_pylist()))
-    # '' became null when it was written: the source's '' met it nowhere, and came in as another null.
+    # '' became null when it was written, so the source's '' matched no row and was inserted as another null.
     assert sorted(map(str, table.to_arrow().to_pylist())) == expected
     builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path)))
     assert sorted(map(str, pa.table(builder.execute("select * from t").read_all()).to_pylist())) == expected
@@ -382,7 +382,7 @@ def test_against_rows_in_a_list(files: list[list[dict[str, Any]]], steps: list[t
 
 
 def test_the_time_is_that_of_the_table() -> None:
-    """Of its clock, and the same throughout an operation: what is older than a month is deleted, what stays is stamped."""
+    """The time is that of the table's clock and does not change during an operation."""
     schema = pa.schema(
         [("id", pa.int64()), ("day", pa.date32()), ("at", pa.timestamp("us", tz="UTC")), ("s", pa.struct([("a", pa.int64())]))]
     )

@@ -34,7 +34,7 @@ def _schema(*fields: dict[str, Any]) -> str:
 
 
 def _store(*, metadata: dict[str, Any] | None = None, protocol: dict[str, Any] | None = None, tail: bytes = b"") -> MemoryStore:
-    """A table of one commit that creates it, with these fields of its actions replaced, and of another, `tail`."""
+    """Write a commit that creates a table, with these fields of its actions replaced, and then the commit `tail`."""
     store = MemoryStore()
     DeltaTable.create(store, SCHEMA, partition_by=["p"])
     lines = [json.loads(line) for line in store.get(commit_key(0)).splitlines()]
@@ -50,7 +50,7 @@ def _store(*, metadata: dict[str, Any] | None = None, protocol: dict[str, Any] |
 
 
 def _use(store: MemoryStore) -> None:
-    """Everything that reads a log, and the writing that reads it first."""
+    """Run everything that reads a log, including a write, which reads it first."""
     table = DeltaTable.open(store)
     table.files()
     table.to_arrow()
@@ -175,7 +175,7 @@ def test_column_ids_of_others() -> None:
 
 
 def _in_a_process(code: str) -> str:
-    """What a program prints: Arrow's JSON reader crashes on some texts, and would take the tests with it."""
+    """Return what a program prints. Arrow's JSON reader crashes on some texts and would end the test process."""
     process = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False)
     assert process.returncode == 0, (process.returncode, process.stderr)
     return process.stdout.strip()
@@ -204,7 +204,7 @@ def test_statistics_of_null_do_not_crash() -> None:
 
 
 def test_commits_of_null_do_not_crash() -> None:
-    """Also where a later block of a long commit holds nothing else."""
+    """A later block of a long commit may also hold nothing but null."""
     out = _in_a_process("""
         from lake_core.delta import DeltaTable
         from lake_core.delta.errors import CorruptCommit
@@ -250,7 +250,7 @@ def test_statistics_of_a_column_that_looks_like_a_path() -> None:
 
 @pytest.fixture
 def checkpointed() -> MemoryStore:
-    """Versions 0 to 4 with a checkpoint at 3."""
+    """Create versions 0 to 4 with a checkpoint at 3."""
     store = MemoryStore()
     table = DeltaTable.create(store, SCHEMA, partition_by=["p"])
     for number in range(4):
@@ -263,7 +263,7 @@ Change = Callable[[pa.Table], pa.Table]
 
 
 def _within(action: str, name: str, value: Callable[[int], pa.Array] | None) -> Change:
-    """A field of an action replaced by other values, or dropped."""
+    """Return a change that replaces a field of an action by other values, or drops it."""
 
     def change(table: pa.Table) -> pa.Table:
         struct = table[action].combine_chunks()

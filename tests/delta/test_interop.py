@@ -156,7 +156,7 @@ KINDS: dict[str, dict[str, str]] = {
 
 
 def _everything(table: DeltaTable, mapped: bool) -> Iterator[str]:
-    """Operations one after another, on a table of WIDE with rows 0 to 11; yields the name of each that is done."""
+    """Run operations in turn on a table of WIDE with rows 0 to 11. Yield the name of each after it."""
     columns = [name for name in WIDE.names if name not in ("list", "map", "flag")]
     source = pa.Table.from_pylist([_wide(number) for number in (3, 5, 20, 21)], schema=WIDE)
     table.update({"s": "concat(s, '!')", "p": "'a/b=c'", "f": "f * 2"}, "i8 % 4 = 1")
@@ -257,7 +257,7 @@ def test_they_keep_one_anothers_constraints(tmp_path: Path) -> None:
 
 
 def test_operations_in_turn_with_its_own(tmp_path: Path) -> None:
-    """deltalake merges, updates and optimizes what we wrote, and we what it wrote."""
+    """Each implementation merges, updates and optimizes what the other wrote."""
     table = DeltaTable.create(tmp_path, SCHEMA, partition_by=["p"], properties={"delta.enableChangeDataFeed": "true"})
     table.append(rows(0, 20))
     for turn in range(3):

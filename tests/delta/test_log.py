@@ -33,7 +33,7 @@ HINT = "_delta_log/_last_checkpoint"
 
 @pytest.fixture
 def store() -> MemoryStore:
-    """Versions 0 to 12, checkpoints at 5 and 10."""
+    """Create versions 0 to 12 with checkpoints at 5 and 10."""
     store = MemoryStore()
     table = DeltaTable.create(store, SCHEMA, properties={"delta.checkpointInterval": "5"})
     for number in range(12):

@@ -97,7 +97,7 @@ class Clause:
 
 
 def model(target: list[Row], source: list[Row], on: str, matched: list[Clause], new: list[Clause], alone: list[Clause]) -> list[Row] | None:
-    """The rows after the merge; None where a row would have to become several."""
+    """Return the rows after the merge, or None where several source rows would change one row."""
     after: list[Row] = []
     hit = [False] * len(source)
     for t in target:
@@ -457,7 +457,7 @@ def test_tables_of_others(cases: Path, tmp_path: Path, name: str) -> None:
 
 
 def test_a_merge_that_is_executed_again_has_its_source_still(table: DeltaTable) -> None:
-    """After a lost race: with an empty source every row would go."""
+    """The merge runs again after a lost race. With an empty source it would delete every row."""
     stale = DeltaTable.open(table.store)
     merge = stale.merge(rows(0, 17).to_reader(), "t.id = s.id").when_not_matched_by_source_delete()
     table.append(rows(18, 20))
@@ -502,7 +502,7 @@ def test_keys_that_the_table_could_not_hold(store: MemoryStore) -> None:
     assert table.merge(source, "t.id = s.id").when_matched_delete().execute().metrics == {}
     with pytest.raises(LakeError, match="1099511627776"):
         table.merge(source, "t.id = s.id").when_not_matched_insert({"id": "s.id"}).execute()
-    many = pa.table({"id": [*range(1, 3000), 2**40]})  # more keys than are looked for one by one
+    many = pa.table({"id": [*range(1, 3000), 2**40]})  # more keys than are searched one by one
     assert table.merge(many, "t.id = s.id").when_matched_delete().execute().metrics["numTargetRowsDeleted"] == 2
 
 
@@ -532,7 +532,7 @@ def test_null_safe_keys_find_files_of_nulls_alone(store: MemoryStore) -> None:
 
 
 def test_targets_as_sql_names_them(table: DeltaTable) -> None:
-    """By the table's alias, and in backticks."""
+    """Targets are named with the table's alias and in backticks."""
     source = pa.table({"id": [7], "v": [70.0]})
     merge = table.merge(source, "t.id = s.id").when_matched_update({"t.v": "s.v", "`P`": "'p1'"})
     merge.execute()

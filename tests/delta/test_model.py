@@ -299,7 +299,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(who=HANDLES, where=WHERES, part=st.none() | st.integers(0, 2))
     def update(self, who: tuple[int, bool], where: Where, part: int | None) -> None:
-        """Values, and sometimes the partition."""
+        """Update values, and sometimes the partition."""
         table = self.handle(who)
         wide = "x" in table.schema.names
         moved = None if part is None else _partition(part)
@@ -318,7 +318,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(who=HANDLES, some=st.sets(st.integers(0, 60), min_size=1, max_size=5), count=st.integers(0, 2), extra=st.booleans())
     def merge(self, who: tuple[int, bool], some: set[int], count: int, extra: bool) -> None:
-        """Rows that match are updated, or deleted where their number is even; others are inserted; with `extra` the rest loses rows."""
+        """Update or delete matching rows and insert the others. With `extra`, delete some of the unmatched target rows."""
         table = self.handle(who)
         self.next_id = max(self.next_id, 61)
         data, new = self.new_rows(table, sorted(some) + self.fresh_ids(count), 5.0)
@@ -422,7 +422,7 @@ class TableMachine(RuleBasedStateMachine):
             self.replay()
 
     def replay(self) -> None:
-        """The change feed leads from each version to the next."""
+        """Check that the change feed leads from each version to the next."""
         held: Rows | None = {}
         for version, then in enumerate(self.history):
             try:
@@ -433,7 +433,7 @@ class TableMachine(RuleBasedStateMachine):
                 continue
             held = self.history[version - 1].rows if held is None else held
             held = _changed(held, changes)
-            # A column that comes or goes changes rows without a change of theirs.
+            # Adding or dropping a column changes rows without an entry in the feed.
             held = {i: (p, v, x if then.wide else None) for i, (p, v, x) in held.items()}
             assert held == then.rows, f"version {version}"
 

@@ -49,7 +49,7 @@ def test_small_files_of_a_partition_become_one(store: MemoryStore) -> None:
     entry = table.history(1)[0]
     assert (entry["operation"], entry["operationParameters"]) == ("OPTIMIZE", {"predicate": "[]", "zOrderBy": "[]"})
     assert {key: str(value) for key, value in result.metrics.items()} == entry["operationMetrics"]
-    assert table.optimize().version == table.version == result.version  # nothing gets better any more
+    assert table.optimize().version == table.version == result.version  # there is nothing left to improve
     assert [row["num_records"] for row in table.files().to_pylist() if row["path"] not in lonely] == [8, 8, 8]
 
 
@@ -180,7 +180,7 @@ def test_what_cannot_be_sorted_by(store: MemoryStore) -> None:
 
 
 def test_deleted_rows_are_purged(store: MemoryStore) -> None:
-    """A large file is written anew where much of it is deleted, and left where little is."""
+    """A large file is rewritten where many of its rows are deleted, and kept where few are."""
     table = DeltaTable.create(store, SCHEMA, properties={"delta.enableDeletionVectors": "true"})
     table.append(rows(0, 100))
     table.append(rows(100, 200))

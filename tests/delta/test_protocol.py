@@ -57,7 +57,7 @@ def test_a_table_begins_at_the_lowest_protocol(store: MemoryStore, properties: d
     kept = {key for key in properties if not key.startswith(("delta.feature.", "delta.min"))}
     assert kept <= set(table.properties)
     assert not [key for key in table.properties if key.startswith(("delta.feature.", "delta.min"))]
-    # What was asked for one by one is the same when it is asked for later.
+    # Properties that are set later lead to the same protocol.
     later = DeltaTable.create(MemoryStore(), SCHEMA)
     if "delta.constraints.c" in properties:
         later.add_constraint("c", "id > 0")
@@ -103,7 +103,7 @@ def test_an_upgrade_keeps_what_was_and_adds_one(writer: int, feature: str) -> No
 
 
 def test_mapping_raises_the_reader_where_the_writer_knows_it_already() -> None:
-    """Else readers of version 1, who look for columns by their own names, would find nothing and not know why."""
+    """Readers of version 1 look for columns by logical name and would find none."""
     for number, writer in enumerate(("5", "6")):
         table = DeltaTable.create(MemoryStore(), SCHEMA, properties={"delta.minWriterVersion": writer})
         assert versions(table) == (1, 5)
@@ -186,7 +186,7 @@ def test_identity_columns_as_a_feature_alone_are_no_hindrance(store: MemoryStore
 
 
 def test_a_change_puts_nothing_in_force_that_was_not_asked_for(store: MemoryStore) -> None:
-    """Writer 7 lists neither the feed nor mapping: their properties are dead letters until somebody asks for the feature."""
+    """The table's feature list names none of these features, so their properties have no effect until a feature is added."""
     table = DeltaTable.create(store, SCHEMA)
     flags = {"delta.enableChangeDataFeed": "true", "delta.enableRowTracking": "true", "delta.constraints.c": "id < 0"}
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly"]}

@@ -31,7 +31,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("p", pa.int64()), pa.fi
 
 
 class Operation(TypedDict):
-    """What one operation did, by what it was told."""
+    """An acknowledged operation: its version, its worker and its arguments."""
 
     version: int
     worker: int
@@ -47,7 +47,7 @@ def _rows(ids: list[int]) -> pa.Table:
 
 
 def _apply(model: dict[int, int], operation: Operation) -> None:
-    """The same operation on plain rows: values by id."""
+    """Apply the same operation to plain rows: values by id."""
     hit = [i for i in model if i % PARTS == operation["part"] and i // PARTS % 5 == operation["rest"]]
     match operation["kind"]:
         case "append":
@@ -65,7 +65,7 @@ def _apply(model: dict[int, int], operation: Operation) -> None:
 
 
 def _attempt(table: DeltaTable, todo: Operation, txn: tuple[str, int]) -> int | None:
-    """Carry out an operation; returns the version that it made, None if there was nothing to do."""
+    """Carry out an operation. Return the version that it made, or None if there was nothing to do."""
     where = f"p = {todo['part']} AND id DIV {PARTS} % 5 = {todo['rest']}"
     before = table.version
     match todo["kind"]:
@@ -171,7 +171,7 @@ def test_sixteen_processes(tmp_path: Path, seconds: float) -> None:
     history.sort(key=lambda operation: operation["version"])
     table = DeltaTable.open(url, clock=lambda: clock.value)
     first = history[0]["version"]
-    # Every version is somebody's, and nobody was told of one that another has.
+    # Every version belongs to exactly one worker.
     assert [operation["version"] for operation in history] == list(range(first, table.version + 1))
     opened = 0
     for operation in history:
@@ -185,7 +185,7 @@ def test_sixteen_processes(tmp_path: Path, seconds: float) -> None:
     assert [table.txn_version(f"worker-{worker}") for worker in range(WORKERS)] == [marked.get(worker) for worker in range(WORKERS)]
 
     assert not [path for path in seeded if path.exists()]
-    # And later nothing is left on disk but what the table needs.
+    # Later only the files that the table needs are left on disk.
     later = DeltaTable.open(url, clock=lambda: clock.value + 30 * DAY)
     later.vacuum()
     kept = {str(path.relative_to(url)) for path in url.rglob("*") if path.is_file() and "_delta_log" not in path.parts}
@@ -194,7 +194,7 @@ def test_sixteen_processes(tmp_path: Path, seconds: float) -> None:
 
 
 def _seed(url: Path, now: float) -> tuple[list[Path], dict[int, int]]:
-    """A table with expired tombstones, some of them forgotten by a checkpoint, and an orphan. Returns these files, and the rows."""
+    """Create a table with expired tombstones, some missing from a checkpoint, and an orphan. Return these files and the rows."""
     properties = {
         "delta.enableInCommitTimestamps": "true",
         "delta.logRetentionDuration": "interval 2 days",
@@ -230,7 +230,7 @@ def _values(table: DeltaTable) -> dict[int, int]:
 
 
 def _opens_with(url: Path, version: int, model: dict[int, int]) -> bool:
-    """Whether a version can still be opened; then it holds these rows, unless its files were vacuumed."""
+    """Return whether a version can still be read. A version that can be read must hold these rows."""
     try:
         values = _values(DeltaTable.open(url, version=version))
     except (DataFileMissing, LogGap, VersionNotFound):

@@ -31,7 +31,7 @@ from tests.delta.tables import SCHEMA, held, ids, instant, oracle, rows
 
 
 class Clock:
-    """Moves by hand."""
+    """A clock that moves by hand."""
 
     def __init__(self) -> None:
         self.now = instant("2024-01-01T00:00:00")
@@ -274,7 +274,7 @@ def test_convert_names_the_file_that_is_none(tmp_path: Path) -> None:
 
 
 def test_convert_takes_what_spark_once_wrote(tmp_path: Path) -> None:
-    """int96 instants, nested columns, and a file without a row."""
+    """Files with int96 timestamps, nested columns and no rows are converted."""
     at = dt.datetime(1969, 12, 31, 23, 59, 59, 123456, tzinfo=dt.UTC)
     data = pa.table(
         {

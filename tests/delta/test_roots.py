@@ -20,7 +20,7 @@ from tests.delta.tables import SCHEMA, ids, rows
 
 
 def _clone(source: Path, target: Path, spell: str = "file://{}") -> DeltaTable:
-    """A table at `target` that holds one file of its own, and those of the table at `source` by their absolute paths."""
+    """Create a table at `target` with one file of its own and the files of `source` by absolute paths."""
     original = DeltaTable.create(str(source), SCHEMA, partition_by=["p"])
     original.append(rows(0, 6))
     DeltaTable.create(str(target), SCHEMA, partition_by=["p"]).append(rows(6, 7))
@@ -137,7 +137,7 @@ def test_links_do_not_lead_out_of_an_allowed_root(tmp_path: Path) -> None:
 
 
 def test_a_memory_root() -> None:
-    """Stores themselves are roots as well, and plain tables need none."""
+    """A store can be a root too. Plain tables need none."""
     store = MemoryStore()
     DeltaTable.create(store, SCHEMA).append(rows(0, 2))
     assert ids(DeltaTable.open(store, allowed_roots=[MemoryStore()]).to_arrow()) == [0, 1]

@@ -48,7 +48,7 @@ def table(store: MemoryStore) -> DeltaTable:
 
 
 def bad_writes(table: DeltaTable) -> dict[str, Any]:
-    """One of each operation that would write a row with v = 100."""
+    """Return one of each operation that would write a row with v = 100."""
     bad = pa.table({"id": [7, 1], "p": ["p0", "p1"], "v": [1.0, 100.0]}, schema=SCHEMA)
     merge = table.merge(bad, "t.id = s.id")
     return {
@@ -104,7 +104,7 @@ def test_constraints_are_added_listed_and_dropped(store: MemoryStore, table: Del
     table.drop_constraint("LOW")
     assert table.constraints == {}
     table.append(rows(100, 101))
-    assert table.protocol.min_writer_version == 3  # a protocol never goes down by itself
+    assert table.protocol.min_writer_version == 3  # a protocol is never lowered by itself
 
 
 def test_null_does_not_keep_a_constraint(table: DeltaTable) -> None:
@@ -134,7 +134,7 @@ def test_constraints_given_at_creation(store: MemoryStore) -> None:
 
 
 def test_what_the_table_holds_already_is_not_checked_again(store: MemoryStore, table: DeltaTable) -> None:
-    """Rows that are only copied stay, even where a rule that another writer set without looking would refuse them."""
+    """Copied rows are kept, even where a rule that another writer set without a check would refuse them."""
     _alter(store, table, configuration={"delta.constraints.low": "v < 1"}, protocol={"minReaderVersion": 1, "minWriterVersion": 3})
     table.refresh().delete("id = 0")
     table.optimize()
@@ -144,7 +144,7 @@ def test_what_the_table_holds_already_is_not_checked_again(store: MemoryStore, t
 
 
 def _alter(store: MemoryStore, table: DeltaTable, protocol: dict[str, Any] | None = None, **fields: Any) -> None:
-    """Another writer's change of the metadata, without a check."""
+    """Change the metadata as another writer would, without a check."""
     lines: list[dict[str, Any]] = [{"metaData": {**table.refresh().metadata.to_json(), **fields}}]
     if protocol is not None:
         lines.append({"protocol": protocol})
@@ -168,7 +168,7 @@ def _alter(store: MemoryStore, table: DeltaTable, protocol: dict[str, Any] | Non
     ],
 )
 def test_a_rule_is_in_force_where_the_protocol_says_so(store: MemoryStore, protocol: dict[str, Any], kept: set[str]) -> None:
-    """The same rules under legacy versions and feature lists: those that are not named have no say."""
+    """Rules are the same under legacy versions and feature lists. Features that are not listed have no effect."""
     schema = pa.schema([pa.field("id", pa.int64()), invariant("i", "i > 0", pa.int64()), generated("g", "id + 1", pa.int64())])
     table = DeltaTable.create(store, schema)
     flags = {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true", "delta.constraints.c": "id < 50"}

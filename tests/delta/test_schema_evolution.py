@@ -51,7 +51,7 @@ def test_columns_are_added_also_nested(store: MemoryStore) -> None:
     table.update({"s.y": "'y'", "n": "id"})
     assert [(row["s"], row["n"]) for row in table.to_arrow().to_pylist()] == [({"x": 1, "Y": "y"}, 1), ({"x": None, "Y": "y"}, 2)]
     version = table.version
-    assert table.add_columns(pa.schema([("N", pa.int32()), ("id", pa.int16())])).version == version  # they are there already
+    assert table.add_columns(pa.schema([("N", pa.int32()), ("id", pa.int16())])).version == version  # the columns exist already
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_rename_and_drop_need_mapping_and_upgrade_only_on_request(store: MemoryS
         table.drop_columns("id")
     with pytest.raises(SchemaMismatch, match="empty name"):
         table.rename_column("v", "")
-    table.rename_column("v", "V")  # another case is another spelling
+    table.rename_column("v", "V")  # names differ in case only
     table.rename_column("P", "part")
     assert table.metadata.partition_columns == ("part",)
     assert table.to_arrow(where="part = 'p1'").to_pylist() == [{"id": 1, "part": "p1", "V": 0.5}]
@@ -213,7 +213,7 @@ def test_a_name_that_comes_back_is_another_column(store: MemoryStore) -> None:
 
 
 def test_mapping_is_not_taken_over_from_another_table(store: MemoryStore) -> None:
-    """Its ids would collide with the table's own, and its names are those of other files."""
+    """The other table's ids would collide with the table's own, and its physical names belong to other files."""
     nested = pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.int64())]))]))])
     first = DeltaTable.create(store, nested, properties=MAPPED)
     first.append(pa.table({"id": [1], "s": [{"x": 1, "y": {"z": 2}}]}, schema=nested))
@@ -300,7 +300,7 @@ def test_overwrites_of_a_part_that_add_columns(tmp_path: Path) -> None:
 
 
 def evolved(folder: Path) -> DeltaTable:
-    """Files under three schemas, of which none is the last one."""
+    """Create a table with files of three schemas, none of which is the current one."""
     nested = pa.struct([("x", pa.int64())])
     schema = pa.schema([("id", pa.int64()), ("s", nested), ("old", pa.string()), ("p", pa.string()), ("gone", pa.float32())])
     table = DeltaTable.create(folder, schema, partition_by=["p"], properties={**MAPPED, "delta.enableChangeDataFeed": "true"})

@@ -173,7 +173,7 @@ def test_no_row_is_lost_whatever_the_log_says_of_files(data: st.DataObject) -> N
 
 
 def _weakened(data: st.DataObject, stats: str) -> dict[str, Any]:
-    """Changes of an add that other writers might have made: less in its statistics, rows taken out by a deletion vector."""
+    """Return changes of an add that other writers might make: fewer statistics, or a deletion vector."""
     statistics = json.loads(stats)
     count = statistics["numRecords"]
     for kind in data.draw(st.lists(st.sampled_from(sorted(statistics)), unique=True)):
@@ -188,7 +188,7 @@ def _weakened(data: st.DataObject, stats: str) -> dict[str, Any]:
 
 
 def test_one_month_of_twelve_opens_one_file_of_twelve(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By statistics alone, from commits and from a checkpoint."""
+    """Files are skipped by statistics alone, from commits and from a checkpoint."""
     store = MemoryStore()
     schema = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("id", pa.int64())])
     table = DeltaTable.create(store, schema)

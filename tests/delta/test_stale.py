@@ -20,7 +20,7 @@ from tests.delta.tables import SCHEMA, ids, rows
 
 
 def _cleaned(store: ObjectStore, commits: int = 24, keep_from: int = 20) -> DeltaTable:
-    """A table whose old commits were cleaned up behind a checkpoint; returns a handle from before, at version 1."""
+    """Create a table whose old commits were cleaned up. Return a handle that was opened before, at version 1."""
     table = DeltaTable.create(store, SCHEMA)
     table.append(rows(0, 1), txn=("early", 1))
     stale = DeltaTable.open(store)

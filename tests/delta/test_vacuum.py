@@ -61,7 +61,7 @@ def _data(store: Any) -> list[str]:
 
 
 def _add_actions(table: DeltaTable, *actions: dict[str, Any]) -> None:
-    """A commit of another writer."""
+    """Add a commit as another writer would."""
     info = {"commitInfo": {"timestamp": int(table._clock().timestamp() * 1000)}}  # type: ignore[union-attr]
     lines = [json.dumps(action) for action in (info, *actions)]
     table.store.put(commit_key(table.refresh().version + 1), "\n".join(lines).encode())
@@ -174,7 +174,7 @@ def test_the_name_of_a_file_tells_its_age_by_the_clock_of_the_table(tmp_path: Pa
     assert other.vacuum().files.to_pylist() == [ORPHAN]
     table.commit(write.operation(adds, changes), None)
     assert ids(DeltaTable.open(tmp_path).to_arrow()) == list(range(6))
-    # Nobody commits this one.
+    # This file is never committed.
     lost = table.plan_append(SCHEMA).writer.write([rows(6, 9)])[0][0].path
     ahead.now += 8 * DAY
     assert other.vacuum().files.to_pylist() == [lost]
@@ -391,7 +391,7 @@ def test_names_that_the_log_encodes(store: MemoryStore, time_: Time, mode: Any) 
     table.append(some(0))
     old = _data(store)
     table.overwrite(some(100))
-    # Decoded twice, or not at all, these would be the names of live files.
+    # Decoded twice or not at all, these would name live files.
     live = _paths(table)
     time_.now += 8 * DAY
     result = table.vacuum(mode=mode)
@@ -643,7 +643,7 @@ def test_lite_finds_what_only_a_checkpoint_names(store: MemoryStore, time_: Time
 
 
 def _history(store: MemoryStore, time_: Time, versions: int = 12, **properties: Any) -> DeltaTable:
-    """A commit a day; version n holds the ids below n, and every fourth has a checkpoint."""
+    """Create one commit per day. Version n holds the ids below n, and every fourth has a checkpoint."""
     table = _create(store, time_, delta_checkpointInterval="4", **properties)
     for number in range(versions):
         time_.now += DAY
@@ -702,11 +702,11 @@ def test_properties_keep_the_log(store: MemoryStore, time_: Time, properties: di
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "text", "page"])
 def test_a_damaged_checkpoint_stops_the_cleaning(store: MemoryStore, time_: Time, damage: str) -> None:
-    """It is all that would be left to read the table by."""
+    """The checkpoint would be all that is left to read the table."""
     table = _history(store, time_)
     key = checkpoint_key(12)
     body = bytes(store.get(key))
-    # Of the pages, one of a column that says where rows lie or what they are: any of them would be lost.
+    # Damage one page of each column whose loss would lose rows.
     damaged = {"cut": [body[:-9]], "empty": [b""], "text": [b"{}"], "page": [_flipped(body, column) for column in range(_columns(body))]}
     time_.now += 60 * DAY
     tried = 0
@@ -730,7 +730,7 @@ def _columns(body: bytes) -> int:
 
 
 def _flipped(body: bytes, column: int) -> bytes:
-    """A Parquet file with a wrong byte in the last page of one of its columns of file actions."""
+    """Return a Parquet file with a wrong byte in the last page of one of its file-action columns."""
     import pyarrow.parquet as pq
 
     column_chunk = pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0).column(column)

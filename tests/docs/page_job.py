@@ -10,7 +10,7 @@ from tests.docs.blocks import run_blocks
 
 
 def job(page: str, name: str, definitions: str = "defs") -> dg.JobDefinition:
-    """A job by its name; without one, one of all assets. `definitions`: what the page calls them."""
+    """Return a job by its name, or a job of all assets. `definitions` is the name that the page gives them."""
     defs: dg.Definitions = run_blocks(page)[definitions]
     jobs = [] if name else [dg.define_asset_job("every_asset")]
     return dg.Definitions.merge(defs, dg.Definitions(jobs=jobs)).resolve_job_def(name or "every_asset")

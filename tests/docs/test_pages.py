@@ -26,7 +26,7 @@ NOT_RUN: dict[str, list[str]] = {}
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """What every page starts from: a lake in the current directory."""
+    """Create the lake that every page starts from, in the current directory."""
     monkeypatch.chdir(tmp_path)
     return Lake.create("lake")
 

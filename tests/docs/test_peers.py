@@ -12,7 +12,7 @@ PAGE = DOCS / "peers.md"
 
 
 def claims() -> list[tuple[str, str, str]]:
-    """Of each row: what it is about, what is said of us, and the tests."""
+    """Return the subject, the claim about this project and the tests of each row."""
     rows = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     texts = [[cell.strip() for cell in row] for row in rows]
     return [(row[0], row[-2], row[-1]) for row in texts if row[-1] != "Tests"]

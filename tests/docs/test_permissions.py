@@ -39,7 +39,7 @@ def deny(server: S3Server, *methods: str) -> None:
 
 
 def requested_keys(server: S3Server) -> dict[str, set[str]]:
-    """The keys of each kind of request since the last `clear`, of those that were let through."""
+    """Return the keys of each kind of request since the last `clear`. Requests that end in a server error are left out."""
     keys: dict[str, set[str]] = {}
     for request in server.requests():
         method, path, status = request.split()

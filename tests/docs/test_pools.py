@@ -22,6 +22,7 @@ def test_the_examples_do_what_the_page_says(tmp_path: Path, monkeypatch: pytest.
     assert names["text"] == '{ts:2,level:"info",user:{id:5}}\n{ts:3,level:"warn",code:7}\n'
     assert names["table"].column_names == ["ts", "level", "user", "code"]
     assert len(names["shapes"]) == 2
+    assert names["warnings"].to_pylist() == [{"ts": 3, "code": 7}]
     assert "the data object" in names["reason"]
     assert "is gone from main" in names["reason"]
     assert (names["changed"].rows_added, list(names["changed"].sample_added)) == (1, [{"ts": 9, "level": "debug"}])
@@ -30,6 +31,6 @@ def test_the_examples_do_what_the_page_says(tmp_path: Path, monkeypatch: pytest.
         "events/raw": "pool",
         "tables/events": "delta",
     }
-    assert len(pq.read_table("events.parquet")) == len(lake.delta("tables/events").to_arrow()) == 4
+    assert len(pq.read_table("events.parquet")) == len(lake.delta("tables/events").to_arrow()) == 3
     assert PoolLake.open("lake/events/raw").pool("raw").scan().to_zson() == lake.pool("events/raw").scan().to_zson()
     assert names["merged"] == [2, 1]

@@ -722,7 +722,7 @@ i IN (1, i / 0)
 
 
 def plain(column: pa.ChunkedArray) -> list[Any]:
-    """Python has no dates before the year 1 or after 9999."""
+    """Return the values as Python objects. Dates and timestamps become integers: Python has no years before 1 or after 9999."""
     stored = pa.int32() if pa.types.is_date(column.type) else pa.int64() if pa.types.is_timestamp(column.type) else column.type
     values: list[Any] = column.cast(stored).to_pylist()
     return values

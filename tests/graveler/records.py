@@ -18,12 +18,12 @@ def graveler(profile: Profile = TINY, cache: RangeCache | None = None) -> Gravel
 
 
 def record(key: bytes, content: object, address: str = "") -> Record:
-    """A record of a key: of the same content, the same identity."""
+    """Return a record of a key. The same content has the same identity."""
     return Entry(address=address or f"data/{content}", size=10, etag=str(content)).record(key)
 
 
 def applied(model: Mapping[bytes, Record], changes: Mapping[bytes, Record | None]) -> Model:
-    """What changes make of a plain dict: a record of equal identity is no change."""
+    """Return a plain dict after changes. A record of equal identity is no change."""
     out = dict(model)
     for key, new in changes.items():
         if new is None:
@@ -34,7 +34,7 @@ def applied(model: Mapping[bytes, Record], changes: Mapping[bytes, Record | None
 
 
 def differing(before: Mapping[bytes, Record], after: Mapping[bytes, Record]) -> list[tuple[bytes, Record | None, Record | None]]:
-    """The differences of two plain dicts."""
+    """Return the differences of two plain dicts."""
     triples = [(key, before.get(key), after.get(key)) for key in sorted(before.keys() | after.keys())]
     return [(key, old, new) for key, old, new in triples if (old and old.identity) != (new and new.identity)]
 

@@ -53,12 +53,12 @@ class Repository:
 
 
 def dumped(target: MemoryStore, name: str, entity: str) -> list[Record]:
-    """The records of a dump, with every name checked."""
+    """Return the records of a dump, after checking every name."""
     return list(checked(target, name, entity))
 
 
 def checked(target: MemoryStore, name: str, entity: str = "") -> list[Record]:
-    """A tree's records, after its metarange and its ranges turned out to be named by what they hold."""
+    """Return a tree's records, after checking that its metarange and ranges are named by their contents."""
     if not name:
         return []
     records = []
@@ -143,7 +143,7 @@ def test_the_dumps_say_what_they_are() -> None:
         "typeName": ".google.protobuf.Timestamp",
         "jsonName": "creationDate",
     }
-    # No tags: a metarange of nothing.
+    # Without tags the metarange is empty.
     assert dumped(target, manifest["tags_meta_range_id"], "tag") == []
 
 

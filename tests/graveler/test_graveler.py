@@ -223,7 +223,7 @@ def test_names_that_are_to_be_avoided() -> None:
     assert list(trees.diff(tree, built.tree)) == []
     again = trees.build("", sorted(model.items()), avoid=(condemned | trees.names(built.tree)).__contains__)
     assert not trees.names(again.tree) & (condemned | trees.names(built.tree))
-    # What is taken over keeps its name.
+    # Ranges that are taken over keep their names.
     changed = trees.build(tree, [(keys[5], record(keys[5], 2))], avoid=lambda name: name in condemned)
     assert len(trees.names(changed.tree) & condemned) == len(trees.ranges(tree)) - 1
     properties = Table(trees.reader.data(again.written[0])).properties

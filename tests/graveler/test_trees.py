@@ -129,7 +129,7 @@ def test_any_merge_at_length(
 
 
 def rolled_up(model: Model, prefix: bytes, start_after: bytes, delimiter: bytes) -> list[Record | bytes]:
-    """What a listing gives, by definition."""
+    """Return what a listing gives by definition."""
     out: list[Record | bytes] = []
     for key in sorted(model):
         if not key.startswith(prefix):

@@ -38,7 +38,7 @@ def theirs(path: Path) -> icechunk.Repository:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A repository with inline, native and virtual chunks; two commits share some of them."""
+    """Create a repository with inline, native and virtual chunks. Two commits share some of them."""
     source = tmp_path / "source.bin"
     source.write_bytes(bytes(range(200)))
     config = RepositoryConfig(inline_chunk_threshold_bytes=16)

@@ -238,7 +238,7 @@ def test_dying_during_a_rebased_commit_leaves_the_old_or_the_new_state(mode: Fau
         states.add(state[0])
         write(repository, 2, 3)
         assert values(repository) == [*state[:2], 3, *state[3:]]
-    # Only the last write publishes: what comes before it leaves the old state.
+    # Only the last write publishes: a crash before it leaves the old state.
     assert states == ({0, 1} if mode == "after" else {0})
 
 

@@ -46,7 +46,7 @@ def _operations(work: Callable[[Journal], object], zed: bool = False) -> int:
 
 
 def _check(store: ObjectStore, clock: Clock, zed: bool, *numbers: int) -> int:
-    """The journal is whole, ends at one of the numbers, and goes on. Returns which."""
+    """Check that the journal is whole, ends at one of the numbers and can be continued. Return that number."""
     journal = _open(store, clock, zed)
     end = journal.state().number
     assert end in numbers
@@ -151,7 +151,7 @@ def test_dying_while_reading(work: str, mode: FaultMode) -> None:
         inner, clock = _prepared()
         inner.put("refs/HEAD", b"garbage")
         store = FaultStore(inner, at, mode)
-        # The last look at what is not there may end as it should.
+        # The last read of a missing key may succeed.
         with suppress(StoreDied):
             reads[work](_open(store, clock))
         assert store.fired

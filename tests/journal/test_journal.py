@@ -89,7 +89,7 @@ def test_what_a_plan_raises_passes_through() -> None:
 
 
 def test_only_the_newest_state_may_refuse() -> None:
-    """The handle's own state is older than another writer's entry, by which the plan has something to do."""
+    """The handle's state is older than another writer's entry, which gives the plan something to do."""
     journal = Journal(MemoryStore(), "refs")
     journal.state()
     Journal(journal.store, "refs").append(lambda state: [Add("main", 1)])

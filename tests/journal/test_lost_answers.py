@@ -33,7 +33,7 @@ def _journal(store: ScriptedStore, clock: Clock | None = None) -> Journal:
 
 
 def _answers(*scripts: Callable[[Do], ObjectMeta]) -> Callable[[str, Do], ObjectMeta]:
-    """The first puts of entries go as the scripts say, all others as they should."""
+    """Make the first puts of entries follow the scripts, and all others succeed."""
     left: Iterator[Callable[[Do], ObjectMeta]] = iter(scripts)
 
     def on_put(key: str, do: Do) -> ObjectMeta:
@@ -58,7 +58,7 @@ def _lost_before(error: StoreError) -> Callable[[Do], ObjectMeta]:
 
 
 def _check(store: ScriptedStore, *values: int) -> None:
-    """The journal holds an entry for each count, in order, without gaps."""
+    """Check that the journal holds an entry for each count, in order, without gaps."""
     journal = Journal(store.inner, "refs")
     assert [entry.actions[-1].value for entry in journal.entries(1)] == list(values)  # type: ignore[union-attr]
     assert len(list(store.inner.list("refs/0"))) == len(values)

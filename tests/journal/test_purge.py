@@ -35,7 +35,7 @@ def _open(store: ObjectStore, clock: Clock, **options: int) -> Journal:
 
 
 def _daily(store: ObjectStore, clock: Clock, days: int, **options: int) -> Journal:
-    """An entry a day."""
+    """Append one entry per day."""
     journal = _open(store, clock, **options)
     for _ in range(days):
         journal.append(count)
@@ -217,7 +217,7 @@ def test_a_lost_answer_about_tail_is_settled(store: ScriptedStore, clock: Clock)
 
 
 def _sleeps(store: ScriptedStore, clock: Clock, days: int = 40) -> None:
-    """What happens while a process sleeps: others append daily, and purge."""
+    """Let others append daily and purge, as while a process sleeps."""
     _daily(store.inner, clock, days).purge(FAR)
 
 

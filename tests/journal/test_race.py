@@ -25,7 +25,7 @@ from tests.store.s3_server import S3Server
 
 
 def _work(url: str, options: dict[str, object], worker: int, appends: int, results: str) -> None:
-    """Count in all, and by worker; claim a name that another may have claimed."""
+    """Count in total and by worker, and claim a name that another worker may have claimed."""
     store = open_store(url, storage_options=options)
     journal = Journal(store, "refs", snapshot_every=16, head_every=4)
     chance = random.Random(worker)
@@ -129,7 +129,7 @@ def test_killed_processes_hold_up_nobody(tmp_path: Path) -> None:
 
 
 class _Distant(FaultStore):
-    """A store that takes its time, as those far away."""
+    """A store whose requests take as long as those to a distant one."""
 
     def _run(self, what, operation):  # type: ignore[no-untyped-def]
         time.sleep(random.uniform(0.001, 0.004))
@@ -137,7 +137,7 @@ class _Distant(FaultStore):
 
 
 def _together(store: ObjectStore, writers: int, appends: int) -> list[float]:
-    """How long each append took, of writers with a handle each."""
+    """Return how long each append took, in seconds, for writers with a handle each."""
     seconds: list[float] = []
 
     def work() -> None:

@@ -23,43 +23,43 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 def forget_formats() -> None:
-    """Let the formats that are installed be looked up anew."""
+    """Make the next lookup of formats read the installed ones again."""
     for cached in (formats._format_classes, formats.dataset_format):
         cached.cache_clear()
 
 
 def opened(store: ObjectStore, time: ManualClock) -> Lake:
-    """A lake whose publishers do not wait for the turn of one that died."""
+    """Open a lake whose publishers do not wait for a publisher that died."""
     lake = Lake.open(store, clock=time)
     return Lake(replace(lake.repository, lease_config=LeaseConfig(stale=0.0)))
 
 
 def rows(ids: Iterable[int], v: int = 0) -> pa.Table:
-    """Rows of these ids, in two partitions."""
+    """Return rows of these ids, in two partitions."""
     numbers = list(ids)
     return pa.table({"id": numbers, "p": [f"p{i % 2}" for i in numbers], "v": [v] * len(numbers)}, schema=SCHEMA)
 
 
 def ids(table: DeltaTable | pa.Table) -> list[int]:
-    """The ids in a table, sorted, doubled ones too."""
+    """Return the sorted ids of a table, including doubled ones."""
     data = table.to_arrow() if isinstance(table, DeltaTable) else table
     return sorted(data["id"].to_pylist())
 
 
 def values(table: DeltaTable) -> dict[int, int]:
-    """The value of each id."""
+    """Return the value of each id."""
     data = table.to_arrow()
     assert len(set(data["id"].to_pylist())) == len(data), "a row is doubled"
     return dict(zip(data["id"].to_pylist(), data["v"].to_pylist(), strict=True))
 
 
 def plain(root: ObjectStore, path: str) -> DeltaTable:
-    """A table as a reader sees it who knows nothing of the lake."""
+    """Open a table as a reader without knowledge of the lake does."""
     return DeltaTable.open(FolderStore(root, path))
 
 
 def create_tables(lake: Lake, *paths: str, **options: object) -> None:
-    """Tables of `SCHEMA` with the ids 0 to 9, in one commit."""
+    """Create tables of `SCHEMA` with the ids 0 to 9, in one commit."""
     with lake.session(message="begin") as s:
         for path in paths:
             s.create_delta(path, SCHEMA, **options).append(rows(range(10)))

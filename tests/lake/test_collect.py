@@ -278,7 +278,7 @@ def _later() -> dt.datetime:
 
 
 def _publisher(root: str, worker: int, count: int) -> None:
-    """Files that come and go, a table that is overwritten, and content that is used again after it was garbage."""
+    """Put and delete files, overwrite a table, and use content again after it was garbage."""
     lake = Lake.open(root)
     number = tries = 0
     while number < count:
@@ -295,7 +295,7 @@ def _publisher(root: str, worker: int, count: int) -> None:
                         s.put(f"{worker}/common-{file}", COMMON[(number + file) % len(COMMON)])
                 s.create_delta(f"t/{worker}", SCHEMA, exist_ok=True).overwrite(rows([number]))
         except (Collected, NotFound, LakeError) as error:
-            # By the collector's clock all of this is two months old, so what is under way goes too: then it is refused, never torn.
+            # By the collector's clock everything is two months old, so unpublished objects are collected too. Such publishes are refused.
             assert "collected" in str(error) or "gone" in str(error) or "no commit" in str(error) or isinstance(error, NotFound), error
             continue
         number += 1
@@ -321,7 +321,7 @@ def _work(root: str, worker: int, workers: int, count: int) -> None:
 
 
 def _race(folder: Path, workers: int, count: int, garbage: int) -> tuple[int, int]:
-    """Publishers against a collector. Returns how many objects were collected, and how many were put again under another address."""
+    """Run publishers against a collector. Return how many objects were collected, and how many were put again elsewhere."""
     root = str(folder / "lake")
     lake = Lake.create(root)
     for content in [*COMMON, *(b"garbage %d" % number for number in range(garbage))]:

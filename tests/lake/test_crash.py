@@ -31,7 +31,7 @@ def before(time: ManualClock) -> MemoryStore:
 
 
 def work(lake: Lake) -> None:
-    """Three tables and a file, published at once."""
+    """Publish three tables and a file at once."""
     with lake.session(message="work") as s:
         for path in TABLES:
             s.delta(path).append(rows(range(100, 103)), txn=TXN)
@@ -40,7 +40,7 @@ def work(lake: Lake) -> None:
 
 
 def work_shared(lake: Lake) -> None:
-    """The same by two parts of a shared session."""
+    """Publish the same from two parts of a shared session."""
     opened = lake.open_session(id="shared")
     with opened.join(task="tables") as part:
         for path in TABLES:
@@ -55,7 +55,7 @@ OLD, NEW = list(range(10)), [*range(1, 10), 100, 101, 102]
 
 
 def states(store: ObjectStore, time: ManualClock) -> list[object]:
-    """What a reader of the lake finds, and what plain readers find, each as old (False) or new (True)."""
+    """Return what a reader of the lake and plain readers find, each as old (False) or new (True)."""
     at = Lake.open(store, clock=time).at("main")
     contents = [ids(at.delta(path)) for path in TABLES]
     assert all(each in (OLD, NEW) for each in contents)
@@ -94,7 +94,7 @@ def sweep(
         published, *places = states(store.inner, time)
         assert published or not any(places), "in place before it was published"
         outcomes.append(bool(published))
-        # Whoever comes next does the same work: markers tell what is there already.
+        # The next process does the same work. Markers show which parts are already there.
         lake = opened(store.inner, time)
         time.pass_days(0.01)
         if not published:
@@ -146,7 +146,7 @@ def test_death_between_publication_and_main_in_place_is_seen_and_mended(time: Ma
     else:
         raise AssertionError("no operation lies between")
     assert lake.status().pending_checkout == [lake.log()[0].id]
-    # The next writer, of whatever, completes it first.
+    # The next writer completes it first, whatever it writes.
     with lake.session() as s:
         s.put("other", b"1")
     assert states(store.inner, time) == [True] * 4

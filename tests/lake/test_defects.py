@@ -17,7 +17,7 @@ from tests.lake.lakes import SCHEMA, create_tables, ids, plain, rows
 
 
 def _foreign(store: MemoryStore, time: ManualClock, path: str, appends: int = 1) -> FolderStore:
-    """A table that somebody else made in the lake's folder."""
+    """Create a table in the lake's folder with another writer."""
     place = FolderStore(store, path)
     DeltaTable.create(place, SCHEMA, clock=time)
     for number in range(appends):

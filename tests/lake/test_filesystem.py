@@ -31,7 +31,7 @@ from tests.processes import run_together
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Lake:
-    """A lake on disk: ids 0 to 9 in the partitioned table `t/orders`, `notes.txt` twice written, and a tag on the first."""
+    """Create a lake with ids 0 to 9 in the partitioned table `t/orders`, two states of `notes.txt` and a tag on the first."""
     lake = Lake.create(tmp_path / "data" / "lake")
     with lake.session(message="first") as s:
         table = s.create_delta("t/orders", rows([]).schema, partition_by=["p"])

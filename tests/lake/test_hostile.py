@@ -21,7 +21,7 @@ JUNK: list[Any] = [None, True, 7, -1, 1.5, "", "junk", [], ["x"], {}, {"a": 1}, 
 
 
 def _mutated(chance: random.Random, value: Any) -> Any:
-    """A JSON value with one thing changed somewhere inside."""
+    """Return a JSON value with one change somewhere inside."""
     if isinstance(value, dict) and value and chance.random() < 0.8:
         key = chance.choice(sorted(value))
         others = {name: each for name, each in value.items() if name != key}
@@ -32,7 +32,7 @@ def _mutated(chance: random.Random, value: Any) -> Any:
 
 
 def _look(lake: Lake) -> None:
-    """All that looks at records."""
+    """Run everything that reads records."""
     for look in (
         lake.status,
         lake.log,

@@ -24,7 +24,7 @@ from tests.lake.lakes import SCHEMA, ids, rows
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """A lake with the array `values`, of which chunk 0 holds 0."""
+    """Create a lake with the array `values`, whose chunk 0 holds 0."""
     lake = Lake.create(tmp_path)
     with lake.session() as session:
         store = session.create_icechunk(PATH).store
@@ -388,7 +388,7 @@ def test_a_changed_configuration_comes_with_a_snapshot(lake: Lake, tmp_path: Pat
 
 
 def _old(root: Path) -> None:
-    """Let all files of the repository be forty days old."""
+    """Make all files of the repository forty days old."""
     for file in (root / PATH).rglob("*"):
         if file.is_file():
             os.utime(file, (file.stat().st_atime, file.stat().st_mtime - 40 * 86_400))

@@ -100,7 +100,7 @@ def test_imported_tables_stay_open_to_others_and_what_they_write_is_adopted(loca
     assert set(Path(root, "legacy").rglob("*.parquet")) == data, "nothing is copied"
     assert local.log()[0].message == "import"
     assert ids(local.delta("legacy/events", version=0)) == [0, 1, 2]
-    # Both write; the lake takes in what the other did before it publishes.
+    # Both write. The lake adopts the other's commits before it publishes.
     for id in range(10, 14):
         deltalake.write_deltalake(f"{root}/legacy/events", rows([id]), mode="append")
         with local.session() as s:
@@ -205,7 +205,7 @@ def test_objects_are_named_where_they_stand(local: Lake, root: str) -> None:
 
 @pytest.fixture
 def imported(local: Lake, root: str) -> Path:
-    """A plain file of the lake's folder that main names."""
+    """Put a plain file into the lake's folder and import it into main."""
     path = Path(root, "landing/a.csv")
     path.parent.mkdir()
     path.write_bytes(b"id\n1\n")

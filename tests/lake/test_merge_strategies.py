@@ -21,7 +21,7 @@ BOTH = pytest.mark.parametrize("strategy", ["ours", "theirs"])
 
 
 def diverge(lake: Lake, on_main: Callable[[Session], object], on_dev: Callable[[Session], object]) -> None:
-    """Let `main` and `dev` do different things to the same state."""
+    """Change the same state differently on `main` and on `dev`."""
     lake.create_branch("dev")
     with lake.session("dev", message="tried on dev") as s:
         on_dev(s)

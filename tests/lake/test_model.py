@@ -35,7 +35,7 @@ class Contradiction(Exception):
 
 
 def three_way(base: dict[Any, Any], theirs: dict[Any, Any], head: dict[Any, Any]) -> dict[Any, Any]:
-    """Dictionaries merged by key. Raises Contradiction."""
+    """Merge dictionaries by key, or raise Contradiction."""
     merged = {}
     for key in {*base, *theirs, *head}:
         b, t, h = base.get(key), theirs.get(key), head.get(key)
@@ -48,7 +48,7 @@ def three_way(base: dict[Any, Any], theirs: dict[Any, Any], head: dict[Any, Any]
 
 
 def merged(base: State, theirs: State, head: State) -> State:
-    """States merged three ways. Raises Contradiction."""
+    """Merge states three ways, or raise Contradiction."""
     tables = {}
     for path in {*base.tables, *theirs.tables, *head.tables}:
         b, t, h = (side.tables.get(path) for side in (base, theirs, head))
@@ -99,7 +99,7 @@ class History:
         return self.lake.list_branches()[branch]
 
     def work(self, session: Session, state: State, operations: list[tuple[str, str, int]]) -> State:
-        """The same in a session and on a copy of its state."""
+        """Apply the same changes in a session and to a copy of its state."""
         state = copy.deepcopy(state)
         for kind, name, number in operations:
             if kind in ("append", "update", "delete") and name not in state.tables:
@@ -131,7 +131,7 @@ class History:
         return state
 
     def settle(self, branch: str, before: str, expected: State | None, run: Any) -> None:
-        """Run what should lead a branch to a state, or to a conflict where that is None."""
+        """Run what should lead a branch to a state, or to a conflict where the state is None."""
         try:
             commit = run().commit
         except Conflict:
@@ -191,7 +191,7 @@ class History:
         return merge_base(refs, refs.commit(self.head(branch)), refs.commit(self.head(other))).id
 
     def check(self, commit: str) -> None:
-        """A commit holds what it should; so does main in place; the diff to its parent tells what changed."""
+        """Check a commit's contents, main in place, and the commit's difference from its parent."""
         expected, at = self.states[commit], self.lake.at(commit)
         assert sorted(at.datasets()) == sorted(expected.tables)
         for path, table in expected.tables.items():

@@ -32,7 +32,7 @@ Options = dict[str, object]
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranges are kept on this machine: not where the user keeps his own."""
+    """Keep cached ranges apart from the user's own cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -50,7 +50,7 @@ def test_pools_are_published_and_stand_in_place(s3_url: str, s3_options: Options
 
 
 def _theirs(url: str, path: str, options: Options) -> list[int]:
-    """The ids in a table as deltalake finds them in place."""
+    """Return the ids of a table as deltalake reads it in place."""
     environment = {
         "AWS_ACCESS_KEY_ID": str(options["key"]),
         "AWS_SECRET_ACCESS_KEY": str(options["secret"]),
@@ -166,7 +166,7 @@ def test_garbage_goes_by_the_lakes_clock(s3_url: str, s3_options: Options, monke
     assert lake.maintenance.verify() == []
     with lake.session() as s:
         s.put("again", b"old content")
-    lake.maintenance.gc()  # of what was put again a copy may be left that nobody names
+    lake.maintenance.gc()  # an unreferenced copy of an object that was put again may be left
     assert bytes(lake.at().get("again")) == b"old content"
     assert lake.maintenance.verify() == []
 
@@ -214,7 +214,7 @@ def test_eight_processes_publish_ten_times_each(s3_url: str, s3_options: Options
 
 
 def _lake_copier(url: str, options: Options) -> Callable[[ManualClock], ObjectStore]:
-    """Makes the lake with which sweeps begin: a copy each time, over one connection."""
+    """Return a function that copies the initial lake of a sweep, over one connection."""
     time = ManualClock()
     first, connected, numbers = before(time), open_store(url, storage_options=options), itertools.count()
     objects = {meta.key: first.get(meta.key) for meta in first.list()}

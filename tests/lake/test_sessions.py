@@ -170,7 +170,7 @@ def test_a_session_rearranges_a_table_or_changes_it(lake: Lake) -> None:
     history = lake.delta("t/orders").history()
     assert history[0]["operation"] == "OPTIMIZE"
     assert ids(lake.delta("t/orders")) == [*range(10), 20, 21, 22, 23]
-    # A rearrangement gives way to nobody's appends.
+    # A rearrangement does not conflict with appends.
     first, second = lake.session(), lake.session()
     first.delta("t/orders").append(rows([30]))
     first.delta("t/orders").append(rows([31]))
@@ -369,7 +369,7 @@ def test_serializable_sessions_may_rely_on_what_they_read(lake: Lake) -> None:
     assert reader.exists("foo")
     with lake.session() as s:
         s.put("foo", b"changed")
-    reader.publish()  # wrote nothing, so nothing of it can be wrong
+    reader.publish()  # it wrote nothing, so it cannot conflict
     lake.settings.update(isolation="serializable")
     # Two that only write do not rely on anything.
     first, second = lake.session(), lake.session()

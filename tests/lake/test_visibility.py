@@ -27,7 +27,7 @@ def _writer(root: str, session: str, worker: int) -> None:
 
 
 def _reader(root: str, report: str) -> None:
-    """Looks at main through `lake://` and as a reader who knows no lake, until it is told to stop."""
+    """Read main through `lake://` and as a plain reader until the stop file exists, and write both to `report`."""
     import fsspec
 
     looks: list[tuple[list[str], int]] = []
@@ -69,7 +69,7 @@ def test_readers_see_all_or_nothing(tmp_path: Path) -> None:
     assert [writer.exitcode for writer in writers] == [0] * 4
     while not Path(f"{report}.ready").exists():
         time.sleep(0.02)
-    time.sleep(0.5)  # the reader has a look at what was flushed, and not published
+    time.sleep(0.5)  # the reader reads while changes are flushed and not published
     result = opened.publish()
     assert result.versions == dict.fromkeys(TABLES, 1)
     Path(f"{report}.stop").touch()

@@ -29,7 +29,7 @@ from tests.processes import run_together
 
 @pytest.fixture
 def arrays(tmp_path: Path) -> Lake:
-    """A lake on disk with a group of two arrays, `g/foo` and `g/bar`: 30 ones each, in chunks of 10."""
+    """Create a lake with two arrays, `g/foo` and `g/bar`, of 30 ones each in chunks of 10."""
     lake = Lake.create(tmp_path / "lake")
     with lake.session(message="arrays") as s:
         group = zarr.create_group(store(s, "g"))
@@ -39,7 +39,7 @@ def arrays(tmp_path: Path) -> Lake:
 
 
 def store(state: StateStore, path: str) -> FsspecStore:
-    """A folder of a state as zarr takes it."""
+    """Return a folder of a state as a store for zarr."""
     return FsspecStore.from_mapper(state.filesystem().get_mapper(path))
 
 
@@ -52,7 +52,7 @@ def read(lake: Lake, name: str = "foo", ref: str = "main") -> list[int]:
 
 
 def chunks(lake: Lake, ref: str = "main", prefix: str = "g/") -> dict[str, str]:
-    """The content-addressed object of each chunk."""
+    """Return the content-addressed object of each chunk."""
     view = lake.at(ref).view
     return {key: item.entry.address for key, item in view.list(prefix) if "/c/" in key}
 

@@ -55,7 +55,7 @@ def first() -> pa.Table:
 
 @dg.asset(metadata={"lake/mode": "append"})
 def second(first: pa.Table) -> pa.Table:
-    """Kills the run's worker once, or waits to be cancelled, as a file says."""
+    """Kill the run's worker once, or wait to be canceled, as a file says."""
     if (FOLDER / "kill").exists():
         (FOLDER / "kill").unlink()
         os.kill(os.getppid() if (FOLDER / "parent").exists() else os.getpid(), signal.SIGKILL)

@@ -18,7 +18,7 @@ WISHES = Path(sys.argv[1])
 
 
 def wish(name: str) -> bool:
-    """Whether something is to happen now: once for each time that it was asked for."""
+    """Return whether an event is requested now. Each request counts once."""
     wishes = json.loads(WISHES.read_text()) if WISHES.exists() else []
     if name not in wishes:
         return False

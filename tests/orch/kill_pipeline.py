@@ -25,12 +25,12 @@ _folder: Path
 
 
 def plan() -> dict[str, str]:
-    """What the current test wants: `seam`, and `root` of the lake."""
+    """Return the settings of the current test: `seam`, and `root` of the lake."""
     return json.loads((_folder / "plan.json").read_text())
 
 
 def die_once(seam: str) -> None:
-    """End this process without any farewell, if the test wants it here and it did not happen yet."""
+    """Kill this process, if the test asks for it at this seam and it has not happened yet."""
     died = Path(plan()["root"]) / "died"
     if plan()["seam"] == seam and not died.exists():
         died.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def die_once(seam: str) -> None:
 
 
 def arm() -> None:
-    """Put the seams before and after the commit of rows into this process."""
+    """Install the seams before and after the commit of rows in this process."""
     put: Callable[..., Any] = ObjectStore.put
 
     def put_between_seams(store: ObjectStore, key: str, data: bytes, **conditions: Any) -> Any:
@@ -78,7 +78,7 @@ def by_spark(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFra
 
 
 def by_spark_worker(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFrame:
-    """Dies not in the step's process but in a Python worker of Spark, half-way through its rows."""
+    """Kill a Python worker of Spark, not the step's process, half-way through its rows."""
     died = str(Path(plan()["root"]) / "died")
 
     def half(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -124,7 +124,7 @@ def definitions() -> dg.Definitions:
 
 
 def job(name: str, folder: str) -> dg.JobDefinition:
-    """The job of one asset, in a process that serves the test of this folder."""
+    """Return the job of one asset, in a process that serves the test of this folder."""
     global _folder
     _folder = Path(folder)
     return definitions().resolve_job_def(f"job_{name}")

@@ -41,7 +41,7 @@ class Bench:
         return run
 
     def rows(self, table: str, ref: str = "main") -> list[str]:
-        """The rows of a table, as an id and where it is from."""
+        """Return the rows of a table as strings of origin and id."""
         state = self.lake.at(ref)
         if f"tables/{table}" not in state.datasets():
             return []
@@ -49,7 +49,7 @@ class Bench:
         return sorted(f"{of}-{id}" for of, id in zip(data["of"].to_pylist(), data["id"].to_pylist(), strict=True))
 
     def plain(self, table: str) -> int:
-        """How many rows any Delta reader finds in place."""
+        """Return how many rows a plain Delta reader finds in place."""
         url = f"{self.folder}/lake/tables/{table}"
         return len(DeltaTable.open(url).to_arrow()) if DeltaTable.exists(url) else 0
 

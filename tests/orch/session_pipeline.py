@@ -51,7 +51,7 @@ class KillableLake(LakeResource):
 
 def definitions(folder: str, in_process: bool = True) -> dg.Definitions:
     """Assets `orders` -> `lines` -> `totals`, and `stock` by itself; blocking and other checks on `lines`."""
-    # Fixed at a process's start: a test tells an orphan other things than those who take over from it.
+    # The path is fixed when a process starts, so that an orphan and its successors can get different settings.
     wish_file = Path(folder) / os.environ.get("LAKE_TEST_WISHES", "wish.json")
 
     def wish() -> dict[str, Any]:

@@ -45,7 +45,7 @@ def results(passed: bool) -> list[dg.AssetCheckResult]:
     return [dg.AssetCheckResult(passed=passed, check_name="fine"), dg.AssetCheckResult(passed=False, check_name="aside")]
 
 
-# The same asset, told in each way that Dagster allows.
+# The same asset, declared in each way that Dagster allows.
 
 
 def returning(passed: bool) -> Callable[..., Any]:

@@ -46,7 +46,7 @@ def b(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def edges(df: DataFrame) -> dict[str, set[str]] | None:
-    """The edges, written as a.x."""
+    """Return the edges, written as a.x."""
     lineage = column_lineage(df, [A, B])
     if lineage is None:
         return None
@@ -119,7 +119,7 @@ FRAMES: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], dict[str, s
         lambda a, b: a.join(a.sparkSession.range(3), "id").join(a.sparkSession.createDataFrame([(1, "q")], ["id", "q"]), "id").drop("p"),
         {"id": {"a.id"}, "x": {"a.x"}},
     ),
-    # A part of what is known is still told.
+    # Known edges are still reported.
     "struct put together": (
         lambda a, b: a.select(F.struct("id", "x").alias("s"), "p").select("s", F.col("s.x").alias("part"), "p"),
         {"s": {"a.id", "a.x"}, "p": {"a.p"}},
@@ -136,7 +136,7 @@ FRAMES: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], dict[str, s
 def test_edges(name: str, a: DataFrame, b: DataFrame) -> None:
     make, expected = FRAMES[name]
     actual = edges(make(a, b))
-    if name == "names that look like expressions":  # of a name with ` AS ` in it nothing can be told, nor of its neighbours
+    if name == "names that look like expressions":  # a name with ` AS ` in it hides its own edges and those of its neighbors
         assert actual in (None, expected)
         return
     assert actual == expected

@@ -105,7 +105,7 @@ PROJECT = {
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.Definitions]:
-    """A project folder of components, as `dg` makes one, loaded."""
+    """Create and load a project folder of components, as `dg` makes one."""
     package = tmp_path / "project" / "lake_test_project"
     for name, text in PROJECT.items():
         file = package / "defs" / name
@@ -170,7 +170,7 @@ def test_a_project_lands_computes_and_maintains(project: dg.Definitions, tmp_pat
 
 
 def run(defs: dg.Definitions, instance: dg.DagsterInstance, *keys: str, partition: str | None = None, **options: Any) -> Any:
-    """One run of assets, under the code location's executor."""
+    """Run assets once, under the code location's executor."""
     selection = dg.AssetSelection.assets(*(dg.AssetKey.from_user_string(key) for key in keys))
     job = dg.define_asset_job("by_hand", selection)
     merged = dg.Definitions.merge(defs, dg.Definitions(jobs=[job])).resolve_job_def("by_hand")
@@ -180,7 +180,7 @@ def run(defs: dg.Definitions, instance: dg.DagsterInstance, *keys: str, partitio
 
 
 def land(defs: dg.Definitions, instance: dg.DagsterInstance) -> None:
-    """What the zone's sensor asks for."""
+    """Run what the zone's sensor requests."""
     repository = defs.get_repository_def()
     sensor = repository.get_sensor_def("orders_landing_zone")
     resources = {"lake": repository.get_top_level_resources()["lake"]}

@@ -136,7 +136,7 @@ def test_processes_that_start_at_once_share_a_server_that_is_private(folder: Pat
 
     lease = lease_server(folder, CONFIG)
     assert str(lease.folder) == first["folder"], "it outlives its clients"
-    # What gives access is this user's alone, and stands nowhere else.
+    # Only this user can read the credentials, and they are stored nowhere else.
     assert lease.token
     assert lease.token not in first["shown"] + second["shown"] + repr(lease) + command_lines()
     assert lease.token not in (lease.folder / "log").read_text()
@@ -197,7 +197,7 @@ def test_a_server_that_died_is_replaced_for_those_who_used_it_too(folder: Path) 
     wait_until(lambda: not Path(result["folder"]).exists())
     lease = lease_server(folder, CONFIG)
     assert str(lease.folder) == result["other"]
-    # A server takes so many sessions, then the next one's turn comes. Who uses the old one goes on.
+    # A server takes a limited number of sessions before the next one is started. Existing clients keep the old one.
     due = lease_server(folder, CONFIG, sessions=1)
     assert due.folder != lease.folder
     assert lease.is_alive()
@@ -217,7 +217,7 @@ def test_nothing_stays_behind(tmp_path: Path) -> None:
     wait_until(lambda: not lease.folder.exists())
     assert current(lease.folder.parent) is None
 
-    # The next one's parent is killed: the JVM goes with it, and nobody trusts what it left.
+    # The next server's parent is killed. The JVM ends with it, and its files are not trusted.
     killed = lease_server(tmp_path / "a", CONFIG, idle_timeout=60)
     pid = java(killed)
     os.kill(int((killed.folder / "alive").read_text()), signal.SIGKILL)

@@ -115,7 +115,7 @@ class Server:
         return ended_run
 
     def errors(self, run_id: str) -> str:
-        """What went wrong in a run."""
+        """Return the errors of a run."""
         failures = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE}
         return "\n".join(str(entry.dagster_event) for entry in self.instance.all_logs(run_id, of_type=failures))
 
@@ -126,7 +126,7 @@ class Server:
 
 @contextmanager
 def serving(folder: Path, **environment: str) -> Iterator[Server]:
-    """A web server and a daemon over the code location `daemon_pipeline`."""
+    """Run a web server and a daemon over the code location `daemon_pipeline`."""
     (folder / "home").mkdir()
     (folder / "home" / "dagster.yaml").write_text(INSTANCE)
     with socket.socket() as free:
@@ -224,7 +224,7 @@ def test_a_backfill_of_sixty_partitions_with_a_shared_spark(tmp_path: Path) -> N
 
 
 def backfill_all(server: Server, days: int, *, seconds: float = 390) -> None:
-    """Run the first days of two tables, and look for each row once, and for one commit a run."""
+    """Backfill the first days of two tables, and check that each row is there once and each run made one commit."""
     before = Counter(server.rows("appended"))
     backfill = server.backfill(["daily", "appended"], days)
 

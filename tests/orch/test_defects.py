@@ -74,7 +74,7 @@ def test_a_failed_run_that_is_re_executed_twice_is_there_once(bench: Bench) -> N
     assert third.status is dg.DagsterRunStatus.FAILURE
     assert "double" in bench.error(third)
     check_published(bench)
-    # Who means it can: steps of the run that published.
+    # Steps of the run that published can be executed again on purpose.
     fourth = bench.run(reexecution_options=dg.ReexecutionOptions(second.run_id, step_selection=["totals"]))
     assert fourth.is_success
     assert bench.rows("totals") == of("totals", times=2)
@@ -91,7 +91,7 @@ def test_the_run_that_took_a_session_over_last_counts(bench: Bench) -> None:
     bench.wish(totals_fine="fail")
     red = bench.run("strict", reexecution_options=again)
     bench.lake.settings.unprotect("main")
-    # As if the red one had been faster.
+    # As if the failed one had been faster.
     bench.instance.add_run_tags(green.run_id, {EPOCH_TAG: "3"})
     bench.instance.add_run_tags(red.run_id, {EPOCH_TAG: "2"})
     recover(bench.instance, bench.lake, bench.session(first), gate="blocking", keep_failed_for=KEEP)
@@ -121,7 +121,7 @@ def test_a_run_that_was_deleted_is_not_published(bench: Bench) -> None:
 
     thread = threading.Thread(target=delete)
     thread.start()
-    with suppress(CheckError):  # Dagster's, which misses the run, too
+    with suppress(CheckError):  # Dagster's own error, which misses the run too
         bench.run()
     thread.join()
     assert [bench.rows(table) for table in ALL] == [[], [], [], []]

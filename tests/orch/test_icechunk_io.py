@@ -37,13 +37,13 @@ def resources(root: str) -> dict[str, Any]:
 
 
 def stored(root: str, name: str = "weather") -> xr.Dataset:
-    """What the reference reader finds."""
+    """Return what the reference reader finds."""
     repository = icechunk.Repository.open(icechunk.local_filesystem_storage(f"{root}/tables/{name}"))
     return xr.open_zarr(repository.readonly_session("main").store, consolidated=False, chunks=None).load()
 
 
 def hours(day: str, count: int = 24, offset: float = 0) -> xr.Dataset:
-    """Hourly values of one day and more, which tell their time."""
+    """Return hourly values from the start of a day on. Each value encodes its time."""
     time = pd.date_range(day, periods=count, freq="h")
     values = (time.to_numpy().astype("datetime64[h]").astype(int) % 1000)[:, None, None] + np.arange(12.0).reshape(3, 4) / 100 + offset
     return xr.Dataset(
@@ -54,7 +54,7 @@ def hours(day: str, count: int = 24, offset: float = 0) -> xr.Dataset:
 
 
 def weather(**metadata: Any) -> dg.AssetsDefinition:
-    """An asset of hourly values in daily partitions."""
+    """Return an asset of hourly values in daily partitions."""
 
     @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "time", **metadata}, kinds={"icechunk", "xarray"})
     def weather(context: dg.AssetExecutionContext) -> xr.Dataset:

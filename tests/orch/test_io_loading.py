@@ -38,7 +38,7 @@ def resources(root: str) -> dict[str, Any]:
 
 
 def loaded(root: str, annotation: Any, **metadata: Any) -> Any:
-    """What a parameter on the table `source` gets."""
+    """Return what a parameter on the table `source` gets."""
     received: list[Any] = []
 
     def reader(source) -> None:
@@ -62,7 +62,7 @@ def rows_of(first: int, last: int) -> pa.Table:
 
 @pytest.fixture
 def source(root: str) -> DeltaTable:
-    """A table of four files, in two partitions."""
+    """Create a table of four files in two partitions."""
     table = DeltaTable.create(f"{root}/tables/source", SCHEMA, partition_by=["day"])
     for first in (0, 5):
         table.append(rows_of(first, first + 3))
@@ -71,7 +71,7 @@ def source(root: str) -> DeltaTable:
 
 
 def ids(value: Any) -> list[int]:
-    """The column `id` of whatever was loaded."""
+    """Return the sorted ids of a loaded value of any type."""
     match value:
         case pa.RecordBatchReader():
             value = value.read_all()

@@ -36,7 +36,7 @@ def metadata(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
 
 
 def of_months(*months: int, value: int = 0) -> pa.Table:
-    """Two rows for each month."""
+    """Return two rows for each month."""
     days = [date(2024, month, 1) for month in months for _ in range(2)]
     return pa.table({"month": pa.array(days, pa.date32()), "value": pa.array([value] * len(days), pa.int64())})
 
@@ -46,7 +46,7 @@ def month_numbers(context: dg.AssetExecutionContext) -> list[int]:
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:
-    """The whole chain of errors of the failed step, as the UI shows it."""
+    """Return the whole chain of errors of the failed step, as the UI shows it."""
     (event,) = result.get_step_failure_events()
     return event.step_failure_data.error.to_string()
 

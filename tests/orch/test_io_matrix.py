@@ -90,7 +90,7 @@ def check(
     def both() -> pa.Table:
         return table_of([])
 
-    # An attempt that made a table cannot be replaced once others have written to it: this one is there before.
+    # An attempt that created a table cannot be replaced once others have written to it, so this table is created first.
     assert dg.materialize([both], resources=resources).success
     assets = [made, dg.asset(reads)]
     for round in (1, 2):

@@ -177,7 +177,7 @@ def test_a_single_run_over_two_dimensions(root: str, resources: dict[str, Any]) 
 
 @pytest.fixture
 def daily(resources: dict[str, Any]) -> dg.AssetsDefinition:
-    """A daily table with five days in it."""
+    """Create a daily table with five days."""
 
     @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"}, backfill_policy=SINGLE_RUN)
     def daily(context: dg.AssetExecutionContext) -> pa.Table:
@@ -193,7 +193,7 @@ def daily(resources: dict[str, Any]) -> dg.AssetsDefinition:
 def loaded(
     daily: dg.AssetsDefinition, resources: dict[str, Any], annotation: Any, key: str | None, partitions_def: Any = None, mapping: Any = None
 ) -> Any:
-    """What a parameter with this annotation gets, for a run of this key."""
+    """Return what a parameter with this annotation gets in a run of this key."""
     received: list[Any] = []
 
     def reader(daily) -> None:
@@ -281,7 +281,7 @@ def test_a_partitioned_asset_of_an_unpartitioned_one(root: str, resources: dict[
 
 
 def running(annotation: Any, totals: list[Any]) -> dg.AssetsDefinition:
-    """A daily total on top of the day before."""
+    """Return an asset that adds each day to the total of the day before."""
 
     def total(context, total):
         before = 0 if total is None or not total.num_rows else total["n"][0].as_py()

@@ -32,7 +32,7 @@ class Outcome:
 
     @property
     def attempts(self) -> int:
-        """How many processes ran the step."""
+        """Return how many processes ran the step."""
         return sum(entry.dagster_event_type == dg.DagsterEventType.STEP_WORKER_STARTED for entry in self.events)
 
 

@@ -35,7 +35,7 @@ def resource(lake: Lake, s3_url: str, s3_options: dict[str, Any]) -> LakeResourc
 
 
 def rows(resource: LakeResource, table: str) -> int:
-    """As any Delta reader finds them in place."""
+    """Return the rows as a plain Delta reader finds them in place."""
     url = resource.url(f"tables/{table}")
     options = resource.options()
     return len(DeltaTable.open(url, storage_options=options).to_arrow()) if DeltaTable.exists(url, storage_options=options) else 0

@@ -70,7 +70,7 @@ class Zone:
         return result.success
 
     def drain(self) -> int:
-        """Run whatever the sensor asks for; how many runs that were."""
+        """Run whatever the sensor requests, and return the number of runs."""
         count = 0
         while requests := self.requests():
             for request in requests:

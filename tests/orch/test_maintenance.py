@@ -35,7 +35,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture(params=["lake", "plain"])
 def resource(request: pytest.FixtureRequest, tmp_path: Path) -> LakeResource:
-    """Two tables of twelve files each, in a lake and without one."""
+    """Create two tables of twelve files each, in a lake and without one."""
     root = tmp_path / "root"
     if request.param == "lake":
         lake = Lake.create(root)
@@ -150,7 +150,7 @@ def test_a_lake_is_collected_and_its_sessions_are_seen_to(tmp_path: Path, instan
 
 
 def failing(defs: dg.Definitions, resource: LakeResource, instance: dg.DagsterInstance) -> dict[str, str | None]:
-    """The health checks of the first table that warn."""
+    """Return the failed health checks of the first table, which are warnings."""
     result = dg.materialize([asset_of(defs, "health")], resources={"lake": resource}, instance=instance)
     evaluations = [evaluation for evaluation in result.get_asset_check_evaluations() if evaluation.asset_key.path[-1] == "a"]
     assert {evaluation.severity for evaluation in evaluations} == {dg.AssetCheckSeverity.WARN}

@@ -60,7 +60,7 @@ def test_what_failed_is_not_recovered(bench: Bench) -> None:
 def test_what_a_dead_worker_left_open_is_reaped(bench: Bench) -> None:
     bench.wish(totals="fail")
     run = bench.run()
-    bench.lake.open_session(id=bench.session(run))  # as if its process had died before it could say so
+    bench.lake.open_session(id=bench.session(run))  # as if its process had died before it could report that
     bench.instance.add_run_tags(run.run_id, {EPOCH_TAG: "2"})
     assert [row["outcome"] for row in run_json(bench, "reap")] == ["failed"]
     assert bench.state(run) == "failed"

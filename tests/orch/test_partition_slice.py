@@ -33,7 +33,7 @@ NEW_YORK = ZoneInfo("America/New_York")
 
 
 def selected(where: str, column: str, values: list[Any]) -> list[Any]:
-    """The values of a column for which the predicate holds."""
+    """Return the values of a column for which the predicate holds."""
     table = pa.table({column: pa.array(values, SCHEMA.field(column).type)})
     return table.filter(to_arrow(parse_predicate(where, table.schema)))[column].to_pylist()
 

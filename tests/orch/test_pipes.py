@@ -162,7 +162,7 @@ def test_a_run_that_starts_over_writes_again(outside: Outside) -> None:
 def test_secrets_go_by_the_environment_alone(outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
     Lake.create(outside.root)
     monkeypatch.setenv("PIPES_TEST_SECRET", "hunter2")
-    # Local files take any option: it stands for a key.
+    # Local files accept any option. This one represents a secret key.
     resources = outside.resources(storage_options={"asynchronous_secret": dg.EnvVar("PIPES_TEST_SECRET")})
     script = outside.folder / "look.py"
     script.write_text(

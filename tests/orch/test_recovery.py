@@ -24,7 +24,7 @@ KEEP = timedelta(hours=24)
 
 
 def failed_publish(bench: Bench) -> dg.DagsterRun:
-    """A run all of whose steps succeed, and whose publish is refused."""
+    """Execute a run whose steps succeed and whose publish is refused."""
     bench.lake.settings.protect("main")
     run = bench.run()
     assert run.status is dg.DagsterRunStatus.FAILURE
@@ -90,7 +90,7 @@ def test_a_session_that_is_gone_is_not_carried_on(bench: Bench) -> None:
 def test_settling_fails_what_a_dead_worker_left_open(bench: Bench) -> None:
     bench.wish(totals="fail")
     run = bench.run()
-    bench.lake.open_session(id=bench.session(run))  # as if its process had died before it could say so
+    bench.lake.open_session(id=bench.session(run))  # as if its process had died before it could report that
     bench.instance.add_run_tags(run.run_id, {EPOCH_TAG: "2"})
     alerts: list[SessionAlert] = []
     reaper = lake_session_reaper(alert=alerts.append)

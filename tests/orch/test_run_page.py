@@ -65,7 +65,7 @@ def materializations(instance: dg.DagsterInstance, key: str) -> list[dict[str, A
 
 
 def observations(instance: dg.DagsterInstance, key: str) -> list[tuple[str, dg.AssetObservation]]:
-    """The run and the event of each observation, the newest first."""
+    """Return the run and the event of each observation, newest first."""
     records = instance.fetch_observations(dg.AssetKey(key), limit=50).records
     pairs = [(record.run_id, record.event_log_entry.asset_observation) for record in records]
     return [(run, event) for run, event in pairs if event is not None]
@@ -203,7 +203,7 @@ def test_a_run_that_succeeds_says_nothing_of_the_kind(bench: Bench) -> None:
 def test_a_run_whose_process_died_is_told_after_its_end(bench: Bench) -> None:
     bench.wish(totals="fail")
     run = bench.run()
-    bench.lake.open_session(id=bench.session(run))  # as if its process had died before it could say so
+    bench.lake.open_session(id=bench.session(run))  # as if its process had died before it could report that
     bench.instance.add_run_tags(run.run_id, {EPOCH_TAG: "2"})
     before = len(messages(bench.instance, run.run_id))
     settle(bench.instance, bench.lake, keep_failed_for=timedelta(hours=24))

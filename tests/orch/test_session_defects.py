@@ -19,7 +19,7 @@ from tests.orch.test_sessions import check_published
 
 
 def held_back(bench: Bench) -> dg.DagsterRun:
-    """A run whose steps are green, and which a check that does not block holds back: its job asks for that."""
+    """Execute a run whose steps succeed and which a non-blocking check holds back, as its job requires."""
     bench.wish(totals_fine="fail")
     run = bench.run("strict")
     assert run.status is dg.DagsterRunStatus.FAILURE

@@ -41,7 +41,7 @@ if __name__ == "__main__":
 
 @contextmanager
 def worker(bench: Bench, **tags: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A run worker in a process of its own, with steps in further ones."""
+    """Start a run worker in a process of its own, with its steps in further processes."""
     script = bench.folder / "worker.py"
     script.write_text(WORKER)
     command = [sys.executable, str(script), str(bench.folder), str(bench.folder / "home"), json.dumps(tags)]
@@ -116,7 +116,7 @@ def test_with_spark(bench: Bench, story: Callable[[Bench], None], monkeypatch: p
 
 
 def _ended(bench: Bench, run: dg.DagsterRun) -> bool:
-    """Whether the orphaned step has said how it ended: by being refused."""
+    """Return whether the orphaned step has reported that it was refused."""
     entries = bench.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
     return any(entry.step_key == "stock" and "StaleEpoch" in str(entry.dagster_event) for entry in entries) or any(
         entry.step_key == "stock" and "SessionClosed" in str(entry.dagster_event) for entry in entries

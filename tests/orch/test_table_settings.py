@@ -144,7 +144,7 @@ CHANGES = pa.table({"id": [2, 3, 4], "v": [21, 31, 41], "gone": [True, False, Fa
             [(1, 10), (2, 41), (3, 61), (4, 41)],
         ),
         (
-            # The delete has a condition, and so goes first, wherever it stands.
+            # The delete has a condition and is applied first, wherever it is listed.
             {"on": "t.id = s.id", "when_matched_update": {"v": "s.v"}, "when_matched_delete": "s.gone"},
             [(1, 10), (3, 31)],
         ),

@@ -121,7 +121,9 @@ def test_files_are_loaded_by_their_endings(tmp_path: Path) -> None:
     (tmp_path / "a.ndjson").write_text(LINES)
     (tmp_path / "b.ZNG").write_bytes(encode_values(read_ndjson(LINES.splitlines())))
     parquet.write_table(pa.table({"k": [2, 1, 3], "v": ["b", "a", None]}), tmp_path / "c.parquet")
-    for name, last in (("a.ndjson", {"k": 3}), ("b.ZNG", {"k": 3}), ("c.parquet", {"k": 3, "v": None})):
+    (tmp_path / "d.zson").write_text('{k:2,v:"b"}\n{k:1,v:"a"}\n{k:3}\n')
+    endings = (("a.ndjson", {"k": 3}), ("b.ZNG", {"k": 3}), ("c.parquet", {"k": 3, "v": None}), ("d.zson", {"k": 3}))
+    for name, last in endings:
         pool = PoolLake.create(MemoryStore()).create_pool("p", key="k", order="asc")
         pool.load(tmp_path / name)
         assert loaded(pool) == [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}, last]

@@ -50,7 +50,7 @@ class Write:
 
     @property
     def added(self) -> list[int]:
-        """The ids of the rows that it adds."""
+        """Return the ids of the rows that it adds."""
         return [1000 * self.number + row for row in range(self.rows)]
 
     def __str__(self) -> str:
@@ -181,7 +181,7 @@ class DeltaScenario:
         earlier = self.fates.get(write.id)
         if earlier != "written":
             self.fates[write.id] = "unknown"
-        # A first try plans on what the handle has, however old; what failed is tried on what is there now, as its error says.
+        # The first try plans on the handle's state, however old. A failed one is repeated on the current state, as its error says.
         for attempt in range(3):
             if attempt or repeated:
                 self._refresh(process, table)
@@ -196,7 +196,7 @@ class DeltaScenario:
                 continue
             except REFUSED:
                 if repeated and earlier != "written":
-                    # An attempt before this one may have landed: nobody was told that it did not.
+                    # An earlier attempt may have landed, because its outcome is unknown.
                     self.world.tell(process, "    is refused after an attempt whose outcome is unknown")
                     return
                 raise
@@ -242,7 +242,7 @@ class DeltaScenario:
             yield Violation(f"afterwards {type(error).__name__}", f"when all is quiet: {error!r}")
 
     def table_when_quiet(self) -> DeltaTable:
-        """The table as it is when no process runs."""
+        """Return the table as it is when no process runs."""
         return DeltaTable.open(FolderStore(self.world.store, TABLE), clock=lambda: self.world.time)
 
     def _check(self) -> Iterator[Violation]:
@@ -281,6 +281,6 @@ class DeltaScenario:
 
 
 def rows_of(ids: range | list[int]) -> pa.Table:
-    """Rows of these ids in three partitions, not counted up yet."""
+    """Return rows of these ids in three partitions, with a count of zero."""
     numbers = list(ids)
     return pa.table({"id": numbers, "v": [0] * len(numbers), "p": [f"p{number % 3}" for number in numbers]}, schema=SCHEMA)

@@ -117,10 +117,10 @@ class LakeScenario:
             create_array(session)
 
     def lake(self, process: Process) -> Lake:
-        """The lake as a process has it open."""
+        """Return the lake that a process has open."""
         if process.place not in self.lakes:
             lake = Lake.open(SimulatedStore(self.world.store, process), clock=process.clock)
-            # The age of objects goes by the store's clock, as where nobody replaces clocks.
+            # The age of objects follows the store's clock, as in production.
             self.lakes[process.place] = Lake(replace(lake.repository, given_clock=False))
         return self.lakes[process.place]
 
@@ -152,7 +152,7 @@ class LakeScenario:
     def _may_be_told(error: LakeError) -> bool:
         if isinstance(error, CollectionRefused):
             return isinstance(error.__cause__, UNKNOWN)
-        # Only of the table that other clients may write can it be true that another client was there.
+        # Only this table can diverge, because other clients may write to it.
         return isinstance(error, Diverged) and error.path == OPEN_TABLE
 
     def _act(self, process: Process, action: Action) -> Iterator[Violation]:
@@ -407,7 +407,7 @@ class LakeScenario:
         return Counter((id, v) for id, v in values.items() if id not in gone)
 
     def _check_observed(self, lake: Lake) -> Iterator[Violation]:
-        """What plain readers saw must be a version of main."""
+        """Check that what plain readers saw is a version of main."""
         for path, version, observed_rows in self.observed:
             try:
                 rows = contents(lake.delta(path, version=version))
@@ -418,7 +418,7 @@ class LakeScenario:
 
 
 def do(session: WritableState, work: Work) -> None:
-    """Do a work in a session, each write with a marker of its own."""
+    """Carry out a work in a session, each write with its own marker."""
     for index, change in enumerate(work.changes):
         if change.target == ARRAY:
             change_array(session, change, work.rows(index))
@@ -441,28 +441,28 @@ def do(session: WritableState, work: Work) -> None:
 
 
 def rows_of(ids: Sequence[int]) -> pa.Table:
-    """Rows of these ids, not counted up yet."""
+    """Return rows of these ids, with a count of zero."""
     return pa.table({"id": list(ids), "v": [0] * len(ids)}, schema=SCHEMA)
 
 
 def works_of(state: ObjectStore) -> set[str]:
-    """The works that a state says it holds."""
+    """Return the works that a state names."""
     return {meta.key.removeprefix("works/") for meta in state.list("works/")}
 
 
 def contents_at(state: StateStore, path: str) -> Counter[tuple[int, int]]:
-    """The rows of the table at a path, or the cells of the array; none where there is nothing."""
+    """Return the rows of the table or the cells of the array at a path. There are none where the path holds nothing."""
     if path not in state.datasets():
         return Counter()
     return array_contents(state.icechunk(path)) if path == ARRAY else contents(state.delta(path))
 
 
 def contents(table: DeltaTable) -> Counter[tuple[int, int]]:
-    """The rows of a table, each with how often it is there."""
+    """Return the rows of a table and how often each occurs."""
     rows = table.to_arrow()
     return Counter(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
 
 
 def plain(root: ObjectStore, path: str) -> DeltaTable:
-    """A table as a reader sees it that knows nothing of the lake."""
+    """Open a table as a reader without knowledge of the lake does."""
     return DeltaTable.open(FolderStore(root, path))

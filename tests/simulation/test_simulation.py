@@ -112,7 +112,7 @@ def test_a_lost_update_is_told_by_its_two_steps() -> None:
 
 
 def _alone(kind: FaultKind, operation: int = 2) -> tuple[Counter, World]:
-    """One process that counts up twice; a fault meets its first step."""
+    """Run one process that counts up twice, with a fault at its first step."""
     scenarios: list[Counter] = []
 
     def scenario(world: World) -> Counter:
@@ -140,7 +140,7 @@ def test_a_fault_does_what_it_says(kind: FaultKind, stored: bytes, answer: str) 
 
 def test_a_late_operation_lands_when_nobody_waits_for_it_any_more() -> None:
     _, world = _alone("late")
-    assert world.store.get("counter") == b"1"  # the second step counted to 1 as well, long before
+    assert world.store.get("counter") == b"1"  # the second step counted to 1 as well, much earlier
     assert world.now > 30
 
 

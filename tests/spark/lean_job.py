@@ -71,7 +71,7 @@ def main(folder: str) -> None:
         step(f"delete {name}", lambda url=url: (delete_delta(spark, url, "id < 3"), ids(url))[1])
         step(f"optimize {name}", lambda url=url: (optimize_delta(spark, url, zorder_by=["id"]), ids(url))[1])
         if url == vectors:
-            continue  # how a part is overwritten or filtered has nothing to do with vectors
+            continue  # overwrites and filters do not depend on deletion vectors
         step(
             f"overwrite {name}",
             lambda url=url: (write_delta(spark.createDataFrame(rows(3, 6)), url, mode="overwrite", where="id < 6"), ids(url))[1],

@@ -95,7 +95,7 @@ def chunk_objects(repository: Repository) -> set[str]:
 
 
 def encoded() -> xr.Dataset:
-    """Arrays with values that are packed, missing, or of types and codecs of many kinds."""
+    """Return arrays with packed and missing values, and with many types and codecs."""
     dataset = weather()
     values = dataset.t2m.values
     holes = np.where(values % 1 == 0.25, np.nan, values)

@@ -72,7 +72,7 @@ def url(table: DeltaTable) -> str:
 
 
 def failure_message(action: Callable[[], Any]) -> str:
-    """What Spark says when it fails."""
+    """Return Spark's message when the action fails."""
     with pytest.raises(PySparkException) as caught:
         action()
     return str(caught.value)

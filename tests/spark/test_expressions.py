@@ -28,7 +28,7 @@ from tests.spark.settings import settings
 ANSI = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # What expressions have in common would be computed at once, also for rows that do not reach it.
+    # Spark would compute common subexpressions at once, also for rows that do not reach them.
     "spark.sql.subexpressionElimination.enabled": "false",
 }
 
@@ -40,12 +40,12 @@ def frame(spark: SparkSession) -> Iterator[DataFrame]:
 
 
 def typed_frame(spark: SparkSession) -> DataFrame:
-    """ROWS with timestamps without a zone, which Spark would take for instants."""
+    """Return ROWS as a DataFrame that keeps timestamps without a zone, which Spark would read as instants."""
     return spark.createDataFrame(ROWS).withColumn("u", F.col("u").cast("timestamp_ntz")).coalesce(1)
 
 
 def spark_values(frame: DataFrame, expressions: list[str]) -> pa.Table:
-    """One column an expression; the rows in order."""
+    """Return one column per expression, with the rows in order."""
     selected = frame.selectExpr("id", *(f"({text}) AS v{number}" for number, text in enumerate(expressions)))
     return selected.toArrow().sort_by("id").drop_columns(["id"])
 

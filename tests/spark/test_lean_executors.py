@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with the three packages alone."""
+    """Return an interpreter with only the three packages."""
     folder = tmp_path_factory.mktemp("lean")
     venv.create(folder, with_pip=False, symlinks=True)
     (packages,) = (folder / "lib").glob("python*/site-packages")
@@ -36,7 +36,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_job(python: Path, folder: Path, module: str, *arguments: str) -> dict[str, Any]:
-    """Run a job whose executors have this interpreter. Returns what it printed."""
+    """Run a job whose executors have this interpreter, and return what it printed."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_REMOTE")}
     environment["PYSPARK_PYTHON"] = str(python)
     source = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.spark.{module} import main; main(*{arguments!r})"
@@ -48,7 +48,7 @@ def run_job(python: Path, folder: Path, module: str, *arguments: str) -> dict[st
 
 @pytest.fixture(scope="module")
 def report(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the job saw."""
+    """Return the report of the job."""
     folder = tmp_path_factory.mktemp("job")
     return run_job(python, folder, "lean_job", str(folder / "data"))
 

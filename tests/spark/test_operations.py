@@ -226,7 +226,7 @@ def test_memory_stays_flat(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def _resident() -> int:
-    """Bytes that this process and all below it hold in memory."""
+    """Return the bytes that this process and its descendants hold in memory."""
     listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,rss="], capture_output=True, text=True, check=True).stdout
     children: dict[int, list[int]] = {}
     resident = {}

@@ -98,7 +98,7 @@ def test_convert_takes_old_timestamps_at_any_depth(spark: SparkSession, tmp_path
 
 
 def _without_the_package(original: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Callable[[Any], Any]]:
-    """What `batch_function` and `table_function` make, for workers in which neither this package nor what only it needs is there."""
+    """Hide this package and the packages that only it needs from the functions that workers run."""
 
     def hidden(function: Any) -> Callable[[Any], Any]:
         inner, streams = original(function), original is executor.batch_function
@@ -176,7 +176,7 @@ def test_executors_need_no_package(
     table.restore(table.version - 1)
     table.vacuum()
     assert sorted(table.to_arrow()["c0"].to_pylist()) == [0, *range(2, 8), *range(9, 50)]
-    # What is written tells nothing of how it was reached; nor does an error.
+    # Neither the files nor an error reveal how the store was reached.
     secret = str(s3_options["secret"])
     store = table.store
     assert not any(secret in store.get(meta.key).decode("latin-1") for meta in store.list())

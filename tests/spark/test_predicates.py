@@ -48,7 +48,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> DeltaTable:
 def test_every_predicate(spark: SparkSession, table: DeltaTable, conf: Mapping[str, str]) -> None:
     wrong = {}
     with settings(spark, conf):
-        # Many scans in one job: a job each takes longer than what it does.
+        # All scans run in one job, because starting a job takes longer than a scan.
         for start in range(0, len(PREDICATES), 24):
             chosen = PREDICATES[start : start + 24]
             frames = [
@@ -91,7 +91,7 @@ def test_zeros_and_nan_in_files(spark: SparkSession, tmp_path: Path, values: lis
     table = DeltaTable.open(tmp_path / "t")
     for name in ("g", "f"):
         wheres = [f"{name} {condition}" for condition in ("= 0", "<=> 0", "IN (0, 7)", "NOT IN (0)", "!= 0", "< 0", "<= 0", ">= 0", "> 0")]
-        # Many scans in one job: a job each takes longer than what it does.
+        # All scans run in one job, because starting a job takes longer than a scan.
         frames = [read_delta(spark, table, where=where).select(F.lit(where).alias("where")) for where in wheres]
         rows = Counter(row[0] for row in reduce(DataFrame.unionAll, frames).collect())
         assert {where: rows[where] for where in wheres} == {where: table.to_arrow(where=where).num_rows for where in wheres}

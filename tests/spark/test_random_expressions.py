@@ -112,7 +112,7 @@ def frame(spark: SparkSession) -> Iterator[DataFrame]:
 
 
 def wrong(frame: DataFrame, chosen: list[str]) -> dict[str, object]:
-    """What differs, or fails only in Spark."""
+    """Return the expressions that differ, or fail only in Spark."""
     try:
         return differences(chosen, spark_values(frame, chosen))
     except PySparkException as error:
@@ -123,7 +123,7 @@ def wrong(frame: DataFrame, chosen: list[str]) -> dict[str, object]:
 
 
 def has_values(text: str) -> bool:
-    """Whether it is accepted, and has a value for every row."""
+    """Return whether an expression is accepted and has a value for every row."""
     try:
         evaluate(parse_expression(text, SCHEMA), ROWS)
     except (EvaluationFailed, InvalidExpression):

@@ -28,7 +28,7 @@ def test_the_examples_run(spark: SparkSession, tmp_path: Path) -> None:
     lake.create_tag("v1")
     session = lake.open_session()
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     names: dict[str, Any] = {"date": date}
     for number, block in enumerate(blocks):
         if number == 2:  # from here on a session is at hand
@@ -37,6 +37,8 @@ def test_the_examples_run(spark: SparkSession, tmp_path: Path) -> None:
     assert (names["written"].chunks, names["written"].cells) == (1, 48)
     assert sorted(row.t2m for row in names["warm"].collect()) == [21.0, 22.0, 23.0, 24.0, 25.0, 26.0]
     assert [names[name].count() for name in ("orders", "before", "narrow")] == [2, 0, 2]
+    assert sorted(names["events"].dtypes) == [("level", "string"), ("request", "struct<status:int>"), ("ts", "timestamp")]
+    assert [row.request.status for row in names["requests"].collect()] == [500]
     assert names["shared"].shared
     assert names["cluster"].master == "spark://host:7077"
     assert set(names["metadata"]) == {"dagster/column_lineage", "lake/column_lineage"}

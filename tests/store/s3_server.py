@@ -28,7 +28,7 @@ _IGNORED = {
 
 
 class S3Server:
-    """The server as its users see it. A context manager."""
+    """The server's interface for tests, a context manager."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -189,7 +189,7 @@ def _serve() -> None:
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
     print(server.server_port, flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    # The tests' process died if this ends.
+    # Standard input ends when the tests' process has died.
     sys.stdin.buffer.read()
 
 

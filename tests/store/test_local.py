@@ -127,7 +127,7 @@ def test_empty_folders_are_no_folders(store: LocalStore, tmp_path: Path) -> None
 
 @pytest.fixture
 def trap(store: LocalStore, tmp_path: Path) -> Path:
-    """A folder outside, to which links of every kind lead."""
+    """Create a folder outside the root, to which links of every kind lead."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_bytes(b"secret")
@@ -241,7 +241,7 @@ def test_foreign_normal_form_is_reached_by_its_own_name(store: LocalStore, tmp_p
     store.put(decomposed, b"ours", if_absent=True)
     assert store.get(composed) == store.get(decomposed) == b"ours"
     assert path.read_bytes() == b"by another tool"
-    # What a listing shows can be deleted by that name, and nothing else goes with it.
+    # Every listed name can be deleted by that name without deleting anything else.
     store.delete([decomposed])
     assert not path.exists()
     assert store.get(composed) == b"ours"

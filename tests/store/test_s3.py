@@ -46,7 +46,7 @@ def connected(s3_endpoint: S3Server) -> S3Store:
 
 
 def _connect(url: str, connected: S3Store, retry: RetryPolicy | None = None) -> S3Store:
-    """Making a connection takes a tenth of a second: one is enough for most tests."""
+    """Return a store that shares an open connection, because making one takes a tenth of a second."""
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
     store = S3Store(bucket, prefix, storage_options=connected.storage_options, retry=retry)
     store._file_systems, store._safety = connected._file_systems, connected._safety
@@ -61,7 +61,7 @@ class TestS3Store(SharedObjectStoreSuite):
 
 @pytest.fixture
 def store(s3_url: str, s3_endpoint: S3Server, connected: S3Store) -> S3Store:
-    """With quick retries. It knows that the store is safe; the server's record is empty."""
+    """Open a store with quick retries that is already checked, and clear the server's record."""
     store = _connect(s3_url, connected, QUICK)
     store.put("a", b"first")
     s3_endpoint.clear()
@@ -145,7 +145,7 @@ def test_lost_connection_is_made_again(store: S3Store, s3_endpoint: S3Server, ki
         s3_endpoint.clear()
         s3_endpoint.fault(kind, method=method)
         use(store)
-        # The fault came, and the request was sent again by us and not by the client besides.
+        # The request was repeated by this package, not also by the client.
         assert sum(line.startswith(method) for line in _methods(s3_endpoint)) in (2, 3)
 
 
@@ -169,7 +169,7 @@ def test_put_whose_answer_was_lost_knows_its_own_object(
 def test_put_whose_answer_was_lost_and_whose_object_was_replaced_since(
     s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server
 ) -> None:
-    """It can't know: it must not say that nothing was written."""
+    """The outcome is unknown, so the error must not say that nothing was written."""
     bucket, _, prefix = s3_url.removeprefix("s3://").partition("/")
     slow = S3Store(bucket, prefix, storage_options=s3_options, retry=RetryPolicy(backoff=Backoff(1.5, 5.0)))
     other = open_store(s3_url, storage_options=s3_options)
@@ -283,7 +283,7 @@ def test_who_may_only_read_can_open(s3_url: str, s3_options: dict[str, object], 
     with pytest.raises(AccessDenied):
         store.put("x/b", b"", if_absent=True)
     s3_endpoint.clear()
-    # Now it may: the question is asked beside the key, since the permission may end there.
+    # Now it may: the probe is put beside the key, because permissions may be limited to that prefix.
     store.put("x/b", b"", if_absent=True)
     assert [line.split("/")[3] for line in s3_endpoint.requests() if "lake-tmp-probe" in line] == ["x"] * 4
     store.put("x/c", b"")

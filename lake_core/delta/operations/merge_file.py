@@ -33,7 +33,7 @@ class Matches:
 
 @dataclass(slots=True)
 class MergedFile:
-    """What became of one data file, or of all of them."""
+    """The result of a merge for one data file, or for all of them."""
 
     adds: list[AddFile] = field(default_factory=list)
     changes: list[AddFile] = field(default_factory=list)
@@ -46,7 +46,7 @@ class MergedFile:
     deleted_by_source: int = 0
 
     def include(self, other: MergedFile) -> None:
-        """Add up what became of another file."""
+        """Add the result of another file."""
         self.adds += other.adds
         self.changes += other.changes
         for name in ("copied", "updated", "deleted", "updated_by_source", "deleted_by_source"):
@@ -55,7 +55,7 @@ class MergedFile:
 
 @dataclass(frozen=True, slots=True)
 class FileMerge:
-    """How data files are merged with the source rows that match them. Picklable."""
+    """Merges data files with the source rows that match them. Picklable."""
 
     files: DataFiles
     """With all columns of the table, as they were before the merge."""

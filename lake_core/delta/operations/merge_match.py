@@ -28,7 +28,7 @@ class Key:
     source: tuple[str, ...]
     """Names inside the relations."""
     type: pa.DataType
-    """In which both are compared."""
+    """The type in which both are compared."""
     null_safe: bool = False
 
 
@@ -39,7 +39,7 @@ class Condition:
     whole: Predicate
     keys: tuple[Key, ...]
     others: tuple[Predicate, ...]
-    """What must hold beside the keys' equality, over both relations."""
+    """The other conditions besides equality of the keys, over both relations."""
     target_only: tuple[Predicate, ...]
     """Those parts of it that name the target alone, over the table's own columns."""
 
@@ -173,7 +173,7 @@ def matching_pairs(
 
 
 def others_hold(condition: Condition, scope: pa.Table) -> pa.ChunkedArray:
-    """Return for pairs of rows with equal keys (as a column each) whether what is left of ON is true."""
+    """Return for pairs of rows with equal keys (as a column each) whether the rest of ON is true."""
     if not condition.others:
         return pa.chunked_array([pa.repeat(True, scope.num_rows)])
     return pc.fill_null(evaluate(And(condition.others) if len(condition.others) > 1 else condition.others[0], scope), False)

@@ -28,7 +28,7 @@ from lake_core.expression import Predicate, columns, evaluate
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What became of one data file, or of all that an operation looked at."""
+    """The result of a rewrite for one data file, or for all files of an operation."""
 
     adds: tuple[AddFile, ...] = ()
     changes: tuple[AddFile, ...] = ()

@@ -49,7 +49,7 @@ Orphans: TypeAlias = Literal["own", "delta"]
 
 @dataclass(frozen=True, slots=True)
 class VacuumResult:
-    """What a vacuum deleted, or would delete."""
+    """The files that a vacuum deleted, or would delete."""
 
     files: pa.Array
     """Their keys, relative to the table's root."""
@@ -202,8 +202,8 @@ def _composed(keys: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 
 def _by_listing(snapshot: Snapshot, cutoff: int, by_commits: bool, is_orphan: Callable[[str], bool]) -> tuple[pa.Array, int, pa.Array]:
-    """Return the keys that may be deleted, their size in bytes, and the keys of files that neither the log nor `is_orphan` knows."""
-    # Listed before the log is looked at: what is committed in between is then known to be needed.
+    """Return the keys to delete, their size in bytes, and the keys of files that are neither in the log nor accepted by `is_orphan`."""
+    # Listed before the log is read, so that files of commits in between are found in the log.
     listed = _listed(snapshot.store)
     snapshot = snapshot.refreshed()
     if not len(listed):
@@ -219,7 +219,7 @@ def _by_listing(snapshot: Snapshot, cutoff: int, by_commits: bool, is_orphan: Ca
     old = ~removed & ~young
     recognized = np.fromiter((is_orphan(key) for key in names), dtype=bool, count=len(keys))
     if (old & ~recognized).any():
-        # Read only where a file's name does not tell: a log can be long.
+        # Read only if names do not decide, because a log can be long.
         recognized |= booleans(pc.is_in(_composed(keys), value_set=_composed(_named(snapshot))))
     gone = mask(removed | (old & recognized))
     return keys.filter(gone), pc.sum(listed["size"].filter(gone)).as_py() or 0, keys.filter(mask(old & ~recognized))
@@ -288,7 +288,7 @@ def _by_log(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array
         changes += [body["path"] for body in single_actions(version, data, "cdc") if isinstance(body.get("path"), str)]
         last = version
     paths = pa.chunked_array([chunk for column in removed for chunk in column.chunks] + [pa.array(changes, pa.string())], pa.string())
-    # What the log calls a data file may be a part of the log: to vacuum that would be the end of the table.
+    # A damaged log may name a part of itself as a data file. Deleting it would destroy the table.
     keys = pa.array([key for key in _inside(paths, store).unique().to_pylist() if not _is_log(key)], pa.string())
     young = np.array([named_time(key) > cutoff for key in keys.to_pylist()], dtype=bool)
     needed = _needed(snapshot.refreshed(), cutoff, by_commits=by_commits)

@@ -31,7 +31,7 @@ SchemaMode: TypeAlias = Literal["merge", "overwrite"]
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write that is planned: what brings its rows into data files, and what it will commit."""
+    """A planned write: the writer of its data files, and the actions that it will commit."""
 
     snapshot: Snapshot
     writer: RowWriter

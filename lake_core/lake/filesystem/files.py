@@ -1,4 +1,4 @@
-"""What files of `lake://` are made of: open files, the states that they are in, and writes that belong together."""
+"""The parts of `lake://` file systems: open files, states, and batches of writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ABSENT = object()
 
 
 class FileMissing(NotFound, FileNotFoundError):
-    """Nothing is at a path: `NotFound`, as users of fsspec expect it."""
+    """No file exists at a path: `NotFound` that is also the error that users of fsspec expect."""
 
     def __init__(self, message: str, *, key: str | None = None) -> None:
         super().__init__(message, key=key)
@@ -38,15 +38,15 @@ class LakeMissing(LakeNotFound, FileNotFoundError):
 
 
 class RefMissing(RefNotFound, FileNotFoundError):
-    """A path names nothing that the lake has."""
+    """A path names an unknown ref."""
 
 
 class FilePresent(AlreadyExists, FileExistsError):
-    """A file that was to be made exists already; a dataset's files are never replaced."""
+    """A file to create exists already. A dataset's files are never replaced."""
 
 
 class WriteRefused(ReadOnly, PermissionError):
-    """What was to be written is a commit or a branch, or part of a dataset that only its format changes."""
+    """The target of a write is a commit or a branch, or a part of a dataset that only its format may change."""
 
 
 class FileChanged(LakeError, OSError):
@@ -55,13 +55,13 @@ class FileChanged(LakeError, OSError):
 
 @dataclass(slots=True, eq=False)
 class OpenState:
-    """What is behind `<lake>/<ref>`: a state that stays the same until it is looked at again."""
+    """The state of `<lake>/<ref>`, which stays the same until it is refreshed."""
 
     state: StateStore
     pin: str | int | None = None
     """The commit's id, or the epoch of a shared session."""
     join: Callable[[], SessionWriter] | None = None
-    """For a shared session: begins to write into it."""
+    """A function that joins a shared session for writing."""
     live: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     """The data files of datasets, by path and tree."""
     written: int = 0
@@ -75,7 +75,7 @@ class OpenState:
             self.written += 1
 
     def flush(self) -> None:
-        """Bring what was written into its shared session; what many threads wrote meanwhile goes along, as one entry."""
+        """Flush writes to the shared session as one entry, together with the writes of other threads."""
         if self.join is None or not isinstance(self.state, SessionWriter):
             return
         written = self.written
@@ -88,14 +88,14 @@ class OpenState:
 
 @dataclass(slots=True)
 class WriteBatch:
-    """Writes that belong together: in the end their session has all of them, or is as it was before."""
+    """Writes that are applied together: at the end their session has all of them, or none."""
 
     places: dict[OpenState, None] = field(default_factory=dict)
     undo: list[tuple[Overlay, str, Any]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def remember(self, place: OpenState, key: str) -> None:
-        """Take note of what is at a key that is about to be written."""
+        """Record the content of a key before it is written."""
         overlay = place.state.view.overlay
         with self.lock, overlay.lock:
             self.places[place] = None
@@ -122,12 +122,12 @@ class LakeTransaction(Transaction):  # type: ignore[misc]
     """`with fs.transaction:` what is written in it goes into the session at its end; where it raises, nothing does."""
 
     def start(self) -> None:
-        """Begin to gather writes."""
+        """Start to gather writes."""
         super().start()
         self.fs.begin_batch()
 
     def complete(self, commit: bool = True) -> None:
-        """End it: all that was written, or nothing."""
+        """End the transaction: apply all writes, or none."""
         fs, is_whole = self.fs, False
         try:
             super().complete(commit)
@@ -166,7 +166,7 @@ class LakeWriter(io.BytesIO):
         self._discarded = False
 
     def close(self) -> None:
-        """Store it, unless that is deferred to `commit`."""
+        """Store the file, unless `commit` will store it."""
         if self.closed:
             return
         self._body = self.getvalue()
@@ -175,7 +175,7 @@ class LakeWriter(io.BytesIO):
             self.commit()
 
     def commit(self) -> None:
-        """Store what was deferred."""
+        """Store the deferred file."""
         if not self.closed:
             self._autocommit = False
             self.close()
@@ -184,7 +184,7 @@ class LakeWriter(io.BytesIO):
             self._store(body)
 
     def discard(self) -> None:
-        """Forget what was written."""
+        """Discard the writes."""
         self._discarded, self._body = True, None
         super().close()
 

@@ -43,7 +43,7 @@ def folder_info(name: str) -> dict[str, Any]:
 
 
 def children(place: OpenState, prefix: str, front: str) -> Iterator[dict[str, Any]]:
-    """List what is directly in a folder ("" or ending in "/"). Folders are passed over, however much is in them."""
+    """List what is directly in a folder ("" or ending in "/"). Content of subfolders is skipped."""
     at: str | None = ""
     last = ""
     while at is not None:

@@ -1,4 +1,4 @@
-"""Where a path of `lake://` leads: to a lake, a state of it, and a key there."""
+"""Resolution of `lake://` paths: to a lake, a state of it, and a key in the state."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Paths:
         self._pins.update(pins)
 
     def forget(self) -> None:
-        """Forget the states that were read, so that they are looked up again."""
+        """Forget the resolved states, so that they are looked up again."""
         with self._lock:
             self._places.clear()
             self._pins.clear()

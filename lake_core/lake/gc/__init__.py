@@ -1,1 +1,1 @@
-"""Garbage collection, and the check that all is there that is reached."""
+"""Garbage collection, and verification that all reachable objects exist."""

@@ -38,11 +38,11 @@ MIN_AGE = timedelta(days=8)
 _UNDER_WAY = timedelta(seconds=10)
 _DELETE_AT_ONCE = 1000
 _MOST_SECONDS = 86_400.0
-"""A collector that took longer stops: what it has listed may be used again by then."""
+"""A collector that takes longer stops, because listed objects may be in use again by then."""
 
 
 class CollectionRefused(LakeError):
-    """A live dataset cannot be read, so nobody knows what it reaches: nothing was deleted."""
+    """A live dataset cannot be read, so the objects that it reaches are unknown. Nothing was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Collection:
     keys: Sequence[str]
     bytes: int
     commits: int
-    """Commits past the retention that were let go."""
+    """Commits past the retention that were removed."""
     dry_run: bool
 
 
@@ -172,7 +172,7 @@ def _finish(
             return gone[:start]
         repository.root.delete(gone[start : start + _DELETE_AT_ONCE])
         tell("deleted", start)
-    # What was spared may be relied on again.
+    # Writers may rely again on the objects that were kept.
     done_key = f"{LISTS}/{id}-deleted"
     repository.root.put(done_key, encode_list(gone))
 
@@ -188,7 +188,7 @@ def _finish(
 
 
 def _renewed(root: ObjectStore, place: str) -> set[str]:
-    """List the content that was put again since a list was made: somebody is about to use it."""
+    """List the content that was stored again after a list was made, because a writer is about to use it."""
     try:
         listed = root.head(place).last_modified
     except NotFound:

@@ -1,4 +1,4 @@
-"""Mark: what a lake's refs, retained history and sessions reach, for garbage collection and for `verify`."""
+"""Marking of the objects that a lake's refs, retained history and sessions reach, for garbage collection and `verify`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HISTORY = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class RetainedState:
-    """A state that is to be kept."""
+    """A state to keep."""
 
     tree: str
     name: str
@@ -41,7 +41,7 @@ def retained_commits(refs: RefsState, cutoff: datetime) -> set[str]:
     for commit in refs.commits():
         if commit.creation_date >= cutoff:
             kept.add(commit.id)
-            kept.update(commit.parents[:1])  # what stood at the cutoff
+            kept.update(commit.parents[:1])  # the head at the cutoff
     commits = [refs.commit(id) for id in sorted({*refs.branches().values(), *refs.tags().values()})]
     for number, left in enumerate(commits):
         for right in commits[number + 1 :]:
@@ -103,7 +103,7 @@ class Reachability:
             self.add_log(log)
 
     def add_state(self, retained: RetainedState, refs: RefsState, now: datetime) -> None:
-        """Mark a state's tree, and take note of its datasets' logs."""
+        """Mark a state's tree, and record its datasets' logs."""
         ended = {path: instant_of(f"retention/{path}", value, "before") for path, value in refs.under("retention/").items()}
         state = self.repository.state(retained.tree, retained.name)
         if retained.tree not in self._trees:
@@ -117,11 +117,11 @@ class Reachability:
             self._note_readers(state, now)
 
     def logs(self) -> list[ReachableLog]:
-        """List the logs that were found so far."""
+        """List the logs recorded so far."""
         return [log for logs in self._logs.values() for log in logs]
 
     def add_log(self, log: ReachableLog) -> None:
-        """Mark what a log's live versions reach."""
+        """Mark the objects that a log's live versions reach."""
         if log.marked is None or log.since < log.marked:
             prefix = log.view.record.path
             self.keys.update(f"{prefix}/{key}" for key in log.view.format.reachable(log.view, log.since))
@@ -178,7 +178,7 @@ class Reachability:
 
 
 def _entry(view: DatasetView, version: int) -> tuple[str | None, ...]:
-    """Return what distinguishes a version's log entry from others."""
+    """Return the identity of a version's log entry."""
     items = [view.item(key) for key in view.format.log_keys(view, version)]
     return tuple(None if item is None else item.entry.etag for item in items)
 
@@ -198,7 +198,7 @@ def log_head(view: DatasetView, hint: int | None) -> int | None:
     step, low, high = 1, hint, hint
     while not stands(low):
         if low == 0:
-            return view.format.version(view)  # a log whose beginning was cleaned up
+            return view.format.version(view)  # a log whose first entries were cleaned up
         low, high, step = max(0, low - step), low, step * 2
     while low + 1 < high:
         middle = (low + high) // 2

@@ -20,7 +20,7 @@ from lake_core.store import ObjectMeta
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is not as it should be."""
+    """A defect of a lake."""
 
     kind: Literal["missing", "corrupt", "changed", "unreadable", "not in place"]
     key: str
@@ -30,7 +30,7 @@ class Problem:
 def verify(
     repository: Repository, history: timedelta, *, hashes: bool = True, progress: Callable[[str, int], None] | None = None
 ) -> Iterator[Problem]:
-    """Yield what is wrong. `hashes`: read all content, not only look whether it is there."""
+    """Yield the defects. With `hashes`, read all content and compare it with its hash."""
     tell = progress or (lambda phase, count: None)
     refs = repository.refs()
     now = repository.clock()

@@ -1,1 +1,1 @@
-"""How a branch moves: what changed is applied to its head, committed by one entry of the refs journal, and checked out."""
+"""Publishing to a branch: changes are applied to its head, committed by one entry of the refs journal, and checked out."""

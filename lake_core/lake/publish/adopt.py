@@ -1,4 +1,4 @@
-"""The verb that brings in what other writers of a dataset committed past the lake."""
+"""Adoption of the commits that other writers made to a dataset outside the lake."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lake_core.lake.repository import Repository
 
 
 def adopt(repository: Repository, path: str) -> Published:
-    """Bring what is in place of a dataset into main. Raises DatasetNotFound, NothingToApply, Conflict."""
+    """Bring a dataset's state in place into main. Raises DatasetNotFound, NothingToApply, Conflict."""
     path = path.strip("/")
     branch = repository.format.branch
     refs = repository.refs()

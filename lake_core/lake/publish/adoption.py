@@ -24,7 +24,7 @@ from lake_core.lake.state.view import Overlay
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Brings what is in place of a dataset into main: a `Source`."""
+    """A `Source` that brings a dataset's state in place into main."""
 
     repository: Repository
     path: str

@@ -57,7 +57,7 @@ def apply(
         message = f"plain files would come back at {path!r}, where a dataset has taken their place: copy them from an older commit"
         report.add_dataset(path, DatasetConflict(message, kind="InsideDataset"))
     items = {**keys.items, **datasets.items}
-    if reads and (items or taken):  # who wrote nothing has nothing that could be wrong by now
+    if reads and (items or taken):  # reads of a session without writes need no check
         for key in _overlap(reads, base, target):
             report.add_key(key, "ReadChanged")
     report.check()
@@ -117,7 +117,7 @@ def _overlaid(view: View, tree: str) -> Iterator[tuple[str, tuple[Item | None, I
 
 
 def _path_of(key: str, registered: Mapping[str, DatasetRecord]) -> str | None:
-    """Find the dataset that a key of the tree is part of."""
+    """Return the dataset that a key of the tree is part of."""
     if key.startswith(DATASETS):
         return key[len(DATASETS) :]
     above = dataset_above(key, registered)

@@ -20,7 +20,7 @@ class RefsMoved(Exception):
 
 
 class Requirement(Protocol):
-    """What must hold of the newest refs."""
+    """A condition on the newest refs."""
 
     def check(self, refs: RefsState) -> None:
         """Raise RefsMoved where the update must be prepared again, and a LakeError where it must not be made at all."""
@@ -63,16 +63,16 @@ class NotProtected:
 
 
 class RefsUpdate(Protocol):
-    """What is done to the refs."""
+    """A change of the refs."""
 
     def actions(self, refs: RefsState) -> Sequence[Action]:
-        """Make the actions that do it to the newest refs."""
+        """Return the actions that apply the change to the newest refs."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SetValue:
-    """A key gets a value, whether it has one or not."""
+    """Sets the value of a key, whether it has one or not."""
 
     key: str
     value: Any
@@ -83,7 +83,7 @@ class SetValue:
 
 @dataclass(frozen=True, slots=True)
 class AddCommit:
-    """A commit is put on record."""
+    """Adds a commit record."""
 
     commit: Commit
 
@@ -94,13 +94,13 @@ class AddCommit:
 
 @dataclass(frozen=True, slots=True)
 class BranchUpdate:
-    """What one publish does to the refs."""
+    """The changes of the refs in one publish."""
 
     branch: str
     published: Published
-    """What the caller is told once it is done."""
+    """The result for the caller."""
     commit: Commit | None = None
-    """The branch's new head; None where nothing differs."""
+    """The branch's new head; None if nothing differs."""
     requirements: Sequence[Requirement] = ()
     updates: Sequence[RefsUpdate] = ()
 
@@ -113,11 +113,11 @@ class BranchUpdate:
 
 
 class Source(Protocol):
-    """Where a publish comes from: a session, a merge, a revert, an adoption, a release."""
+    """The source of a publish: a session, a merge, a revert, an adoption, a release."""
 
     @property
     def branch(self) -> str:
-        """The branch that moves."""
+        """Return the branch to publish to."""
         ...
 
     @property

@@ -43,12 +43,12 @@ def pending_checkout(refs: RefsState, branch: str) -> list[Commit]:
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """What a checkout put in place."""
+    """The result of a checkout."""
 
     objects: int
     datasets: Sequence[str]
     diverged: Sequence[str] = ()
-    """Those that were passed over, because another writer was there."""
+    """The datasets that were skipped, because another writer changed them."""
 
 
 def check_out(
@@ -174,7 +174,7 @@ def _move_pointer(view: DatasetView, key: str) -> bool:
             view.place.put(key, data, if_absent=in_place is None, if_match=None if in_place is None else in_place.etag)
             return True
         except (AlreadyExists, PreconditionFailed):
-            continue  # another process moved it
+            continue  # another process has moved it
 
 
 def _is_behind(view: DatasetView, key: str) -> bool:

@@ -1,4 +1,4 @@
-"""What differs between two refs, as a person asks: tables by versions, rows and columns, plain files by key."""
+"""Readable differences between two refs: tables by versions, rows and columns, plain files by key."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ChangedDataset:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What differs between two states."""
+    """The differences between two states."""
 
     datasets: Sequence[ChangedDataset]
     files: Sequence[ChangedKey]

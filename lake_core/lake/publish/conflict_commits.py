@@ -1,4 +1,4 @@
-"""Which commits are in the way of a change that conflicts: their ids, messages, people and runs."""
+"""The commits that conflict with a change: their ids, messages, authors and runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMMITS_OF_DATASETS = 1000
 _COMMITS_OF_KEYS = 100
 """Commits that are looked through: what a commit did to a dataset is noted in it, what it did to a key its tree must tell."""
 _MOST = 3
-"""Commits that are named for each place."""
+"""The most commits that are named for each dataset or key."""
 _OWN_FIELDS = (DATASETS_FIELD, "at", "resolved")
 
 

@@ -1,4 +1,4 @@
-"""What of a target contradicts a change, gathered and raised as one error.
+"""Collection of the conflicts of a change with its target, raised as one error.
 
 It is decided in `apply` for plain files, and by the formats of datasets, by way of `apply_dataset`.
 """
@@ -10,7 +10,7 @@ from lake_core.lake.errors import Conflict, Contradiction
 from lake_core.readable import count_of
 
 _NAMED = 20
-"""Datasets and keys that an error spells out."""
+"""The most datasets and keys that an error names."""
 
 _EXPLANATIONS = {
     "BothCreated": "it was created on both sides",
@@ -23,7 +23,7 @@ _EXPLANATIONS = {
 
 
 class ConflictReport:
-    """Gathers what contradicts the target, for one error that names it all."""
+    """A collector of conflicts with the target, for one error that names all of them."""
 
     def __init__(self, commit: str, onto: str) -> None:
         self._commit, self._onto = commit, onto
@@ -45,7 +45,7 @@ class ConflictReport:
         self._datasets[path] = self._explanations[path] = str(error)
 
     def check(self) -> None:
-        """Raise Conflict where anything was reported."""
+        """Raise Conflict if anything was reported."""
         if not self._kinds:
             return
         named = [*self._datasets, *self._keys][:_NAMED]

@@ -24,7 +24,7 @@ from lake_core.readable import count_of
 
 @dataclass(frozen=True, slots=True)
 class MergePreview:
-    """What a merge would do."""
+    """The effect that a merge would have."""
 
     commit: str
     """The branch's head, which the merge would follow."""
@@ -49,7 +49,7 @@ class Merge:
     repository: Repository
     incoming: Commit
     name: str
-    """What the caller calls that commit."""
+    """The caller's name for that commit."""
     branch: str
     message: str | None = None
     strategy: Strategy | None = None
@@ -111,7 +111,7 @@ def merge(repository: Repository, incoming: Commit, name: str, into: str, messag
     """Bring what a commit has and a branch lacks onto the branch. Raises NothingToApply, Conflict."""
     _check_strategy(strategy)
     source = Merge(repository, incoming, name, into, message, strategy)
-    source.base(repository.refs())  # where there is nothing to merge, nothing is written either
+    source.base(repository.refs())  # without anything to merge, nothing is written
     return commit_to_branch(repository, source)
 
 

@@ -39,7 +39,7 @@ _RESOLVED = 100
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """The commit that is to be made, apart from what it changes."""
+    """The commit to make, without its changes."""
 
     branch: str
     message: str
@@ -57,15 +57,15 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What differs between two states, and how it is to be brought onto a third."""
+    """The difference between two states, and how to apply it to a third."""
 
     base: StateStore
     incoming: StateStore
     reads: Sequence[str] = ()
     strategy: Strategy | None = None
-    """Whose side is taken of what conflicts."""
+    """The side that wins a conflict."""
     remedy: str = ""
-    """What a conflict says to do."""
+    """The advice in a conflict."""
 
 
 def head_of(repository: Repository, refs: RefsState, branch: str) -> StateStore:

@@ -1,4 +1,4 @@
-"""What a publish returns."""
+"""The result of a publish."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a session became."""
+    """The result of publishing a session."""
 
     commit: str
     """The commit's id; the branch's head where the session changed nothing."""
@@ -16,7 +16,7 @@ class Published:
     """The final version of each dataset that it changed."""
     session: str = ""
     skipped: Sequence[str] = ()
-    """Datasets whose changes were there already, by their markers."""
+    """Datasets whose changes the branch has already, by their markers."""
     resolved: Mapping[str, str] = field(default_factory=dict)
     """The datasets and keys of which a merge's strategy took one side, with the kinds of the conflicts."""
     is_checked_out: bool = True

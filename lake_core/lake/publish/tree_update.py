@@ -1,4 +1,4 @@
-"""What an application changes in a tree."""
+"""The changes that an application makes to a tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Strategy: TypeAlias = Literal["ours", "theirs"]
 
 @dataclass(frozen=True, slots=True)
 class DatasetUpdate:
-    """What was done to a dataset."""
+    """The change of a dataset."""
 
     format: str
     version: int | None
@@ -25,13 +25,13 @@ class DatasetUpdate:
     summary: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """Write what a commit's metadata says of the dataset."""
+        """Return the JSON for the dataset in a commit's metadata."""
         return {"format": self.format, "version": self.version, "operation": self.operation, "summary": dict(self.summary)}
 
 
 @dataclass(frozen=True, slots=True)
 class TreeUpdate:
-    """What changes in the target."""
+    """The changes of the target."""
 
     items: Mapping[str, Item | None]
     """By key; None deletes."""

@@ -1,4 +1,4 @@
-"""Branches, tags and protections: names for commits, and how they are made and taken away."""
+"""Creation and deletion of branches, tags and protections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def create_tag(journal: Journal, name: str, at: str) -> str:
 
 
 def delete_tag(journal: Journal, name: str) -> None:
-    """Take a tag away. Its name is not used again. Raises RefNotFound."""
+    """Delete a tag. Its name cannot be used again. Raises RefNotFound."""
 
     def plan(state: State) -> Sequence[Action]:
         if name not in RefsState(state).tags():
@@ -54,7 +54,7 @@ def protect(journal: Journal, pattern: str) -> None:
 
 
 def unprotect(journal: Journal, pattern: str) -> None:
-    """Take a protection back. Raises RefNotFound."""
+    """Remove a protection. Raises RefNotFound."""
 
     def plan(state: State) -> Sequence[Action]:
         if f"protect/{pattern}" not in state:

@@ -1,4 +1,4 @@
-"""Commits, as the refs journal keeps them, and what their metadata tells."""
+"""Commits in the refs journal, and their metadata."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATASETS_FIELD = "datasets"
 
 
 def commit_value(commit: Commit) -> dict[str, Any]:
-    """Write a commit as its entry in the refs journal keeps it."""
+    """Return the value of a commit in the refs journal."""
     return {
         "committer": commit.committer,
         "message": commit.message,
@@ -60,6 +60,6 @@ def changed_datasets(commit: Commit) -> Mapping[str, Mapping[str, object]]:
 
 
 def version_of(update: Mapping[str, object]) -> int | None:
-    """Give the version that a commit made of a dataset, if it counts versions."""
+    """Return the version of a dataset that a commit made, if the dataset counts versions."""
     version = update.get("version")
     return version if isinstance(version, int) else None

@@ -1,6 +1,6 @@
 """Leases: publishers of one branch wait for one another instead of racing, so that few of them apply in vain.
 
-Advisory only. Correctness stays with the refs journal: a publisher without a lease, or slower than its lease, loses a race at most.
+Leases are advisory. The refs journal ensures correctness: a publisher without a lease, or slower than its lease, can only lose a race.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _LEASES = "_lake/leases"
 
 @dataclass(frozen=True, slots=True)
 class LeaseConfig:
-    """How long publishers wait for one another. Seconds throughout."""
+    """How long publishers wait for one another, in seconds."""
 
     stale: float = 5.0
-    """After so long a lease that did not change is taken over: its holder is dead, or as slow as if it were."""
+    """The time after which an unchanged lease is taken over, because its holder is dead or too slow."""
     patience: float = 120.0
-    """After so long a publisher goes without."""
+    """The time after which a publisher continues without the lease."""
     polling: Backoff = field(default_factory=lambda: Backoff(0.02, 0.25, factor=1.5))
 
 
@@ -39,7 +39,7 @@ def lease(store: ObjectStore, name: str, config: LeaseConfig) -> Iterator[None]:
     try:
         yield
     finally:
-        # Past that time it may be another's already.
+        # After that time another publisher may hold it.
         if held and runtime.monotonic() - since < config.stale:
             with suppress(StoreError):
                 store.delete([key])

@@ -16,12 +16,12 @@ from lake_core.lake.refs.values import text_of
 from lake_core.store import ObjectStore
 
 PREFIX = "collection/"
-"""Of the keys in the refs journal under which collections are on record."""
+"""The prefix of collections in the refs journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingDeletions:
-    """The keys of a lake that must not be relied on."""
+    """The keys of a lake that a collector may be deleting."""
 
     keys: frozenset[str] = frozenset()
 
@@ -41,7 +41,7 @@ class DeletionLists:
         self._keys_of_list: dict[str, frozenset[str]] = {}
 
     def pending(self, refs: RefsState) -> PendingDeletions:
-        """Gather what is on the lists on record. Raises DamagedLake."""
+        """Return the keys on all lists on record. Raises DamagedLake."""
         list_keys = {text_of(f"{PREFIX}{id}", value, "list") for id, value in refs.under(PREFIX).items()}
         for key in list_keys.difference(self._keys_of_list):
             self._keys_of_list[key] = read_list(self._root, key)
@@ -66,5 +66,5 @@ def read_list(store: ObjectStore, key: str) -> frozenset[str]:
 
 
 def encode_list(keys: list[str]) -> bytes:
-    """Write a collection's list, as `read_list` takes it."""
+    """Encode a collection's list for `read_list`."""
     return zlib.compress("\n".join(keys).encode())

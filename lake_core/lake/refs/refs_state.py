@@ -52,7 +52,7 @@ class RefsState:
         return self.state.number
 
     def branch(self, name: str) -> str:
-        """Give the commit that a branch points at. Raises RefNotFound."""
+        """Return the commit that a branch points at. Raises RefNotFound."""
         value = self.state.get(f"branch/{name}")
         if value is None:
             raise RefNotFound(f"no branch {name!r}; branches are {', '.join(sorted(self.branches())) or 'none'}")
@@ -68,7 +68,7 @@ class RefsState:
         return {name: text_of(f"tag/{name}", value, "commit") for name, value in values}
 
     def commit(self, id: str) -> Commit:
-        """Find a commit by its id. Raises RefNotFound."""
+        """Return a commit by its id. Raises RefNotFound."""
         value = self.state.get(f"commit/{id}")
         if value is None:
             raise RefNotFound(f"no commit {id!r} in this lake, or it is past the retention and was collected")
@@ -82,11 +82,11 @@ class RefsState:
         return parent
 
     def commits(self) -> Iterator[Commit]:
-        """List all commits that the lake retains, in no order that means anything."""
+        """List all commits that the lake retains, in no particular order."""
         return (commit_of(id, value) for id, value in self._under("commit/"))
 
     def session(self, id: str) -> SessionRecord:
-        """Find a session by its id. Raises SessionNotFound."""
+        """Return a session by its id. Raises SessionNotFound."""
         value = self.state.get(f"session/{id}")
         if value is None:
             raise SessionNotFound(f"no session {id!r}: it was never opened, or ended more than a week ago")
@@ -97,12 +97,12 @@ class RefsState:
         return sorted((SessionRecord.from_json(id, value) for id, value in self._under("session/")), key=lambda record: record.opened)
 
     def checked_out(self, branch: str) -> str | None:
-        """Give the commit up to which a branch is known to be checked out."""
+        """Return the commit up to which a branch is known to be checked out."""
         value = self.state.get(f"place/{branch}")
         return None if value is None else text_of(f"place/{branch}", value, "commit")
 
     def protected(self, branch: str) -> str | None:
-        """Find the pattern by which a branch takes merges only, None for one that takes everything."""
+        """Return the pattern that restricts a branch to merges, or None for an unprotected branch."""
         return next((pattern for pattern, _ in self._under("protect/") if fnmatch.fnmatchcase(branch, pattern)), None)
 
     def _under(self, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -114,5 +114,5 @@ class RefsState:
 
 
 def put(state: RefsState, key: str, value: Any) -> Action:
-    """Make the action that gives a key a value, whether it has one or not."""
+    """Return the action that sets the value of a key, whether it has one or not."""
     return Update(key, value) if key in state.state else Add(key, value)

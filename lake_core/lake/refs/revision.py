@@ -24,11 +24,11 @@ _MODIFIER = re.compile(r"([~^])([0-9]*)|@(?:\{([^{}]*)\})?")
 _PREFIX = re.compile(r"[0-9a-f]{6,64}")
 
 Revision: TypeAlias = "Commit | SessionRecord"
-"""What an expression names."""
+"""The target of an expression."""
 
 
 def resolve(refs: RefsState, journal: Journal, expression: str) -> Revision:
-    """Find what an expression names. Raises InvalidRef, RefNotFound."""
+    """Resolve an expression. Raises InvalidRef, RefNotFound."""
     match = _EXPRESSION.fullmatch(expression) if isinstance(expression, str) else None
     if match is None:
         raise InvalidRef(f"{expression!r} is no ref: a branch, tag, commit or session, then ~n, ^n or @{{time}}")
@@ -96,7 +96,7 @@ def _at(refs: RefsState, journal: Journal, branch: str, text: str) -> Commit:
         pass
     except RefNotFound:
         raise RefNotFound(f"branch {branch!r} did not exist at {text}") from None
-    # The entries of that time are purged: the commits themselves know when they were made.
+    # The entries of that time are purged. The commits record their own times.
     revision = refs.commit(refs.branch(branch))
     while revision.creation_date > when:
         if not revision.parents:

@@ -1,4 +1,4 @@
-"""Shared sessions, as the refs journal keeps them."""
+"""Shared sessions in the refs journal."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MOST_EXPIRY = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one flush brought into a shared session."""
+    """The changes of one flush into a shared session."""
 
     id: str
     writer: str
     """The id of the `SessionWriter`."""
     before: str
-    """The session's tree that it was applied to."""
+    """The tree of the session before the flush."""
     after: str
     task: str | None = None
     """What it wrote, by the caller's name for it: a later attempt at the same task replaces it."""
@@ -64,7 +64,7 @@ class SessionRecord:
     id: str
     branch: str
     base: str
-    """The commit that it began with."""
+    """The commit that the session is based on."""
     tree: str
     """Its own state: a metarange."""
     epoch: int
@@ -84,7 +84,7 @@ class SessionRecord:
     commit: str | None = None
     """The commit that it was published as."""
     reason: str = ""
-    """Why it failed."""
+    """The reason of the failure."""
 
     @property
     def key(self) -> str:

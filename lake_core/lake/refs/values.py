@@ -1,4 +1,4 @@
-"""What the values of the refs journal hold, read with care: others may have written there."""
+"""Validated reading of values in the refs journal, which other applications may have written."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from lake_core.store.key import check_key
 
 @dataclass(frozen=True, slots=True)
 class ImportedObjects:
-    """What was brought in."""
+    """The imported objects."""
 
     objects: int
     bytes: int

@@ -27,7 +27,7 @@ from lake_core.lake.state.view import Overlay, View
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What a session is opened with."""
+    """The options of a session."""
 
     id: str
     branch: str
@@ -63,7 +63,7 @@ class Session(WriteSession):
         if self.result is None:
             self.changes.check_open()
             if self.clock() - self.opened > MOST_EXPIRY:
-                # What it found stored may have been collected since.
+                # Content that it found stored may have been collected since.
                 self.changes.status = "expired"
                 self.changes.check_open()
             self.changes.flush_buffers()
@@ -112,7 +112,7 @@ class Session(WriteSession):
 
 @dataclass(frozen=True, slots=True)
 class _PrivateSource:
-    """Publishes a private session: a `Source`."""
+    """A `Source` that publishes a private session."""
 
     repository: Repository
     session: Session

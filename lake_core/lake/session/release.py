@@ -1,4 +1,4 @@
-"""The verb that lets go of a dataset, which other clients may write from then on."""
+"""Release of a dataset from the lake, after which other clients may write it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from lake_core.lake.state.dataset_record import DatasetRecord
 
 
 def release(repository: Repository, session: Session, path: str) -> Published:
-    """Make a dataset of main a plain one: other clients may write it, and the lake knows it no more.
+    """Remove a dataset from main, and leave it in place for other clients to write.
 
-    Its data stays where it is, and the lake deletes nothing there from now on. Raises DatasetNotFound.
+    The lake deletes nothing there from now on. Raises DatasetNotFound.
     """
     view = session.dataset(path)
     record = view.record
@@ -35,7 +35,7 @@ def release(repository: Repository, session: Session, path: str) -> Published:
 
 @dataclass(frozen=True, slots=True)
 class _Release:
-    """Takes a dataset out of a branch's tree, and leaves it where it stands: a `Source`."""
+    """A `Source` that removes a dataset from a branch's tree and leaves it in place."""
 
     repository: Repository
     branch: str

@@ -17,12 +17,12 @@ KEEP_FAILED = timedelta(hours=24)
 
 
 def renewed_expiry(record: SessionRecord, now: datetime, expires_in: timedelta) -> datetime:
-    """Return when a session expires that is used now."""
+    """Return the new expiry of a session in use."""
     return min(now + expires_in, record.opened + MOST_EXPIRY)
 
 
 def closed(record: SessionRecord) -> SessionClosed:
-    """Return the error of a session that takes no more writes."""
+    """Return the error of a session that accepts no more writes."""
     reasons = {
         PUBLISHED: f"was published as commit {(record.commit or '')[:12]}",
         ABANDONED: "was abandoned",

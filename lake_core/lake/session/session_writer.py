@@ -55,7 +55,7 @@ class SessionWriter(WriteSession):
         self._is_closing = False
         """Whether it flushes for the last time."""
         self._flushed = 0
-        """How many batches it has brought in."""
+        """The number of flushed batches."""
         # A later attempt begins where the earlier one did: it sees nothing of what it is going to replace.
         earlier, _ = self._earlier_attempts(record)
         tree = _without(repository, record, earlier, repository.pending_deletions(refs))
@@ -87,7 +87,7 @@ class SessionWriter(WriteSession):
         """Bring the changes in, once; return the session's new tree, None where another batch was faster."""
         repository, changes = self._repository, self.changes
         if any(batch.id == self._batch_id for batch in record.batches):
-            return record.tree  # it was applied, and the answer was lost
+            return record.tree  # it was applied, but the response was lost
         earlier, is_whole = self._earlier_attempts(record)
         if is_whole:
             return record.tree

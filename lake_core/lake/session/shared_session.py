@@ -32,7 +32,7 @@ _RETENTION = "retention:"
 
 @dataclass(frozen=True, slots=True)
 class SharedOptions:
-    """What a shared session is opened with."""
+    """The options of a shared session."""
 
     branch: str
     id: str | None = None
@@ -167,7 +167,7 @@ def open_shared(
 
 @dataclass(frozen=True, slots=True)
 class _SharedSource:
-    """Publishes a shared session: a `Source`."""
+    """A `Source` that publishes a shared session."""
 
     repository: Repository
     id: str

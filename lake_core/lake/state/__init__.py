@@ -1,1 +1,1 @@
-"""A state of the lake: what a commit, a branch or a session consists of, as an object store."""
+"""A state of the lake (a commit, a branch or a session) as an object store."""

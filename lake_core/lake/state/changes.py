@@ -27,9 +27,9 @@ class Changes(StateTree):
     ) -> None:
         super().__init__(root, view, clock, name=name)
         self.base = base
-        """The commit that they began with."""
+        """The commit that the changes are based on."""
         self.status = "open"
-        """`open` while it takes changes; then why it takes no more."""
+        """`open` while changes are accepted; then the reason why they are not."""
         self.ended_retention: dict[str, datetime] = {}
         """The datasets whose retention ends, by path: before when."""
         self._buffers: dict[str, WriteBuffer] = {}
@@ -95,7 +95,7 @@ class Changes(StateTree):
         return self._buffers.get(path) is buffer
 
     def flush_buffers(self) -> None:
-        """Take in what the handles of all datasets hold back."""
+        """Flush the buffers of all datasets."""
         with self.lock:
             for buffer in list(self._buffers.values()):
                 buffer.flush()
@@ -106,7 +106,7 @@ class Changes(StateTree):
             self.view = replace(self.view, tree=self.view.graveler.build(self.view.tree, changes).tree)
 
     def show(self, view: View) -> None:
-        """Continue with another view."""
+        """Replace the view."""
         with self.lock:
             self.view = view
             self._registered = None

@@ -35,11 +35,11 @@ class Item:
 
     @property
     def identity(self) -> bytes:
-        """By which two objects are the same."""
+        """Return the identity: two objects with equal identities have the same content."""
         return self.entry.identity
 
     def record(self, key: str) -> Record:
-        """Make the value record that stands for it in a tree."""
+        """Return the value record for it in a tree."""
         return self.entry.record(key.encode())
 
     def meta(self, key: str) -> ObjectMeta:
@@ -48,7 +48,7 @@ class Item:
 
 
 def item_of(record: Record) -> Item:
-    """Read what a tree's record says."""
+    """Return the item of a tree's record."""
     return _item(record.value)
 
 
@@ -66,7 +66,7 @@ def is_same(left: Item | None, right: Item | None) -> bool:
 
 
 def nanoseconds(moment: datetime) -> int:
-    """Give an instant as entries keep it: nanoseconds since the epoch."""
+    """Return an instant in nanoseconds since the Unix epoch, as in entries."""
     return (moment - EPOCH) // timedelta(microseconds=1) * 1000
 
 

@@ -1,4 +1,4 @@
-"""Datasets, as a tree registers them by path."""
+"""Records of datasets in a tree, by path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DATASETS = "_lake/datasets/"
 
 @dataclass(frozen=True, slots=True)
 class DatasetRecord:
-    """A dataset as a tree registers it."""
+    """The record of a dataset in a tree."""
 
     path: str
     format: str
@@ -49,12 +49,12 @@ class DatasetRecord:
 
 
 def dataset_path(path: str) -> str:
-    """Give a dataset's path in its normal form. Raises InvalidKey."""
+    """Return the normal form of a dataset's path. Raises InvalidKey."""
     return check_key(path.strip("/") if isinstance(path, str) else path)
 
 
 def dataset_above(key: str, datasets: Mapping[str, DatasetRecord]) -> DatasetRecord | None:
-    """Find the dataset in whose folder a key is."""
+    """Return the dataset whose folder contains a key."""
     parts = key.split("/")
     for length in range(1, len(parts)):
         record = datasets.get("/".join(parts[:length]))

@@ -66,7 +66,7 @@ class DatasetView(DatasetStore):
         self._changes(self._record.path).ended_retention[self._record.path] = before
 
     def item(self, key: str) -> Item | None:
-        """Give what the tree has at a key of the dataset."""
+        """Return the item of the tree at a key of the dataset."""
         return self._tree.view.get(f"{self._prefix}{key}")
 
     def in_place(self, key: str) -> bool:
@@ -185,7 +185,7 @@ class DatasetView(DatasetStore):
     # Writing
 
     def _changes(self, key: str) -> Changes:
-        """Give what takes the changes. Raises ReadOnly, SessionClosed."""
+        """Return the changes to write to. Raises ReadOnly, SessionClosed."""
         if not isinstance(self._tree, Changes):
             raise self._tree.refusal(key)
         self._tree.check_open()

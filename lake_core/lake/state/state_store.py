@@ -41,22 +41,22 @@ class StateStore(ObjectStore):
 
     @property
     def name(self) -> str:
-        """What the state calls itself: a ref, a commit, a session."""
+        """Return the name of the state: a ref, a commit, a session."""
         return self._tree.name
 
     @property
     def tree(self) -> StateTree:
-        """What the state consists of."""
+        """Return the objects of the state."""
         return self._tree
 
     @property
     def view(self) -> View:
-        """The tree, and what is changed on top of it."""
+        """Return the tree with the changes on top of it."""
         return self._tree.view
 
     @property
     def root(self) -> ObjectStore:
-        """The lake's own root."""
+        """Return the root of the lake."""
         return self._tree.root
 
     @property
@@ -77,7 +77,7 @@ class StateStore(ObjectStore):
         return self._tree.registered()
 
     def dataset(self, path: str, format: str | None = None) -> DatasetView:
-        """Give a dataset's folder as the store that its format runs on. Raises DatasetNotFound."""
+        """Return a dataset's folder as the store for its format. Raises DatasetNotFound."""
         record = self.datasets().get(dataset_path(path))
         if record is None or (format is not None and record.format != format):
             what = "dataset" if format is None else f"{format} dataset"
@@ -86,7 +86,7 @@ class StateStore(ObjectStore):
         return self.folder_of(record)
 
     def folder_of(self, record: DatasetRecord) -> DatasetView:
-        """Give the store of a dataset that is registered here."""
+        """Return the store of a registered dataset."""
         return DatasetView(self._tree, record)
 
     def open(self, path: str, format: str | None = None, **options: Any) -> Any:

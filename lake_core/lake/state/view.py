@@ -21,7 +21,7 @@ class Overlay:
 
     items: dict[str, Item | None] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
-    """In order."""
+    """The changed keys in order."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def set(self, key: str, item: Item | None) -> None:
@@ -64,7 +64,7 @@ class View:
             return View(self.graveler, self.tree, Overlay(dict(self.overlay.items), list(self.overlay.keys)))
 
     def get(self, key: str) -> Item | None:
-        """Find what is at a key, None for nothing."""
+        """Return the item at a key, or None."""
         with self.overlay.lock:
             if key in self.overlay.items:
                 return self.overlay.items[key]

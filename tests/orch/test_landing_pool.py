@@ -1,0 +1,72 @@
+"""Landing zones that land in pools: records of any shape, each file once, and files that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from lake_orch import InvalidDefinition, LakeResource, UnsupportedData
+from lake_orch.landing_zone import LandingZone, landing_zone_definitions
+
+
+class Landing:
+    """A folder of files, a pool, and the sensor between them."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+        self.folder, self.instance = folder / "landing", instance
+        self.folder.mkdir()
+        self.lake = LakeResource(root=str(folder / "root"))
+        zone = LandingZone("events", str(self.folder), pattern="*.ndjson*")
+        definitions = landing_zone_definitions(zone, into="pool", metadata={"lake/key": "k", "lake/order": "asc"})
+        (self.asset,), (self.sensor,) = definitions.assets or (), definitions.sensors or ()
+
+    def request(self) -> dg.RunRequest | None:
+        with dg.build_sensor_context(instance=self.instance, resources={"lake": self.lake}) as context:
+            result: Any = self.sensor(context)  # type: ignore[operator]
+        return result.run_requests[0] if isinstance(result, dg.SensorResult) and result.run_requests else None
+
+    def run(self, request: dg.RunRequest | None) -> dict[str, Any]:
+        assert request is not None
+        result = dg.materialize([self.asset], resources={"lake": self.lake}, instance=self.instance, tags=dict(request.tags))  # type: ignore[list-item]
+        return {name: value.value for name, value in result.asset_materializations_for_node("events")[0].metadata.items()}
+
+    def records(self) -> list[str]:
+        return self.lake.read_pool("tables/events", None).scan().to_zson().splitlines()
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Iterator[Landing]:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        yield Landing(tmp_path, instance)
+
+
+def test_a_batch_lands_once_also_one_without_records(landing: Landing) -> None:
+    (landing.folder / "a.ndjson").write_text('{"k": 2}\n"no record"\n{"other": {"shape": [1, "x"]}}\n')
+    request = landing.request()
+    shown = landing.run(request)
+    assert (shown["lake/records_written"], shown["lake/landing_batch"], shown["lake/num_shapes"]) == (3, 1, 3)
+    assert landing.run(request)["lake/skipped"], "the same batch again"
+    assert landing.records() == ["{k:2}", '{other:{shape:[1,"x"]}}', '"no record"']
+    (landing.folder / "b.ndjson").write_text("\n")
+    assert landing.run(landing.request())["lake/records_written"] == 0
+    assert landing.request() is None, "the batch without records has landed"
+
+
+def test_a_file_that_is_not_json_is_named_and_holds_up_its_batch(landing: Landing) -> None:
+    (landing.folder / "a.ndjson").write_text('{"k": 1}\n')
+    (landing.folder / "b.ndjson").write_text('{"k": 2}\n{"k": \n')
+    request = landing.request()
+    with pytest.raises(UnsupportedData, match=r"b\.ndjson of landing zone 'events' is not lines of JSON: line 2: .* Mend the file"):
+        landing.run(request)
+    (landing.folder / "b.ndjson").write_text('{"k": 2}\n')
+    assert landing.run(request)["lake/records_written"] == 2
+    assert landing.records() == ["{k:1}", "{k:2}"]
+
+
+def test_a_pool_takes_no_schema() -> None:
+    with pytest.raises(InvalidDefinition, match="leave schema and partition_by out"):
+        landing_zone_definitions(LandingZone("events", "landing"), into="pool", partition_by=["day"])
