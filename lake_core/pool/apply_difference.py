@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from lake_core.dataset import NOTHING, SKIPPED, Applied, ApplyContext, DatasetConflict
 from lake_core.journal import Action, Add, Entry, Update
@@ -72,6 +73,7 @@ class PoolApplication:
         self._check_same_pool(after, head)
         added, removed = _added_and_removed(before, after)
         if _has_markers(before, after, head) and not added.keys() & head.objects.keys():
+            self._check_all_marked(before, after)
             return Applied({}, None, SKIPPED)
         config = self._merged_config(before, after, head, removed)
         markers = self._merged_markers(before, after, head)
@@ -141,6 +143,19 @@ class PoolApplication:
         for id in objects:
             keys += [data_key(pool, id), seek_index_key(pool, id)]
         return keys
+
+    def _check_all_marked(self, before: DatasetState | None, after: DatasetState) -> None:
+        """Raise DatasetConflict where a commit since `before` has no marker: it would be left out with those that are recorded."""
+        start = NIL if before is None else before.branch.commit
+        changes = list(takewhile(lambda change: change.commit.id != start, self.commits.changes(after.branch.commit)))
+        earlier = [*(change.commit.markers for change in changes[1:]), {} if before is None else before.markers]
+        for change, markers in zip(changes, earlier, strict=True):
+            if change.actions and change.commit.markers == markers:
+                raise DatasetConflict(
+                    f"a load of this session is on {self.context.onto} already, by its marker, and other changes without a marker are not: "
+                    f"repeat those in a session of their own, or give them markers",
+                    kind="MarkerRecorded",
+                )
 
     def _check_same_pool(self, after: DatasetState, head: DatasetState) -> None:
         if after.config.id != head.config.id:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, Final
 
 from lake_core.errors import NotFound
 from lake_core.pool.errors import DamagedLake, InvalidValue, InvalidZng
 from lake_core.pool.ksuid import KSUID, format_ksuid, parse_ksuid
 from lake_core.pool.types import INT64, STRING, TIME, UINT8, UINT64, Field, NamedType, RecordType, Type, under
-from lake_core.pool.value import Value
+from lake_core.pool.value import Value, split_record
 from lake_core.pool.zng.frame import END_OF_STREAM
 from lake_core.pool.zng.reader import read_values
 from lake_core.pool.zng.tag import tagged
@@ -59,15 +60,24 @@ def type_name(value: Value) -> str:
     return value.type.name if isinstance(value.type, NamedType) else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Record:
     """A record of metadata, whose fields are checked as they are read. Each method raises InvalidZng for what is not as expected."""
 
     value: Value
 
+    @cached_property
+    def _fields(self) -> Mapping[str, Value]:
+        """The fields by their names; none for what is no record. Split once, for a cached snapshot has very many."""
+        record = self.value.under()
+        if not isinstance(record.type, RecordType) or record.body is None:
+            return {}
+        bodies = split_record(record.type, record.body)
+        return {each.name: Value(each.type, body) for each, body in zip(record.type.fields, bodies, strict=True)}
+
     def field(self, name: str) -> Value:
         """Return a field's value."""
-        field = self.value.field(name)
+        field = self._fields.get(name)
         if field is None:
             raise InvalidZng(f"a record of the type {type_name(self.value) or 'without a name'!r} has no field {name!r}")
         return field

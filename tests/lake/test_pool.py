@@ -244,6 +244,16 @@ def test_a_load_with_a_marker_of_two_sessions_happens_once(lake: Lake) -> None:
     assert keys(lake.pool(PATH)) == [0, 1, 2, 5]
 
 
+def test_changes_without_a_marker_are_not_left_out_with_a_load_that_is_there(lake: Lake) -> None:
+    sessions = [lake.session(), lake.session()]
+    for session in sessions:
+        session.pool(PATH).load([{"k": 5}], txn=("job", 1))
+    sessions[1].pool(PATH).load([{"k": 6}])
+    sessions[0].publish()
+    with pytest.raises(Conflict, match="without a marker"):
+        sessions[1].publish()
+
+
 def test_a_load_that_was_reverted_can_be_repeated(lake: Lake) -> None:
     for _ in range(3):
         with lake.session() as session:
