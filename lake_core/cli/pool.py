@@ -195,8 +195,10 @@ def scan(
 
 def _key(text: str | None) -> Value | str | None:
     """Return a bound: a value of ZSON, or else the text itself. Raises UsageError for what could be meant as a number or a time."""
+    if text is None:
+        return None
     try:
-        return None if text is None else parse_value(text)
+        return parse_value(text)
     except InvalidZson:
         if text[:1].isdigit():
             quoted = f"'\"{text}\"'"
