@@ -125,7 +125,7 @@ def log(context: Context, path: str, ref: str, limit: int, location: str | None)
 
 @pool.command()
 @click.argument("path", metavar="POOL", type=TablePath())
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--format", type=click.Choice(FORMATS), help="What the files hold, instead of by their names.")
 @click.option("--branch", default="main", show_default=True, type=Ref())
 @click.option("--author", default="")
@@ -194,10 +194,15 @@ def scan(
 
 
 def _key(text: str | None) -> Value | str | None:
-    """Return a bound: a value of ZSON, or else the text itself."""
+    """Return a bound: a value of ZSON, or else the text itself. Raises UsageError for what could be meant as a number or a time."""
+    if text is None:
+        return None
     try:
-        return None if text is None else parse_value(text)
+        return parse_value(text)
     except InvalidZson:
+        if text[:1].isdigit():
+            quoted = f"'\"{text}\"'"
+            raise click.UsageError(f"{text!r} is no key: write a time as 2026-01-31T00:00:00Z, and text as {quoted}") from None
         return text
 
 
@@ -242,7 +247,7 @@ def vacuum(context: Context, path: str, branch: str, retention: timedelta | None
 @pool.command()
 @click.argument("path", metavar="POOL", type=TablePath())
 @click.option("--ref", default="main", show_default=True, type=Ref())
-@click.option("--parquet", "file", metavar="FILE", help="Write a Parquet file.")
+@click.option("--parquet", "file", metavar="FILE", type=click.Path(dir_okay=False), help="Write a Parquet file.")
 @click.option("--delta", "table", metavar="TABLE", help="Create a Delta table: at a path of the lake; with --zed, at a location.")
 @click.option("--branch", default="main", show_default=True, type=Ref(), help="Of the lake, where the table is created.")
 @zed_option
@@ -258,9 +263,12 @@ def export(context: Context, path: str, ref: str, file: str | None, table: str |
     count = sum(each.count for each in scanned.objects)
     if file is not None:
         reader = to_columns(scanned)
-        with pq.ParquetWriter(file, reader.schema) as writer:
-            for batch in reader:
-                writer.write_batch(batch)
+        try:
+            with pq.ParquetWriter(file, reader.schema) as writer:
+                for batch in reader:
+                    writer.write_batch(batch)
+        except OSError as error:
+            raise click.FileError(file, str(error)) from None
     elif table is not None:
         rows = to_delta_columns(scanned)
         if location is None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any
 
 import pyarrow as pa
 
+from lake_core.pool import types
 from lake_core.pool.arrow.arrow_type import inferred_type
 from lake_core.pool.arrow.columns import values_of
 from lake_core.pool.errors import InvalidType, InvalidValue
-from lake_core.pool.key_range import key_value
 from lake_core.pool.row_files import batches_of_path, batches_of_stream
-from lake_core.pool.value import NULL_VALUE, Value
+from lake_core.pool.types import ArrayType, Field, RecordType
+from lake_core.pool.value import NULL_VALUE, Tagged, Value, united
 from lake_core.pool.value_batch import ValueBatch, batches_of_arrow, batches_of_values
+from lake_core.pool.zng.tag import tagged
 
 
 def batches_of_rows(rows: Any) -> Iterator[ValueBatch]:
@@ -31,7 +34,7 @@ def batches_of_rows(rows: Any) -> Iterator[ValueBatch]:
     if isinstance(rows, pa.RecordBatch):
         rows = pa.Table.from_batches([rows])
     if hasattr(rows, "__arrow_c_stream__"):
-        for batch in pa.RecordBatchReader.from_stream(rows):
+        for batch in _arrow_stream(rows):
             yield from batches_of_arrow(batch)
     elif isinstance(rows, str | os.PathLike):
         yield from batches_of_path(rows)
@@ -43,19 +46,77 @@ def batches_of_rows(rows: Any) -> Iterator[ValueBatch]:
         raise InvalidValue(f"{str(rows)[:80]!r} has no rows; give Arrow data, a file, or a list of mappings or values")
 
 
+def _arrow_stream(rows: Any) -> pa.RecordBatchReader:
+    try:
+        return pa.RecordBatchReader.from_stream(rows)
+    except (pa.ArrowException, TypeError) as error:
+        raise InvalidValue(
+            f"the rows of the type {type(rows).__name__} have no form as Arrow columns: {error}; give each column one type, or give a list "
+            "of mappings"
+        ) from None
+
+
 def value_of(row: Any) -> Value:
     """Return a Python object as a value. Raises InvalidValue.
 
     Args:
-        row: A Value, None, a scalar as `key_value` takes it, or a mapping or list of what Arrow finds a type for. A field that a mapping
-            does not have is missing in the record; one that is None is null.
+        row: A Value; None, a bool, a number, a string, bytes, a date, time or duration, an address or network of the module ipaddress;
+            or a mapping or list of all these. A field that a mapping does not have is missing in the record; one that is None is null.
+            The elements of a list keep their types: several make a union. A datetime without a time zone is one of UTC. Other objects are
+            what Arrow makes of them.
     """
-    if row is None:
-        return NULL_VALUE
-    if not isinstance(row, Mapping | list):
-        return row if isinstance(row, Value) else key_value(row)
     try:
-        array = pa.array([dict(row) if isinstance(row, Mapping) else row])
+        return _value_of(row)
+    except RecursionError:
+        raise InvalidValue("a row is nested too deeply, or holds itself; give one with fewer levels") from None
+
+
+def _value_of(row: Any) -> Value:
+    match row:
+        case Value():
+            return row
+        case Tagged():
+            return _value_of(row.value)
+        case None:
+            return NULL_VALUE
+        case bool():
+            return Value.of(types.BOOL, row)
+        case int():
+            return Value.of(types.INT64 if row < 1 << 63 else types.UINT64, int(row))
+        case float():
+            return Value.of(types.FLOAT64, float(row))
+        case str():
+            return Value.of(types.STRING, row)
+        case bytes() | bytearray() | memoryview():
+            return Value.of(types.BYTES, row)
+        case IPv4Address() | IPv6Address():
+            return Value.of(types.IP, row)
+        case IPv4Network() | IPv6Network():
+            return Value.of(types.NET, row)
+        case Mapping():
+            return _record(row)
+        case list() | tuple() | set() | frozenset():
+            element, bodies = united([_value_of(each) for each in row])
+            return Value(ArrayType(element), b"".join(map(tagged, bodies)))
+    return _by_arrow(row)
+
+
+def _record(row: Mapping[Any, Any]) -> Value:
+    for name in row:
+        if not isinstance(name, str):
+            raise InvalidValue(f"{name!r} is no name of a field; give a string")
+    fields = [(name, _value_of(each)) for name, each in row.items()]
+    return Value(
+        RecordType(tuple(Field(name, value.type) for name, value in fields)), b"".join([tagged(value.body) for _, value in fields])
+    )
+
+
+def _by_arrow(row: Any) -> Value:
+    """Return a date, a time, a duration, or an object of another library."""
+    try:
+        array = pa.array([row])
         return values_of(inferred_type(array.type), array)[0]
-    except (pa.ArrowException, InvalidType, TypeError, OverflowError) as error:
-        raise InvalidValue(f"a row has no form as a value: {error}; give it as a Value or as an Arrow table") from None
+    except (pa.ArrowException, InvalidType, TypeError, ValueError, OverflowError) as error:
+        raise InvalidValue(
+            f"an object of the type {type(row).__name__} has no form as a value: {error}; give a number, a string or a Value instead"
+        ) from None

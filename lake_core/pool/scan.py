@@ -37,7 +37,7 @@ class Scan:
     Each method reads the pool anew, and takes memory for a few frames of each data object whose keys overlap. As an Arrow stream, which is
     what `pyarrow.table`, DuckDB and Polars take, the values have one schema: fields that a record does not have are null, and types that
     have no common one become a union. Values that are null are rows of nulls. The schema is that of all values in the range of keys, those
-    that the filter leaves out included.
+    that the filter leaves out included. Where no values are in the range, the columns that were asked for are there, of type null.
 
     Attributes:
         objects: The data objects that are read: those that can hold keys of the range.
@@ -113,8 +113,10 @@ class Scan:
     def type(self) -> Type:
         """Return the type that the values are fused into. Reads all of them once. Raises as `values` does."""
         self._check_names()
-        if self._names is None or under(self._whole_type) == NULL:
+        if self._names is None:
             return self._whole_type
+        if under(self._whole_type) == NULL:
+            return RecordType(tuple(Field(name, NULL) for name in self._names))
         fields = {each.name: each for each in _fields(self._whole_type)}
         return RecordType(tuple(fields[name] for name in self._names))
 

@@ -100,6 +100,10 @@ class RecordType(Type):
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InvalidType(f"a record type has two fields named {twice!r}; rename one of them")
+        try:
+            "".join(names).encode()
+        except UnicodeEncodeError:
+            raise InvalidType(f"the names of fields {names!r} have no form in UTF-8; remove their lone surrogates") from None
         self._measure(self.fields, (each.type for each in self.fields), len(names))
         self._sort_by(Kind.RECORD, len(names), tuple(names), tuple(each.type.sort_key for each in self.fields))
 

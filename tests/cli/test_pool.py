@@ -102,6 +102,18 @@ def test_a_file_that_does_not_say_what_it_holds_is_refused(pools: str, tmp_path:
     assert "add --format" in run(pools, "pool", "load", PATH, str(file), code=2)
 
 
+def test_a_file_that_is_not_there_is_refused(pools: str, tmp_path: Path) -> None:
+    assert "does not exist" in run(pools, "pool", "load", PATH, str(tmp_path / "absent.ndjson"), code=2)
+
+
+def test_a_file_that_cannot_be_written_is_refused(pools: str, tmp_path: Path) -> None:
+    assert "Could not open file" in run(pools, "pool", "export", PATH, "--parquet", str(tmp_path / "absent/rows.parquet"), code=1)
+
+
+def test_a_date_is_no_key(pools: str) -> None:
+    assert "2026-01-31T00:00:00Z" in run(pools, "pool", "scan", PATH, "--start", "2026-01-31", code=2)
+
+
 def test_a_file_with_a_wrong_line_leaves_the_pool_as_it_is(pools: str, lake: Lake, tmp_path: Path) -> None:
     file = tmp_path / "wrong.ndjson"
     file.write_text('{"k":1}\n{"k":\n')

@@ -12,6 +12,7 @@ import pytest
 from lake_core.pool.errors import DamagedLake
 from lake_core.pool.lake import PoolLake
 from lake_core.pool.pool import Pool
+from lake_core.store import MemoryStore
 from tests.pool.cases import damaged_lakes, expected_branches, lake_path
 
 _RANGE = re.compile(r"k >= (\d+) and k < (\d+)|k >= (\d+) and k <= (\d+)|k < (\d+)|k >= (\d+)")
@@ -111,3 +112,11 @@ def test_a_missing_seek_index_costs_time_alone() -> None:
         if name == "bad-missing-seek-v1.18":
             count = sum(1 for _ in PoolLake.open(lake_path(name)).pool("P").scan(start=0, stop=1 << 40).values())
             assert count == expected["undamaged"]["pools"][0]["branches"][0]["records"]["count"]
+
+
+@pytest.mark.parametrize("rows", [[], [{"k": 5, "v": "a"}], [None]], ids=["no values", "other values", "null alone"])
+def test_columns_that_are_asked_for_are_there_where_no_values_are_in_range(rows: list[Any]) -> None:
+    pool = PoolLake.create(MemoryStore()).create_pool("p", key="k", order="asc")
+    pool.load(rows)
+    scan = pool.scan(start=7 if rows != [None] else None, columns=["v", "k"])
+    assert scan.to_table().to_pydict() == {"v": [None] * (rows == [None]), "k": [None] * (rows == [None])}

@@ -136,6 +136,9 @@ def _cast(type: Type, array: pa.Array) -> pa.Array:
     if array.type == expected:
         return array
     try:
+        if pa.types.is_dictionary(array.type):
+            # Not all types of values, as those of views, can be cast as a dictionary.
+            return array.dictionary.cast(expected).take(array.indices)
         return array.cast(expected)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidValue(f"a column of type {array.type} has no form as {format_type(type)}: {error}") from None
