@@ -215,7 +215,10 @@ def _map_decoder(decode_key: Decoder, decode_value: Decoder) -> Callable[[bytes]
 def _map_encoder(encode_key: Encoder, encode_value: Encoder) -> Callable[[Any], bytes]:
     def encode(entries: Any) -> bytes:
         pairs = _items(entries.items() if isinstance(entries, Mapping) else entries)
-        return normalized_map([(tagged(encode_key(key)), tagged(encode_value(value))) for key, value in pairs])
+        encoded = [(tagged(encode_key(key)), tagged(encode_value(value))) for key, value in pairs]
+        if len({key for key, _ in encoded}) < len(encoded):
+            raise InvalidValue("a map has one of its keys twice; a map of Zed has each key once")
+        return normalized_map(encoded)
 
     return encode
 

@@ -30,18 +30,27 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class _Pickler(cloudpickle.Pickler):
-    """A pickler that carries cached functions by value too, which cloudpickle takes for names to import, and layouts of bytes."""
+    """A pickler that carries what cloudpickle cannot: cached functions and properties by value, and layouts of bytes."""
 
     def reducer_override(self, obj: object) -> Any:
         if isinstance(obj, struct.Struct):
             return struct.Struct, (obj.format,)
         if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__.partition(".")[0] == lake_core.__name__:
             return _cached, (obj.__wrapped__, obj.cache_parameters())
+        if isinstance(obj, functools.cached_property):  # has a lock before Python 3.12
+            return _cached_property, (obj.func, obj.attrname)
         return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
 
 def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
+
+
+def _cached_property(function: Callable[[Any], Any], name: str | None) -> functools.cached_property[Any]:
+    """Return a cached property that knows its name: a class that is put together again does not tell it."""
+    cached = functools.cached_property(function)
+    cached.attrname = name
+    return cached
 
 
 def by_value(obj: object) -> bytes:

@@ -87,7 +87,8 @@ def random_object(rng: random.Random, type: Type) -> Any:
         case ArrayType(element) | SetType(element):
             return [random_object(rng, element) for _ in many]
         case MapType(key, value):
-            return [(random_object(rng, key), random_object(rng, value)) for _ in many]
+            keys = {Value.of(key, each).body: each for each in (random_object(rng, key) for _ in many)}  # each once
+            return [(each, random_object(rng, value)) for each in keys.values()]
         case UnionType(members):
             tag = rng.randrange(len(members))
             return Tagged(tag, random_object(rng, members[tag]))

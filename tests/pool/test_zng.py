@@ -90,7 +90,12 @@ def test_a_stream_has_the_bytes_of_the_format() -> None:
 
 def test_sets_and_maps_are_sorted_by_their_bytes_and_hold_nothing_twice() -> None:
     assert Value.of(SetType(types.STRING), ["bb", "c", "a", "c"]).decode() == ["a", "c", "bb"]
-    assert Value.of(MapType(types.STRING, types.INT64), [("b", 1), ("a", 2), ("b", 3)]).decode() == [("a", 2), ("b", 1)]
+    assert Value.of(MapType(types.STRING, types.INT64), [("b", 1), ("a", 2)]).decode() == [("a", 2), ("b", 1)]
+
+
+def test_a_map_with_a_key_twice_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="twice"):
+        Value.of(MapType(types.STRING, types.INT64), [("b", 1), ("b", 3)])
 
 
 def test_the_types_of_a_union_have_one_order() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from lake_core.pool.metadata import Record
+from lake_core.pool.rows import value_of
 from lake_core.spark.executor import by_value
 from lake_core.store.key import check_key
 
@@ -21,8 +24,23 @@ with open(sys.argv[1], "rb") as file:
 """
 
 
+def run_without_the_package(function: Callable[[str], object], folder: Path) -> str:
+    """Return what a process that lacks the package prints of a function's result for "a/b"."""
+    payload = folder / "function.pickle"
+    payload.write_bytes(by_value(function))
+    process = subprocess.run([sys.executable, "-c", UNPICKLE, payload], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
 def test_functions_with_a_cache_travel_without_the_package(tmp_path: Path) -> None:
-    payload = tmp_path / "function.pickle"
-    payload.write_bytes(by_value(check_key))
-    process = subprocess.run([sys.executable, "-c", UNPICKLE, payload], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert process.stdout == "a/b\n", process.stderr
+    assert run_without_the_package(check_key, tmp_path) == "a/b\n"
+
+
+def field_of_a_record(name: str) -> int:
+    return Record(value_of({name: 7})).integer(name)
+
+
+def test_functions_that_use_cached_properties_travel_without_the_package(tmp_path: Path) -> None:
+    field_of_a_record.__module__ = "__main__"
+    assert run_without_the_package(field_of_a_record, tmp_path) == "7\n"

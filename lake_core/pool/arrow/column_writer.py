@@ -272,6 +272,8 @@ def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array
         case MapType(key, value):
             keys = write_column(key, values.field("key"))
             elements, bounds = _normalized(keys, _joined(keys, write_column(value, values.field("value"))), bounds)
+            if bounds[-1] < len(values):
+                raise InvalidValue(f"a map of a column of type {array.type} has one of its keys twice; a map of Zed has each key once")
     offsets = offsets_of(elements)
     return _tagged(_binary(offsets[bounds], elements.buffers()[2] or b"", _valid(array)))
 
