@@ -182,7 +182,7 @@ class JournalModel(RuleBasedStateMachine):
         number = data.draw(st.integers(0, len(self.past) - 1))
         time, state = self.past[number]
         if number < self.first - 1:
-            cached = journal._known
+            cached = journal._cached
             if cached is not None and number == cached.state.number:
                 assert journal.state_at(number) == state, "the handle still has it"
             else:

@@ -311,7 +311,12 @@ def test_errors_name_the_asset_and_what_to_do(root: str, resources: dict[str, An
         (events(5), None, UnsupportedData, "asset events is a int: return an iterable of dicts"),
         (events(b"{}"), None, UnsupportedData, "asset events is a bytes: return"),
         (events([{"k": 1}, 7]), None, UnsupportedData, "record 2 of the output of asset events is a int"),
-        (events([{"k": object()}]), None, UnsupportedData, "asset events cannot be stored in a pool: a row has no form as a value"),
+        (
+            events([{"k": object()}]),
+            None,
+            UnsupportedData,
+            "asset events cannot be stored in a pool: an object of the type object has no form as a value",
+        ),
         (events("{broken"), None, UnsupportedData, "asset events cannot be stored in a pool: line 1"),
         (events([], metadata={"lake/mode": "merge"}), None, InvalidDefinition, "use one of overwrite, append"),
         (events([], metadata={"lake/order": "up"}), None, InvalidDefinition, "use one of asc, desc"),
