@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import FolderNotEmpty, NaiveTimestamp, RowsOutsidePredicate, SchemaMismatch
 from lake_orch import DeltaIOManager, InvalidDefinition, LakeResource
-from tests.orch.test_table_settings import held, table, write
+from tests.orch.test_table_settings import sorted_rows, table, write
 
 ROWS = pa.table({"id": [1, 2], "v": [10, 20]})
 NARROW = pa.table({"id": [3]})
@@ -43,7 +43,7 @@ def test_missing_columns_are_an_error(root: str, mode: str) -> None:
     write(root, ROWS, metadata)
     with pytest.raises(SchemaMismatch, match=r'lacks columns that the table has: v\. .*metadata=\{"lake/schema_mode": "fill"\}'):
         write(root, NARROW, metadata)
-    assert held(root) == [(1, 10), (2, 20)]
+    assert sorted_rows(root) == [(1, 10), (2, 20)]
 
 
 @pytest.mark.parametrize("mode", ["fill", "merge"])
@@ -56,9 +56,9 @@ def test_missing_columns_are_null_where_that_is_asked_for(root: str, mode: str) 
 def test_the_manager_says_so_for_all_assets(root: str) -> None:
     write(root, ROWS, {})
     write(root, NARROW, {}, schema_mode="fill")
-    assert held(root) == [(3, None)]
+    assert sorted_rows(root) == [(3, None)]
     write(root, ROWS, {"lake/merge": ["id"]}, schema_mode="fill")
-    assert len(held(root)) == 3
+    assert len(sorted_rows(root)) == 3
 
 
 def test_new_columns_say_which_metadata_adds_them(root: str) -> None:
@@ -129,7 +129,7 @@ def test_a_merge_s_first_rows_make_the_columns_that_its_clauses_set(root: str) -
     assert table(root).schema.names == ["id", "v", "changed"]
     assert table(root).schema.field("id").type == pa.int64()
     write(root, CONTROLLED, {"lake/merge": CLAUSES})
-    assert [id for id, *_ in held(root)] == [1]
+    assert [id for id, *_ in sorted_rows(root)] == [1]
 
 
 def test_a_merge_that_inserts_everything_makes_every_column(root: str) -> None:
@@ -206,7 +206,7 @@ def test_naive_timestamps_are_taken_as_utc(root: str, stream: bool) -> None:
     for _ in range(2):
         write(root, rows.to_reader() if stream else rows, {"lake/naive_timestamps": "utc"})
     aware = NOON.replace(tzinfo=dt.UTC)
-    assert held(root) == [(aware, {"at": [aware]})]
+    assert sorted_rows(root) == [(aware, {"at": [aware]})]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_naive_timestamps_are_kept_as_clock_times(root: str) -> None:
     write(root, pa.table({"id": [1]}), {"lake/naive_timestamps": "ntz"})
     assert table(root).protocol.min_writer_version < 7
     write(root, pa.table({"id": [1], "at": [NOON]}), {"lake/schema_mode": "merge"}, naive_timestamps="ntz")
-    assert held(root) == [(1, NOON)]
+    assert sorted_rows(root) == [(1, NOON)]
     write(root, pa.table({"id": [2], "at": [NOON]}), {"lake/naive_timestamps": "utc"})
     assert table(root).schema.field("at").type == pa.timestamp("us"), "what a column is stays"
 
@@ -236,7 +236,7 @@ def test_naive_timestamps_are_kept_as_clock_times(root: str) -> None:
 def test_partitions_of_naive_timestamps(root: str) -> None:
     for _ in range(2):
         write_partitions(root, pa.table({"day": [NOON]}), "2026-06-02", **{"lake/naive_timestamps": "utc"})
-    assert held(root) == [(NOON.replace(tzinfo=dt.UTC),)]
+    assert sorted_rows(root) == [(NOON.replace(tzinfo=dt.UTC),)]
 
 
 def test_naive_timestamps_of_spark_are_taken_as_utc_whatever_the_session_s_zone(root: str, spark: SparkSession) -> None:
@@ -247,7 +247,7 @@ def test_naive_timestamps_of_spark_are_taken_as_utc_whatever_the_session_s_zone(
         write(root, spark.sql("SELECT TIMESTAMP_NTZ '2026-03-08 02:30:00.000001' AS `a b`"), {"lake/naive_timestamps": "utc"})
     finally:
         spark.conf.set("spark.sql.session.timeZone", before or "UTC")
-    assert held(root) == [(dt.datetime(2026, 3, 8, 2, 30, 0, 1, tzinfo=dt.UTC),)]
+    assert sorted_rows(root) == [(dt.datetime(2026, 3, 8, 2, 30, 0, 1, tzinfo=dt.UTC),)]
 
 
 def test_what_naive_timestamps_are_is_checked(root: str) -> None:
