@@ -17,6 +17,8 @@ NIL: Final = "0" * 27
 
 _EPOCH = 1_400_000_000
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_PAIRS = [first + second for first in _DIGITS for second in _DIGITS]
+"""All texts of two digits in order: half as many divisions of a long number."""
 
 
 def new_ksuid(now: datetime) -> str:
@@ -34,11 +36,11 @@ def format_ksuid(data: bytes) -> str:
     if len(data) != SIZE:
         raise InvalidValue(f"an id has {len(data)} bytes instead of {SIZE}")
     number = int.from_bytes(data, "big")
-    digits = []
-    for _ in NIL:
-        number, digit = divmod(number, 62)
-        digits.append(_DIGITS[digit])
-    return "".join(reversed(digits))
+    pairs = []
+    for _ in range(len(NIL) // 2):
+        number, pair = divmod(number, len(_PAIRS))
+        pairs.append(_PAIRS[pair])
+    return _DIGITS[number] + "".join(reversed(pairs))
 
 
 def parse_ksuid(text: str) -> bytes:
