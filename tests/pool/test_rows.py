@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from lake_core.pool.errors import InvalidType, InvalidValue
@@ -96,3 +97,9 @@ def test_categories_of_polars_become_strings() -> None:
     rows = pl.DataFrame({"k": ["b", None, "a"]}, schema={"k": pl.Categorical})
     values = [format_value(value) for batch in batches_of_rows(rows) for value in batch.values()]
     assert values == ['{k:"b"}', "{k:null(string)}", '{k:"a"}']
+
+
+def test_a_column_that_zed_has_no_type_for_is_named() -> None:
+    table = pa.table({"id": [1], "price": pa.array([Decimal("2.5")])})
+    with pytest.raises(InvalidType, match="the column 'price': .* cast it to another type, such as float64"):
+        list(batches_of_rows(table))

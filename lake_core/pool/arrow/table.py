@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lake_core.pool.arrow.arrow_type import arrow_type, inferred_type
 from lake_core.pool.arrow.bodies import validity
-from lake_core.pool.errors import InvalidValue, InvalidZson
+from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZson
 from lake_core.pool.types import Field, RecordType, Type, under
 from lake_core.pool.zson.reader import parse_type
 from lake_core.pool.zson.type_text import format_type
@@ -60,11 +60,19 @@ def from_table(table: pa.Table) -> tuple[Type, list[pa.Array]]:
     type = _stated_type(table.schema.metadata)
     if type is not None and table.column_names == [WHOLE] and _stated_type(table.schema.field(0).metadata) == type:
         return type, table.column(0).chunks
-    fields = tuple(Field(field.name, _stated_type(field.metadata) or inferred_type(field.type)) for field in table.schema)
+    fields = tuple(Field(field.name, _stated_type(field.metadata) or _inferred(field)) for field in table.schema)
     record = under(type) if type is not None else None
     if type is None or not isinstance(record, RecordType) or record.fields != fields:
         type = RecordType(fields)
     return type, [_struct(batch) for batch in table.to_batches()]
+
+
+def _inferred(field: pa.Field) -> Type:
+    try:
+        return inferred_type(field.type)
+    except InvalidType as error:
+        hint = ", such as float64 or string" if pa.types.is_decimal(field.type) else ""
+        raise InvalidType(f"the column {field.name!r}: {error}{hint}") from None
 
 
 def _stated_type(metadata: dict[bytes, bytes] | None) -> Type | None:
