@@ -101,5 +101,5 @@ def test_categories_of_polars_become_strings() -> None:
 
 def test_a_column_that_zed_has_no_type_for_is_named() -> None:
     table = pa.table({"id": [1], "price": pa.array([Decimal("2.5")])})
-    with pytest.raises(InvalidType, match="the column 'price': .* cast it to another type, such as float64"):
+    with pytest.raises(InvalidType, match=r"the column 'price': .* cast it to another type, such as float64"):
         list(batches_of_rows(table))
