@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -50,6 +51,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Order the tests: one process runs what is quick first, several begin with what takes longest, to end at about the same time."""
     sign = -1 if hasattr(config, "workerinput") else 1
     items.sort(key=lambda item: sign * _weight(item))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from walking, again and again, the thousands of tests that stay until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def _weight(item: pytest.Item) -> int:

@@ -1,4 +1,4 @@
-"""An instance and a lake for the tests of sessions, and an IO manager on plain tables."""
+"""An instance and a lake for the tests of sessions, an IO manager on plain tables, and instances that are quick to make."""
 
 from __future__ import annotations
 
@@ -8,9 +8,28 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 
 from lake_orch import DeltaIOManager, LakeResource
 from tests.orch.session_bench import Bench
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _read_migrations_once() -> Iterator[None]:
+    """Read Dagster's migration scripts once: each instance and each run would load all of them to stamp the newest revision."""
+    folders: dict[str | None, ScriptDirectory] = {}
+    read = ScriptDirectory.from_config
+
+    def read_once(config: Config) -> ScriptDirectory:
+        folder = config.get_main_option("script_location")
+        if folder not in folders:
+            folders[folder] = read(config)
+        return folders[folder]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", staticmethod(read_once))
+        yield
 
 
 @pytest.fixture
