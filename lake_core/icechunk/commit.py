@@ -17,10 +17,11 @@ from lake_core.icechunk.hierarchy import check_hierarchy
 from lake_core.icechunk.identifier import encode_id, new_object_id
 from lake_core.icechunk.manifest import ChunkReferences, references_from
 from lake_core.icechunk.manifest_update import ManifestUpdater
-from lake_core.icechunk.marker import METADATA_KEY, Marker, Txn, marker_metadata, recorded_markers
+from lake_core.icechunk.marker import METADATA_KEY, Marker, marker_metadata, recorded_markers
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Node, Snapshot, microseconds, sort_key
 from lake_core.icechunk.splitting import split, split_sizes
 from lake_core.icechunk.transaction_log import TransactionLog
+from lake_core.txn import Txn
 
 _SMALL = 1_000
 """References of an array up to which they share a manifest with other arrays'."""

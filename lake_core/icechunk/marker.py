@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.asset_manager import AssetManager
-from lake_core.icechunk.errors import InvalidTransaction
 from lake_core.icechunk.snapshot import Snapshot
-
-Txn: TypeAlias = tuple[str, int]
-"""(application id, version): a commit that finds this version or a later one recorded does nothing."""
 
 METADATA_KEY = "lake_core.txn"
 
@@ -29,19 +25,6 @@ class Marker:
     """Microseconds since the epoch."""
     snapshot: str
     """Id of the snapshot that recorded it."""
-
-
-def check_txn(txn: Txn | None) -> None:
-    """Raise InvalidTransaction unless `txn` is None or a pair of an application id and a version."""
-    if txn is None:
-        return
-    if not isinstance(txn, tuple) or len(txn) != 2:
-        raise InvalidTransaction(f"txn is an (application id, version) pair, not {txn!r}")
-    app_id, version = txn
-    if not isinstance(app_id, str) or not app_id:
-        raise InvalidTransaction(f"the application id of a txn is non-empty text, not {app_id!r}")
-    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**63:
-        raise InvalidTransaction(f"the version of a txn is a whole number from 0 up, not {version!r}")
 
 
 def live_markers(snapshot: Snapshot, now: int, retention: int | None) -> dict[str, Marker]:

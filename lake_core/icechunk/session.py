@@ -16,14 +16,15 @@ from lake_core.icechunk.diff import Diff, describe
 from lake_core.icechunk.errors import (
     ConflictError,
     IcechunkError,
+    InvalidTransaction,
     NoChangesToCommit,
     UnmergeableFork,
 )
 from lake_core.icechunk.identifier import encode_id
-from lake_core.icechunk.marker import Txn, check_txn
 from lake_core.icechunk.rebase import rebase
 from lake_core.icechunk.session_state import SessionState
 from lake_core.icechunk.store import IcechunkStore
+from lake_core.txn import Txn, check_txn
 
 
 class Session(SessionState):
@@ -81,7 +82,7 @@ class Session(SessionState):
                 it is committed again, which returns the snapshot if the branch has it, or its changes are discarded.
         """
         self.check_not_read_only()
-        check_txn(txn)
+        check_txn(txn, InvalidTransaction)
         self._check_merged()
         if not self.has_uncommitted_changes and txn is None:
             raise NoChangesToCommit("the session holds no changes: write something, or leave the commit out")
@@ -152,7 +153,7 @@ class Session(SessionState):
 
     def recorded(self, txn: Txn) -> CommitResult | None:
         """Return the commit that recorded a txn, or a later version of its application, before the session was opened; None for none."""
-        check_txn(txn)
+        check_txn(txn, InvalidTransaction)
         return self._commit("", None, txn).recorded(self._base_id)
 
     def _finish(self, snapshot_id: bytes, result: CommitResult) -> CommitResult:

@@ -22,8 +22,9 @@ from lake_core.pool.config import BranchConfig
 from lake_core.pool.config_journal import branch_of, read_state
 from lake_core.pool.errors import DamagedLake, WriteConflict
 from lake_core.pool.ksuid import NIL, new_ksuid
-from lake_core.pool.marker import Marker, Markers, Txn, is_recorded, live_markers, newest_markers
+from lake_core.pool.marker import Marker, Markers, is_recorded, live_markers, newest_markers
 from lake_core.pool.value import NULL_VALUE, Value
+from lake_core.txn import Txn
 
 Plan: TypeAlias = Callable[[str], Sequence[Action]]
 """Returns the actions of a commit, given the id of the commit that they follow; none where there is nothing to do."""

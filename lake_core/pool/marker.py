@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from lake_core.pool.errors import InvalidTransaction
 from lake_core.pool.metadata import nanoseconds_of, time_of
 from lake_core.pool.types import INT64, STRING, TIME, Field, MapType, RecordType
 from lake_core.pool.value import Value
-
-Txn: TypeAlias = tuple[str, int]
-"""(application id, version): a write that finds this version or a later one recorded does nothing."""
+from lake_core.txn import Txn
 
 MARKERS: Final = MapType(STRING, RecordType((Field("version", INT64), Field("last_updated", TIME))))
 """The type of markers in a commit."""
@@ -34,19 +31,6 @@ class Marker:
 
 Markers: TypeAlias = Mapping[str, Marker]
 """Markers by application id."""
-
-
-def check_txn(txn: Txn | None) -> None:
-    """Raise InvalidTransaction unless `txn` is None or a pair of an application id and a version."""
-    if txn is None:
-        return
-    if not isinstance(txn, tuple) or len(txn) != 2:
-        raise InvalidTransaction(f"txn is an (application id, version) pair, not {txn!r}")
-    app_id, version = txn
-    if not isinstance(app_id, str) or not app_id:
-        raise InvalidTransaction(f"the application id of a txn is non-empty text, not {app_id!r}")
-    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 1 << 63:
-        raise InvalidTransaction(f"the version of a txn is a whole number from 0 up, not {version!r}")
 
 
 def is_recorded(markers: Markers, txn: Txn | None) -> bool:

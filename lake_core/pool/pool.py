@@ -19,11 +19,11 @@ from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import branch_of, open_journal, read_state
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.delete import ObjectDeletion, RecordDeletion
-from lake_core.pool.errors import InvalidValue, NoSuchBranch, NoSuchCommit
+from lake_core.pool.errors import InvalidTransaction, InvalidValue, NoSuchBranch, NoSuchCommit
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.ksuid import parse_ksuid
 from lake_core.pool.load import Loader
-from lake_core.pool.marker import TXN_RETENTION, Txn, check_txn
+from lake_core.pool.marker import TXN_RETENTION
 from lake_core.pool.metadata import nanoseconds_of
 from lake_core.pool.replace import Replacement, check_objects, checked
 from lake_core.pool.revert import Revert
@@ -32,6 +32,7 @@ from lake_core.pool.scan import Scan
 from lake_core.pool.summary import compact_summary, delete_summary, load_summary
 from lake_core.pool.vacuum import VacuumResult, vacuum
 from lake_core.store import ObjectStore
+from lake_core.txn import Txn, check_txn
 
 RETENTION = timedelta(days=7)
 """For how long a vacuum keeps by default what no branch needs."""
@@ -187,7 +188,7 @@ class Pool:
 
     def has_marker(self, txn: Txn, branch: str = "main") -> bool:
         """Return whether a branch has this version of an application's write, or a later one. Raises NoSuchBranch, DamagedLake."""
-        check_txn(txn)
+        check_txn(txn, InvalidTransaction)
         return self._writer.is_recorded(branch, txn)
 
     def write_objects(self, rows: Any, ranges: Sequence[KeyRange] = (KeyRange(),), *, name: str = "the load") -> list[DataObject]:
@@ -452,5 +453,5 @@ class Pool:
 
 def _details(author: str, message: str, meta: Any, txn: Txn | None = None) -> CommitDetails:
     """Return what is kept with a commit. Raises InvalidValue, InvalidTransaction."""
-    check_txn(txn)
+    check_txn(txn, InvalidTransaction)
     return CommitDetails(author, message, value_of(meta), txn)

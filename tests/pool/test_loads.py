@@ -118,7 +118,7 @@ def test_markers_count_for_ever_where_that_is_asked_for(store: ObjectStore) -> N
     assert PoolLake.open(store, clock=clock, txn_retention=None).pool("events").load([{"k": 1}], txn=("app", 7)) is None
 
 
-@pytest.mark.parametrize("txn", [("", 1), ("app", -1), ("app", True), ("app",), "app"])
+@pytest.mark.parametrize("txn", [("", 1), ("app", -1), ("app", True), ("app",), "app", ("\ud800", 1)])
 def test_a_txn_that_is_none_is_refused(pool: Pool, txn: Any) -> None:
     with pytest.raises(InvalidTransaction):
         pool.load([{"k": 1}], txn=txn)
