@@ -116,8 +116,8 @@ class NoSuchObject(PoolError):
     """The branch has no data object of that id."""
 
 
-class DeleteConflict(PoolError):
-    """Data objects that a commit would delete were deleted or rewritten by other commits. The branch is as they left it.
+class ObjectsGone(PoolError):
+    """Data objects that a commit needs are gone.
 
     Attributes:
         ids: The ids of the data objects.
@@ -131,19 +131,12 @@ class DeleteConflict(PoolError):
         return str(self.args[0])
 
 
-class ObjectsVacuumed(PoolError):
-    """Data objects that a commit would bring back have been deleted from the store.
+class DeleteConflict(ObjectsGone):
+    """Data objects that a commit would delete were deleted or rewritten by other commits. The branch is as they left it."""
 
-    Attributes:
-        ids: The ids of the data objects.
-    """
 
-    def __init__(self, message: str, ids: tuple[str, ...]) -> None:
-        super().__init__(message, ids)
-        self.ids = ids
-
-    def __str__(self) -> str:
-        return str(self.args[0])
+class ObjectsVacuumed(ObjectsGone):
+    """Data objects that a commit would bring back have been deleted from the store."""
 
 
 class OwnedByLake(PoolError):
