@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 
 from lake_core.pool.action import Action, AddObject, DeleteObject
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import DeleteConflict
 from lake_core.pool.filter import Filter
-from lake_core.pool.fused_type import fused_type
+from lake_core.pool.fused_type import fused_types
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.load import Loader
 from lake_core.pool.rewrite import ObjectRewriter
@@ -80,5 +79,4 @@ class RecordDeletion:
         for each in objects:
             if each.id not in self._types:
                 self._types[each.id] = Scan(self.loader.store, self.loader.config, [each], KeyRange()).type
-        start: Type = NULL
-        return reduce(lambda type, each: fused_type(type, self._types[each.id], "union"), objects, start)
+        return fused_types((self._types[each.id] for each in objects), "union")

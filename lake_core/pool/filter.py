@@ -18,10 +18,10 @@ from lake_core.pool import types
 from lake_core.pool.arrow.arrow_type import arrow_type
 from lake_core.pool.arrow.bodies import Mask
 from lake_core.pool.arrow.fuse import widen_columns
-from lake_core.pool.fused_type import fused_type
+from lake_core.pool.fused_type import fused_types
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.projection import projected_type
-from lake_core.pool.types import NULL, RecordType, Type, UnionType, under
+from lake_core.pool.types import RecordType, Type, UnionType, under
 from lake_core.pool.value import Value
 from lake_core.pool.value_batch import ValueBatch
 
@@ -88,9 +88,7 @@ def implied_range(text: str, path: Sequence[str], key_types: Iterable[Type]) -> 
     Raises:
         InvalidExpression: The text is not SQL.
     """
-    type: Type = NULL
-    for each in key_types:
-        type = fused_type(type, under(each), "union")
+    type = fused_types(map(under, key_types), "union")
     for name in reversed(path):
         if isinstance(type, UnionType):
             return KeyRange()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 from lake_core.pool import types
@@ -62,6 +63,19 @@ def fused_type(one: Type, other: Type, conflicts: Conflicts, *, round_integers: 
     if conflicts == "json":
         return JSON
     return _united(plain_one, plain_other, round_integers)
+
+
+def fused_types(types: Iterable[Type], conflicts: Conflicts, *, round_integers: bool = False) -> Type:
+    """Return the type that values of several types have in common, null for none; see `fused_type`."""
+    common: Type = NULL
+    for type in types:
+        common = fused_type(common, type, conflicts, round_integers=round_integers)
+    return common
+
+
+def fused_without_unions(types: Iterable[Type], *, round_integers: bool = False) -> Type:
+    """Return the type that values of several types have in common, with JSON text in the place of conflicts and unions."""
+    return without_unions(fused_types(types, "json", round_integers=round_integers))
 
 
 def without_unions(type: Type) -> Type:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import InvalidValue
 from lake_core.pool.filter import Filter, implied_range
-from lake_core.pool.fused_type import fused_type
+from lake_core.pool.fused_type import fused_types
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.merge import merge, partitions, source_of
 from lake_core.pool.object_reader import ObjectReader
@@ -146,8 +146,7 @@ class Scan:
     @cached_property
     def _whole_type(self) -> Type:
         """The type that the values in the range are fused into, with all fields."""
-        start: Type = NULL
-        return reduce(lambda type, shape: fused_type(type, shape.type, "union"), self._shapes(), start)
+        return fused_types((shape.type for shape in self._shapes()), "union")
 
     @cached_property
     def _filter(self) -> Filter | None:

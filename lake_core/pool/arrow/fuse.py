@@ -14,7 +14,7 @@ from lake_core.pool.arrow.bodies import validity
 from lake_core.pool.arrow.column_writer import union_codes
 from lake_core.pool.arrow.columns import Column, read_columns, values_of
 from lake_core.pool.arrow.table import struct_array, to_table
-from lake_core.pool.fused_type import JSON, Conflicts, fused_type
+from lake_core.pool.fused_type import JSON, Conflicts, fused_type, fused_types
 from lake_core.pool.ndjson import format_json
 from lake_core.pool.types import NULL, ArrayType, ErrorType, MapType, RecordType, SetType, Type, UnionType, under
 from lake_core.pool.zng.frame import Source
@@ -46,10 +46,7 @@ class InexactInteger(Exception):
 
 
 def _fused(columns: Sequence[Column], conflicts: Conflicts, *, round_integers: bool) -> pa.Table:
-    distinct = list(dict.fromkeys(column.type for column in columns))
-    type: Type = NULL
-    for other in distinct:
-        type = fused_type(type, other, conflicts, round_integers=round_integers)
+    type = fused_types(dict.fromkeys(column.type for column in columns), conflicts, round_integers=round_integers)
     return to_table(type, widen_columns(columns, type))
 
 
