@@ -21,7 +21,7 @@ from lake_core.pool.arrow.fuse import widen_columns
 from lake_core.pool.fused_type import fused_types
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.projection import projected_type
-from lake_core.pool.types import RecordType, Type, UnionType, under
+from lake_core.pool.types import Type, UnionType, fields_of, under
 from lake_core.pool.value import Value
 from lake_core.pool.value_batch import ValueBatch
 
@@ -56,14 +56,14 @@ class Filter:
             InvalidExpression: The text is no predicate over these fields.
             InvalidValue: The type is no record.
         """
-        record = projected_type(type, [each.name for each in _fields(type)])
+        record = projected_type(type, [each.name for each in fields_of(type)])
         predicate = parse_predicate(text, _schema(record))
         return cls(predicate, projected_type(record, {column.path[0] for column in columns(predicate)}))
 
     @property
     def names(self) -> list[str]:
         """Return the names of the fields that it needs."""
-        return [each.name for each in _fields(self.type)]
+        return [each.name for each in fields_of(self.type)]
 
     def mask(self, batch: ValueBatch) -> Mask:
         """Return which values of a batch it is true for. Raises EvaluationFailed, InvalidZng."""
@@ -103,13 +103,8 @@ def implied_range(text: str, path: Sequence[str], key_types: Iterable[Type]) -> 
     return key_range
 
 
-def _fields(type: Type) -> tuple[types.Field, ...]:
-    record = under(type)
-    return record.fields if isinstance(record, RecordType) else ()
-
-
 def _schema(type: Type) -> pa.Schema:
-    return pa.schema([pa.field(each.name, _sql_type(arrow_type(each.type))) for each in _fields(type)])
+    return pa.schema([pa.field(each.name, _sql_type(arrow_type(each.type))) for each in fields_of(type)])
 
 
 def _sql_type(arrow: pa.DataType) -> pa.DataType:

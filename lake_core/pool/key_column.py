@@ -16,7 +16,7 @@ from lake_core.pool.arrow.bodies import Bodies, Mask, Positions, tagged_at
 from lake_core.pool.arrow.column_reader import read_column
 from lake_core.pool.arrow.column_writer import numbers_of
 from lake_core.pool.order import pool_key
-from lake_core.pool.types import FLOATS, SIGNED, UNSIGNED, ErrorType, PrimitiveType, RecordType, Type, UnionType, under
+from lake_core.pool.types import FLOATS, SIGNED, UNSIGNED, ErrorType, PrimitiveType, Type, UnionType, fields_of, under
 from lake_core.pool.value import Value
 from lake_core.pool.value_batch import ValueBatch
 
@@ -130,7 +130,7 @@ def _located(type: Type, bodies: Bodies, path: Sequence[str]) -> tuple[Type, Bod
         type = under(type)
         if isinstance(type, UnionType):
             return None
-        fields = type.fields if isinstance(type, RecordType) else ()
+        fields = fields_of(type)
         position = next((position for position, each in enumerate(fields) if each.name == name), None)
         if position is None:
             return types.NULL, Bodies(bodies.data, bodies.starts, np.full(len(bodies), -1, np.int64))

@@ -25,7 +25,7 @@ from lake_core.pool.object_reader import ObjectReader
 from lake_core.pool.projection import projected_type, projected_value
 from lake_core.pool.seek_index import segments_in_range
 from lake_core.pool.sorted_batch import SortedBatch
-from lake_core.pool.types import NULL, Field, RecordType, Type, under, unique_types
+from lake_core.pool.types import NULL, Field, RecordType, Type, fields_of, under, unique_types
 from lake_core.pool.value import Value
 from lake_core.pool.zson.formatter import format_value
 from lake_core.store import ObjectStore
@@ -117,7 +117,7 @@ class Scan:
             return self._whole_type
         if under(self._whole_type) == NULL:
             return RecordType(tuple(Field(name, NULL) for name in self._names))
-        fields = {each.name: each for each in _fields(self._whole_type)}
+        fields = {each.name: each for each in fields_of(self._whole_type)}
         return RecordType(tuple(fields[name] for name in self._names))
 
     @cached_property
@@ -159,7 +159,7 @@ class Scan:
         if self._names is None or under(self._whole_type) == NULL:
             return
         projected_type(self._whole_type, self._names)
-        known = [each.name for each in _fields(self._whole_type)]
+        known = [each.name for each in fields_of(self._whole_type)]
         if unknown := [name for name in self._names if name not in known]:
             raise InvalidValue(f"the pool {self._config.name!r} has no columns {unknown} in this range; there are {', '.join(known)}")
 
@@ -213,13 +213,8 @@ class Scan:
             for array in widen_columns(columns, type):
                 rows = array if self._filter is None else array.filter(pa.array(self._filter.mask_of_records(array)))
                 # The fields of a null record are null themselves.
-                arrays = [rows.field(each.name) for each in self.schema] if _fields(type) else [rows]
+                arrays = [rows.field(each.name) for each in self.schema] if fields_of(type) else [rows]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-
-def _fields(type: Type) -> tuple[Field, ...]:
-    record = under(type)
-    return record.fields if isinstance(record, RecordType) else ()
 
 
 def _counted(shapes: Iterable[Shape], names: Sequence[str] | None = None) -> list[Shape]:

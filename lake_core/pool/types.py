@@ -261,6 +261,12 @@ def under(type: Type) -> Type:
     return type
 
 
+def fields_of(type: Type) -> tuple[Field, ...]:
+    """Return the fields of a record type, whatever its names are; none of any other type."""
+    record = under(type)
+    return record.fields if isinstance(record, RecordType) else ()
+
+
 def record(**fields: Type) -> RecordType:
     """Return a record type of fields in the order in which they are given."""
     return RecordType(tuple(Field(name, type) for name, type in fields.items()))

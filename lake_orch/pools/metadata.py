@@ -16,7 +16,7 @@ from lake_core.pool.arrow.shapes import Shape
 from lake_core.pool.fused_type import JSON, fused_types
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.order import compare_values
-from lake_core.pool.types import RecordType, Type, under
+from lake_core.pool.types import Type, fields_of
 from lake_core.pool.zng.writer import encode_values
 from lake_core.pool.zson.formatter import format_value
 from lake_core.pool.zson.type_text import format_type
@@ -137,8 +137,6 @@ def _shapes_table(shapes: Sequence[Shape]) -> str:
 
 def column_schema(type: Type, pool: Pool) -> TableSchema:
     """Describe the fields of records as the columns of a schema, in types of Zed."""
-    record = under(type)
-    fields = record.fields if isinstance(record, RecordType) else ()
     key = pool.config.keys[0][0]
     return TableSchema(
         columns=[
@@ -148,7 +146,7 @@ def column_schema(type: Type, pool: Pool) -> TableSchema:
                 description="of several types" if each.type == JSON else None,
                 constraints=TableColumnConstraints(other=["key of the pool"] if each.name == key else []),
             )
-            for each in fields
+            for each in fields_of(type)
         ]
     )
 
