@@ -14,7 +14,7 @@ from lake_core.pool.arrow.table import DELTA_KEY, TYPE_KEY, struct_array, to_tab
 from lake_core.pool.errors import InvalidValue
 from lake_core.pool.fused_type import JSON
 from lake_core.pool.scan import Scan
-from lake_core.pool.types import ArrayType, ErrorType, Field, MapType, NamedType, RecordType, SetType, Type, UnionType, under
+from lake_core.pool.types import NamedType, RecordType, Type, UnionType, map_components, under
 
 
 def column_type(type: Type) -> Type:
@@ -22,20 +22,10 @@ def column_type(type: Type) -> Type:
     match type:
         case UnionType() | RecordType(()):
             return JSON
-        case RecordType(fields):
-            return RecordType(tuple(Field(each.name, column_type(each.type)) for each in fields))
         case NamedType(name, inner):
             column = column_type(inner)
             return column if column == JSON else NamedType(name, column)
-        case ArrayType(element):
-            return ArrayType(column_type(element))
-        case SetType(element):
-            return SetType(column_type(element))
-        case MapType(key, value):
-            return MapType(column_type(key), column_type(value))
-        case ErrorType(inner):
-            return ErrorType(column_type(inner))
-    return type
+    return map_components(type, column_type)
 
 
 def to_columns(scan: Scan) -> pa.RecordBatchReader:

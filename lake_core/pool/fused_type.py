@@ -21,6 +21,7 @@ from lake_core.pool.types import (
     SetType,
     Type,
     UnionType,
+    map_components,
     under,
     unique_types,
 )
@@ -86,17 +87,7 @@ def without_unions(type: Type) -> Type:
             return type if plain == inner else plain
         case UnionType():
             return JSON
-        case RecordType(fields):
-            return RecordType(tuple(Field(each.name, without_unions(each.type)) for each in fields))
-        case ArrayType(element):
-            return ArrayType(without_unions(element))
-        case SetType(element):
-            return SetType(without_unions(element))
-        case MapType(key, value):
-            return MapType(without_unions(key), without_unions(value))
-        case ErrorType(inner):
-            return ErrorType(without_unions(inner))
-    return type
+    return map_components(type, without_unions)
 
 
 def _common(one: Type, other: Type, conflicts: Conflicts, round_integers: bool) -> Type | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, TypeAlias
@@ -265,6 +265,26 @@ def fields_of(type: Type) -> tuple[Field, ...]:
     """Return the fields of a record type, whatever its names are; none of any other type."""
     record = under(type)
     return record.fields if isinstance(record, RecordType) else ()
+
+
+def map_components(type: Type, function: Callable[[Type], Type]) -> Type:
+    """Return a type in which each component type is what a function returns for it.
+
+    The components are the types of a record's fields, the element of an array or set, the key and value of a map, and what an error
+    carries. Any other type is returned as it is.
+    """
+    match type:
+        case RecordType(fields):
+            return RecordType(tuple(Field(each.name, function(each.type)) for each in fields))
+        case ArrayType(element):
+            return ArrayType(function(element))
+        case SetType(element):
+            return SetType(function(element))
+        case MapType(key, value):
+            return MapType(function(key), function(value))
+        case ErrorType(inner):
+            return ErrorType(function(inner))
+    return type
 
 
 def record(**fields: Type) -> RecordType:
