@@ -23,7 +23,7 @@ from lake_core.pool.errors import InvalidTransaction, InvalidValue, NoSuchBranch
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.ksuid import parse_ksuid
 from lake_core.pool.load import Loader
-from lake_core.pool.marker import TXN_RETENTION
+from lake_core.pool.marker import TXN_RETENTION, Markers
 from lake_core.pool.metadata import nanoseconds_of
 from lake_core.pool.replace import Replacement, check_objects, checked
 from lake_core.pool.revert import Revert
@@ -185,6 +185,10 @@ class Pool:
             DamagedLake: The journal or a commit cannot be read.
         """
         return self._loader.load(batches_of_rows(rows), branch, _details(author, message, meta, txn))
+
+    def markers(self, branch: str = "main") -> Markers:
+        """Return the markers of a branch by application id, those that have expired included. Raises NoSuchBranch, DamagedLake."""
+        return self._commits.markers(self.tip(branch))
 
     def has_marker(self, txn: Txn, branch: str = "main") -> bool:
         """Return whether a branch has this version of an application's write, or a later one. Raises NoSuchBranch, DamagedLake."""
