@@ -10,7 +10,7 @@ from lake_core.pool.action import AddObject
 from lake_core.pool.branch_commit import BranchWriter, CommitDetails
 from lake_core.pool.commit import Commit
 from lake_core.pool.config import PoolConfig
-from lake_core.pool.data_object import DataObject, data_key, seek_index_key
+from lake_core.pool.data_object import DataObject
 from lake_core.pool.ksuid import new_ksuid
 from lake_core.pool.object_sorter import write_unsorted
 from lake_core.pool.summary import load_summary
@@ -54,10 +54,6 @@ class Loader:
     def new_id(self) -> str:
         """Return the id of a new data object."""
         return new_ksuid(self.clock())
-
-    def discard(self, objects: Sequence[DataObject]) -> None:
-        """Delete data objects that no commit names."""
-        self.store.delete([key(self.config.id, each.id) for each in objects for key in (data_key, seek_index_key)])
 
     def add(self, objects: Sequence[DataObject], branch: str, details: CommitDetails) -> Commit | None:
         """Commit data objects that were written before. Return None where there are none, or the branch has the marker already.

@@ -41,12 +41,6 @@ _NUMBERS: Final = (UNSIGNED.keys() | SIGNED.keys()) - {types.DURATION, types.TIM
 _BLANK: Final = re.compile(r"[ \t\r\n]*")
 
 
-def write_ndjson(values: Iterable[Value]) -> Iterator[str]:
-    """Yield values as lines, each with its newline. Raises InvalidJson for numbers that JSON does not have."""
-    for value in values:
-        yield f"{format_json(value)}\n"
-
-
 def read_ndjson(lines: Iterable[str]) -> Iterator[Value]:
     """Yield the values of lines; empty lines are skipped. Raises InvalidJson, with the line's number."""
     for number, line in enumerate(lines, 1):

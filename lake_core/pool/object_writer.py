@@ -10,7 +10,6 @@ from typing import BinaryIO, Final, cast
 
 import numpy as np
 
-from lake_core.pool.arrow.column_writer import offsets_of
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject, data_key, seek_index_key
 from lake_core.pool.order import compare_values
@@ -100,8 +99,7 @@ class ObjectEncoder:
         if self._first_key is None:
             self._first_key = values.key(0)
         self._last_key = values.key(len(values) - 1)
-        encoded = values.batch.encoded
-        self._writer.write_encoded(values.batch.types, values.batch.codes, memoryview(encoded.buffers()[2] or b""), offsets_of(encoded))
+        values.batch.write_to(self._writer)
         self.count += len(values)
 
     def _end_segment(self) -> None:

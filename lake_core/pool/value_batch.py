@@ -20,6 +20,7 @@ from lake_core.pool.value import Value
 from lake_core.pool.zng.frame import Source
 from lake_core.pool.zng.reader import read_payloads
 from lake_core.pool.zng.tag import read_tagged, tagged
+from lake_core.pool.zng.writer import ZngWriter
 
 Codes: TypeAlias = npt.NDArray[np.int32]
 
@@ -123,6 +124,10 @@ class ValueBatch:
         """Return each distinct type, and how many values have it, in the order of their first values."""
         distinct, firsts, counts = np.unique(self.codes, return_index=True, return_counts=True)
         return [Shape(self.types[distinct[each]], int(counts[each])) for each in np.argsort(firsts)]
+
+    def write_to(self, writer: ZngWriter) -> None:
+        """Write the values, as if they were written one by one."""
+        writer.write_encoded(self.types, self.codes, memoryview(self.encoded.buffers()[2] or b""), offsets_of(self.encoded))
 
     def columns(self, names: Collection[str] | None = None) -> list[Column]:
         """Return the values of each type as a column of Arrow; see `read_columns`. Raises InvalidZng, InvalidValue."""

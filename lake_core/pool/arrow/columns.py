@@ -1,4 +1,4 @@
-"""Reads and writes whole ZNG streams as columns."""
+"""Reads whole ZNG streams as columns."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import pyarrow as pa
 
 from lake_core.pool.arrow.bodies import Bodies, Positions, buffer_of, read_uvarints, tagged_at, walk
 from lake_core.pool.arrow.column_reader import read_column, read_fields
-from lake_core.pool.arrow.column_writer import offsets_of, write_column
+from lake_core.pool.arrow.column_writer import write_column
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.types import Type
 from lake_core.pool.value import Value
 from lake_core.pool.zng.frame import Source
 from lake_core.pool.zng.reader import read_payloads
 from lake_core.pool.zng.tag import split
-from lake_core.pool.zng.writer import ZngWriter
 
 _COLUMN_BYTES: Final = 2 << 20
 """How many bytes of frames become columns at once: small columns take more time, for each step has its price."""
@@ -83,21 +82,6 @@ def column_of(type: Type, bodies: Bodies, rows: Positions, size: int, names: Col
         return Column(type, read_column(type, bodies), rows)
     projected, values = read_fields(type, bodies, names)
     return Column(projected, values, rows)
-
-
-def write_columns(writer: ZngWriter, type: Type, values: pa.Array) -> None:
-    """Write values of one type, as if they were written one by one.
-
-    Args:
-        writer: Where they go.
-        type: Their type.
-        values: The values, of its Arrow type or one that casts to it without loss.
-
-    Raises:
-        InvalidValue: A value has no form in the type. Nothing was written.
-    """
-    encoded = write_column(type, values)
-    writer.write_encoded((type,), np.zeros(len(encoded), np.int32), memoryview(encoded.buffers()[2] or b""), offsets_of(encoded))
 
 
 def values_of(type: Type, array: pa.Array) -> list[Value]:
