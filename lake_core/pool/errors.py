@@ -42,7 +42,7 @@ class InvalidJson(PoolError, ValueError):
 
 
 class NotALake(PoolError):
-    """No Zed lake stands at the location, or what stands there is none."""
+    """The location holds no Zed lake."""
 
 
 class UnsupportedLakeVersion(PoolError):
@@ -50,7 +50,7 @@ class UnsupportedLakeVersion(PoolError):
 
 
 class LakeExists(PoolError):
-    """A Zed lake stands at the location already."""
+    """The location holds a Zed lake already."""
 
 
 class DamagedLake(PoolError):
@@ -109,7 +109,7 @@ class InvalidTransaction(PoolError, ValueError):
 
 
 class WriteConflict(PoolError):
-    """Other writers moved a branch first, each time that a commit was tried. The branch is as they left it."""
+    """Each time that a commit was tried, another writer moved the branch first. The branch is as the others left it."""
 
 
 class NoSuchObject(PoolError):
@@ -132,7 +132,7 @@ class ObjectsGone(PoolError):
 
 
 class DeleteConflict(ObjectsGone):
-    """Data objects that a commit would delete were deleted or rewritten by other commits. The branch is as they left it."""
+    """Data objects that a commit would delete were deleted or rewritten by other commits. The branch is as the others left it."""
 
 
 class ObjectsVacuumed(ObjectsGone):
@@ -140,4 +140,4 @@ class ObjectsVacuumed(ObjectsGone):
 
 
 class OwnedByLake(PoolError):
-    """What was asked of a pool is the business of the lake that it is a dataset of: its branches, its name, that it is dropped."""
+    """The pool is a dataset of a lake, and the lake alone creates its branches, renames it and drops it."""

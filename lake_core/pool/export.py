@@ -1,4 +1,4 @@
-"""The way out of a pool: its values as columns that Parquet files and Delta tables can hold, with their Zed types in the metadata."""
+"""Exports of a pool: its values as columns that Parquet files and Delta tables can hold, with their Zed types in the metadata."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lake_core.pool.types import NamedType, RecordType, Type, UnionType, map_com
 
 
 def column_type(type: Type) -> Type:
-    """Return the type that values get as columns: what is a union, or a record without fields, becomes JSON text."""
+    """Return the type that values get as columns: unions and records without fields become JSON text."""
     match type:
         case UnionType() | RecordType(()):
             return JSON
@@ -31,7 +31,7 @@ def column_type(type: Type) -> Type:
 def to_columns(scan: Scan) -> pa.RecordBatchReader:
     """Return the values of a scan as an Arrow stream that Parquet files can hold.
 
-    Types that have no common one become JSON text, and so do unions. The metadata of each field keeps its Zed type under `zed.type`.
+    Types that have no common one become JSON text, and so do unions. The metadata of each field holds its Zed type under `zed.type`.
 
     Raises:
         DamagedLake: A data object cannot be read, also while the stream is read.
@@ -54,11 +54,11 @@ def _widened(scan: Scan, type: Type, schema: pa.Schema) -> Iterator[pa.RecordBat
 def to_delta_columns(scan: Scan) -> pa.RecordBatchReader:
     """Return the values of a scan as an Arrow stream that Delta tables can hold.
 
-    Durations become their nanoseconds, and columns of nulls text. The Zed types are in the metadata that Delta tables keep of columns.
+    Durations become their nanoseconds, and columns of nulls become text. The metadata that Delta tables store holds the Zed types.
 
     Raises:
         DamagedLake: A data object cannot be read, also while the stream is read.
-        InvalidJson: As of `to_columns`.
+        InvalidJson: As `to_columns` raises it.
         InvalidValue: A time is finer than microseconds.
     """
     columns = to_columns(scan)

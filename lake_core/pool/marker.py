@@ -1,6 +1,6 @@
 """Markers: the (application id, version) pair by which a repeated write is recognized.
 
-Each commit carries those that still count, so that the tip of a branch alone tells whether a write has happened.
+Each commit carries those that still count, so that the tip of a branch shows whether a write has happened.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def live_markers(markers: Markers, now: datetime, retention: timedelta | None) -
 
 
 def newest_markers(markers: Markers, others: Markers) -> dict[str, Marker]:
-    """Return the markers of two branches together: of each application, the one with the higher version."""
+    """Return the markers of two branches together: for each application, the one with the higher version."""
     newest = dict(markers)
     for app_id, marker in others.items():
         if app_id not in newest or newest[app_id].version < marker.version:

@@ -101,8 +101,8 @@ class PoolSlice:
 
     def types(self) -> list[Type]:
         """Return the distinct types of what is asked for. Raises NoSuchShape, DamagedLake."""
-        found = dict.fromkeys(shape.type for scan in self.scans() for shape in scan.shapes())
-        types = list(found | dict.fromkeys(value.type for value in self.values))
+        stored = dict.fromkeys(shape.type for scan in self.scans() for shape in scan.shapes())
+        types = list(stored | dict.fromkeys(value.type for value in self.values))
         return types if self.shape is None else choose_shape(self.shape, types)
 
     @property

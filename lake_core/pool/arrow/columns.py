@@ -20,7 +20,7 @@ from lake_core.pool.zng.reader import read_payloads
 from lake_core.pool.zng.tag import split
 
 _COLUMN_BYTES: Final = 2 << 20
-"""How many bytes of frames become columns at once: small columns take more time, for each step has its price."""
+"""How many bytes of frames become columns at once: smaller columns take more time, as each step has a fixed cost."""
 _MAX_CELLS: Final = 1 << 26
 _MAX_CELLS_PER_BYTE: Final = 64
 
@@ -32,7 +32,7 @@ class Column:
     Attributes:
         type: Their type.
         values: The values, of its Arrow type.
-        rows: Where each stands among all values of what they were read from.
+        rows: The position of each among all values of the stream.
     """
 
     type: Type
@@ -41,11 +41,11 @@ class Column:
 
 
 def read_columns(source: Source, names: Collection[str] | None = None) -> Iterator[Column]:
-    """Yield the values of ZNG streams: those of one type in a few frames as a column.
+    """Yield the values of ZNG streams as columns. A column holds the values of one type in a few frames.
 
     Args:
         source: The bytes, or a file.
-        names: Read only the fields of these names; the values have to be records then.
+        names: Read only the fields of these names, which requires that the values are records.
 
     Raises:
         InvalidZng: The bytes are damaged.
@@ -70,7 +70,7 @@ def column_of(type: Type, bodies: Bodies, rows: Positions, size: int, names: Col
     Args:
         type: The type of the values.
         bodies: The values.
-        rows: Where each stands among others.
+        rows: The position of each in its stream.
         size: How many bytes the values were read from.
         names: Read only the fields of these names.
     """

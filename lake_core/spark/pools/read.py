@@ -195,6 +195,6 @@ class PoolRows:
         chosen = None if self.chosen is None else [parse_type(text) for text in self.chosen]
         for part in self.tasks[task]:
             for columns in part.columns():
-                kept = columns if chosen is None else [column for column in columns if column.type in chosen]
-                if kept:
-                    yield kept
+                selected = columns if chosen is None else [column for column in columns if column.type in chosen]
+                if selected:
+                    yield selected
