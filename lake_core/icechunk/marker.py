@@ -1,6 +1,6 @@
 """Markers: the (application id, version) pair by which a repeated commit is recognized.
 
-A snapshot's metadata carries those that still count, so that one object tells whether a write has happened.
+A snapshot's metadata carries those that still count, so that one object shows whether a write has happened.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def live_markers(snapshot: Snapshot, now: int, retention: int | None) -> dict[st
 
 
 def recorded_markers(assets: AssetManager, snapshot: Snapshot, now: int, retention: int | None) -> dict[str, Marker]:
-    """Return the markers that count at a snapshot: those of the newest in its history that no other client has written.
+    """Return the markers that count at a snapshot: those of the newest snapshot in its history that another client has not written.
 
     The arguments are those of `live_markers`. Raises MissingObject and DamagedObject where that history cannot be read.
     """
@@ -60,7 +60,7 @@ def recorded_markers(assets: AssetManager, snapshot: Snapshot, now: int, retenti
 
 
 def marker_metadata(markers: Mapping[str, Marker]) -> dict[str, Any]:
-    """Return what a snapshot's metadata holds of markers; nothing where there are none."""
+    """Return markers as metadata of a snapshot; no metadata where there are none."""
     values = {
         app_id: {"version": marker.version, "last_updated": marker.last_updated, "snapshot": marker.snapshot}
         for app_id, marker in sorted(markers.items())
