@@ -187,7 +187,7 @@ class Pool:
         return self._loader.load(batches_of_rows(rows), branch, _details(author, message, meta, txn))
 
     def markers(self, branch: str = "main") -> Markers:
-        """Return the markers of a branch by application id, those that have expired included. Raises NoSuchBranch, DamagedLake."""
+        """Return the markers of a branch, by application id, that counted at its last commit. Raises NoSuchBranch, DamagedLake."""
         return self._commits.markers(self.tip(branch))
 
     def has_marker(self, txn: Txn, branch: str = "main") -> bool:

@@ -110,6 +110,14 @@ def test_every_commit_carries_the_markers_that_count(store: ObjectStore) -> None
     assert list(pool.log())[:2] == [later, commit]
 
 
+def test_the_markers_of_a_branch_have_its_last_versions(pool: Pool) -> None:
+    assert pool.markers() == {}
+    pool.load([{"k": 1}], txn=("app", 7))
+    pool.load([{"k": 1}], txn=("other", 1))
+    pool.load([{"k": 2}], txn=("app", 8))
+    assert {app_id: marker.version for app_id, marker in pool.markers().items()} == {"app": 8, "other": 1}
+
+
 def test_markers_count_for_ever_where_that_is_asked_for(store: ObjectStore) -> None:
     clock = ManualClock()
     pool = PoolLake.create(store, clock=clock, txn_retention=None).create_pool("events", key="k")
