@@ -38,7 +38,7 @@ _POOL = """
 import tempfile, atexit, shutil, resource
 from pathlib import Path
 from lake_core.pool import PoolLake
-from lake_core.pool.arrow.shapes import write_table
+from lake_core.pool.value_batch import batches_of_arrow
 from lake_core.pool.zng.writer import ZngWriter
 folder = tempfile.mkdtemp(dir={folder!r})
 atexit.register(shutil.rmtree, folder, True)
@@ -47,7 +47,8 @@ _FILES = """
 table = records({count})
 with open({folder!r} + "/log.zng", "wb") as file, ZngWriter(file) as writer:
     for batch in table.to_batches(65536):
-        write_table(writer, pa.Table.from_batches([batch]))
+        for values in batches_of_arrow(batch):
+            values.write_to(writer)
 lines = table.set_column(0, "ts", table["ts"].cast("int64")).to_pylist()
 import json
 Path({folder!r}, "log.ndjson").write_text("".join(json.dumps(line) + "\\n" for line in lines))

@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import TableNotFound
-from lake_core.delta.set_transaction import Txn
 from lake_core.errors import LakeError
 from lake_core.lake import Lake
 from lake_core.store import ObjectStore
+from lake_core.txn import Txn
 from lake_core.workspace import Assignment, CallNumbers, Workspace
 from lake_core.workspace import open_workspace as workspace_of
 from lake_pipes.metadata import PATH, ROWS_WRITTEN, SKIPPED, receipt_metadata

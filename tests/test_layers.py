@@ -10,7 +10,15 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-_GROUND = ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.backoff", "lake_core.clock", "lake_core.varint")
+_GROUND = (
+    "lake_core.errors",
+    "lake_core.readable",
+    "lake_core.runtime",
+    "lake_core.backoff",
+    "lake_core.clock",
+    "lake_core.varint",
+    "lake_core.txn",
+)
 _FOUNDATION = (*_GROUND, "lake_core.dataset", "lake_core.key_rules", "lake_core.store")
 _TREE = ("lake_core.journal", "lake_core.graveler")
 _FORMATS = ("lake_core.delta", "lake_core.icechunk", "lake_core.pool")
@@ -52,6 +60,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.runtime": (),
     "lake_core.clock": (),
     "lake_core.varint": ("lake_core.errors",),
+    "lake_core.txn": ("lake_core.errors",),
     "lake_core.backoff": ("lake_core.runtime",),
     "lake_core.store": ("lake_core.errors", "lake_core.runtime", "lake_core.backoff"),
     "lake_core.dataset": ("lake_core.errors", "lake_core.store"),  # a format is handed stores

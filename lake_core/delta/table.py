@@ -19,6 +19,7 @@ from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol, check_empty, check_same, new_metadata
 from lake_core.delta.errors import (
     InvalidMerge,
+    InvalidTransaction,
     SchemaMismatch,
     TableAlreadyExists,
 )
@@ -36,11 +37,12 @@ from lake_core.delta.operations.vacuum import Orphans, VacuumResult, vacuum
 from lake_core.delta.operations.write import SchemaMode, Write, plan_append, plan_overwrite
 from lake_core.delta.properties import checkpoint_interval
 from lake_core.delta.result import OperationResult, recorded_operation
-from lake_core.delta.set_transaction import Txn, check_transaction, recorded_version, set_transaction
+from lake_core.delta.set_transaction import recorded_version, set_transaction
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.table_view import Location, TableView
 from lake_core.delta.transaction import Committed, Operation, commit, commit_first, partition_by_text
 from lake_core.store import store_at
+from lake_core.txn import Txn, check_txn
 
 ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 """Rows to write; anything with `__arrow_c_stream__` serves as well."""
@@ -309,7 +311,7 @@ class DeltaTable(TableView):
 
         Raises InvalidTransaction, UnsupportedWriterFeature.
         """
-        check_transaction(txn)
+        check_txn(txn, InvalidTransaction)
         self._check_writable()
         if txn is None:
             return None

@@ -16,7 +16,7 @@ _MOST_AHEAD = 50
 
 
 def ancestry(assets: AssetManager, snapshot_id: bytes, *, read_ahead: int = _MOST_AHEAD) -> Iterator[Snapshot]:
-    """Yield the snapshots of a history, newest first, each as it stands at some moment of the walk.
+    """Yield the snapshots of a history, newest first. Each is in its state at some moment of the walk.
 
     Args:
         assets: The files of the repository.
@@ -48,10 +48,10 @@ def reachable(assets: AssetManager, tips: Sequence[bytes], *, read_ahead: int = 
 
 
 def snapshots_between(assets: AssetManager, older: bytes, newer: bytes) -> list[bytes]:
-    """Return the ids of the snapshots that follow one snapshot up to another, oldest first.
+    """Return the ids of the snapshots after one snapshot up to another, oldest first.
 
     Raises:
-        NotInAncestry: The one is not in the history of the other.
+        NotInAncestry: The earlier snapshot is not in the history of the later one.
         MissingObject, DamagedObject: A snapshot cannot be read.
     """
     between: list[bytes] = []
@@ -63,10 +63,10 @@ def snapshots_between(assets: AssetManager, older: bytes, newer: bytes) -> list[
 
 
 class _SnapshotReader:
-    """Snapshots one after the other, as their parents name them.
+    """The snapshots of a history, from each one to its parent.
 
     The parent of a snapshot is known when the snapshot has been read, so a long history would take as many requests in a row. A listing
-    tells which snapshots were written at about the same time: they are read side by side, as long as most of them turn out to be needed.
+    shows which snapshots were written at about the same time. These are read concurrently, as long as most of them turn out to be needed.
     """
 
     def __init__(self, assets: AssetManager, most: int) -> None:
@@ -74,7 +74,7 @@ class _SnapshotReader:
         self._most = most
         self._single = 0
         self._order: list[bytes] = []
-        """All snapshots, the one that was written last first."""
+        """All snapshots, the last written first."""
         self._places: dict[bytes, int] = {}
         self._ahead: dict[bytes, Snapshot] = {}
         self._count = 8
@@ -94,7 +94,7 @@ class _SnapshotReader:
         try:
             snapshots = self._assets.read_snapshots(ids)
         except (DamagedObject, NotFound):
-            # What was only guessed at must not fail the walk.
+            # A snapshot that was only read ahead must not fail the walk.
             return self._assets.read_snapshot(snapshot_id)
         self._ahead = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
         return self._ahead.pop(snapshot_id)

@@ -1,4 +1,4 @@
-"""A solver that puts an append behind an earlier one. No chunk is copied: its reference gets another index."""
+"""A solver that moves an append behind an earlier one. No chunk is copied: its reference gets another index."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from lake_core.icechunk.snapshot import ArrayNode, Node
 
 @dataclass(frozen=True, slots=True)
 class _Append:
-    """An append to an array, on top of what theirs appended to it."""
+    """An append to an array, on top of an append of theirs."""
 
     ours: ArrayNode
     theirs: ArrayNode
     axis: int
     first: int
-    """The length along the axis that both began with."""
+    """The length along the axis before both appends."""
 
     @property
     def shift(self) -> int:
@@ -39,12 +39,12 @@ class _Append:
 
     @property
     def is_of_whole_chunks(self) -> bool:
-        """Whether every chunk of ours stays whole behind theirs."""
+        """Whether the chunks of ours keep their bounds behind theirs."""
         size = self.ours.chunk_shape[self.axis]
         return self.first % size == 0 and self.shift % size == 0
 
     def node(self) -> ArrayNode:
-        """Return the array with what both appended."""
+        """Return the array with both appends."""
         document = _document(self.theirs)
         document["shape"][self.axis] += self.ours.shape[self.axis] - self.first
         text = json.dumps(document, indent=2, ensure_ascii=False).encode()
@@ -53,14 +53,14 @@ class _Append:
         return replace(node, manifests=self.theirs.manifests)
 
     def shifted_chunks(self, changes: ChangeSet) -> dict[ChunkIndex, ChunkReference | None]:
-        """Return the chunks of ours, each as many places further as theirs has filled."""
+        """Return the chunks of ours, moved by the number of chunks that theirs appended."""
         places = self.places
         before, behind = slice(0, self.axis), slice(self.axis + 1, None)
         chunks = changes.chunks.get(self.ours.node_id, {})
         return {(*index[before], index[self.axis] + places, *index[behind]): chunk for index, chunk in chunks.items()}
 
     def shifted_columns(self, references: ChunkReferences) -> ChunkReferences:
-        """Return references of ours, each as many places further as theirs has filled."""
+        """Return references of ours, moved by the number of chunks that theirs appended."""
         index = references.index.copy()
         index[self.axis] += np.uint32(self.places)
         return replace(references, index=index)
@@ -68,21 +68,21 @@ class _Append:
 
 @dataclass(frozen=True, slots=True)
 class AppendSolver:
-    """A solver that puts what a session appended along a dimension behind what an earlier commit appended along it.
+    """A solver that moves the appends of a session along a dimension behind those of an earlier commit.
 
-    All arrays of a group that have the dimension move together. The lengths that both sides began with, and what the earlier commit
-    appended, must fill whole chunks. Everything else is left to another solver.
+    All arrays of a group that have the dimension move together. The length before both appends and the length of the earlier append must
+    fill whole chunks. All other conflicts are left to another solver.
 
     Attributes:
         dimension: The name of the dimension, as in the arrays' `dimension_names`.
-        otherwise: Resolves what is not an append.
+        otherwise: Resolves conflicts other than appends.
     """
 
     dimension: str
     otherwise: ConflictSolver = field(default_factory=ConflictDetector)
 
     def solve(self, step: RebaseStep) -> ChangeSet:
-        """Return the changes, moved behind what theirs appended.
+        """Return the changes, moved behind the appends of theirs.
 
         Raises:
             RebaseFailedError: An append cannot be moved, or anything else conflicts and is not resolved.
@@ -103,7 +103,7 @@ class AppendSolver:
         return self.otherwise.solve(replace(step, changes=changes, settled=settled))
 
     def _appends(self, step: RebaseStep) -> Iterator[_Append]:
-        """Yield the arrays that both sides appended to, and did nothing else with."""
+        """Yield the arrays that both sides appended to and changed in no other way."""
         for path, ours in step.changes.nodes.items():
             base, theirs = step.base.nodes.get(path), step.theirs.nodes.get(path)
             axis = self._axis(ours)
@@ -113,7 +113,7 @@ class AppendSolver:
                 yield _Append(ours, theirs, axis, base.shape[axis])
 
     def _axis(self, node: Node) -> int | None:
-        """Return the axis of an array that the dimension is; None where it has none, or more than one."""
+        """Return the axis of the dimension in an array; None where it has none, or more than one."""
         names = node.dimension_names if isinstance(node, ArrayNode) else None
         return names.index(self.dimension) if names is not None and names.count(self.dimension) == 1 else None
 
@@ -150,7 +150,7 @@ def _document(array: ArrayNode) -> dict[str, Any]:
 
 
 def _grew(before: ArrayNode, after: ArrayNode, axis: int) -> bool:
-    """Return whether an array has grown along an axis, and nothing else of its metadata has changed."""
+    """Return whether an array has grown along an axis, with no other change of its metadata."""
     if before.node_id != after.node_id or len(before.shape) != len(after.shape) or after.shape[axis] <= before.shape[axis]:
         return False
     shape = [*before.shape]
@@ -159,7 +159,7 @@ def _grew(before: ArrayNode, after: ArrayNode, axis: int) -> bool:
 
 
 def _writes_behind(base: ArrayNode, ours: ArrayNode, axis: int, changes: ChangeSet) -> bool:
-    """Return whether all chunks that ours wrote lie behind those of the base along the axis."""
+    """Return whether all chunks of ours are behind those of the base along the axis."""
     if ours.node_id in changes.bounds:
         return False
     first = base.shape[axis] // ours.chunk_shape[axis]

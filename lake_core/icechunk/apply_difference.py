@@ -1,4 +1,4 @@
-"""How a difference between two snapshots becomes one new snapshot on top of a third."""
+"""Applies the difference between two snapshots as one new snapshot on top of a third."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from lake_core.icechunk.marker import Marker, recorded_markers
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, microseconds, sort_key
 
 _SHOWN = 5
-"""Conflicts, and chunks of each, that a message lists."""
+"""How many conflicts, and chunks of each, a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedSnapshot:
-    """A difference, brought onto a snapshot."""
+    """The result of applying a difference to a snapshot."""
 
     snapshot_id: bytes
     difference: Difference
-    """What differs between the snapshot and its parent."""
+    """The difference between the snapshot and its parent."""
     references: tuple[str, ...]
-    """The objects that the repository reaches now and did not before."""
+    """The objects that the repository reaches now and did not reach before."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotApplication:
-    """The means to bring what differs between two snapshots onto the head of a branch."""
+    """An application of the difference between two snapshots to the head of a branch."""
 
     assets: AssetManager
     config: RepositoryConfig
     now: datetime
     message: str
     onto: str
-    """What it is brought onto, for messages."""
+    """The name of the branch in messages."""
     dry_run: bool = False
-    """Whether nothing is written: the id that is returned is then that of the later snapshot."""
+    """Whether to write nothing. Then the id of the later snapshot is returned."""
 
     def create(self, after: Snapshot) -> AppliedSnapshot:
-        """Create a repository, if the branch has no other, with a first snapshot that holds what `after` does."""
+        """Create a repository, unless the branch has one, with a first snapshot of the contents of `after`."""
         initial = self.assets.snapshot(INITIAL_SNAPSHOT)
         if after.parent_id in (None, INITIAL_SNAPSHOT):
             created = difference(self.assets, initial, after)
@@ -61,24 +61,24 @@ class SnapshotApplication:
         return replace(applied, references=(SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), *applied.references))
 
     def replace(self, head: Snapshot, after: Snapshot) -> AppliedSnapshot:
-        """Write a snapshot that follows the head and holds what `after` holds."""
+        """Write a snapshot on top of the head with the contents of `after`."""
         ours = difference(self.assets, head, after)
         return self._write(ours, head, after.nodes, ChangeSet(), after, self._markers(after))
 
     def change(self, base: Snapshot, after: Snapshot, head: Snapshot, *, shares_groups: bool = False) -> AppliedSnapshot | None:
-        """Bring what differs between `base` and `after` onto the head.
+        """Apply the difference between `base` and `after` to the head.
 
         Args:
             base: The earlier snapshot.
             after: The later one.
             head: The head of the branch.
-            shares_groups: Whether groups that both sides created are the same where their metadata is.
+            shares_groups: Whether groups that both sides created are the same if their metadata is.
 
         Returns:
-            None where the head has all of it.
+            The result; None where the head has all of the difference already.
 
         Raises:
-            DatasetConflict: It contradicts what the head has.
+            DatasetConflict: The difference conflicts with the changes of the head.
         """
         markers = self._merged_markers(base, after, head)
         ours = difference(self.assets, base, after)
@@ -91,7 +91,7 @@ class SnapshotApplication:
         return self._write(ours, head, after.nodes, ChangeSet(), after, markers)
 
     def _rearrange(self, ours: Difference, head: Snapshot) -> AppliedSnapshot | None:
-        """Bring manifests that were rewritten onto the head. Arrays whose manifests the head has changed keep those of the head."""
+        """Apply rewritten manifests to the head. Arrays whose manifests the head has changed keep those of the head."""
         rearranged = _rearranged_nodes(ours.before, ours.after, head)
         if not rearranged:
             return None
@@ -135,9 +135,9 @@ class SnapshotApplication:
         return recorded_markers(self.assets, snapshot, microseconds(self.now), None)
 
     def _merged_markers(self, base: Snapshot, after: Snapshot, head: Snapshot) -> dict[str, Marker]:
-        """Return the head's markers with those that differ between the two others.
+        """Return the head's markers with those that changed from `base` to `after`.
 
-        Raises DatasetConflict where both sides have moved the same one.
+        Raises DatasetConflict where both sides have changed the same one.
         """
         before, ours, theirs = (self._markers(snapshot) for snapshot in (base, after, head))
         merged = dict(theirs)
@@ -155,7 +155,7 @@ class SnapshotApplication:
 
 
 def has_all_markers(assets: AssetManager, base: Snapshot | None, after: Snapshot, head: Snapshot, now: datetime) -> bool:
-    """Return whether the head itself has recorded all markers that `after` has recorded since `base`, of which there is one at least."""
+    """Return whether `after` has recorded markers since `base`, and the head has recorded all of them itself."""
     time = microseconds(now)
     before = {} if base is None else recorded_markers(assets, base, time, None)
     ours = recorded_markers(assets, after, time, None)
@@ -169,7 +169,7 @@ def has_all_markers(assets: AssetManager, base: Snapshot | None, after: Snapshot
 
 
 def _rearranged_nodes(base: Snapshot, after: Snapshot, head: Snapshot) -> dict[str, Node]:
-    """Return the head's arrays with other manifests, by path: those that `after` has rewritten and the head still has as `base` has them.
+    """Return the head's arrays with new manifests, by path: those that `after` has rewritten and the head has not changed since `base`.
 
     The references in these manifests must be the same in `base` and `after`.
     """
@@ -185,11 +185,11 @@ def _rearranged_nodes(base: Snapshot, after: Snapshot, head: Snapshot) -> dict[s
 
 
 def _merged_nodes(ours: Difference, theirs: Difference, changes: ChangeSet) -> tuple[dict[str, Node], ChangeSet]:
-    """Bring nodes that do not conflict onto the head.
+    """Apply nodes that do not conflict to the head.
 
     Args:
-        ours: What is brought.
-        theirs: What the head has changed.
+        ours: The difference that is applied.
+        theirs: The changes of the head.
         changes: `ours` as changes on top of the snapshot that both start from.
 
     Returns:
@@ -219,7 +219,7 @@ def _merged_nodes(ours: Difference, theirs: Difference, changes: ChangeSet) -> t
 
 
 def _without_shared(assets: AssetManager, ours: Difference, head: Snapshot, shares_groups: bool) -> Difference:
-    """Return a difference without what the head has in the same form."""
+    """Return a difference without the changes that the head has already."""
     existing = head.nodes
     created = {path: node for path, node in ours.created.items() if not _is_created_there(assets, node, existing.get(path), shares_groups)}
     return replace(
@@ -248,7 +248,7 @@ def _chunks_without_shared(
 
 
 def _differing(ours: ChunkDifference, remaining: ChunkDifference) -> ChunkDifference:
-    """Return the chunks of a difference that the head does not have in the same form."""
+    """Return the chunks of a difference that the head does not have already."""
     coordinates = remaining.coordinates().T
     written = ours.written.take(is_in(ours.written.index, coordinates))
     return ChunkDifference(written, ours.erased[is_in(ours.erased.T, coordinates)])

@@ -23,7 +23,7 @@ from lake_core.store import ObjectBytes, ObjectStore
 SNAPSHOTS, MANIFESTS, TRANSACTIONS = "snapshots/", "manifests/", "transactions/"
 
 _LARGEST_CACHE = 256 * 2**20
-"""Bytes of decoded manifests that are kept."""
+"""How many bytes of decoded manifests are cached."""
 _CACHED_SNAPSHOTS = 16
 
 
@@ -63,22 +63,25 @@ class AssetManager:
         return snapshot
 
     def read_snapshot(self, snapshot_id: bytes) -> Snapshot:
-        """Return a snapshot as it stands now: expiring a history gives old snapshots another parent in place."""
+        """Return the current state of a snapshot: expiring a history changes the parent of old snapshots in place."""
         path = SNAPSHOTS + encode_id(snapshot_id)
         return _decoded(self._get(path), path, snapshot_id)
 
     def read_snapshots(self, snapshot_ids: Sequence[bytes]) -> list[Snapshot]:
-        """Return several snapshots as they stand now, read side by side. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
+        """Return several snapshots in their current states, read concurrently.
+
+        Raises MissingObject, DamagedObject, UnsupportedSpecVersion.
+        """
         paths = [SNAPSHOTS + encode_id(snapshot_id) for snapshot_id in snapshot_ids]
         return list(map(_decoded, self._get_many(paths), paths, snapshot_ids))
 
     def forget_snapshot(self, snapshot_id: bytes) -> None:
-        """Read a snapshot again when it is asked for the next time: it was rewritten."""
+        """Remove a rewritten snapshot from the cache, so that it is read again."""
         with self._lock:
             self._snapshots.pop(snapshot_id, None)
 
     def read_manifests(self, manifest_ids: Sequence[bytes]) -> list[Manifest]:
-        """Return several manifests, read side by side and not kept. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
+        """Return several manifests, read concurrently and not cached. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
         paths = [MANIFESTS + encode_id(manifest_id) for manifest_id in manifest_ids]
         return [decode_manifest(data, path) for data, path in zip(self._get_many(paths), paths, strict=True)]
 
@@ -102,12 +105,12 @@ class AssetManager:
     def references(
         self, array: ArrayNode, bounds: tuple[int, ...] | None = None, *, without: Set[ManifestRef] = frozenset()
     ) -> ChunkReferences:
-        """Return the references of an array that a reader finds: each in the first manifest whose extents hold its chunk.
+        """Return the references of an array. That of a chunk is in the first manifest whose extents hold the chunk.
 
         Args:
             array: The array.
             bounds: The grid of chunks outside of which references are left out; by default that of the array.
-            without: Manifests that are left out, and not read.
+            without: Manifests to leave out, which are not read.
 
         Raises MissingObject, DamagedObject, UnsupportedSpecVersion.
         """

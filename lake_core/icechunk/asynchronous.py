@@ -1,4 +1,4 @@
-"""Methods that are awaited, each the twin of one that is called."""
+"""Asynchronous versions of methods."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def asynchronous(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """Return a method that does the same in a thread, so that the event loop goes on meanwhile.
+    """Return an asynchronous method that calls a method in a thread, without blocking the event loop.
 
-    The twin calls the method by its name: a subclass that has another one changes both.
+    It calls the method by its name, so that a subclass that overrides the method changes both.
     """
 
     @wraps(method)

@@ -1,4 +1,4 @@
-"""What a session has changed and not yet committed."""
+"""The uncommitted changes of a session."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class ChangeSet:
     nodes: dict[str, Node] = field(default_factory=dict)
     """New nodes, and nodes of the snapshot with other metadata, by path."""
     deleted: dict[bytes, Node] = field(default_factory=dict)
-    """Nodes of the snapshot that are gone, by id."""
+    """Deleted nodes of the snapshot, by id."""
     chunks: dict[bytes, dict[ChunkIndex, ChunkReference | None]] = field(default_factory=dict)
     """Chunks that were written one by one, and None for those that were erased, by the id of their array."""
     columns: dict[bytes, list[ChunkReferences]] = field(default_factory=dict)
-    """Chunks that were written many at once, by the id of their array. Later ones take precedence, and those in `chunks` over all."""
+    """Chunks that were written in bulk, by the id of their array. Later ones take precedence, and those in `chunks` over all of them."""
     bounds: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
-    """By the id of an array that was made smaller: the smallest grid of chunks that it had meanwhile. What lay outside is gone."""
+    """By the id of an array that was shrunk: the smallest grid of chunks that it had meanwhile. Chunks outside of it are gone."""
     touched: bool = False
-    """Whether anything was done, even if it was undone again."""
+    """Whether there was any change, even if it was undone again."""
 
     def set_node(self, node: Node, before: Node | None) -> None:
-        """Put a node in the place of the one before it, which has the same id if it is the same node."""
+        """Replace the node at a path. The new node has the same id if it is the same node."""
         self.touched = True
         self.nodes[node.path] = node
         if isinstance(node, ArrayNode) and isinstance(before, ArrayNode) and node.node_id == before.node_id:
@@ -44,7 +44,7 @@ class ChangeSet:
         elif any(new < old for new, old in zip(after.grid, before.grid, strict=True)):
             grid = after.grid
             self.bounds[after.node_id] = tuple(min(pair) for pair in zip(self.bounds.get(after.node_id, before.grid), grid, strict=True))
-            # What was written after an earlier cut may lie beyond that one, and stays.
+            # Chunks that were written after an earlier cut may be outside of it, and stay.
             chunks = self.chunks.get(after.node_id)
             if chunks is not None:
                 self.chunks[after.node_id] = {index: chunk for index, chunk in chunks.items() if is_inside(index, grid)}
@@ -53,7 +53,7 @@ class ChangeSet:
                 self.columns[after.node_id] = [part.take(part.inside(box)) for part in self.columns[after.node_id]]
 
     def delete_node(self, node: Node, in_snapshot: Node | None) -> None:
-        """Delete a node. `in_snapshot`: what the snapshot has at its path."""
+        """Delete a node. `in_snapshot`: the node of the snapshot at its path."""
         self.touched = True
         self.nodes.pop(node.path, None)
         self.chunks.pop(node.node_id, None)
@@ -68,7 +68,7 @@ class ChangeSet:
         self.chunks.setdefault(node_id, {})[index] = chunk
 
     def is_gone(self, node_id: bytes, index: ChunkIndex) -> bool:
-        """Return whether the snapshot's chunk was cut off when its array was made smaller."""
+        """Return whether the snapshot's chunk was cut off when its array was shrunk."""
         bounds = self.bounds.get(node_id)
         return bounds is not None and not is_inside(index, bounds)
 
@@ -118,7 +118,7 @@ class ChangeSet:
         single = np.array(list(chunks), np.uint32).reshape(len(chunks), len(grid))
         single = single[(single < np.array(grid, np.int64)).all(axis=1)]
         if grid:
-            # lexsort takes its last key for the first.
+            # lexsort sorts by its last key first.
             single = single[np.lexsort(single.T[::-1])]
         parts = self.columns.get(node_id)
         if not parts:
@@ -128,10 +128,10 @@ class ChangeSet:
         return several.index.T if not len(single) else np.unique(np.concatenate([single, several.index.T]), axis=0)
 
     def merge(self, other: ChangeSet) -> None:
-        """Take over the changes of another fork of the same session.
+        """Merge the changes of another fork of the same session.
 
         Raises:
-            UnmergeableFork: Both changed the same node or chunk otherwise. Nothing was taken over then.
+            UnmergeableFork: Both changed the same node or chunk in different ways. Nothing was merged.
         """
         self._check_nodes(other)
         self._check_chunks(other)

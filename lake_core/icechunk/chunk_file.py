@@ -1,6 +1,6 @@
 """The bytes of chunks: native ones in objects of their own, inline ones in references. Specification section: Chunk Files.
 
-Spark's executors read and write chunks by these functions: nothing here imports more than numpy.
+Spark's executors read and write chunks by these functions, so this module imports no other package than numpy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def read_chunk(store: ObjectStore, virtual_chunks: VirtualChunks, chunk: ChunkRe
         virtual_chunks: Reads chunks outside of the repository.
         chunk: Where the chunk is.
         start: The first byte.
-        end: The byte behind the last; by default, all are read.
+        end: The byte after the last; by default, all are read.
 
     Raises:
         MissingObject: The object of a native chunk is gone.

@@ -17,28 +17,28 @@ from lake_core.icechunk.read_limits import ReadLimits, batches
 _RANGE = np.dtype("S28")
 """A range of an object as one sortable value: 12 bytes that name the object, 8 each of its offset and length."""
 _PENDING = 100_000
-"""How many ranges are gathered at least before those that occur twice are dropped."""
+"""How many ranges are collected at least before duplicates are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkStorageStats:
-    """The bytes of the chunks that branches and tags reach, by where they are."""
+    """The bytes of the chunks that branches and tags reach, by place of storage."""
 
     native_bytes: int
-    """In objects of the repository, each range once."""
+    """Bytes in objects of the repository, counting each range once."""
     virtual_bytes: int
-    """In objects outside of the repository, each range once."""
+    """Bytes in objects outside of the repository, counting each range once."""
     inlined_bytes: int
-    """In manifests, for each manifest that has them."""
+    """Bytes in manifests, counting every manifest that has them."""
 
     @property
     def non_virtual_bytes(self) -> int:
-        """Those in the repository itself."""
+        """Return the bytes in the repository itself."""
         return self.native_bytes + self.inlined_bytes
 
     @property
     def total_bytes(self) -> int:
-        """All of them."""
+        """Return the bytes of all chunks."""
         return self.non_virtual_bytes + self.virtual_bytes
 
 
@@ -75,7 +75,7 @@ def _reachable_arrays(assets: AssetManager, limits: ReadLimits) -> Iterator[Arra
 
 
 class _Ranges:
-    """Ranges of objects, each once."""
+    """A set of ranges of objects."""
 
     def __init__(self) -> None:
         self._ranges = np.empty(0, _RANGE)

@@ -1,6 +1,6 @@
-"""What the last garbage collection looked at, so that the next one need not look again.
+"""The mark of the last garbage collection, by which the next one skips objects that were checked before.
 
-The mark is derived: it can be deleted at any time, and it decides only what a collection leaves alone, never what it deletes.
+The mark is derived: it can be deleted at any time. It only makes a collection skip objects, never delete them.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from lake_core.icechunk.snapshot import microseconds
 from lake_core.store import ObjectStore
 
 MARK_KEY = "last_collection.json"
-"""Outside of the folders that the specification names: other readers and writers take no notice of it."""
+"""The key is outside of the folders that the specification names, so other readers and writers ignore it."""
 
 _SLACK = 60 * 10**6
-"""Microseconds by which an object may look older than it is: its time can be that of the beginning of a slow put."""
+"""By how many microseconds an object may look older than it is: its time can be the start of a slow put."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionMark:
-    """What a collection left: every object older than `before` is reached by the snapshots."""
+    """The state after a collection: the snapshots reach every object older than `before`."""
 
     before: int
     """Microseconds since the epoch, by the store's clock."""
@@ -44,14 +44,14 @@ def read_mark(store: ObjectStore) -> CollectionMark | None:
         return None
     if not isinstance(before, int) or not isinstance(seconds, int | float) or not seconds >= 0 or len(ids) % OBJECT_ID_LENGTH:
         return None
-    # Objects that were written after the collection had begun are not accounted for, whatever time it was given.
+    # The collection did not check objects that were written after it began, even if its own time limit was later.
     begin = microseconds(data.last_modified) - int(min(seconds, 10**9) * 10**6) - _SLACK
     snapshots = frozenset(ids[start : start + OBJECT_ID_LENGTH] for start in range(0, len(ids), OBJECT_ID_LENGTH))
     return CollectionMark(min(before, begin), snapshots)
 
 
 def write_mark(store: ObjectStore, mark: CollectionMark, seconds: float) -> None:
-    """Write the mark of a collection that took so many seconds. A failure costs the next collection time, and nothing else."""
+    """Write the mark of a collection that took so many seconds. A failure only makes the next collection slower."""
     document = {"before": mark.before, "seconds": seconds, "snapshots": base64.b64encode(b"".join(sorted(mark.snapshots))).decode()}
     try:
         store.put(MARK_KEY, json.dumps(document).encode())

@@ -1,4 +1,4 @@
-"""Commits: manifests, then the snapshot, then its transaction log. Moving the branch, last of all, is what publishes them."""
+"""Commits: manifests, then the snapshot, then its transaction log. Moving the branch, as the last step, publishes them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from lake_core.icechunk.hierarchy import check_hierarchy
 from lake_core.icechunk.identifier import encode_id, new_object_id
 from lake_core.icechunk.manifest import ChunkReferences, references_from
 from lake_core.icechunk.manifest_update import ManifestUpdater
-from lake_core.icechunk.marker import METADATA_KEY, Marker, Txn, marker_metadata, recorded_markers
+from lake_core.icechunk.marker import METADATA_KEY, Marker, marker_metadata, recorded_markers
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Node, Snapshot, microseconds, sort_key
 from lake_core.icechunk.splitting import split, split_sizes
 from lake_core.icechunk.transaction_log import TransactionLog
+from lake_core.txn import Txn
 
 _SMALL = 1_000
-"""References of an array up to which they share a manifest with other arrays'."""
+"""Up to how many references of an array share a manifest with those of other arrays."""
 _MOST_SHARED = 10_000
-"""References in a manifest that several arrays share."""
+"""How many references a manifest holds at most that several arrays share."""
 _MOST_SHARED_BYTES = 2**22
 
 
@@ -46,7 +47,7 @@ class CommitResult(str):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What is to be recorded with the changes of a session."""
+    """The data that is committed with the changes of a session."""
 
     assets: AssetManager
     config: RepositoryConfig
@@ -82,11 +83,11 @@ class Commit:
     def write(
         self, changes: ChangeSet, parent: Snapshot, *, log: TransactionLog | None = None, markers: Mapping[str, Marker] | None = None
     ) -> bytes:
-        """Write everything but the branch. Returns the id of the new snapshot, which nothing refers to yet.
+        """Write everything except the branch. Return the id of the new snapshot, which nothing refers to yet.
 
         Args:
-            changes: What the snapshot has other than its parent.
-            parent: The parent, or what is to be taken for it: its nodes, with changes of which `log` tells.
+            changes: The changes from the parent to the snapshot.
+            parent: The parent, or the parent with changes to its nodes that `log` contains.
             log: The transaction log; by default that of the changes.
             markers: The markers that count from then on; by default the parent's, and that of `txn`.
 
@@ -96,7 +97,7 @@ class Commit:
         return self._write(changes, parent, _Manifests(self.assets, self.config, changes, parent), log, markers)
 
     def rewrite(self, parent: Snapshot) -> bytes:
-        """Write all manifests anew, and everything else but the branch, as `write` does."""
+        """Write all manifests again, and everything else except the branch, as `write` does."""
         changes = ChangeSet()
         return self._write(changes, parent, _RewrittenManifests(self.assets, self.config, changes, parent))
 
@@ -109,7 +110,7 @@ class Commit:
         markers: Mapping[str, Marker] | None = None,
     ) -> bytes:
         snapshot_id = new_object_id()
-        # Readers take a snapshot that is no later than its parent for damage.
+        # Readers treat a snapshot that is not later than its parent as damaged.
         flushed_at = max(self._now(), parent.flushed_at + 1)
         markers = self._markers(parent, snapshot_id, flushed_at) if markers is None else markers
         written = nodes.write()
@@ -136,7 +137,7 @@ class Commit:
         return markers
 
     def _file_info(self, manifest_id: bytes) -> ManifestFileInfo:
-        """Return what the parent should have said of a manifest and does not: others stop at a snapshot without it."""
+        """Return the entry for a manifest that the parent's list of manifests lacks: other clients refuse a snapshot without it."""
         path = f"manifests/{encode_id(manifest_id)}"
         manifest = self.assets.manifest(manifest_id)
         count = sum(map(len, manifest.arrays()))
@@ -192,7 +193,7 @@ class _Manifests:
     _refs: dict[bytes, list[ManifestRef]] = field(default_factory=dict)
 
     def write(self) -> dict[str, Node]:
-        """Write the manifests that are new. Returns all nodes, sorted."""
+        """Write the new manifests. Return all nodes, sorted."""
         arrays = self._update_all()
         nodes = {path: node for path, node in self.parent.nodes.items() if node.node_id not in self.changes.deleted}
         nodes.update({node.path: self._rebased(node) for node in self.changes.nodes.values()})
@@ -203,7 +204,7 @@ class _Manifests:
         return {path: nodes[path] for path in sorted(nodes, key=sort_key)}
 
     def _update_all(self) -> dict[bytes, ArrayNode]:
-        """Write the manifests of all arrays whose references change. Returns these arrays by id."""
+        """Write the manifests of all arrays whose references change. Return these arrays by id."""
         arrays = _changed_arrays(self.changes, self.parent)
         for node_id in sorted(self.changes.changed_arrays() | self.changes.bounds.keys()):
             self._update(arrays[node_id])
@@ -242,7 +243,7 @@ class _Manifests:
         return 0 if info is None else info.num_chunk_refs
 
     def _flush(self) -> None:
-        """Write what is pending: large ones to a manifest each, small ones of different arrays together."""
+        """Write the pending references: many of one array to a manifest of their own, few of several arrays together."""
         shared: dict[bytes, ChunkReferences] = {}
         count = size = 0
         for node_id, references in self._pending:
@@ -268,7 +269,7 @@ class _Manifests:
 
 
 class _RewrittenManifests(_Manifests):
-    """The manifests of a commit that changes nothing but how references are spread over manifests."""
+    """The manifests of a commit that only changes how references are spread over manifests."""
 
     def _update_all(self) -> dict[bytes, ArrayNode]:
         arrays = {node.node_id: node for node in self.parent.nodes.values() if isinstance(node, ArrayNode)}

@@ -15,7 +15,7 @@ _LARGEST_INLINE_THRESHOLD = 2**16 - 1
 
 @dataclass(frozen=True, slots=True)
 class ObjectStoreConfig:
-    """How the objects of a virtual chunk container are reached. Credentials are no part of it.
+    """The way to reach the objects of a virtual chunk container. It holds no credentials.
 
     `kind`: local_file_system, in_memory, s3, s3_compatible, tigris, gcs, azure or http.
     """
@@ -37,7 +37,7 @@ def s3_store(
     anonymous: bool = False,
     s3_compatible: bool = False,
 ) -> ObjectStoreConfig:
-    """Return the configuration of a container on S3, or on what speaks its protocol."""
+    """Return the configuration of a container on S3, or on a service with its protocol."""
     options = {
         "region": region,
         "endpoint_url": endpoint_url,
@@ -68,7 +68,7 @@ class VirtualChunkContainer:
 
 @dataclass(slots=True)
 class CompressionConfig:
-    """How manifests, snapshots and transaction logs are compressed."""
+    """The compression of manifests, snapshots and transaction logs."""
 
     algorithm: Literal["zstd"] | None = None
     level: int | None = None
@@ -76,7 +76,7 @@ class CompressionConfig:
 
 @dataclass(slots=True)
 class CachingConfig:
-    """How much is kept in memory. Stored for other clients: this one limits its cache by bytes, and does not read these values."""
+    """The limits of caches. They are stored for other clients: this one limits its cache by bytes, and ignores these values."""
 
     num_snapshot_nodes: int | None = None
     num_chunk_refs: int | None = None
@@ -87,7 +87,7 @@ class CachingConfig:
 
 @dataclass(frozen=True, slots=True)
 class ManifestSplitCondition:
-    """Condition that selects the arrays of a split rule. `kind` is path_matches, name_matches, and, or, or any_array."""
+    """A condition that selects the arrays of a split rule. `kind` is path_matches, name_matches, and, or, or any_array."""
 
     kind: str
     argument: str | tuple[ManifestSplitCondition, ...] | None = None
@@ -126,7 +126,7 @@ class ManifestSplitCondition:
 
 @dataclass(frozen=True, slots=True)
 class ManifestSplitDimCondition:
-    """Condition that selects the dimensions of an array that a split size is for. `kind` is Axis, DimensionName or Any."""
+    """A condition that selects the dimensions of an array that a split size applies to. `kind` is Axis, DimensionName or Any."""
 
     kind: str
     argument: int | str | None = None
@@ -152,7 +152,7 @@ SplitSizes = tuple[tuple[ManifestSplitCondition, tuple[tuple[ManifestSplitDimCon
 
 @dataclass(slots=True)
 class ManifestSplittingConfig:
-    """Rules by which the references of an array are spread over several manifests. The first rule that matches an array counts."""
+    """Rules by which the references of an array are spread over several manifests. The first rule that matches an array applies."""
 
     split_sizes: SplitSizes | Sequence[Any] | None = None
     """(condition of arrays, ((condition of dimensions, number of chunks), …)), …"""
@@ -179,7 +179,7 @@ def _split_sizes(rules: Sequence[Any]) -> SplitSizes:
 
 @dataclass(slots=True)
 class ManifestPreloadConfig:
-    """Which manifests other clients read when they open a session. This one reads manifests when they are needed."""
+    """The manifests that other clients read when they open a session. This one reads manifests when they are needed."""
 
     max_total_refs: int | None = None
     preload_if: Any = None
@@ -187,7 +187,7 @@ class ManifestPreloadConfig:
 
 @dataclass(slots=True)
 class ManifestConfig:
-    """How manifests are read and written."""
+    """The configuration of reading and writing manifests."""
 
     preload: ManifestPreloadConfig | None = None
     splitting: ManifestSplittingConfig | None = None
@@ -208,11 +208,11 @@ class RepositoryConfig:
     """By URL prefix."""
     manifest: ManifestConfig | None = None
     unknown: dict[str, Any] = field(default_factory=dict, repr=False)
-    """Keys of `config.yaml` that later clients wrote; they are kept."""
+    """Unknown keys of `config.yaml`, which later clients wrote. They are written back."""
 
     @staticmethod
     def default() -> RepositoryConfig:
-        """Return a configuration that is all defaults."""
+        """Return the default configuration."""
         return RepositoryConfig()
 
     def merge(self, other: RepositoryConfig) -> RepositoryConfig:
@@ -268,7 +268,7 @@ class RepositoryConfig:
 
 
 def _merged(config: Any, other: Any) -> Any:
-    """Return a value of a configuration with those of another: field by field, key by key, or as it is."""
+    """Return a value of a configuration merged with another: field by field, key by key, or as a whole."""
     if config is None or other is None:
         return config if other is None else other
     if isinstance(config, dict):
@@ -279,4 +279,4 @@ def _merged(config: Any, other: Any) -> Any:
 
 
 _PARTS = (RepositoryConfig, CompressionConfig, CachingConfig, ManifestConfig)
-"""What is merged field by field."""
+"""The types that are merged field by field."""

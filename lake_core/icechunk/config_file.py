@@ -1,4 +1,4 @@
-"""`config.yaml`, the file in which a repository keeps its configuration."""
+"""`config.yaml`, the file with the configuration of a repository."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lake_core.icechunk.errors import DamagedObject, InvalidConfig
 
 CONFIG_KEY = "config.yaml"
 _LARGEST_CONFIG = 2**20
-"""The most bytes that are read as a configuration."""
+"""The largest configuration that is read, in bytes."""
 _PLAIN = ""
 """The style of a scalar without quotes."""
 
@@ -48,7 +48,7 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
         return True
 
     def choose_scalar_style(self) -> str:
-        # A number with a tag would be put in quotes, which other readers take for text.
+        # A number with a tag would be quoted, and other readers would read it as text.
         if self.event.style == _PLAIN:
             return _PLAIN
         return str(super().choose_scalar_style())
@@ -77,7 +77,7 @@ _Dumper.add_representer(Tagged, _represent_tagged)
 
 
 def decode_config(data: bytes) -> RepositoryConfig:
-    """Return the configuration that the bytes of `config.yaml` hold. Raises DamagedObject."""
+    """Return the configuration in the bytes of `config.yaml`. Raises DamagedObject."""
     if len(data) > _LARGEST_CONFIG:
         raise DamagedObject(CONFIG_KEY, f"it is larger than {_LARGEST_CONFIG} bytes")
     try:

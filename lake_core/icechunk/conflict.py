@@ -1,4 +1,4 @@
-"""What conflicts between the changes of a session and a commit that came first."""
+"""Conflicts between the changes of a session and a commit that came first."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _Ids = Callable[[TransactionLog], frozenset[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class RebaseStep:
-    """The changes of a session, and the first commit that follows the snapshot they are based on."""
+    """The changes of a session, and the first commit after the snapshot that they are based on."""
 
     base: Snapshot
     theirs: Snapshot
@@ -34,7 +34,7 @@ class RebaseStep:
     """The transaction log of the commit."""
     changes: ChangeSet
     settled: frozenset[bytes] = frozenset()
-    """Ids of arrays whose metadata and chunks a solver has brought onto `theirs` already: their metadata is no conflict any more."""
+    """Ids of arrays whose metadata and chunks a solver has rebased onto `theirs` already: their metadata conflicts no more."""
 
     def failed(self, why: str = "") -> RebaseFailedError:
         """Return the error that names all conflicts of this step."""
@@ -59,7 +59,7 @@ class RebaseStep:
             yield Conflict(kind, paths[node_id])
 
     def _of_chunks(self, ours: TransactionLog) -> Iterator[Conflict]:
-        """Yield the chunks that both sides wrote or erased, and those of theirs that ours cut off."""
+        """Yield the chunks that both sides wrote or erased, and chunks of theirs that ours cut off."""
         paths = self._paths(self.log.updated_chunks.keys() & (ours.updated_chunks.keys() | self.changes.bounds.keys()))
         for node_id, path in paths.items():
             theirs = self.log.updated_chunks[node_id]
@@ -71,13 +71,13 @@ class RebaseStep:
             if our_chunks is not None and len(our_chunks):
                 both = is_in(theirs.T, our_chunks.T)
             bounds = self.changes.bounds.get(node_id)
-            if bounds is not None:  # where the array has grown again, their chunks would vanish
+            if bounds is not None:  # where the array has grown again, these chunks of theirs would be lost
                 both |= (theirs >= np.array(bounds, np.int64)).any(axis=1) & (theirs < np.array(array.grid, np.int64)).all(axis=1)
             if both.any():
                 yield Conflict(ConflictType.ChunkDoubleUpdate, path, theirs[both])
 
     def _of_deletes(self) -> Iterator[Conflict]:
-        """Yield the nodes that ours deleted, and theirs changed or created again."""
+        """Yield the nodes that ours deleted and theirs changed or created again."""
         changed = self.log.updated_arrays | self.log.updated_groups | self.log.updated_chunks.keys()
         for node_id, deleted in self.changes.deleted.items():
             node = self.theirs.nodes.get(deleted.path)
@@ -86,7 +86,7 @@ class RebaseStep:
                 yield Conflict(kind, deleted.path)
 
     def _by_path(self) -> Iterator[Conflict]:
-        """Yield what would leave two nodes at one path, or a node outside of a group."""
+        """Yield the conflicts that would leave two nodes at one path, or a node outside of a group."""
         created = [node for path, node in self.changes.nodes.items() if not _is_same(node, self.base.nodes.get(path))]
         for node in created:
             existing = self.theirs.nodes.get(node.path)

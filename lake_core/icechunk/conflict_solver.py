@@ -15,10 +15,10 @@ from lake_core.icechunk.manifest import ChunkIndex, is_in
 
 
 class ConflictSolver(Protocol):
-    """What brings the changes of a session onto a commit that came first."""
+    """A solver, which rebases the changes of a session onto a commit that came first."""
 
     def solve(self, step: RebaseStep) -> ChangeSet:
-        """Return the changes that go on top of the commit, and leave those of the step as they are.
+        """Return the changes to apply on top of the commit. The changes of the step are not modified.
 
         Raises:
             RebaseFailedError: A conflict is not resolved.
@@ -26,7 +26,7 @@ class ConflictSolver(Protocol):
 
 
 class VersionSelection(Enum):
-    """Which side wins."""
+    """The side that wins."""
 
     Fail = 0
     UseOurs = 1
@@ -35,7 +35,7 @@ class VersionSelection(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BasicConflictSolver:
-    """A solver that chooses a side where both wrote the same chunks, and may delete nodes that the other side changed.
+    """A solver that chooses a side where both wrote the same chunks. It may delete nodes that the other side changed.
 
     All other conflicts fail the rebase.
     """
@@ -45,7 +45,7 @@ class BasicConflictSolver:
     fail_on_delete_of_updated_group: bool = False
 
     def solve(self, step: RebaseStep) -> ChangeSet:
-        """Return the changes without the chunks that theirs win. Raises RebaseFailedError for conflicts that are not resolved."""
+        """Return the changes without the chunks for which theirs wins. Raises RebaseFailedError for conflicts that are not resolved."""
         conflicts = step.conflicts()
         if not all(self._resolves(conflict, step) for conflict in conflicts):
             raise step.failed()

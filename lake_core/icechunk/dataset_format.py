@@ -1,4 +1,4 @@
-"""What a lake must know of Icechunk repositories: the classes of their objects, what states reach, and how a difference is applied."""
+"""What a lake must know about Icechunk repositories: the classes of their objects, what states reach, and how differences are applied."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class IcechunkFormat(DatasetFormat):
     def key_class(self, key: str) -> KeyClass | None:
         if _UNIQUE.fullmatch(key):
             return KeyClass.UNIQUE
-        # Only main and the configuration are ever put there; others may be asked for.
+        # Only main and the configuration are ever put there; others may be read.
         return KeyClass.POINTER if key in (CONFIG_KEY, SPEC_V2_KEY) or _REF.fullmatch(key) else None
 
     def validate_entry(self, store: DatasetStore, key: str, data: bytes) -> None:
@@ -88,13 +88,13 @@ class IcechunkFormat(DatasetFormat):
     def convert(
         self, store: DatasetStore, *, clock: Callable[[], dt.datetime] | None, source: ObjectStore | None = None, **options: Any
     ) -> DatasetRepository:
-        """Make a repository of the Zarr v3 hierarchy in `source`, by default the dataset's folder in place. Its chunks are copied."""
+        """Import the Zarr v3 hierarchy in `source` as a repository. The default is the dataset's folder in place. Chunks are copied."""
         repository = DatasetRepository.create(store, clock=clock, **options)
         import_zarr(store.place if source is None else source, repository.session)
         return repository
 
     def import_keys(self, place: ObjectStore) -> Sequence[str]:
-        """List main and the configuration. Other branches and tags stay in place: no state of the lake has them."""
+        """List main and the configuration. Other branches and tags exist in place only, and in no state of the lake."""
         check_spec_version(place)
         return self.pointer_keys(place)
 
@@ -104,7 +104,7 @@ class IcechunkFormat(DatasetFormat):
         return None
 
     def pointer_keys(self, store: ObjectStore) -> Sequence[str]:
-        """List the configuration before main: that it is behind shows by main, which must not have been moved yet."""
+        """List the configuration before main. A repository is behind as long as its main is, so main must be moved last."""
         return [key for key in (CONFIG_KEY, _MAIN) if store.exists(key)]
 
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
@@ -137,7 +137,7 @@ class IcechunkFormat(DatasetFormat):
     def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
         """List the snapshots and transaction logs of the whole history, and the manifests and chunks of the newest snapshot.
 
-        Readers in place walk the history, so it stays. Of branches and tags that other clients made in place, all chunks stay too.
+        The history is reachable, as readers in place walk it. All chunks of branches and tags that other clients made in place are, too.
         """
         assets = AssetManager(state)
         snapshot_ids: set[bytes] = set()
@@ -184,7 +184,7 @@ def _merged_config(before: _RepositoryState | None, after: _RepositoryState, hea
 def _applied(
     assets: AssetManager, before: _RepositoryState | None, after: _RepositoryState, head: _RepositoryState | None, context: ApplyContext
 ) -> Applied:
-    """Bring what differs between two states onto the head of main. Raises DatasetConflict."""
+    """Apply the difference between two states to the head of main. Raises DatasetConflict."""
     overwrites = context.recreated or context.replaces
     config = after.config if head is None or overwrites else _merged_config(before, after, head, context)
     application = SnapshotApplication(assets, _decoded(config), context.now, _message(context), context.onto, context.dry_run)
@@ -205,14 +205,14 @@ def _applied(
 
 
 def _config_put(config: bytes | None, head_config: bytes | None) -> dict[str, bytes]:
-    """Return `config.yaml` by its key, or nothing where the head has the same."""
+    """Return `config.yaml` by its key; nothing where the head has the same."""
     if config is None and head_config is not None:
         config = encode_config(RepositoryConfig())
     return {} if config is None or config == head_config else {CONFIG_KEY: config}
 
 
 def _dropped(assets: AssetManager, before: _RepositoryState | None, head: _RepositoryState, context: ApplyContext) -> Applied:
-    """Let the head be followed by a snapshot without arrays, so that readers in place see them go."""
+    """Write an empty snapshot on top of the head, so that readers in place see that its arrays are gone."""
     if before is not None and not difference(assets, before.snapshot, head.snapshot).is_empty():
         raise DatasetConflict(f"it was written on {context.onto}, and is dropped here", kind="Rewritten")
     application = SnapshotApplication(assets, _decoded(head.config), context.now, "Dropped", context.onto, context.dry_run)

@@ -1,4 +1,4 @@
-"""What changed between two snapshots, by the transaction logs between them."""
+"""The changes between two snapshots, from the transaction logs between them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def diff(assets: AssetManager, from_id: bytes, to_id: bytes) -> Diff:
     """Return what changed from one snapshot to a later one.
 
     Raises:
-        NotInAncestry: The one is not in the history of the other.
+        NotInAncestry: The earlier snapshot is not in the history of the later one.
         MissingObject, DamagedObject: A snapshot or a transaction log cannot be read.
     """
     log = merged(assets.transaction_log(snapshot_id) for snapshot_id in snapshots_between(assets, from_id, to_id))
@@ -49,7 +49,7 @@ def diff(assets: AssetManager, from_id: bytes, to_id: bytes) -> Diff:
 
 
 def merged(logs: Iterable[TransactionLog]) -> TransactionLog:
-    """Return several logs, oldest first, as one."""
+    """Return several logs, oldest first, merged into one."""
     several = list(logs)
     if len(several) == 1:
         return several[0]
@@ -76,7 +76,7 @@ def _union(parts: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
 
 
 def describe(log: TransactionLog, before: Mapping[str, Node], after: Mapping[str, Node]) -> Diff:
-    """Return a log by paths. Nodes that exist neither before nor after are left out."""
+    """Return the changes of a log by paths. Nodes that exist neither before nor after are left out."""
     paths_before = {node.node_id: path for path, node in before.items()}
     paths_after = {node.node_id: path for path, node in after.items()}
     paths = paths_before | paths_after

@@ -1,4 +1,4 @@
-"""What differs between two snapshots of one repository, by what they hold: neither needs to be in the history of the other."""
+"""Differences between two snapshots of one repository, by their contents: neither needs to be in the history of the other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ChunkDifference:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs between two snapshots. A node is the same where its id is."""
+    """The difference between two snapshots. Nodes with the same id are the same node."""
 
     before: Snapshot
     after: Snapshot
@@ -80,13 +80,13 @@ class Difference:
 
 
 def difference(assets: AssetManager, before: Snapshot, after: Snapshot) -> Difference:
-    """Return what differs between two snapshots. Manifests that both have are not read.
+    """Return the difference between two snapshots. Manifests that both have are not read.
 
     Raises MissingObject and DamagedObject where a manifest cannot be read.
     """
     old = {node.node_id: node for node in before.nodes.values()}
     new = {node.node_id: node for node in after.nodes.values()}
-    # A node that stands at another path is another node: nothing in the format says that it was moved.
+    # A node at another path is another node: the format does not record moves.
     same = {node_id for node_id, node in new.items() if node_id in old and _is_same(old[node_id], node)}
     return Difference(
         before,
@@ -103,7 +103,7 @@ def _chunk_differences(assets: AssetManager, same: Mapping[bytes, Node], new: Ma
 
     Args:
         assets: The files of the repository.
-        same: The earlier nodes that are still there, by id.
+        same: The earlier nodes that still exist, by id.
         new: The later nodes, by id.
     """
     differences = {}
@@ -123,7 +123,7 @@ def _is_same(before: Node, after: Node) -> bool:
 
 
 def chunk_difference(assets: AssetManager, before: ArrayNode | None, after: ArrayNode) -> ChunkDifference:
-    """Return the chunks that differ between two states of an array; all of the later one where there was none before."""
+    """Return the chunks that differ between two states of an array; all of the later one where there is no earlier one."""
     dimensions = len(after.shape)
     shared = _shared(before, after)
     new = assets.references(after, without=shared)
@@ -149,7 +149,7 @@ def _shared(before: ArrayNode | None, after: ArrayNode) -> frozenset[ManifestRef
 
 
 def _places(old: ChunkReferences, new: ChunkReferences) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return numbers for the chunks of both, the same for the same coordinates."""
+    """Return numbers for the chunks of both, equal ones for equal coordinates."""
     if not old.dimensions:
         return np.zeros(len(old), np.int64), np.zeros(len(new), np.int64)
     _, numbers = np.unique(np.concatenate([old.index.T, new.index.T]), axis=0, return_inverse=True)
@@ -163,7 +163,7 @@ def _common(old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> tuple[npt
 
 
 def _equal(old: ChunkReferences, in_old: npt.NDArray[np.intp], new: ChunkReferences, in_new: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-    """Return which references, pair by pair, lead to the same bytes."""
+    """Return which pairs of references are to the same bytes."""
     equal = np.ones(len(in_old), bool)
     for name in ("kind", "offset", "length", "data_length", "etag_length", "last_modified"):
         equal &= getattr(old, name)[in_old] == getattr(new, name)[in_new]

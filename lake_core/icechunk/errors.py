@@ -16,11 +16,11 @@ class IcechunkError(LakeError):
 
 
 class RepositoryNotFound(IcechunkError):
-    """No repository stands at the location."""
+    """The location holds no repository."""
 
 
 class RepositoryAlreadyExists(IcechunkError):
-    """A repository, or something else, stands where one was to be created."""
+    """A repository, or other objects, exist where one was to be created."""
 
 
 class UnsupportedSpecVersion(IcechunkError):
@@ -28,7 +28,7 @@ class UnsupportedSpecVersion(IcechunkError):
 
 
 class DamagedObject(IcechunkError):
-    """An object of the repository cannot be read as what it should be. `path` names it within the repository, `why` says what is wrong."""
+    """An object of the repository is not valid. `path` is its path in the repository, and `why` says what is wrong."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path} is damaged: {why}. Restore it from a copy, or reset the branch to a snapshot that is whole")
@@ -40,7 +40,7 @@ class DamagedObject(IcechunkError):
 
 
 class MissingObject(DamagedObject):
-    """The repository refers to an object that is not there."""
+    """The repository refers to an object that does not exist."""
 
 
 class RefNotFound(IcechunkError):
@@ -76,7 +76,7 @@ class ConfigConflict(IcechunkError):
 
 
 class ReadOnlySession(IcechunkError, ValueError):
-    """The session only reads: it was opened so, or it was committed."""
+    """The session is read-only: it was opened so, or it was committed."""
 
 
 class NoChangesToCommit(IcechunkError):
@@ -101,7 +101,7 @@ class ConflictError(IcechunkError):
 
 
 class UnconfirmedCommit(IcechunkError):
-    """The store did not say whether a commit of the session was published, so that the session takes no other changes yet."""
+    """It is unknown whether a commit of the session was published, so the session accepts no other changes yet."""
 
 
 class InvalidHierarchy(IcechunkError):
@@ -135,7 +135,7 @@ class InvalidTransaction(IcechunkError):
 
 
 class InvalidStoreKey(IcechunkError, ValueError):
-    """The key is none of a Zarr v3 hierarchy: a repository stores `zarr.json` documents and chunks, and nothing else."""
+    """The key is not one of a Zarr v3 hierarchy: a repository stores `zarr.json` documents and chunks, and nothing else."""
 
 
 class InvalidArrayMetadata(IcechunkError, ValueError):

@@ -1,4 +1,4 @@
-"""Expiration: old snapshots leave the history. Their objects stay until they are collected."""
+"""Expiration: old snapshots are removed from the history. Their objects stay until they are collected."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lake_core.icechunk.snapshot_file import decode_snapshot, with_parent
 from lake_core.store import ObjectStore
 
 _TRIES = 10
-"""How often a snapshot is rewritten that other clients rewrite at the same time."""
+"""How many times a snapshot is rewritten while other clients rewrite it too."""
 
 
 @dataclass(slots=True)
 class _Header:
-    """What expiration needs of a snapshot."""
+    """The part of a snapshot that expiration needs."""
 
     flushed_at: int
     parent_id: bytes | None
@@ -35,9 +35,9 @@ def expire(
     delete_expired_tags: bool = False,
     dry_run: bool = False,
 ) -> set[bytes]:
-    """Take snapshots written before a time out of the history of every tag and branch.
+    """Remove snapshots that were written before a time from the history of every tag and branch.
 
-    Each history is cut by one write, so a crash leaves some of them cut and the others as they were.
+    Each history is cut by one write, so after a crash each one is either cut or unchanged.
 
     Args:
         assets: The files of the repository.
@@ -47,7 +47,7 @@ def expire(
         dry_run: Whether nothing is written.
 
     Returns:
-        The ids of the snapshots that left the history of a ref, and of tips that are expired themselves. Other refs may still reach them.
+        The ids of the snapshots that were removed from the history of a ref, and of expired tips. Other refs may still reach them.
 
     Raises:
         DamagedObject: A ref or a snapshot cannot be read. Nothing was written.
@@ -67,7 +67,7 @@ def expire(
 
 
 def _cut(assets: AssetManager, headers: Mapping[bytes, _Header], tip: bytes, older_than: int, *, dry_run: bool) -> set[bytes]:
-    """Make the root the parent of the oldest snapshot that is kept, or of the tip if none is. Returns what was cut out, or is expired."""
+    """Make the root the parent of the oldest snapshot that is kept, or of the tip if none is. Return the removed or expired snapshots."""
     history = [tip]
     while (parent := headers[history[-1]].parent_id) is not None:
         history.append(parent)
@@ -82,7 +82,7 @@ def _cut(assets: AssetManager, headers: Mapping[bytes, _Header], tip: bytes, old
 
 
 def _adopt(assets: AssetManager, snapshot_id: bytes, parent_id: bytes) -> None:
-    """Give a snapshot another parent, in place."""
+    """Change the parent of a snapshot in place."""
     path = SNAPSHOTS + encode_id(snapshot_id)
     for _ in range(_TRIES):
         try:
@@ -94,7 +94,7 @@ def _adopt(assets: AssetManager, snapshot_id: bytes, parent_id: bytes) -> None:
         try:
             assets.store.put(path, with_parent(data, path, parent_id, assets.compression_level), if_match=data.etag)
         except (PreconditionFailed, StoreUnavailable):
-            # Another client rewrote it, or the outcome is unknown: what stands there now decides.
+            # Another client rewrote it, or the outcome is unknown: the object that is there now decides.
             continue
         break
     else:

@@ -1,4 +1,4 @@
-"""What snapshots, manifests and transaction logs have in common: a header of 39 bytes, then a zstd frame.
+"""The common form of snapshots, manifests and transaction logs: a header of 39 bytes, then a zstd frame.
 
 Specification section: File Formats.
 """
@@ -23,9 +23,9 @@ _LARGEST_BODY = 2**31 - 1
 """Bytes that a flatbuffer can address."""
 _LARGEST_SMALL_BODY = 2**26
 _LARGEST_RATIO = 4096
-"""How many bytes at most one compressed byte may stand for in a larger body.
+"""How many bytes one compressed byte of a larger body may stand for, at most.
 
-It bounds what a small, hostile file makes us allocate.
+It bounds the memory that a small, hostile file can take.
 """
 
 
@@ -54,10 +54,10 @@ def decode_file(data: bytes, file_type: FileType, path: str) -> bytes:
     Args:
         data: The whole file.
         file_type: What the file must be.
-        path: Where the file stands in the repository, for errors.
+        path: The path of the file in the repository, for errors.
 
     Raises:
-        DamagedObject: The file is no file of this type, or does not decompress.
+        DamagedObject: The file is not of this type, or does not decompress.
         UnsupportedSpecVersion: The file follows another version of the specification.
     """
     if data[: len(MAGIC)] != MAGIC:
@@ -73,7 +73,7 @@ def decode_file(data: bytes, file_type: FileType, path: str) -> bytes:
         raise DamagedObject(
             path, f"its header says file type {kind}, and a {file_type.name.lower().replace('_', ' ')} has {file_type.value}"
         )
-    # Other readers decompress whatever the header says: a file lacks compression only if it is marked so and does not look compressed.
+    # Other readers ignore the header here: a file is uncompressed only if it is marked so and does not look compressed.
     if compression == _NO_COMPRESSION and data[HEADER_LENGTH : HEADER_LENGTH + 4] != _ZSTD_MAGIC:
         return data[HEADER_LENGTH:]
     return _decompress(data, path)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from lake_core.icechunk.errors import DamagedObject
 
 Positions: TypeAlias = npt.NDArray[np.int64]
-"""Where things stand in a buffer, in bytes from its start. 0 where they are absent: no table or vector can stand there."""
+"""Positions in a buffer, in bytes from its start. 0 stands for absent, as no table or vector can be there."""
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -22,7 +22,7 @@ _U64 = struct.Struct("<Q")
 
 
 class FlatbufferError(Exception):
-    """An offset or a length inside a flatbuffer leads outside of it, or a required field is absent."""
+    """An offset or a length points outside of the flatbuffer, or a required field is absent."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Flatbuffers, written front to back: a table first, then what it refers to. Many tables of one layout are written as one block."""
+"""Flatbuffers, written from front to back: a table comes before the data that it refers to. Many tables of one layout are one block."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ALIGNMENT = 8
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """Where the fields of a table lie within it."""
+    """The positions of the fields in a table."""
 
     vtable: bytes
-    """The vtable as it stands in the file."""
+    """The bytes of the vtable."""
     size: int
-    """Bytes of the table, without what it refers to."""
+    """The size of the table in bytes, without the data that it refers to."""
 
 
 def table_layout(size: int, slots: Sequence[int]) -> TableLayout:
@@ -47,19 +47,19 @@ class FlatbufferWriter:
         return position
 
     def align(self) -> int:
-        """Fill up to a multiple of 8 bytes. Returns the position of what comes next."""
+        """Pad to a multiple of 8 bytes. Return the next position."""
         self.buffer += bytes(-len(self.buffer) % _ALIGNMENT)
         return len(self.buffer)
 
     def table(self, layout: TableLayout) -> int:
-        """Begin a table, all zeros. Returns its position."""
+        """Begin a table, all zeros. Return its position."""
         vtable = self.vtable(layout)
         position = self.align()
         self.buffer += struct.pack("<i", position - vtable) + bytes(layout.size - 4)
         return position
 
     def root(self, layout: TableLayout) -> int:
-        """Begin the table that the buffer begins with. Returns its position."""
+        """Begin the root table. Return its position."""
         position = self.table(layout)
         struct.pack_into("<I", self.buffer, 0, position)
         return position
@@ -69,19 +69,19 @@ class FlatbufferWriter:
         self.buffer[position : position + len(value)] = value
 
     def link(self, field: int, target: int | None = None) -> None:
-        """Let an offset field refer to what comes next in the file, or to `target`, which must lie behind the field."""
+        """Set an offset field to the next position in the file, or to `target`, which must be behind the field."""
         struct.pack_into("<I", self.buffer, field, (len(self.buffer) if target is None else target) - field)
 
     def blob(self, field: int, value: bytes) -> None:
         """Write a vector of bytes, or a text, that a field refers to."""
         self._pad(4)
         self.link(field)
-        # The zero behind it ends a text.
+        # A zero terminates a text.
         self.buffer += struct.pack("<I", len(value)) + value + b"\0"
 
     def vector(self, field: int, values: npt.NDArray[Any]) -> int:
-        """Write a vector of numbers or structs that a field refers to. Returns the position of its first element."""
-        # Elements of 8 bytes are aligned, and their number stands before them.
+        """Write a vector of numbers or structs that a field refers to. Return the position of its first element."""
+        # Elements of 8 bytes are aligned. Their count comes before them.
         self._pad(_ALIGNMENT, 4)
         self.link(field)
         self.buffer += struct.pack("<I", len(values))
@@ -90,11 +90,11 @@ class FlatbufferWriter:
         return position
 
     def offsets(self, field: int, count: int) -> int:
-        """Write a vector of offsets, yet to be linked, that a field refers to. Returns the position of the first."""
+        """Write a vector of offsets, yet to be linked, that a field refers to. Return the position of the first."""
         return self.vector(field, np.zeros(count, "<u4"))
 
     def block(self, values: npt.NDArray[Any]) -> int:
-        """Write many tables at once. Returns the position of the first."""
+        """Write many tables at once. Return the position of the first."""
         position = self.align()
         self.buffer += values.tobytes()
         return position

@@ -23,14 +23,14 @@ from lake_core.runtime import monotonic
 from lake_core.store import ObjectStore
 
 _LISTED = 10_000
-"""How many listed objects are looked at in one go."""
+"""How many listed objects are checked at once."""
 _DELETED = 1_000
-"""How many objects are deleted in one go."""
+"""How many objects are deleted at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class GCSummary:
-    """What a collection deleted, or would delete."""
+    """The counts of objects and bytes that a collection deleted, or would delete."""
 
     bytes_deleted: int = 0
     chunks_deleted: int = 0
@@ -44,8 +44,8 @@ class GCSummary:
 def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: ReadLimits) -> GCSummary:
     """Delete the objects written before a time that no branch or tag reaches.
 
-    What can be deleted is listed first, and what is reached is read afterwards, so a commit that lands in between is seen. References are
-    read until everything listed is known to be reached: a repository without garbage costs no more than it must.
+    Candidates are listed first and references are read afterwards, so that a commit in between is not missed. References are only read
+    until all candidates are known to be reached, so that a collection without garbage is quick.
 
     Raises:
         DamagedObject: A ref, snapshot or manifest cannot be read. Nothing was deleted.
@@ -58,7 +58,7 @@ def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: Re
     manifests: dict[bytes, int] = {}
     tips: list[bytes] | None = None
     since: int | None = None
-    # A ref that is made or moved while this reads reaches other snapshots.
+    # A ref that is created or moved meanwhile reaches other snapshots.
     while tips != (latest := [tip.snapshot_id for tip in refs.list_refs(store)]):
         tips = latest
         for snapshot in reachable(assets, tips, read_ahead=limits.snapshots):
@@ -66,7 +66,7 @@ def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: Re
             manifests.update((manifest_id, info.size_bytes) for manifest_id, info in snapshot.manifest_files.items())
         since = mark.before if mark is not None and mark.snapshots <= snapshots else None
         if since is not None:
-            # All that is older was reached by snapshots that are all reached still.
+            # All older objects were reached by snapshots, all of which are still reached.
             for listed in candidates.values():
                 listed.keep_older_than(since)
         candidates[SNAPSHOTS].keep(_id_array(snapshots))
@@ -101,7 +101,7 @@ def _keep_chunks(assets: AssetManager, chunks: _Candidates, manifests: Mapping[b
 
 
 class _Candidates:
-    """Objects of one folder that are old enough to be deleted, and which of them are known to be reached."""
+    """The objects of one folder that are old enough to be deleted, and which of them are known to be reached."""
 
     def __init__(self, folder: str, ids: ObjectIds, sizes: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> None:
         keys = id_keys(ids)
@@ -116,7 +116,7 @@ class _Candidates:
 
     @classmethod
     def listed(cls, store: ObjectStore, folder: str, before: datetime) -> _Candidates:
-        """List a folder. Objects with other names than ours are none of ours, and left out."""
+        """List a folder. Objects whose names are not ids are left out."""
         ids = [np.empty((0, OBJECT_ID_LENGTH), np.uint8)]
         sizes, times = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         listing = (meta for meta in store.list(folder) if meta.last_modified < before)
@@ -128,7 +128,7 @@ class _Candidates:
         return cls(folder, np.concatenate(ids), np.concatenate(sizes), np.concatenate(times))
 
     def keep(self, ids: ObjectIds) -> None:
-        """Keep these objects. Eight bytes are compared: an object that shares them with a reached one is kept as well."""
+        """Keep these objects. Only eight bytes of ids are compared, so an object that shares them with a reached one is kept, too."""
         if not len(self._keys) or not len(ids):
             return
         keys = np.unique(id_keys(ids))

@@ -1,4 +1,4 @@
-"""What a snapshot's nodes must be like together: one node at a path, and a group above each node."""
+"""The rules of a hierarchy: one node at a path, and a group above each node."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, pa
 def check_hierarchy(changes: ChangeSet, parent: Snapshot) -> None:
     """Raise InvalidHierarchy unless the nodes of a snapshot still form a hierarchy after the changes.
 
-    Nodes that stay as they are in `parent` are not accused: icechunk lets a node be stored without the groups above it. It is then in no
-    listing of icechunk or Zarr, so no new one is made. Only the root may be missing: Zarr opens an array at a path without it.
+    Nodes that `parent` has already are not checked: icechunk stores nodes without the groups above them. No listing of icechunk or Zarr
+    shows such a node, so new ones are refused. Only the root may be missing, as Zarr opens an array at a path without it.
     """
     nodes = parent.nodes
     for path, node in changes.nodes.items():

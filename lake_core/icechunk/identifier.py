@@ -52,7 +52,7 @@ def encode_ids(identifiers: npt.NDArray[np.uint8]) -> list[str]:
 
 
 def decode_id(text: str, length: int = OBJECT_ID_LENGTH) -> bytes:
-    """Return the bytes of an id. Upper and lower case are the same.
+    """Return the bytes of an id. Case is ignored.
 
     Raises:
         InvalidIdentifier: The text has another length, or holds other characters.

@@ -1,4 +1,4 @@
-"""The upkeep of a repository: expiration, garbage collection, new manifests for old, and how much is stored."""
+"""The maintenance of a repository: expiration, garbage collection, rewritten manifests, and storage statistics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lake_core.store import ObjectStore
 
 
 class RepositoryMaintenance:
-    """What a repository does for its own upkeep."""
+    """The methods of a repository for its maintenance."""
 
     _store: ObjectStore
     _assets: AssetManager
@@ -42,28 +42,28 @@ class RepositoryMaintenance:
         delete_expired_tags: bool = False,
         dry_run: bool = False,
     ) -> set[str]:
-        """Take old snapshots out of the history of every branch and tag. Their objects stay until `garbage_collect` deletes them.
+        """Remove old snapshots from the history of every branch and tag. Their objects stay until `garbage_collect` deletes them.
 
-        The oldest snapshot that is kept in a history gets the first snapshot of the repository as its parent, in place: its id stays.
-        A branch or tag keeps its tip, however old that is, unless it is to be deleted.
+        The oldest snapshot that is kept in a history gets the first snapshot of the repository as its parent. Its id stays.
+        A branch or tag keeps its tip at any age, unless it is deleted.
 
-        A session that was opened before on a snapshot that expires cannot be rebased any more. A commit to a branch that is being
-        deleted may be lost with it: do not delete expired branches that others still write.
+        An open session on a snapshot that expires cannot be rebased any more. A commit to a branch that is being deleted may be lost with
+        it: do not delete expired branches that are still written to.
 
-        In a state of a lake nothing is rewritten: the lake's own retention ends for what is older.
+        In a state of a lake, nothing is rewritten: this only ends the lake's retention of older states.
 
         Args:
             older_than: Snapshots written before this time expire.
             delete_expired_branches: Whether to delete branches whose tip has expired. The branch main is never deleted.
             delete_expired_tags: Whether to delete tags that name an expired snapshot.
-            dry_run: Whether only to tell what would expire.
+            dry_run: Whether only to return what would expire.
 
         Returns:
             The ids of the expired snapshots. Some may still be reached by another branch or tag.
 
         Raises:
             DamagedObject: A branch, tag or snapshot cannot be read. Nothing has expired.
-            ConflictError: A branch that was to be deleted has moved meanwhile. What came before it has expired.
+            ConflictError: A branch that was to be deleted has moved meanwhile. Histories that were cut before that stay cut.
         """
         time = check_zone("older_than", older_than)
         if self._store.versioned:
@@ -91,23 +91,23 @@ class RepositoryMaintenance:
         """Delete the snapshots, transaction logs, manifests and chunks that no branch or tag reaches.
 
         A session has written chunks that nothing reaches until it is committed. **Choose a time before the start of every session that
-        is still open**, or their chunks are lost: nothing in the repository tells that they are in use.
+        is still open**, or their chunks are lost: the repository does not record that they are in use.
 
-        Objects whose names are not ids are left alone. The times are those of the objects, by the clock of the store. A note of what was
-        looked at (`last_collection.json`) makes the next collection quick; it may be deleted at any time.
+        Objects whose names are not ids are left alone. The times are those of the objects, by the clock of the store. A mark of this
+        collection (`last_collection.json`) makes the next one quick; it may be deleted at any time.
 
-        In a state of a lake nothing is deleted: the lake's own retention ends for what is older, and the lake collects.
+        In a state of a lake, nothing is deleted. This only ends the lake's retention of older states, and the lake collects garbage.
 
         Args:
             delete_object_older_than: Objects written at this time or later are kept.
-            dry_run: Whether only to tell what would be deleted.
-            max_snapshots_in_memory: How many snapshots are read side by side.
-            max_compressed_manifest_mem_bytes: How many bytes of manifests, as they are stored, are read side by side.
-            max_concurrent_manifest_fetches: How many manifests are read side by side.
+            dry_run: Whether only to count what would be deleted.
+            max_snapshots_in_memory: How many snapshots are read concurrently.
+            max_compressed_manifest_mem_bytes: How many bytes of manifests, as they are stored, are read concurrently.
+            max_concurrent_manifest_fetches: How many manifests are read concurrently.
 
         Raises:
-            DamagedObject: A branch, tag, snapshot or manifest cannot be read, so that nobody can tell what is reached. Nothing was
-                deleted.
+            DamagedObject: A branch, tag, snapshot or manifest cannot be read, so it is unknown which objects are reached. Nothing
+                was deleted.
         """
         time = check_zone("delete_object_older_than", delete_object_older_than)
         limits = ReadLimits(max_snapshots_in_memory, max_compressed_manifest_mem_bytes, max_concurrent_manifest_fetches)
@@ -118,9 +118,9 @@ class RepositoryMaintenance:
         return collect(self._assets, time, dry_run=dry_run, limits=limits)
 
     def rewrite_manifests(self, message: str, *, branch: str, metadata: Mapping[str, Any] | None = None) -> str:
-        """Write the manifests of all arrays anew, split as the configuration says now, and commit that.
+        """Rewrite the manifests of all arrays by the current splitting rules, and commit them.
 
-        Arrays that grew by many small commits have many small manifests: these become one for each split. The chunks stay as they are.
+        Arrays that grew by many small commits have many small manifests, which become one for each split. Chunks do not change.
 
         Args:
             message: Says what the commit is for.
@@ -132,7 +132,7 @@ class RepositoryMaintenance:
 
         Raises:
             RefNotFound: There is no such branch.
-            ConflictError: Another commit came first. The branch is as that commit left it: rewrite again.
+            ConflictError: Another commit came first. The branch is as that commit left it; call this again.
         """
         notes = {**self._default_metadata, **(metadata or {}), METADATA_KEY: splitting_document(self._config.splitting)}
         tip = refs.lookup(self._store, RefKind.BRANCH, branch)
@@ -148,7 +148,7 @@ class RepositoryMaintenance:
         return encode_id(snapshot_id)
 
     def mergeable_manifests(self, branch: str) -> int:
-        """Count the manifests of a branch that `rewrite_manifests` would do without. Only its newest snapshot is read.
+        """Return the number of manifests of a branch that `rewrite_manifests` would save. Only its newest snapshot is read.
 
         Raises:
             RefNotFound: There is no such branch.
@@ -178,7 +178,7 @@ class RepositoryMaintenance:
         max_compressed_manifest_mem_bytes: int = 512 * 2**20,
         max_concurrent_manifest_fetches: int = 500,
     ) -> ChunkStorageStats:
-        """Return the bytes of all chunks that branches and tags reach, by where they are.
+        """Return the bytes of all chunks that branches and tags reach, by place of storage.
 
         The arguments are those of `garbage_collect`. Raises DamagedObject where something cannot be read.
         """

@@ -40,7 +40,7 @@ class NativeChunk:
 
 @dataclass(frozen=True, slots=True)
 class InlineChunk:
-    """A chunk whose bytes stand in the manifest."""
+    """A chunk whose bytes are in the manifest."""
 
     data: bytes
 
@@ -58,7 +58,7 @@ class VirtualChunk:
     length: int
     etag: str | None = None
     last_modified: int = 0
-    """Seconds since the epoch by which the object must not have changed; 0 where it is not checked."""
+    """A time, in seconds since the epoch, since which the object must not have changed; 0 where it is not checked."""
 
 
 ChunkReference: TypeAlias = NativeChunk | InlineChunk | VirtualChunk
@@ -135,7 +135,7 @@ class ChunkReferences:
         return replace(self, index=self.index[:, numbers], **columns)
 
     def locations(self) -> set[str]:
-        """Return the locations of the virtual chunks, each once."""
+        """Return the distinct locations of the virtual chunks."""
         virtual = self.kind == ReferenceKind.VIRTUAL
         spans = np.unique(np.stack([self.data_start[virtual], self.data_length[virtual]]), axis=1)
         return {self.heap[start : start + length].decode() for start, length in spans.T.tolist()}
@@ -166,7 +166,7 @@ def references_from(dimensions: int, references: Mapping[ChunkIndex, ChunkRefere
             heap.extend(data)
         return start
 
-    # Lists, as storing single numbers into arrays is slow.
+    # These are lists, as storing single numbers into arrays is slow.
     kinds: list[int] = []
     numbers: list[tuple[int, int, int, int, int, int, int]] = []
     chunk_ids: list[bytes] = []
@@ -206,7 +206,7 @@ def references_from(dimensions: int, references: Mapping[ChunkIndex, ChunkRefere
 
 
 def concatenated(parts: Sequence[ChunkReferences]) -> ChunkReferences:
-    """Return the references of several parts as one, sorted. Where two have the same index, that of the later part stays."""
+    """Return the references of several parts merged and sorted. Of two with the same index, that of the later part is kept."""
     if len(parts) == 1:
         return parts[0]
     heap_starts = np.cumsum([0, *(len(part.heap) for part in parts)])
@@ -223,11 +223,11 @@ def concatenated(parts: Sequence[ChunkReferences]) -> ChunkReferences:
 
 
 def sorted_references(references: ChunkReferences) -> ChunkReferences:
-    """Return references sorted by index. Where several have the same index, the last of them stays."""
+    """Return references sorted by index. Of several with the same index, the last one is kept."""
     index, count = references.index, len(references)
     if _is_ascending(index):
         return references
-    # lexsort is stable, and takes its last key for the first.
+    # lexsort is stable, and sorts by its last key first.
     order = np.lexsort(index[::-1]) if len(index) else np.arange(count)
     in_order = index[:, order]
     last_of_index = np.ones(count, bool)

@@ -35,7 +35,7 @@ _ARRAY = table_layout(16, (4, 12))
 
 @dataclass(frozen=True, slots=True)
 class NativeChunks:
-    """Where native chunks are: one element of each column for each chunk."""
+    """The places of native chunks: one element of each column for each chunk."""
 
     chunk_id: npt.NDArray[np.uint8]
     """Shape (chunks, 12)."""
@@ -45,7 +45,7 @@ class NativeChunks:
 
 @dataclass(frozen=True, slots=True)
 class VirtualChunks:
-    """Where virtual chunks are: one element of each column for each chunk."""
+    """The places of virtual chunks: one element of each column for each chunk."""
 
     locations: tuple[str, ...]
     """Each once."""
@@ -56,7 +56,7 @@ class VirtualChunks:
 
 
 class ArrayManifest:
-    """The references of one array in a manifest: found one by one in the file, or decoded at once."""
+    """The references of one array in a manifest. They are looked up one by one, or decoded at once."""
 
     __slots__ = ("_buffer", "_columns", "_count", "_path", "_start")
 
@@ -89,21 +89,21 @@ class ArrayManifest:
         return None
 
     def references(self, dimensions: int) -> ChunkReferences:
-        """Return all references as columns. Those of another number of dimensions are left out: nothing asks for them."""
+        """Return all references as columns. Those of another number of dimensions are left out, as nothing uses them."""
         if dimensions not in self._columns:
             with damage_of(self._path):
                 self._columns[dimensions] = _decode_references(self._tables(), dimensions)
         return self._columns[dimensions]
 
     def native_chunks(self) -> NativeChunks:
-        """Return where all native chunks are, whatever the number of their dimensions."""
+        """Return the places of all native chunks, of any number of dimensions."""
         with damage_of(self._path):
             tables = self._tables()
             native, chunk_id = tables.structures(_CHUNK_ID, OBJECT_ID_LENGTH)
             return NativeChunks(chunk_id[native], tables.numbers(_OFFSET, "<u8")[native], tables.numbers(_LENGTH, "<u8")[native])
 
     def virtual_chunks(self) -> VirtualChunks:
-        """Return where all virtual chunks are, whatever the number of their dimensions."""
+        """Return the places of all virtual chunks, of any number of dimensions."""
         with damage_of(self._path):
             tables = self._tables()
             start, length = tables.vectors(_LOCATION, 1)
@@ -165,7 +165,7 @@ class Manifest:
 
 
 def decode_manifest(data: bytes, path: str) -> Manifest:
-    """Return what a manifest file holds. Raises DamagedObject, UnsupportedSpecVersion."""
+    """Return the manifest in a file. Raises DamagedObject, UnsupportedSpecVersion."""
     return Manifest(decode_file(data, FileType.MANIFEST, path), path)
 
 
@@ -292,7 +292,7 @@ def _record_type(fixed: _Fields, size: int, dimensions: int) -> np.dtype[Any]:
 
 
 def _write_block(writer: FlatbufferWriter, records: npt.NDArray[Any], vtables: int | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Write records of tables, each with its vtable. Returns their positions."""
+    """Write records of tables, each with its vtable. Return their positions."""
     positions = writer.align() + records.itemsize * np.arange(len(records), dtype=np.int64)
     records["vtable"] = positions - vtables
     writer.block(records)
@@ -327,7 +327,7 @@ def _write_virtual(writer: FlatbufferWriter, references: ChunkReferences, links:
 
 
 def _write_data(writer: FlatbufferWriter, heap: bytes, links: Links) -> None:
-    """Write the parts of a heap that offset fields are to refer to, each once, and link the fields."""
+    """Write the distinct parts of a heap that offset fields refer to, and link the fields."""
     fields, starts, lengths = (np.concatenate(column) for column in zip(*links, strict=True))
     # One number for each part: much faster to compare than pairs. A heap is far too short for it to overflow.
     _, parts, part_of = np.unique(starts * (lengths.max() + 1) + lengths, return_index=True, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Rewriting manifests: the references of all arrays are spread over manifests as the configuration says now."""
+"""Rewriting manifests: the references of all arrays are spread over manifests by the current configuration."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lake_core.icechunk.snapshot import ArrayNode, Snapshot
 from lake_core.icechunk.splitting import NO_SPLIT, split_cell, split_sizes
 
 METADATA_KEY = "splitting_config"
-"""Key in the metadata of the commit under which the rules of splitting are noted."""
+"""The key of the splitting rules in the metadata of the commit."""
 
 _DEFAULT = (ManifestSplitCondition("path_matches", ".*"), ((ManifestSplitDimCondition("Any"), NO_SPLIT),))
 
 
 def splitting_document(rules: SplitSizes) -> dict[str, Any]:
-    """Return rules of splitting as the metadata of a commit shows them."""
+    """Return splitting rules as metadata of a commit."""
     return {
         "split_sizes": [
             [_condition(condition), [{"condition": _dimension(dimension), "num_chunks": number} for dimension, number in sizes]]

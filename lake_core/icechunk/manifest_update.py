@@ -1,8 +1,8 @@
-"""Which manifests an array has after a commit.
+"""The manifests of an array after a commit.
 
-A reader looks a chunk up in the first manifest whose extents hold it, and nowhere else. So the extents of an array's manifests never
-overlap. References outside of all extents go to a new manifest, and nothing is read; where a chunk inside of them changes, that manifest
-is written anew.
+A reader looks a chunk up only in the first manifest whose extents hold it. So the extents of an array's manifests never overlap.
+References outside of all extents go to a new manifest, for which no other is read. Where a chunk inside of them changes, that manifest is
+rewritten.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from lake_core.icechunk.snapshot import ArrayNode, ManifestRef
 from lake_core.icechunk.splitting import split, split_cell
 
 MOST_MANIFESTS = 64
-"""How many manifests of an array may share one split before small ones are merged."""
+"""How many manifests of an array may be in one split before small ones are merged."""
 _AFTER_MERGE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestUpdate:
-    """The manifests of an array: those that stay as they are, and the references of each that is to be written."""
+    """The manifests of an array: unchanged ones, and the references of each one to write."""
 
     kept: tuple[ManifestRef, ...]
     new: tuple[ChunkReferences, ...]
@@ -32,16 +32,16 @@ class ManifestUpdate:
 
 @dataclass(slots=True)
 class ManifestUpdater:
-    """Finds the manifests of an array whose chunks have changed."""
+    """An update of the manifests of an array whose chunks have changed."""
 
     array: ArrayNode
-    """The array, with its new shape and the manifests that it had."""
+    """The array, with its new shape and its old manifests."""
     written: ChunkReferences
     """References that were set, within the shape."""
     erased: npt.NDArray[np.uint32]
     """Shape (dimensions, chunks): the chunks that were erased."""
     bounds: tuple[int, ...]
-    """The grid of chunks outside of which the references that the array had are dropped."""
+    """The grid of chunks outside of which old references are dropped."""
     sizes: tuple[int, ...]
     """How many chunks along each dimension go into one manifest."""
     read: Callable[[ManifestRef], ChunkReferences]
@@ -53,7 +53,7 @@ class ManifestUpdater:
     """References for new manifests, one manifest each."""
 
     def update(self) -> ManifestUpdate:
-        """Return the manifests that stay, and the references of those that are to be written."""
+        """Return the unchanged manifests, and the references of those to write."""
         shape = tuple((0, end) for end in self.bounds)
         self._kept = [ref for ref in self.array.manifests if overlap(ref.extents, shape)]
         outside = np.ones(len(self.written), bool)
@@ -63,14 +63,14 @@ class ManifestUpdater:
             overshoots = any(end > length for (_, end), length in zip(ref.extents, self.bounds, strict=True))
             if overshoots or here.any() or is_inside(self.erased, ref.extents).any():
                 self._rewrite(ref, self.written.take(here))
-        # What was written outside of all extents may surround some of them.
+        # Chunks that were written outside of all extents may surround some of these.
         self._pieces += split(self.written.take(outside), self.sizes)
         self._separate()
         self._merge_small()
         return ManifestUpdate(tuple(self._kept), tuple(self._pieces))
 
     def _rewrite(self, ref: ManifestRef, written: ChunkReferences) -> None:
-        """Take a manifest's references, but for those that were erased or lie beyond the shape, with what was written among them."""
+        """Rewrite a manifest: drop references that were erased or are outside of the shape, and add new ones within its extents."""
         self._kept.remove(ref)
         before = self.read(ref)
         keep = before.inside([(0, end) for end in self.bounds]) & before.inside(ref.extents)
@@ -80,7 +80,7 @@ class ManifestUpdater:
         self._pieces += split(after, self.sizes)
 
     def _separate(self) -> None:
-        """Merge whatever overlaps until nothing does."""
+        """Merge overlapping pieces until none overlap."""
         pieces, self._pieces = self._pieces, []
         while pieces:
             piece = pieces.pop()

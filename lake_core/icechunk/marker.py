@@ -1,21 +1,17 @@
 """Markers: the (application id, version) pair by which a repeated commit is recognized.
 
-A snapshot's metadata carries those that still count, so that one object tells whether a write has happened.
+A snapshot's metadata carries those that still count, so that one object shows whether a write has happened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.asset_manager import AssetManager
-from lake_core.icechunk.errors import InvalidTransaction
 from lake_core.icechunk.snapshot import Snapshot
-
-Txn: TypeAlias = tuple[str, int]
-"""(application id, version): a commit that finds this version or a later one recorded does nothing."""
 
 METADATA_KEY = "lake_core.txn"
 
@@ -29,19 +25,6 @@ class Marker:
     """Microseconds since the epoch."""
     snapshot: str
     """Id of the snapshot that recorded it."""
-
-
-def check_txn(txn: Txn | None) -> None:
-    """Raise InvalidTransaction unless `txn` is None or a pair of an application id and a version."""
-    if txn is None:
-        return
-    if not isinstance(txn, tuple) or len(txn) != 2:
-        raise InvalidTransaction(f"txn is an (application id, version) pair, not {txn!r}")
-    app_id, version = txn
-    if not isinstance(app_id, str) or not app_id:
-        raise InvalidTransaction(f"the application id of a txn is non-empty text, not {app_id!r}")
-    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**63:
-        raise InvalidTransaction(f"the version of a txn is a whole number from 0 up, not {version!r}")
 
 
 def live_markers(snapshot: Snapshot, now: int, retention: int | None) -> dict[str, Marker]:
@@ -65,7 +48,7 @@ def live_markers(snapshot: Snapshot, now: int, retention: int | None) -> dict[st
 
 
 def recorded_markers(assets: AssetManager, snapshot: Snapshot, now: int, retention: int | None) -> dict[str, Marker]:
-    """Return the markers that count at a snapshot: those of the newest in its history that no other client has written.
+    """Return the markers that count at a snapshot: those of the newest snapshot in its history that another client has not written.
 
     The arguments are those of `live_markers`. Raises MissingObject and DamagedObject where that history cannot be read.
     """
@@ -77,7 +60,7 @@ def recorded_markers(assets: AssetManager, snapshot: Snapshot, now: int, retenti
 
 
 def marker_metadata(markers: Mapping[str, Marker]) -> dict[str, Any]:
-    """Return what a snapshot's metadata holds of markers; nothing where there are none."""
+    """Return markers as metadata of a snapshot; no metadata where there are none."""
     values = {
         app_id: {"version": marker.version, "last_updated": marker.last_updated, "snapshot": marker.snapshot}
         for app_id, marker in sorted(markers.items())

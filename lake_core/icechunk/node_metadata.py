@@ -1,4 +1,4 @@
-"""From a `zarr.json` document to a node of a snapshot."""
+"""Converts a `zarr.json` document to a node of a snapshot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parse_node(path: str, document: bytes, node_id: bytes) -> Node:
     """Return the node that a `zarr.json` document describes, without manifests.
 
     Raises:
-        InvalidArrayMetadata: It is no document of Zarr v3, or not of an array that a repository can store.
+        InvalidArrayMetadata: It is not a document of Zarr v3, or its array cannot be stored in a repository.
     """
     try:
         metadata = json.loads(document)

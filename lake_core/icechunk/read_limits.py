@@ -1,4 +1,4 @@
-"""How much of a repository is read side by side, and so is in memory at a time."""
+"""How much of a repository is read concurrently, and so is in memory at a time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How much is read side by side."""
+    """The limits of concurrent reads."""
 
     snapshots: int = 50
     manifest_bytes: int = 512 * 2**20
-    """Bytes of manifests as they are stored. A single manifest may be larger."""
+    """Bytes of manifests, compressed. A single manifest may be larger."""
     manifests: int = 500
 
     def __post_init__(self) -> None:

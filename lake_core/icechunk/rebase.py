@@ -1,4 +1,4 @@
-"""Brings the changes of a session onto the commits that came first, one commit at a time."""
+"""Rebases the changes of a session onto the commits that came first, one commit at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
 def rebase(
     assets: AssetManager, changes: ChangeSet, base_id: bytes, tip_id: bytes, solver: ConflictSolver
 ) -> Iterator[tuple[bytes, ChangeSet]]:
-    """Yield after each commit its id, and the changes as they stand on top of it.
+    """Yield the id of each commit, and the changes on top of it.
 
     Args:
         assets: The files of the repository.
@@ -29,7 +29,7 @@ def rebase(
 
     Raises:
         NotInAncestry: The branch does not hold the base any more.
-        RebaseFailedError: The solver does not resolve a conflict. What was yielded before stands.
+        RebaseFailedError: The solver does not resolve a conflict. Changes that were yielded before are valid.
         MissingObject, DamagedObject: A snapshot or a transaction log cannot be read.
     """
     try:
@@ -47,8 +47,8 @@ def rebase(
 
 
 def _onto(snapshot: Snapshot, changes: ChangeSet) -> ChangeSet:
-    """Return changes with the nodes of the snapshot that they now stand on."""
-    # A node that both sides deleted stays in the list: a later commit may have made it anew.
+    """Return changes with the nodes of the snapshot that they are now based on."""
+    # A node that both sides deleted stays in the list: a later commit may have created it again.
     deleted = [snapshot.nodes.get(node.path, node) for node in changes.deleted.values()]
     return replace(
         changes,

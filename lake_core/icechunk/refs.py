@@ -29,7 +29,7 @@ class RefKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A branch or tag as it stood when it was read."""
+    """A branch or tag in the state in which it was read."""
 
     kind: RefKind
     name: str
@@ -66,7 +66,7 @@ def list_names(store: ObjectStore, kind: RefKind) -> set[str]:
 
 
 def list_refs(store: ObjectStore) -> list[Ref]:
-    """Return all tags and branches, tags first, each kind by name. One that was deleted meanwhile is left out. Raises DamagedObject."""
+    """Return all tags and branches, tags first, each kind by name. A ref that was deleted meanwhile is left out. Raises DamagedObject."""
     tips = []
     for kind in (RefKind.TAG, RefKind.BRANCH):
         for name in sorted(list_names(store, kind)):
@@ -119,9 +119,9 @@ def create(store: ObjectStore, kind: RefKind, name: str, snapshot_id: bytes) -> 
 
 
 def move_branch(store: ObjectStore, branch: Ref, snapshot_id: bytes) -> bool:
-    """Move a branch to another snapshot by compare-and-swap. Returns False where another process has moved it first.
+    """Move a branch to another snapshot by compare-and-swap. Return False where another process has moved it first.
 
-    A put whose outcome is unknown is looked up: nothing but this call names `snapshot_id`, unless a branch is reset to it.
+    If the outcome of the put is unknown, the branch is read: only this call names `snapshot_id`, unless a branch is reset to it.
     """
     try:
         store.put(ref_key(branch.kind, branch.name), encode_ref(snapshot_id), if_match=branch.etag)

@@ -91,10 +91,10 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         Args:
             location: A URL or path, or an object store.
             storage_options: What fsspec needs to reach a URL.
-            config: Kept in the repository where it differs from the defaults.
+            config: Stored in the repository where it differs from the defaults.
             authorize_virtual_chunk_access: How virtual chunks are reached, by the URL prefix of their container.
-            exist_ok: Whether a repository that exists is opened.
-            clock: Tells the time, for tests.
+            exist_ok: Whether to open a repository that exists.
+            clock: Returns the time, for tests.
             txn_retention: For how long the markers of `commit(txn=…)` count; for ever by default.
 
         Raises:
@@ -104,9 +104,9 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         config = config or RepositoryConfig()
         config.check()
         leftovers = {SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), CONFIG_KEY}
-        # What a creation that was interrupted has left is no obstacle: it has no branch yet.
+        # The remains of an interrupted creation are no obstacle: they have no branch.
         obstacle = None if cls.exists(store) else next((meta.key for meta in store.list() if meta.key not in leftovers), None)
-        # Asked after the listing: what was listed may be of a repository that another process has just created.
+        # Checked after the listing: the listed objects may be of a repository that another process has just created.
         if cls.exists(store):
             if exist_ok:
                 return cls.open(
@@ -163,24 +163,24 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         Args:
             location: A URL or path, or an object store.
             storage_options: What fsspec needs to reach a URL.
-            config: Values that replace those that the repository keeps, for this handle: those that are not None.
+            config: Values that replace the stored ones for this handle, except for those that are None.
             authorize_virtual_chunk_access: How virtual chunks are reached, by the URL prefix of their container: fsspec's storage options,
-                a store that holds what follows the prefix, or None for neither. Other containers are not read.
-            clock: Tells the time, for tests.
+                a store whose keys follow the prefix, or None for neither. Other containers are not read.
+            clock: Returns the time, for tests.
             txn_retention: For how long the markers of `commit(txn=…)` count; for ever by default.
 
         Raises:
-            RepositoryNotFound: There is none.
+            RepositoryNotFound: There is no repository.
             UnsupportedSpecVersion: The repository is of version 2 of the specification.
             DamagedObject: The branch main, or the configuration, cannot be read.
         """
         store = store_at(location, storage_options)
         check_spec_version(store)
         _check_branch(store)
-        kept, etag = _read_config(store)
+        stored, etag = _read_config(store)
         return cls(
             store,
-            kept if config is None else kept.merge(config),
+            stored if config is None else stored.merge(config),
             config_etag=etag,
             authorize_virtual_chunk_access=authorize_virtual_chunk_access,
             clock=clock,
@@ -194,7 +194,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
 
     @staticmethod
     def exists(location: str | os.PathLike[str] | ObjectStore, *, storage_options: Mapping[str, object] | None = None) -> bool:
-        """Return whether a repository stands at the location."""
+        """Return whether the location holds a repository."""
         store = store_at(location, storage_options)
         return store.exists(refs.ref_key(RefKind.BRANCH, MAIN)) or store.exists(SPEC_V2_KEY)
 
@@ -202,7 +202,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         """Return another handle on the repository.
 
         Args:
-            config: Values that replace those of this handle: those that are not None.
+            config: Values that replace those of this handle, except for those that are None.
             authorize_virtual_chunk_access: As for `open`; by default that of this handle.
 
         Raises:
@@ -247,13 +247,13 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
     def fetch_config(
         location: str | os.PathLike[str] | ObjectStore, *, storage_options: Mapping[str, object] | None = None
     ) -> RepositoryConfig | None:
-        """Return the configuration that a repository keeps, or None if it is all defaults."""
+        """Return the stored configuration of a repository, or None if it is the default one."""
         config, etag = _read_config(store_at(location, storage_options))
         return config if etag is not None else None
 
     @property
     def storage(self) -> ObjectStore:
-        """Where the repository lies."""
+        """The store that holds the repository."""
         return self._store
 
     @property
@@ -269,7 +269,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         return self._config
 
     def save_config(self) -> None:
-        """Keep the configuration in the repository.
+        """Store the configuration in the repository.
 
         Raises:
             ConfigConflict: Another process saved one since this one was read.
@@ -314,17 +314,17 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
     ) -> Session:
-        """Open a session that only reads a branch, a tag or a snapshot.
+        """Open a read-only session on a branch, a tag or a snapshot.
 
         Args:
             branch: A branch.
             tag: A tag.
             snapshot_id: A snapshot.
-            as_of: With a branch: a time; the session reads what the tip of the branch was then.
+            as_of: With a branch, a time: the session reads the tip of the branch at that time.
 
         Raises:
             RefNotFound: There is no such branch or tag.
-            SnapshotNotFound: There is no such snapshot, or the branch has none as old as `as_of`.
+            SnapshotNotFound: There is no such snapshot, or the branch has none at `as_of`.
         """
         if as_of is not None:
             if branch is None or tag is not None or snapshot_id is not None:
@@ -363,7 +363,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         rebase_with: ConflictSolver | None = None,
         rebase_tries: int = 1_000,
     ) -> Iterator[Any]:
-        """Open a store on a branch for the block, and commit what the block has written. Nothing is committed if the block fails."""
+        """Open a store on a branch for the block, and commit the writes of the block. Nothing is committed if the block fails."""
         session = self.writable_session(branch)
         yield session.store
         session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)
@@ -384,7 +384,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         """Yield the history of a branch, a tag or a snapshot, newest first.
 
         Raises:
-            RefNotFound, SnapshotNotFound: There is none of the name.
+            RefNotFound, SnapshotNotFound: There is no such branch, tag or snapshot.
             DamagedObject: A snapshot is gone, cannot be read, or is its own ancestor.
         """
         return (
@@ -392,18 +392,18 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         )
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
-        """Return what the history lists of one snapshot. Raises SnapshotNotFound."""
+        """Return the entry of one snapshot in the history. Raises SnapshotNotFound."""
         return snapshot_info(self._assets.read_snapshot(self._existing(snapshot_id)))
 
     def inspect_snapshot(self, snapshot_id: str, *, pretty: bool = True) -> str:
-        """Return what a snapshot holds as JSON: its nodes, and the manifests of each array. Raises SnapshotNotFound."""
+        """Return the contents of a snapshot as JSON: its nodes, and the manifests of each array. Raises SnapshotNotFound."""
         document = snapshot_document(self._assets.read_snapshot(self._existing(snapshot_id)))
         return json.dumps(document, indent=2 if pretty else None)
 
     async def async_ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
     ) -> AsyncIterator[SnapshotInfo]:
-        """Yield what `ancestry` does, each snapshot read in a thread."""
+        """Yield the history as `ancestry` does, reading each snapshot in a thread."""
         snapshots = self.ancestry(branch=branch, tag=tag, snapshot_id=snapshot_id)
         while (snapshot := await asyncio.to_thread(next, snapshots, None)) is not None:
             yield snapshot
@@ -418,7 +418,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         to_tag: str | None = None,
         to_snapshot_id: str | None = None,
     ) -> Diff:
-        """Return what changed from one snapshot to a later one in the same history.
+        """Return the changes from one snapshot to a later one in the same history.
 
         Raises NotInAncestry, RefNotFound, SnapshotNotFound, DamagedObject.
         """
@@ -455,10 +455,10 @@ def _check_branch(store: ObjectStore) -> None:
     """Check that a repository has its branch main. Raises RepositoryNotFound, or MissingObject where the branch alone is missing."""
     if _has_branch(store):
         return
-    # Where the first snapshot is all there is, the repository is being created, or its creation was interrupted.
+    # If there is only the first snapshot, the repository is being created, or its creation was interrupted.
     first = SNAPSHOTS + encode_id(INITIAL_SNAPSHOT)
     later = any(meta.key != first for meta in store.list(SNAPSHOTS))
-    # Looked for again: another process may have created the repository and committed since.
+    # Checked again: another process may have created the repository and committed since.
     if later and not _has_branch(store):
         raise MissingObject(refs.ref_key(RefKind.BRANCH, MAIN), "there are snapshots, and no branch main")
     if not later:

@@ -12,7 +12,7 @@ from lake_core.store import ObjectStore
 
 
 class RepositoryRefs:
-    """What a repository does with its branches and tags."""
+    """The methods of a repository for its branches and tags."""
 
     _store: ObjectStore
 
@@ -46,11 +46,11 @@ class RepositoryRefs:
         Args:
             branch: The branch.
             snapshot_id: The snapshot.
-            from_snapshot_id: Where the branch must stand now; anywhere by default.
+            from_snapshot_id: The tip that the branch must have now; any by default.
 
         Raises:
-            RefNotFound, SnapshotNotFound: There is none of the name.
-            ConflictError: The branch stands elsewhere, or was moved at the same time.
+            RefNotFound, SnapshotNotFound: There is no such branch or snapshot.
+            ConflictError: The branch has another tip, or was moved at the same time.
         """
         target = self._existing(snapshot_id)
         tip = refs.lookup(self._store, RefKind.BRANCH, branch)

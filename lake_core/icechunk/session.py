@@ -16,14 +16,15 @@ from lake_core.icechunk.diff import Diff, describe
 from lake_core.icechunk.errors import (
     ConflictError,
     IcechunkError,
+    InvalidTransaction,
     NoChangesToCommit,
     UnmergeableFork,
 )
 from lake_core.icechunk.identifier import encode_id
-from lake_core.icechunk.marker import Txn, check_txn
 from lake_core.icechunk.rebase import rebase
 from lake_core.icechunk.session_state import SessionState
 from lake_core.icechunk.store import IcechunkStore
+from lake_core.txn import Txn, check_txn
 
 
 class Session(SessionState):
@@ -42,7 +43,7 @@ class Session(SessionState):
         return IcechunkStore(self)
 
     def status(self) -> Diff:
-        """Return what the session has changed."""
+        """Return the changes of the session."""
         nodes = {path: self.node(path) for path in self.node_paths()}
         return describe(
             change_log(self.change_set, self.snapshot), self.snapshot.nodes, {path: node for path, node in nodes.items() if node}
@@ -59,15 +60,15 @@ class Session(SessionState):
         *,
         txn: Txn | None = None,
     ) -> CommitResult:
-        """Publish the changes as a new snapshot at the tip of the branch. The session only reads from then on.
+        """Publish the changes as a new snapshot at the tip of the branch. The session is read-only from then on.
 
         Args:
-            message: Says what the commit is for.
+            message: The purpose of the commit.
             metadata: Values that JSON can hold, kept with the snapshot.
-            rebase_with: Brings the changes onto commits that came first.
-            rebase_tries: How often that is tried.
+            rebase_with: Rebases the changes onto commits that came first.
+            rebase_tries: How many times that is tried.
             txn: An application id and a version. If the branch has that version or a later one already, nothing is committed: the
-                result then is the id of the snapshot that recorded it, and its `skipped` is true.
+                result is the id of the snapshot that recorded it, and its `skipped` is true.
 
         Returns:
             The id of the snapshot.
@@ -77,11 +78,11 @@ class Session(SessionState):
             InvalidHierarchy: The snapshot would have a node without a parent group, or two nodes at one path. Nothing is written.
             ConflictError: The branch has moved, and no solver was given, or it moved again at each try. The session can still be used.
             RebaseFailedError, NotInAncestry: As `rebase` does.
-            StoreUnavailable: The store did not answer. Whether the branch moved may be unknown then: the session takes no changes until
+            StoreUnavailable: The store did not answer, so it may be unknown whether the branch moved. The session takes no changes until
                 it is committed again, which returns the snapshot if the branch has it, or its changes are discarded.
         """
         self.check_not_read_only()
-        check_txn(txn)
+        check_txn(txn, InvalidTransaction)
         self._check_merged()
         if not self.has_uncommitted_changes and txn is None:
             raise NoChangesToCommit("the session holds no changes: write something, or leave the commit out")
@@ -108,10 +109,10 @@ class Session(SessionState):
                 rebases += 1
 
     def flush(self, message: str, metadata: Mapping[str, Any] | None = None) -> str:
-        """Save the changes as a new snapshot that no branch has. The session reads that snapshot from then on.
+        """Write the changes as a new snapshot that no branch has. The session reads that snapshot from then on.
 
         Returns:
-            The id of the snapshot: `Repository.reset_branch` moves a branch there. What no branch or tag reaches is collected in time.
+            The id of the snapshot. `Repository.reset_branch` moves a branch to it. A snapshot that no branch or tag reaches is garbage.
 
         Raises:
             NoChangesToCommit: The session holds no changes.
@@ -137,7 +138,7 @@ class Session(SessionState):
     def _published(self, tip: bytes) -> bytes | None:
         """Return the snapshot of this session in the history of its branch, or None.
 
-        An earlier try may have moved the branch although the answer was lost, and others may have committed on it since.
+        An earlier try may have moved the branch although the answer was lost, and other sessions may have committed since.
         """
         if not self._unconfirmed or tip == self._base_id:
             return None
@@ -146,13 +147,13 @@ class Session(SessionState):
                 return snapshot.snapshot_id
             if snapshot.snapshot_id == self._base_id:
                 break
-        # The branch has moved since, so that a request still under way fails.
+        # The branch has moved since, so a request that is still in progress fails.
         self._unconfirmed.clear()
         return None
 
     def recorded(self, txn: Txn) -> CommitResult | None:
-        """Return the commit that recorded a txn, or a later version of its application, before the session was opened; None for none."""
-        check_txn(txn)
+        """Return the commit that recorded a txn, or a later version of its application, before the session was opened, or None."""
+        check_txn(txn, InvalidTransaction)
         return self._commit("", None, txn).recorded(self._base_id)
 
     def _finish(self, snapshot_id: bytes, result: CommitResult) -> CommitResult:
@@ -171,10 +172,10 @@ class Session(SessionState):
         )
 
     def rebase(self, solver: ConflictSolver) -> None:
-        """Bring the changes onto the tip of the branch, commit by commit, oldest first.
+        """Rebase the changes onto the tip of the branch, commit by commit, oldest first.
 
         Raises:
-            RebaseFailedError: The solver does not resolve a conflict. The session then stands on the last commit before it.
+            RebaseFailedError: The solver does not resolve a conflict. The session is then based on the last commit before that.
             NotInAncestry: The branch was reset, or its history expired, so that it does not hold the session's snapshot any more.
             MissingObject, DamagedObject: A snapshot or a transaction log cannot be read.
         """
@@ -191,7 +192,7 @@ class Session(SessionState):
         """Return a session that a worker writes to, and that is merged into this one before the commit. It can be pickled.
 
         Raises:
-            ReadOnlySession: The session only reads: pickle it as it is.
+            ReadOnlySession: The session is read-only: pickle the session itself.
             IcechunkError: The session has changes of its own: commit them first.
         """
         self.check_writable()
@@ -205,10 +206,10 @@ class Session(SessionState):
         return fork
 
     def merge(self, *others: ForkSession) -> None:
-        """Take over what forks have written.
+        """Merge the writes of forks.
 
         Raises:
-            UnmergeableFork: A fork is one of another snapshot, or two forks wrote the same chunk or node. Nothing of it was taken over.
+            UnmergeableFork: A fork is one of another snapshot, or two forks wrote the same chunk or node. No fork was merged.
         """
         self.check_writable()
         for other in others:

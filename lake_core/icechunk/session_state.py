@@ -1,4 +1,4 @@
-"""What a session shows and changes: the nodes and chunks of a snapshot, with changes on top of it."""
+"""The state of a session: the nodes and chunks of a snapshot, with changes on top of it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ChunkType(Enum):
     """Where the bytes of a chunk are."""
 
     UNINITIALIZED = 0
-    """Nowhere: it was never written, and has the fill value."""
+    """The chunk was never written, and has the fill value."""
     NATIVE = 1
     VIRTUAL = 2
     INLINE = 3
@@ -81,7 +81,7 @@ class SessionState:
         self._read_only = branch is None
         self._forked = False
         self._unconfirmed: set[bytes] = set()
-        """Snapshots that the branch may have been moved to: the answer has not come, or not yet."""
+        """Snapshots that the branch may have been moved to: the store has not answered."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.snapshot_id}, {'read-only' if self.read_only else f'on branch {self._branch}'}>"
@@ -98,7 +98,7 @@ class SessionState:
 
     @property
     def read_only(self) -> bool:
-        """Whether the session only reads."""
+        """Whether the session is read-only."""
         return self._read_only
 
     @property
@@ -123,11 +123,11 @@ class SessionState:
 
     @property
     def has_uncommitted_changes(self) -> bool:
-        """Whether there is something to commit."""
+        """Whether there are changes to commit."""
         return self.change_set.touched
 
     def discard_changes(self) -> None:
-        """Forget all changes."""
+        """Discard all changes."""
         self.check_not_read_only()
         self.change_set = ChangeSet()
         self._unconfirmed.clear()
@@ -141,7 +141,7 @@ class SessionState:
             )
 
     def check_not_read_only(self) -> None:
-        """Raise ReadOnlySession if the session only reads."""
+        """Raise ReadOnlySession if the session is read-only."""
         if self.read_only:
             raise ReadOnlySession("the session only reads: open another by Repository.writable_session(branch)")
 
@@ -172,7 +172,7 @@ class SessionState:
         yield from list(self.change_set.nodes)
 
     def set_metadata(self, path: str, document: bytes) -> None:
-        """Store the `zarr.json` of a node, and create the node if there is none. The same document again is no change.
+        """Store the `zarr.json` of a node, and create the node if there is none. An equal document is no change.
 
         Raises InvalidArrayMetadata, ReadOnlySession.
         """
@@ -196,7 +196,7 @@ class SessionState:
         return bool(array.manifests) or array.node_id in self.change_set.changed_arrays()
 
     def delete_node(self, path: str) -> None:
-        """Delete an array, or a group and all below it. Without effect if there is none."""
+        """Delete an array, or a group and all nodes below it. Do nothing if there is none."""
         self.check_writable()
         prefix = "/" if path == "/" else path + "/"
         for other in [other for other in self.node_paths() if other == path or other.startswith(prefix)]:
@@ -226,7 +226,7 @@ class SessionState:
         return read_chunk(self.assets.store, self.virtual_chunks, chunk, start, end)
 
     def write_chunk(self, path: str, index: ChunkIndex, data: bytes | memoryview) -> None:
-        """Write a chunk: its bytes to an object of its own, unless they are few.
+        """Write a chunk. Its bytes go to an object of its own unless they are few.
 
         Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession.
         """
@@ -235,12 +235,12 @@ class SessionState:
         self.set_reference(path, index, write_chunk(self.assets.store, data, self._config.inline_threshold))
 
     def set_reference(self, path: str, index: ChunkIndex, chunk: ChunkReference | None) -> None:
-        """Let a chunk be where a reference says, or erase it with None. Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession."""
+        """Set the reference of a chunk, or erase the chunk with None. Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession."""
         self.check_writable()
         self.change_set.set_chunk(self._check_index(path, index).node_id, index, chunk)
 
     def set_references(self, path: str, references: ChunkReferences) -> None:
-        """Let many chunks of an array be where references say. Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession."""
+        """Set the references of many chunks of an array. Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession."""
         self.check_writable()
         array = self.array(path)
         outside = ~references.inside([(0, end) for end in array.grid])
@@ -256,9 +256,10 @@ class SessionState:
         return array
 
     def erase_chunk(self, path: str, index: ChunkIndex) -> None:
-        """Erase a chunk. Without effect if there is no such array, or the chunk lies outside of it.
+        """Erase a chunk. Do nothing if there is no such array, or the chunk is outside of it.
 
-        A chunk that was never written is erased as well: its cells were set to the fill value, and another session may write it meanwhile.
+        The change is recorded even if the chunk was never written: its cells are set to the fill value, and another session may write it
+        meanwhile.
         """
         self.check_writable()
         node = self.node(path)
@@ -270,7 +271,7 @@ class SessionState:
         return self._references(array).index.T
 
     def references(self, array: ArrayNode, extents: Extents | None = None) -> ChunkReferences:
-        """Return where the bytes of all chunks of an array are that were written, or of those in a box of its grid.
+        """Return the references of all written chunks of an array, or of those in a box of its grid.
 
         Raises MissingObject and DamagedObject where a manifest cannot be read.
         """
@@ -287,7 +288,7 @@ class SessionState:
     async def chunk_coordinates(self, array_path: str, batch_size: int = 1000) -> AsyncIterator[ChunkIndex]:
         """Yield the coordinates of the chunks of an array that were written, sorted. Raises NodeNotFound.
 
-        `batch_size` is accepted for compatibility: the coordinates are found at once.
+        `batch_size` is accepted for compatibility: all coordinates are computed at once.
         """
         for index in (await asyncio.to_thread(self.chunk_indexes, self.array(_absolute(array_path)))).tolist():
             yield tuple(index)
@@ -298,7 +299,7 @@ class SessionState:
         return ChunkType.UNINITIALIZED if reference is None else _TYPES[type(reference)]
 
     def all_virtual_chunk_locations(self) -> list[str]:
-        """Return the location of every virtual chunk, each once, sorted."""
+        """Return the distinct locations of virtual chunks, sorted."""
         locations: set[str] = set()
         for path in list(self.node_paths()):
             node = self.node(path)

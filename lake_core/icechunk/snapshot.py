@@ -16,19 +16,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ManifestRef:
-    """A manifest that holds references of an array, and the box that they lie in."""
+    """A manifest that holds references of an array, and the box that contains them."""
 
     manifest_id: bytes
     extents: Extents
 
     def contains(self, index: ChunkIndex) -> bool:
-        """Return whether the manifest is the one to look a chunk up in."""
+        """Return whether a chunk is within the manifest's extents."""
         return all(first <= coordinate < end for coordinate, (first, end) in zip(index, self.extents, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestFileInfo:
-    """What a snapshot knows of a manifest file."""
+    """The description of a manifest file in a snapshot."""
 
     id_bytes: bytes
     size_bytes: int
@@ -73,7 +73,7 @@ Node: TypeAlias = GroupNode | ArrayNode
 
 
 def sort_key(path: str) -> bytes:
-    """Return what nodes are sorted by: the bytes of their paths, which is not the order of a tree."""
+    """Return the key that sorts nodes: the bytes of their paths, which is not the order of a tree."""
     return path.encode()
 
 
@@ -91,7 +91,7 @@ class Snapshot:
     nodes: Mapping[str, Node]
     """By path, in the order of the paths' bytes."""
     is_foreign: bool = False
-    """Whether the file was written by another client, which does not carry on what its parent's metadata holds."""
+    """Whether the file was written by another client, which does not copy the metadata of its parent."""
 
     @property
     def written_at(self) -> datetime:
@@ -100,7 +100,7 @@ class Snapshot:
 
 
 def timestamp(microseconds: int) -> datetime:
-    """Return a time of the format as a datetime in UTC. Those past the year 9999 are cut to it."""
+    """Return a time of the format as a datetime in UTC. Times after the year 9999 become its end."""
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
@@ -113,7 +113,7 @@ def microseconds(time: datetime) -> int:
 
 
 def check_zone(name: str, time: datetime) -> datetime:
-    """Return the time that an argument of this name was given. Raises ValueError if it has no zone."""
+    """Return the time of an argument with this name. Raises ValueError if it has no zone."""
     if time.tzinfo is None:
         raise ValueError(f"{name} is a time with a zone: use datetime.now(UTC) - timedelta(...), for example")
     return time
@@ -132,7 +132,7 @@ class SnapshotInfo:
 
 
 def snapshot_info(snapshot: Snapshot) -> SnapshotInfo:
-    """Return what the history lists of a snapshot."""
+    """Return the entry of a snapshot in the history."""
     return SnapshotInfo(
         id=encode_id(snapshot.snapshot_id),
         parent_id=None if snapshot.parent_id is None else encode_id(snapshot.parent_id),
@@ -144,7 +144,7 @@ def snapshot_info(snapshot: Snapshot) -> SnapshotInfo:
 
 
 def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
-    """Return what a snapshot holds as a document of JSON."""
+    """Return the contents of a snapshot as a JSON document."""
     info = snapshot_info(snapshot)
     return {
         "id": info.id,
@@ -179,5 +179,5 @@ def initial_snapshot(flushed_at: int) -> Snapshot:
 
 
 def parent_path(path: str) -> str:
-    """Return the path of the group that a node lies in."""
+    """Return the path of a node's parent group."""
     return path.rpartition("/")[0] or "/"

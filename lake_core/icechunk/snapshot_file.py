@@ -1,4 +1,4 @@
-"""Snapshot files, read and written. Nodes are decoded when they are asked for. Specification section: Snapshot Files."""
+"""Snapshot files, read and written. Nodes are decoded on demand. Specification section: Snapshot Files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MANIFEST_REF_LAYOUT = table_layout(20, (4, 16))
 
 
 def decode_snapshot(data: bytes, path: str) -> Snapshot:
-    """Return what a snapshot file holds. Raises DamagedObject, UnsupportedSpecVersion; so does looking nodes up."""
+    """Return the snapshot in a file. Raises DamagedObject, UnsupportedSpecVersion, as does looking up nodes."""
     body = decode_file(data, FileType.SNAPSHOT, path)
     with damage_of(path):
         root = Table.root(body)
@@ -184,7 +184,7 @@ def encode_snapshot(snapshot: Snapshot, level: int = DEFAULT_COMPRESSION_LEVEL) 
 
 
 def with_parent(data: bytes, path: str, parent_id: bytes, level: int = DEFAULT_COMPRESSION_LEVEL) -> bytes:
-    """Return a snapshot file with another parent, and otherwise as it is. Raises DamagedObject; so does a snapshot without a parent."""
+    """Return a snapshot file with another parent and no other change. Raises DamagedObject, also for a snapshot without a parent."""
     body = bytearray(decode_file(data, FileType.SNAPSHOT, path))
     with damage_of(path):
         position = Table.root(bytes(body)).field(_PARENT_ID)

@@ -1,4 +1,4 @@
-"""Which manifest a chunk's reference belongs to, by the rules of a repository's configuration."""
+"""Splitting: which manifest the reference of a chunk belongs to, by the rules of the configuration."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def split_cell(extents: Extents, sizes: tuple[int, ...]) -> Extents:
 
 
 def split(references: ChunkReferences, sizes: tuple[int, ...]) -> Iterator[ChunkReferences]:
-    """Yield the references of each manifest, where references are spread over manifests of so many chunks along each dimension."""
+    """Yield the references of each manifest, given the number of chunks in a manifest along each dimension."""
     if not len(references):
         return
     if all(size == NO_SPLIT for size in sizes):

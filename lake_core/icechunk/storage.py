@@ -1,4 +1,4 @@
-"""Where repositories lie, by the names and arguments of icechunk."""
+"""The storages of repositories, with the names and arguments of icechunk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lake_core.store import LocalStore, MemoryStore, ObjectStore, open_store
 
 
 def in_memory_storage() -> ObjectStore:
-    """Return a store in the memory of this process, of its own."""
+    """Return a new store in the memory of this process."""
     return MemoryStore()
 
 
@@ -33,20 +33,20 @@ def s3_storage(
     force_path_style: bool = False,
     requester_pays: bool = False,
 ) -> ObjectStore:
-    """Return a store in S3, or in what speaks its protocol.
+    """Return a store in S3, or in a service with its protocol.
 
     Args:
         bucket: The bucket.
         prefix: The folder in it; the whole bucket by default.
         region: The region of the bucket.
-        endpoint_url: Where the service is; that of AWS by default.
+        endpoint_url: The URL of the service; that of AWS by default.
         allow_http: Accepted for compatibility: the URL of the endpoint says it.
-        access_key_id: With `secret_access_key`: the credentials. By default those of the environment.
+        access_key_id: The credentials, together with `secret_access_key`. By default those of the environment.
         secret_access_key: See `access_key_id`.
-        session_token: Belongs to temporary credentials.
-        anonymous: Whether the bucket is read without credentials.
+        session_token: The token of temporary credentials.
+        anonymous: Whether to read the bucket without credentials.
         from_env: Accepted for compatibility: the credentials of the environment are the default.
-        force_path_style: Whether the bucket stands in the path of URLs, not in the name of the host.
+        force_path_style: Whether the bucket is in the path of URLs, not in the name of the host.
         requester_pays: Whether the account of the credentials pays.
 
     Raises:

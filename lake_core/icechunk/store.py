@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class IcechunkStore(Store):
-    """What a session holds, under the keys of Zarr v3: `zarr.json` documents and chunks."""
+    """The contents of a session under the keys of Zarr v3: `zarr.json` documents and chunks."""
 
     supports_writes = True
     supports_deletes = True
@@ -53,11 +53,11 @@ class IcechunkStore(Store):
 
     @property
     def read_only(self) -> bool:
-        """Whether the store only reads: a session does once it was committed."""
+        """Whether the store is read-only, as it is after a commit of its session."""
         return self._read_only or self._session.read_only
 
     def with_read_only(self, read_only: bool = False) -> IcechunkStore:
-        """Return a store of the same session. Raises ValueError where a session that only reads was to be written."""
+        """Return a store of the same session. Raises ValueError for a writable store of a read-only session."""
         if not read_only and self._session.read_only:
             raise ValueError("the session only reads: open another by Repository.writable_session(branch)")
         return IcechunkStore(self._session, read_only=read_only)
@@ -74,7 +74,7 @@ class IcechunkStore(Store):
         return f"IcechunkStore({self._session!r})"
 
     async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function that may wait for the object store: in another thread, unless the thread would cost more than the wait."""
+        """Call a function that may wait for the object store, in another thread unless that costs more than the wait."""
         if self._in_place:
             return function(*arguments)
         return await asyncio.to_thread(function, *arguments)
@@ -82,7 +82,7 @@ class IcechunkStore(Store):
     # Reading
 
     async def get(self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Return the value of a key, or None if there is none. Raises an IcechunkError where it is there and cannot be read."""
+        """Return the value of a key, or None if there is none. Raises an IcechunkError if there is one that cannot be read."""
         return await self._run(self._get, key, prototype, byte_range)
 
     def get_sync(self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None) -> Buffer | None:
@@ -138,10 +138,10 @@ class IcechunkStore(Store):
     async def set(self, key: str, value: Buffer) -> None:
         """Store a `zarr.json` document or a chunk.
 
-        Raises InvalidStoreKey, InvalidArrayMetadata, NodeNotFound, InvalidChunkIndex; ValueError if the store only reads.
+        Raises InvalidStoreKey, InvalidArrayMetadata, NodeNotFound, InvalidChunkIndex; ValueError if the store is read-only.
         """
         if self._writes_wait and len(value) > self._session.config.inline_threshold:
-            # Several chunks are then made durable at once.
+            # This makes several chunks durable at once.
             await asyncio.to_thread(self._set, key, value)
         else:
             self._set(key, value)
@@ -168,7 +168,7 @@ class IcechunkStore(Store):
             await self.set(key, value)
 
     async def delete(self, key: str) -> None:
-        """Delete a value. Deleting the `zarr.json` of a group deletes all below it."""
+        """Delete a value. Deleting the `zarr.json` of a group deletes all nodes below it."""
         await self._run(self._delete, key)
 
     def delete_sync(self, key: str) -> None:
@@ -209,7 +209,7 @@ class IcechunkStore(Store):
     def set_virtual_ref(
         self, key: str, location: str, *, offset: int, length: int, checksum: str | datetime | None = None, validate_container: bool = True
     ) -> None:
-        """Let a chunk be a range of an object outside of the repository.
+        """Set a chunk to a range of an object outside of the repository.
 
         Args:
             key: The chunk's key, such as `array/c/0/0`.
@@ -234,13 +234,13 @@ class IcechunkStore(Store):
     def set_virtual_refs(
         self, array_path: str, chunks: Iterable[VirtualChunkSpec], *, validate_containers: bool = True
     ) -> list[tuple[int, ...]] | None:
-        """Let several chunks of an array be ranges of objects outside of the repository.
+        """Set several chunks of an array to ranges of objects outside of the repository.
 
         Returns:
-            The indexes of the chunks whose locations no virtual chunk container holds, which were left as they are; None if there are none.
+            The indexes of the chunks whose locations no virtual chunk container holds, which are not set; None if there are none.
 
         Raises:
-            InvalidVirtualReference, InvalidChunkIndex: A reference is not valid. None of them is set then.
+            InvalidVirtualReference, InvalidChunkIndex: A reference is not valid. None of them is set.
         """
         self._check_writable()
         path = "/" + array_path.strip("/")
@@ -250,9 +250,9 @@ class IcechunkStore(Store):
             containers = self._session.virtual_chunks
             orphans = {location for location in references.locations() if containers.container(location) is None}
             if orphans:
-                held = ~references.located_at(orphans)
-                refused = [*map(tuple, references.index[:, ~held].T.tolist())]
-                references = references.take(held)
+                has_container = ~references.located_at(orphans)
+                refused = [*map(tuple, references.index[:, ~has_container].T.tolist())]
+                references = references.take(has_container)
         if len(references):
             self._session.set_references(path, sorted_references(references))
         return refused or None
@@ -318,7 +318,7 @@ class IcechunkStore(Store):
 
 
 def _innermost(store: ObjectStore) -> ObjectStore:
-    """Return the store that a store is a folder of."""
+    """Return the store that nested folder stores are folders of."""
     while isinstance(store, FolderStore):
         store = store.inner
     return store
@@ -336,7 +336,7 @@ def _node_path_of_metadata(key: str) -> str | None:
 
 
 def _chunk_place(key: str) -> tuple[str, ChunkIndex] | None:
-    """Return the path of an array and the index of its chunk that a key stands for, or None if it stands for none."""
+    """Return the path of an array and the index of its chunk that a key stands for, or None if it is no key of a chunk."""
     match = _CHUNK.fullmatch(key)
     if match is None:
         return None
@@ -356,7 +356,7 @@ def _checked_chunk_place(key: str) -> tuple[str, ChunkIndex]:
 
 
 def _range(request: ByteRequest | None, length: int) -> tuple[int, int]:
-    """Return the first byte of a range and the one behind its last, both within `length` bytes."""
+    """Return the first byte of a range and the one after its last, both within `length` bytes."""
     if request is None:
         return 0, length
     if isinstance(request, RangeByteRequest):

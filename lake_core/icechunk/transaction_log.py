@@ -1,4 +1,4 @@
-"""Transaction logs: what one commit changed. Specification section: Transaction Log."""
+"""Transaction logs: the changes of one commit. Specification section: Transaction Log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INDICES_LAYOUT = table_layout(8, (4,))
 
 @dataclass(frozen=True, slots=True)
 class TransactionLog:
-    """What one commit changed, by node ids."""
+    """The changes of one commit, by node ids."""
 
     new_groups: frozenset[bytes] = frozenset()
     new_arrays: frozenset[bytes] = frozenset()
@@ -36,7 +36,7 @@ class TransactionLog:
 
 
 def decode_transaction_log(data: bytes, path: str) -> TransactionLog:
-    """Return what a transaction log holds. Raises DamagedObject, UnsupportedSpecVersion."""
+    """Return the transaction log in a file. Raises DamagedObject, UnsupportedSpecVersion."""
     body = decode_file(data, FileType.TRANSACTION_LOG, path)
     with damage_of(path):
         root = Table.root(body)
@@ -71,13 +71,13 @@ def _coordinates(chunks: Tables) -> npt.NDArray[np.uint32]:
         words: npt.NDArray[np.uint32] = np.ndarray((len(chunks.buffer) - 3,), "<u4", chunks.buffer, strides=(1,))
         for axis in range(dimensions):
             coordinates[:, axis] = words[fitting + 4 * axis]
-        # Other writers sort them within each manifest.
+        # Other writers sort them within each manifest only.
         coordinates = coordinates[np.lexsort(coordinates.T[::-1])]
     return coordinates
 
 
 def encode_transaction_log(log: TransactionLog, snapshot_id: bytes, level: int = DEFAULT_COMPRESSION_LEVEL) -> bytes:
-    """Return the transaction log of a snapshot as a file."""
+    """Return a file with the transaction log of a snapshot."""
     writer = FlatbufferWriter()
     root = writer.root(_LOG_LAYOUT)
     writer.put(root + 4, snapshot_id)

@@ -19,7 +19,7 @@ from lake_core.icechunk.manifest import VirtualChunk
 from lake_core.store import LocalStore, ObjectStore
 
 Access: TypeAlias = "Mapping[str, Any] | ObjectStore | None"
-"""How the objects of a container are reached: fsspec's options, a store of what follows the URL prefix, or None."""
+"""The access to the objects of a container: fsspec's options, a store whose keys follow the URL prefix, or None."""
 
 _LOCATION = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 _SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "azure", "tigris", "file", "http", "https", "memory")
@@ -31,7 +31,8 @@ LARGEST = 2**63 - 1
 class VirtualChunkSpec:
     """A virtual reference to be set.
 
-    `etag_checksum` and `last_updated_at_checksum`: what the object must still have, or not have passed, when the chunk is read.
+    `etag_checksum` is the etag that the object must have when the chunk is read, and `last_updated_at_checksum` a time since which it must
+    not have changed.
     """
 
     index: list[int]
@@ -46,7 +47,7 @@ def virtual_chunk(location: str, offset: int, length: int, checksum: str | datet
     """Return a checked virtual reference. `.`, `..` and empty parts of the location's path are resolved.
 
     Raises:
-        InvalidVirtualReference: The location is no absolute URL of a known scheme, the range is not one, or the checksum is neither
+        InvalidVirtualReference: The location is not an absolute URL of a known scheme, the range is not one, or the checksum is neither
             an etag nor a time with a zone.
     """
     for name, number in (("offset", offset), ("length", length)):

@@ -1,4 +1,4 @@
-"""Virtual references that are set many at once: checked and kept column by column."""
+"""Virtual references in bulk, checked and stored column by column."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def virtual_references(specs: Sequence[VirtualChunkSpec], dimensions: int) -> Ch
 
 
 class _Heap:
-    """Distinct texts, one behind the other."""
+    """Distinct texts, concatenated."""
 
     def __init__(self) -> None:
         self.data = bytearray()
 
     def places(self, texts: Sequence[str], checked: Callable[[str], str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return where each of the texts begins, and how many bytes it has, after `checked` was applied to it."""
+        """Return the start of each text and its size in bytes, after `checked` is applied to it."""
         places: dict[str, tuple[int, int]] = {}
         for text, value in _distinct(texts, checked).items():
             data = value.encode()
@@ -72,7 +72,7 @@ def _distinct(values: Sequence[K], function: Callable[[K], V]) -> dict[K, V]:
     """Return the result of a function for each distinct value."""
     try:
         return {value: function(value) for value in dict.fromkeys(values)}
-    except TypeError:  # one of them cannot be hashed
+    except TypeError:  # a value is not hashable
         for value in values:
             function(value)
         raise

@@ -1,4 +1,4 @@
-"""Bringing a plain Zarr v3 hierarchy into a repository.
+"""Imports of plain Zarr v3 hierarchies into repositories.
 
 Chunks are copied. A virtual reference would hold the absolute URL of an object that other commits own and that moves with the lake, and
 every reader would have to authorize its container; a native one can only lead to an object below `chunks/`.
@@ -42,7 +42,7 @@ def import_zarr(source: ObjectStore, session: SessionState) -> None:
 
 
 def _imported(key: str, data: bytes) -> tuple[bytes, re.Pattern[str] | None]:
-    """Return a `zarr.json` for the repository, and for an array what the keys of its chunks look like, below its own."""
+    """Return a `zarr.json` for the repository, and for an array the pattern of its chunks' keys below its own."""
     try:
         document: dict[str, Any] = json.loads(data)
         if document["node_type"] != "array":
@@ -62,7 +62,7 @@ def _imported(key: str, data: bytes) -> tuple[bytes, re.Pattern[str] | None]:
 
 
 def _with_default_keys(document: dict[str, Any]) -> bytes:
-    """Return a `zarr.json` whose chunks have the keys that a repository knows."""
+    """Return a `zarr.json` whose chunks have keys as in a repository."""
     encoding = {"name": "default", "configuration": {"separator": "/"}}
     return json.dumps({**document, "chunk_key_encoding": encoding}).encode()
 

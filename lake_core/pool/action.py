@@ -1,4 +1,4 @@
-"""The actions of commits: what they add to a pool, and what they take away."""
+"""The actions of commits: what they add to a pool, and what they delete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lake_core.pool.value import Value
 
 @dataclass(frozen=True, slots=True)
 class AddObject:
-    """Adds a data object."""
+    """The action that adds a data object."""
 
     object: DataObject
 
@@ -24,7 +24,7 @@ class AddObject:
 
 @dataclass(frozen=True, slots=True)
 class DeleteObject:
-    """Takes a data object away."""
+    """The action that deletes a data object."""
 
     id: str
 
@@ -37,7 +37,7 @@ Action: TypeAlias = AddObject | DeleteObject
 
 _OF_VECTORS_AND_INDEXES = frozenset(
     f"commits.{verb}{what}" for verb in ("Add", "Delete") for what in ("Vector", "Index")
-)  # They change how values are found, not which values there are.
+)  # These change how fast values are found, but no values.
 
 
 def action_of(value: Value) -> Action | None:

@@ -18,11 +18,11 @@ from lake_core.pool.value import Value
 
 @dataclass(frozen=True, slots=True)
 class AddedValues:
-    """Values that a later commit of a pool has and an earlier one had not.
+    """Values that a later commit of a pool has and an earlier one does not.
 
     Attributes:
-        objects: Data objects that hold nothing else.
-        values: More values, of data objects that took the place of others.
+        objects: Data objects all of whose values were added.
+        values: Further values, of data objects that replaced others.
     """
 
     objects: tuple[DataObject, ...]
@@ -32,12 +32,12 @@ class AddedValues:
 def added_since(pool: Pool, commit: str | None, until: str) -> AddedValues:
     """Return the values that were added after a commit, up to another one.
 
-    Where data objects were taken away as well, as by a compaction, their values are compared one by one.
+    Where commits also deleted data objects, as compactions do, values are compared one by one.
 
     Args:
         pool: The pool.
-        commit: The id of the earlier commit; None for the time before the first one.
-        until: The id of the later one; `NIL` for the time before the first one.
+        commit: The id of the earlier commit; None for a state before the first one.
+        until: The id of the later one; `NIL` for a state before the first one.
 
     Raises:
         NoSuchCommit: The later commit does not follow the earlier one, or either is gone.
@@ -61,7 +61,7 @@ def _values(pool: Pool, objects: Iterable[DataObject]) -> Iterator[Value]:
 
 
 def _difference(values: Iterable[Value], others: Iterable[Value]) -> Iterator[Value]:
-    """Yield values that others are not, each as often as it occurs more often."""
+    """Yield the values that occur more often here than among the others, each as many times as the difference."""
     known = Counter(map(_digest, others))
     for value in values:
         digest = _digest(value)

@@ -23,16 +23,16 @@ from lake_core.pool.marker import Marker, Markers
 from lake_core.pool.value import NULL_VALUE
 
 _SHOWN = 5
-"""Data objects that a message lists."""
+"""How many data objects a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolApplication:
-    """The means to bring what differs between two states of a pool onto the branch main of a third.
+    """An application of the difference between two states of a pool to the branch main of a third one.
 
     Attributes:
         commits: The pool's commits, in place.
-        context: What the lake says of the application.
+        context: The lake's side of the application.
     """
 
     commits: CommitStore
@@ -55,21 +55,21 @@ class PoolApplication:
         return Applied(puts, 0, "CREATE", _summary((), after.objects.values()), self._references(commit, after.objects))
 
     def replace(self, after: DatasetState, head: DatasetState) -> Applied:
-        """Let the head hold what another state holds."""
+        """Replace the content of the head by that of another state."""
         config = replace(after.config, id=head.config.id, name=head.config.name, ts=head.config.ts)
         added, removed = _added_and_removed(head, after)
         change = _Change(tuple(removed.values()), tuple(added.values()), after.markers, config)
         return self._write(change, head, "REPLACE", after)
 
     def drop(self, before: DatasetState | None, head: DatasetState) -> Applied:
-        """Leave the head empty, so that readers in place see its values go. Raises DatasetConflict."""
+        """Empty the head, so that readers in place see that its values are gone. Raises DatasetConflict."""
         if before is not None and before.objects.keys() != head.objects.keys():
             raise DatasetConflict(f"it was written on {self.context.onto}, and is dropped here", kind="Rewritten")
         change = _Change(tuple(head.objects.values()), (), {}, head.config)
         return self._write(change, head, "DROP")
 
     def change(self, before: DatasetState | None, after: DatasetState, head: DatasetState) -> Applied:
-        """Bring what differs between two states onto the head. Raises DatasetConflict where it contradicts what the head has."""
+        """Apply the difference between two states to the head. Raises DatasetConflict where the two contradict each other."""
         self._check_same_pool(after, head)
         added, removed = _added_and_removed(before, after)
         if _has_markers(before, after, head) and not added.keys() & head.objects.keys():
@@ -104,14 +104,14 @@ class PoolApplication:
         return Applied(puts, version, operation, _summary(change.removed, change.added), references)
 
     def _commit(self, parent: str, change: _Change, after: DatasetState | None, start: str | None = None) -> str:
-        """Write the commit, and return its id. Where only the result is looked at, write nothing.
+        """Write the commit, and return its id. Write nothing in a dry run.
 
         Args:
             parent: The commit before it.
-            change: What it does.
-            after: The state that is brought in.
-            start: The commit that `after` is compared with; by default the parent. A single commit between them lends its author, message
-                and meta; where it is the very commit that is to be written, it is that.
+            change: Its changes.
+            after: The state that is applied.
+            start: The commit that `after` is compared with; by default the parent. If there is a single commit between the two, its author,
+                message and meta are used. If that commit is equal to the one to write, its id is returned.
         """
         if parent == NIL and not change.added and not change.markers:
             return NIL
@@ -145,7 +145,7 @@ class PoolApplication:
         return keys
 
     def _check_all_marked(self, before: DatasetState | None, after: DatasetState) -> None:
-        """Raise DatasetConflict where a commit since `before` has no marker: it would be left out with those that are recorded."""
+        """Raise DatasetConflict where a commit since `before` has no marker: it would be skipped along with the recorded ones."""
         start = NIL if before is None else before.branch.commit
         changes = list(takewhile(lambda change: change.commit.id != start, self.commits.changes(after.branch.commit)))
         earlier = [*(change.commit.markers for change in changes[1:]), {} if before is None else before.markers]
@@ -164,7 +164,7 @@ class PoolApplication:
     def _merged_config(
         self, before: DatasetState | None, after: DatasetState, head: DatasetState, removed: Mapping[str, DataObject]
     ) -> PoolConfig:
-        """Return the configuration of both sides. Raises DatasetConflict where they sort by other keys."""
+        """Return the merged configuration of both sides. Raises DatasetConflict where they sort by different keys."""
         if _sorting(after.config) == _sorting(head.config):
             return head.config
         if before is not None and _sorting(after.config) == _sorting(before.config):
@@ -178,7 +178,7 @@ class PoolApplication:
         raise DatasetConflict(f"it is sorted by {theirs} on {self.context.onto}, and by {ours} here", kind="OtherKey")
 
     def _merged_markers(self, before: DatasetState | None, after: DatasetState, head: DatasetState) -> dict[str, Marker]:
-        """Return the head's markers with those that differ between the two others. Raises DatasetConflict where both moved the same."""
+        """Return the head's markers and those that `after` changed. Raises DatasetConflict where both sides changed the same one."""
         old = {} if before is None else before.markers
         merged = dict(head.markers)
         for application in old.keys() | after.markers.keys():
@@ -198,7 +198,7 @@ class PoolApplication:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a commit does to the head."""
+    """The changes of a commit to the head."""
 
     removed: Sequence[DataObject]
     added: Sequence[DataObject]
@@ -206,11 +206,11 @@ class _Change:
     config: PoolConfig
 
     def actions(self) -> list[CommitAction]:
-        """Return what the commit says of it."""
+        """Return the actions of the commit."""
         return [*(DeleteObject(each.id) for each in self.removed), *(AddObject(each) for each in self.added)]
 
     def is_made_by(self, actions: Sequence[CommitAction]) -> bool:
-        """Return whether actions do the same."""
+        """Return whether actions make the same change."""
         return sorted(map(_identity, actions)) == sorted(map(_identity, self.actions()))
 
 
@@ -221,7 +221,7 @@ def _added_and_removed(before: DatasetState | None, after: DatasetState) -> tupl
 
 
 def _has_markers(before: DatasetState | None, after: DatasetState, head: DatasetState) -> bool:
-    """Return whether the head itself has recorded all markers that `after` has recorded since, of which there is one at least."""
+    """Return whether `after` has recorded markers since `before`, and the head has recorded all of them itself."""
     old = {} if before is None else before.markers
     new = {app: marker for app, marker in after.markers.items() if app not in old or marker.version > old[app].version}
     return bool(new) and all(

@@ -1,4 +1,4 @@
-"""Commits on branches: each is planned on top of a branch's tip, and planned anew whenever another writer has moved the branch."""
+"""Commits on branches: each is planned on top of a branch's tip, and planned again whenever another writer has moved the branch."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ from lake_core.pool.config import BranchConfig
 from lake_core.pool.config_journal import branch_of, read_state
 from lake_core.pool.errors import DamagedLake, WriteConflict
 from lake_core.pool.ksuid import NIL, new_ksuid
-from lake_core.pool.marker import Marker, Markers, Txn, is_recorded, live_markers, newest_markers
+from lake_core.pool.marker import Marker, Markers, is_recorded, live_markers, newest_markers
 from lake_core.pool.value import NULL_VALUE, Value
+from lake_core.txn import Txn
 
 Plan: TypeAlias = Callable[[str], Sequence[Action]]
-"""Returns the actions of a commit, given the id of the commit that they follow; none where there is nothing to do."""
+"""Returns the actions of a commit, given the id of its parent; none where there is nothing to do."""
 Summary: TypeAlias = Callable[[Sequence[Action]], str]
-"""Returns the message of a commit with these actions, whose author gave none."""
+"""Returns the default message of a commit with these actions."""
 
 _LOG = logging.getLogger(__name__)
 
 _SNAPSHOT_EVERY: Final = 32
-"""Commits between cached snapshots, about: `zed` writes one for each commit that it reads, which takes most of its storage."""
+"""About how many commits are between cached snapshots. `zed` writes one for each commit that it reads, which takes most of its storage."""
 _DEADLINE: Final = timedelta(minutes=5)
 _AFTER_LOSS: Final = Backoff(0.002, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
 class CommitDetails:
-    """What is kept with a commit besides its actions.
+    """The fields of a commit besides its actions.
 
     Attributes:
         author: Who commits.
-        message: Why; by default, what was done.
-        meta: Anything else.
+        message: Why; by default, a summary of the actions.
+        meta: Any value.
         txn: An application and the version of its write. A branch that has this version or a later one is left alone.
         merged: The tip of the branch that is merged, if any.
         markers: Markers to record besides those of the branch.
@@ -61,12 +62,12 @@ class CommitDetails:
 
 @dataclass(frozen=True, slots=True)
 class BranchWriter:
-    """Commits to the branches of a pool.
+    """A writer of commits to the branches of a pool.
 
     Attributes:
         commits: The pool's commits.
         branches: The journal of its branches.
-        clock: Tells the time.
+        clock: Returns the time.
         txn_retention: For how long markers count; None for ever.
     """
 
@@ -76,19 +77,19 @@ class BranchWriter:
     txn_retention: timedelta | None
 
     def commit(self, branch: str, details: CommitDetails, plan: Plan, summary: Summary) -> Commit | None:
-        """Commit what a plan makes of a branch. Return None where that is nothing, or the branch has the marker already.
+        """Commit the actions of a plan. Return None where it has none, or the branch has the marker already.
 
-        With a marker, nothing is a commit, too, which records it.
+        With a marker, a plan without actions is committed too, to record the marker.
 
         Args:
             branch: The branch.
-            details: What is kept with the commit.
-            plan: Returns the actions. It is called again where another writer came first.
+            details: The other fields of the commit.
+            plan: Returns the actions. It is called again after another writer has moved the branch.
             summary: Returns the message, where the details have none.
 
         Raises:
             NoSuchBranch: The pool has no such branch.
-            WriteConflict: Other writers came first each time.
+            WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal or a commit cannot be read.
         """
         end: float | None = None
@@ -105,7 +106,7 @@ class BranchWriter:
             if self._place(current, commit, actions):
                 return commit
             retries += 1
-            # The first plan may have taken long, as that of a compaction does.
+            # The first plan may have taken long, as a compaction does.
             end = end or runtime.monotonic() + _DEADLINE.total_seconds()
             if runtime.monotonic() >= end:
                 raise WriteConflict(
@@ -138,12 +139,12 @@ class BranchWriter:
         return Commit(new_ksuid(now), parent, retries, details.author, now, message, details.meta, markers, details.merged)
 
     def _place(self, branch: BranchConfig, commit: Commit, actions: Sequence[Action]) -> bool:
-        """Put a commit and move the branch to it. Return whether the branch stood where it was; otherwise nothing is left of the commit."""
+        """Put a commit and move the branch to it. Return False, and delete the commit, where another writer has moved the branch."""
         self.commits.write(commit, actions)
         try:
             entry = self.branches.append(_MoveBranch(branch, commit.id))
         except (_BranchMoved, AppendTimeout):
-            # What is left of a commit that no branch names is for vacuum to delete.
+            # A vacuum deletes the remains of a commit that no branch names.
             with suppress(StoreError):
                 self.commits.remove(commit.id)
             return False
@@ -155,7 +156,7 @@ class BranchWriter:
         try:
             self.commits.write_snapshot(tip)
         except (StoreError, DamagedLake) as error:
-            _LOG.warning("the commit %s stands, a cache of its data objects does not: %s", tip, error)
+            _LOG.warning("the commit %s was made, but no cache of its data objects: %s", tip, error)
 
 
 class _BranchMoved(Exception):
@@ -164,7 +165,7 @@ class _BranchMoved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _MoveBranch:
-    """Plans the entry that moves a branch to a commit, unless it stands elsewhere than before."""
+    """The update that moves a branch to a commit. Calling it raises _BranchMoved where another writer has moved the branch."""
 
     branch: BranchConfig
     commit: str

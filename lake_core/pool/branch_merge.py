@@ -1,4 +1,4 @@
-"""Merges of branches: what one has changed since both were the same becomes one commit on the other."""
+"""Merges of branches: the changes of one since its common ancestor with the other become one commit on the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lake_core.pool.ksuid import NIL
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The commits of a branch since it parted from another one.
+    """The commits of a branch since the common ancestor with another one.
 
     Attributes:
         tip: Its tip.
@@ -25,7 +25,7 @@ class Side:
     changes: list[Change] = field(default_factory=list)
 
     def positions(self) -> dict[str, int]:
-        """Return how many commits are newer, for the id of each commit."""
+        """Return the number of newer commits, by the id of each commit."""
         return {change.commit.id: number for number, change in enumerate(self.changes)}
 
     def added(self) -> set[str]:
@@ -39,7 +39,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class BranchMerge:
-    """Plans commits that merge a branch, the child, into another one, its parent.
+    """A merge of a branch, the child, into another one, its parent.
 
     Attributes:
         commits: The pool's commits.
@@ -52,16 +52,16 @@ class BranchMerge:
     name: str
 
     def plan(self, tip: str) -> list[Action]:
-        """Return the actions of a merge into the branch with a tip; none where that has all of the child already.
+        """Return the actions of a merge on top of a tip; none where it contains all of the child already.
 
         Raises:
-            DeleteConflict: Both sides have deleted the same data objects, each in its own way.
+            DeleteConflict: Both sides have deleted or rewritten the same data objects.
             DamagedLake: A commit cannot be read.
         """
         parent_side, child_side, ancestor = sides(self.commits, tip, self.child)
         base = self.commits.objects(_merge_base(parent_side, child_side) or ancestor)
         child, parent = self.commits.objects(self.child), self.commits.objects(tip)
-        # Objects that the parent has had came by an earlier merge, and were deleted or rewritten there since.
+        # Objects that the parent has had before came by an earlier merge. It has deleted or rewritten them since.
         had = parent_side.added()
         new = [each for id, each in child.items() if id not in base and id not in parent and id not in had]
         deleted = [id for id in base if id not in child]
@@ -69,7 +69,7 @@ class BranchMerge:
         return [*(DeleteObject(id) for id in deleted if id in parent), *map(AddObject, new)]
 
     def _check_deleted(self, gone: set[str], has_new: bool, parent_side: Side, child_side: Side) -> None:
-        """Raise DeleteConflict unless the parent has deleted objects just as the child did: by a merge of it, or without a replacement."""
+        """Raise DeleteConflict unless the parent deleted the objects by merging the child, or neither side replaced them."""
         added, deleted = child_side.added(), child_side.deleted()
         for change in parent_side.changes:
             is_merge = added.issuperset(change.added) and deleted.issuperset(change.deleted)
@@ -84,16 +84,16 @@ class BranchMerge:
 
 
 def sides(commits: CommitStore, tip: str, other: str) -> tuple[Side, Side, str]:
-    """Return the commits of two branches since they parted, and the id of their nearest common ancestor. Raises DamagedLake."""
+    """Return the commits of two branches since their nearest common ancestor, and its id. Raises DamagedLake."""
     ours, theirs = Side(tip), Side(other)
-    seen: tuple[set[str], set[str]] = (set(), set())
+    ids_of_sides: tuple[set[str], set[str]] = (set(), set())
     ancestor = NIL
     for pair in zip_longest(commits.changes(tip), commits.changes(other)):
-        for side, ids, change in zip((ours, theirs), seen, pair, strict=True):
+        for side, ids, change in zip((ours, theirs), ids_of_sides, pair, strict=True):
             if change is not None:
                 side.changes.append(change)
                 ids.add(change.commit.id)
-        common = [change.commit.id for change in pair if change is not None and all(change.commit.id in ids for ids in seen)]
+        common = [change.commit.id for change in pair if change is not None and all(change.commit.id in ids for ids in ids_of_sides)]
         if common:
             ancestor = common[0]
             break
@@ -103,13 +103,13 @@ def sides(commits: CommitStore, tip: str, other: str) -> tuple[Side, Side, str]:
 
 
 def _before(changes: Sequence[Change], ancestor: str) -> list[Change]:
-    """Return the commits, of which the newest comes first, that are newer than one of them; all where it is not among them."""
+    """Return the commits that are newer than one of them, newest first; all where it is not among them."""
     ids = [change.commit.id for change in changes]
     return list(changes[: ids.index(ancestor)] if ancestor in ids else changes)
 
 
 def _merge_base(parent_side: Side, child_side: Side) -> str | None:
-    """Return the commit up to which an earlier merge has brought one side to the other; None where neither recorded a merge."""
+    """Return the last commit of one side that was merged into the other; None where neither side recorded a merge."""
     # The child may have been merged into the parent before, and the parent into the child: the later of the two counts.
     into_parent = _newest_merge(parent_side, child_side)
     into_child = _newest_merge(child_side, parent_side)

@@ -1,4 +1,4 @@
-"""Chooses types of values by what a user calls them: the name of a named type, or the type as text."""
+"""Chooses types of values by the name of a named type, or by the type as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_LISTED = 5
 
 
 def choose_shape(text: str, types: Iterable[Type]) -> list[Type]:
-    """Return the types that a text stands for: those of that name, or else those that it spells out, whatever their names.
+    """Return the types that a text stands for: those of that name, or else those that it spells out, under any name.
 
     Args:
         text: The name of a type, or a type in ZSON such as `{ts:time,level:string}`.

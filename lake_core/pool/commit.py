@@ -1,4 +1,4 @@
-"""Commits: who changed a pool, when and why."""
+"""Commits: the author of a change to a pool, its time and its reason."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Commit:
 
     Attributes:
         id: Its id, and the name of its file.
-        parent: The id of the commit before it; that of no commit is `NIL`.
-        retries: How often its writer lost to another one.
+        parent: The id of the commit before it; `NIL` for the first one.
+        retries: How many times its writer tried again because another writer came first.
         author: Who made it.
         date: When, in UTC.
         message: Why.
-        meta: Anything that its author keeps with it.
+        meta: Any value that its author added.
         markers: The markers that counted when it was made; None for a commit of another client, which carries none.
         merged: The tip of the branch that it merged; `NIL` for any other commit, and for those of other clients.
 
-    The format has one field for all that is kept with a commit. In it, `meta` stands beside the markers and the merged tip.
+    The format has a single field for such data. It stores `meta` together with the markers and the merged tip.
     """
 
     id: str
@@ -87,7 +87,7 @@ _META: Final = "meta"
 
 
 def _parts(meta: Value) -> tuple[Value, Markers | None, str]:
-    """Return what a commit's author keeps with it, its markers and the tip that it merged. Raises InvalidZng."""
+    """Return the author's meta of a commit, its markers and the tip that it merged. Raises InvalidZng."""
     record = under(meta.type)
     if not isinstance(record, RecordType) or record.fields[:2] != (Field(_TXN, MARKERS), Field(_MERGED, KSUID)) or meta.body is None:
         return meta, None, NIL

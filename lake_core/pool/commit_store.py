@@ -1,4 +1,4 @@
-"""The commits of a pool, and the data objects that they add up to."""
+"""The commits of a pool, and the data objects as of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lake_core.pool.zng.writer import encode_values
 from lake_core.store import ObjectStore
 
 Known: TypeAlias = Callable[[str], Mapping[str, DataObject] | None]
-"""Returns the data objects as of a commit by their ids, where somebody has kept them."""
+"""Returns the data objects as of a commit by their ids, where a cache has them."""
 
 
 class _State(NamedTuple):
@@ -35,8 +35,8 @@ class Change(NamedTuple):
 
     Attributes:
         commit: The commit.
-        actions: What it does to data objects.
-        has_others: Whether it has actions on vectors or search indexes, too.
+        actions: Its actions on data objects.
+        has_others: Whether it also has actions on vectors or search indexes.
     """
 
     commit: Commit
@@ -95,7 +95,7 @@ class CommitStore:
             raise DamagedLake(f"{key} is no commit: {error}; restore it from a backup", key) from None
 
     def write(self, commit: Commit, actions: Sequence[Action]) -> None:
-        """Put a commit. It counts as soon as a branch names it."""
+        """Put a commit. It is visible as soon as a branch names it."""
         data = encode_values([commit.to_value(), *(action.to_value(commit.id) for action in actions)])
         self.store.put(self.key(commit.id), data, unique=True)
 
@@ -110,11 +110,11 @@ class CommitStore:
 
     def changes(self, tip: str) -> Iterator[Change]:
         """Yield a commit and those before it with their actions, the newest first. Raises DamagedLake."""
-        seen: set[str] = set()
+        ids: set[str] = set()
         while tip != NIL:
-            if tip in seen:
+            if tip in ids:
                 raise DamagedLake(f"{self.key(tip)} is among the commits before itself; restore it from a backup", self.key(tip))
-            seen.add(tip)
+            ids.add(tip)
             change = self.read(tip)
             yield change
             tip = change.commit.parent
@@ -146,7 +146,7 @@ class CommitStore:
     def write_snapshot(self, tip: str) -> None:
         """Cache the data objects as of a commit, so that they are read without the commits before it. Raises DamagedLake, StoreError.
 
-        The cache of a pool with vectors or search indexes would have to list these too, so that none is written.
+        The cache of a pool with vectors or search indexes would have to list these too, so none is written.
         """
         state = self._state(tip)
         if not state.has_others and state.objects:
@@ -181,14 +181,14 @@ class CommitStore:
         return objects
 
     def _snapshot(self, id: str) -> _State | None:
-        """Return the cached data objects as of a commit; None where there is no cache that can be trusted."""
+        """Return the cached data objects as of a commit; None where there is no valid cache."""
         try:
             values = read_metadata(self.store, self.snapshot_key(id))
             actions = _actions(values)
         except (NotFound, DamagedLake, InvalidZng):
             return None
         objects = {action.object.id: action.object for action in actions if isinstance(action, AddObject)}
-        # An empty object may be one whose writer died. Where there is nothing, replaying the commits says so, too.
+        # An empty cache may be that of a writer that died. Replaying the commits is as good where the pool is empty.
         return _State(objects, len(actions) < len(values)) if objects and len(objects) == len(actions) else None
 
     def _apply(self, objects: dict[str, DataObject], commit: str, actions: Sequence[Action]) -> None:

@@ -1,4 +1,4 @@
-"""Compactions: data objects whose keys overlap, or that are small, become large ones whose keys do not overlap, in one commit."""
+"""Compactions: one commit replaces small or overlapping data objects by large ones whose keys do not overlap."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from lake_core.pool.object_writer import write_objects
 from lake_core.pool.order import compare_values
 
 _SMALL_SHARE = 4
-"""An object is small that takes no more than this part of the pool's threshold."""
+"""An object is small if it takes no more than this fraction of the pool's threshold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Plans commits that put other data objects in place of some.
+    """A compaction of runs of data objects.
 
     Attributes:
         loader: Writes the data objects.
-        runs: The data objects, by their ids, that are put together in each run. Those of one run become others.
-        is_optional: Leave out runs of which other writers have deleted or rewritten an object, instead of raising.
+        runs: The ids of the data objects of each run. The objects of a run are replaced together.
+        is_optional: Whether to skip a run where another writer has deleted or rewritten one of its objects, instead of raising.
     """
 
     loader: Loader
@@ -53,7 +53,7 @@ class Compaction:
         return [*deletes, *adds]
 
     def _compact(self, run: Sequence[DataObject]) -> list[DataObject]:
-        """Return data objects with the values of others. Writes them the first time that it is asked for. Raises DamagedLake."""
+        """Return data objects with the values of others, which are written on the first call only. Raises DamagedLake."""
         if run[0].id not in self._compacted:
             loader = self.loader
             merged = merge_objects(loader.store, loader.config, run)
@@ -62,7 +62,7 @@ class Compaction:
 
 
 def checked_run(ids: Iterable[str], objects: Iterable[str]) -> list[str]:
-    """Return ids of data objects that can be compacted, each once. Raises InvalidValue for less than two, NoSuchObject."""
+    """Return the distinct ids of data objects to compact. Raises InvalidValue for fewer than two, NoSuchObject."""
     run = list(dict.fromkeys(ids))
     known = set(objects)
     if len(run) < 2:
@@ -72,14 +72,14 @@ def checked_run(ids: Iterable[str], objects: Iterable[str]) -> list[str]:
 
 
 def check_objects_exist(ids: Iterable[str], objects: Iterable[str]) -> None:
-    """Raise NoSuchObject for ids that are not among those of data objects."""
+    """Raise NoSuchObject for ids that are not among the existing ones."""
     known = set(objects)
     if unknown := [id for id in ids if id not in known]:
         raise NoSuchObject(f"the branch has no data objects {', '.join(unknown)}; `objects` lists those that it has")
 
 
 def runs_to_compact(objects: Iterable[DataObject], config: PoolConfig, now: datetime, cold_age: timedelta) -> list[list[str]]:
-    """Return the ids of data objects that are worth a compaction: runs of neighbors that overlap, or of which all are small.
+    """Return the ids of data objects that are worth compacting: runs of neighbors that overlap, or that are all small.
 
     Args:
         objects: The data objects of a branch.

@@ -1,4 +1,4 @@
-"""What differs between two states of a pool, as a person asks: records and data objects."""
+"""The difference between two states of a pool for a reader: records and data objects."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from lake_core.store import ObjectStore
 def compare(
     before: DatasetState | None, after: DatasetState | None, place: ObjectStore, *, sample: int, most_rows: int
 ) -> DatasetComparison:
-    """Return what leads from one state to another; None is a pool that does not exist.
+    """Return the difference between two states; None stands for a pool that does not exist.
 
     Args:
         before: The earlier state.
         after: The later one.
         place: The folder of the dataset in place.
         sample: How many of the records that were added and removed are shown.
-        most_rows: Up to how many records are read. Where there are more of them in data objects that differ, those count that the objects
-            hold, also records that were only copied.
+        most_rows: The largest number of records that are read. Where the data objects that differ hold more, all of their records are
+            counted, including those that were only copied.
     """
     old, new = ({} if state is None else state.objects for state in (before, after))
     removed = [each for id, each in old.items() if id not in new]

@@ -18,15 +18,15 @@ THRESHOLD: Final = 500 << 20
 _WHICH = NamedType("order.Which", STRING)
 _KEYS = NamedType("field.List", ArrayType(NamedType("field.Path", ArrayType(STRING))))
 _LAYOUT = "order.SortKey"
-"""Version 1.6 of `zed` calls this type `order.Layout`; both versions read both."""
+"""Version 1.6 of `zed` calls this type `order.Layout`. It reads both, and so do later versions."""
 
 
 class Config(Protocol):
-    """What a journal keeps under a name."""
+    """A configuration that a journal stores under a name."""
 
     @property
     def name(self) -> str:
-        """Return the name that is the key in the journal."""
+        """Return the name, which is the key in the journal."""
         ...
 
     @property
@@ -47,10 +47,10 @@ class PoolConfig:
         ts: When the pool was created, in nanoseconds since the Unix epoch.
         name: Its name in the lake.
         id: Its id, and the name of its folder.
-        keys: What its values are sorted by, as paths of field names.
-        order: In which direction.
-        seek_stride: A seek index gets an entry each time that the keys take so many bytes.
-        threshold: A load begins a new data object each time that the values take so many bytes.
+        keys: The keys that its values are sorted by, as paths of field names.
+        order: The direction of the sort.
+        seek_stride: After how many bytes of keys a seek index gets its next entry.
+        threshold: After how many bytes of values a load begins a new data object.
     """
 
     TYPE: ClassVar = "pools.Config"

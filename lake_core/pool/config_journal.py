@@ -20,20 +20,20 @@ from lake_core.store import ObjectStore
 
 _CONFIGS: Final[dict[str, type[PoolConfig] | type[BranchConfig]]] = {each.TYPE: each for each in (PoolConfig, BranchConfig)}
 _SNAPSHOT_EVERY: Final = 10
-"""Entries between cached snapshots, as often as `zed` writes them."""
+"""How many entries are between cached snapshots. `zed` writes them at the same interval."""
 
 
 class ConfigCodec:
-    """Entries and snapshots as `zed` writes them: records whose type says what they do, and the configurations themselves."""
+    """The encoding of entries and snapshots in `zed`: records of configurations. The type of a record in an entry names its action."""
 
     __slots__ = ()
 
     def encode(self, entry: Entry) -> bytes:
-        """Return an entry's bytes."""
+        """Return an entry as bytes."""
         return encode_values([_action_value(action) for action in entry.actions])
 
     def decode(self, number: int, data: bytes) -> Entry:
-        """Return the entry of the bytes. An empty object is an entry that changes nothing. Raises CorruptEntry."""
+        """Return the entry that the bytes encode. Empty bytes are an entry that changes nothing. Raises CorruptEntry."""
         try:
             actions = tuple(_action(value) for value in decode_metadata(data))
             times = [time_of(action.value.ts) for action in actions if not isinstance(action, Delete)]
@@ -41,16 +41,16 @@ class ConfigCodec:
             raise CorruptEntry(f"entry {number} is not one: {error}") from None
         return Entry(number, max(times, default=EPOCH), "", actions)
 
-    def owns(self, entry: Entry, data: bytes, found: bytes) -> bool:
-        """Tell whether an append's entry stands: by all of its bytes, for entries name no writer."""
-        return data == found
+    def owns(self, entry: Entry, data: bytes, stored: bytes) -> bool:
+        """Return whether the stored bytes are those of the append. All bytes are compared, as entries name no writer."""
+        return stored == data
 
     def encode_snapshot(self, state: State) -> bytes:
-        """Return a snapshot's bytes: the number of its entry, and the configurations."""
+        """Return a snapshot as bytes: the number of its entry, and the configurations."""
         return encode_values([Value.of(UINT64, state.number), *(config.to_value() for config in state.values())])
 
     def decode_snapshot(self, data: bytes) -> State:
-        """Return the state of a snapshot. Raises CorruptSnapshot."""
+        """Return the state that a snapshot encodes. Raises CorruptSnapshot."""
         try:
             first, *values = decode_metadata(data)
             number = first.decode()
@@ -91,9 +91,9 @@ def _action_value(action: Action) -> Value:
 
 
 def open_journal(store: ObjectStore, folder: str, clock: AwareClock) -> Journal:
-    """Return the journal in a folder, by the names and in the bytes of `zed`. HEAD is written with each entry: `zed` looks no further.
+    """Return the journal in a folder, in the format of `zed`. HEAD is written after each entry, as `zed` reads no entries behind it.
 
-    A store that is one of several states takes no cached snapshots.
+    No cached snapshots are written to a store that is one of several states.
     """
     return Journal(
         store,
@@ -111,11 +111,11 @@ def open_journal(store: ObjectStore, folder: str, clock: AwareClock) -> Journal:
 def read_state(journal: Journal) -> State:
     """Return the newest state of a journal.
 
-    Entries behind HEAD count: their writer died before it moved HEAD. An entry is written before HEAD, so one that HEAD names and that does
-    not stand is lost.
+    Entries behind HEAD are part of the state: their writer died before it moved HEAD. An entry that HEAD names but that does not exist was
+    lost, as entries are written before HEAD.
 
     Raises:
-        DamagedLake: An entry is missing or cannot be read, or there is no journal at all.
+        DamagedLake: The journal or an entry is missing, or an entry cannot be read.
     """
     key = f"{journal.folder}/{ZED_NAMING.head}"
     head = read_head(journal.store, key)

@@ -1,4 +1,4 @@
-"""What commits add up to, kept to read the commits that follow them with."""
+"""A cache of the contents of a pool as of commits, from which those of later commits are computed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _CACHED: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a branch holds as of a commit.
+    """The contents of a branch as of a commit.
 
     Attributes:
         objects: The data objects by their ids.
-        markers: The markers by their applications.
+        markers: The markers by application id.
     """
 
     objects: Mapping[str, DataObject]
@@ -29,14 +29,14 @@ class Contents:
 
 
 class ContentsCache:
-    """The contents of the commits that were read last. Commits never change, so they stay what they are."""
+    """The contents as of the commits that were read last. They stay valid, as commits never change."""
 
     def __init__(self) -> None:
         self._contents: OrderedDict[tuple[str, str], Contents] = OrderedDict()
         self._lock = threading.Lock()
 
     def read(self, commits: CommitStore, tip: str) -> Contents:
-        """Return what a pool holds as of a commit. Raises DamagedLake."""
+        """Return the contents of a pool as of a commit. Raises DamagedLake."""
 
         def known(id: str) -> Mapping[str, DataObject] | None:
             contents = self._get(commits.folder, id)

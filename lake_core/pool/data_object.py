@@ -11,7 +11,7 @@ from lake_core.pool.value import Value
 
 @dataclass(frozen=True, slots=True)
 class DataObject:
-    """What a commit says of a data object.
+    """The description of a data object in a commit.
 
     Attributes:
         id: Its id, and the name of its files.

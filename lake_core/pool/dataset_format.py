@@ -1,7 +1,7 @@
-"""What a lake must know of pools: the classes of their objects, their versions, what states reach, and how a difference is applied.
+"""What a lake must know about pools: the classes of their objects, their versions, what states reach, and how differences are applied.
 
-The folder of a dataset is a Zed lake with one pool, of which the lake publishes the branch main. A version of the dataset is an entry of
-the journal of the pool's branches, which count from 1, and versions from 0.
+The folder of a dataset is a Zed lake with one pool. The lake publishes the branch main of the pool. Version n of the dataset is entry
+n + 1 of the journal of the pool's branches: entries count from 1, and versions from 0.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from lake_core.store import ObjectStore
 _KSUID: Final = "[0-9A-Za-z]{27}"
 _OBJECT: Final = re.compile(rf"{_KSUID}/(?:data/{_KSUID}(?:-seek)?\.zng|commits/{_KSUID}(?:\.snap)?\.zng)")
 _OF_OTHERS: Final = re.compile(rf"{_KSUID}/(?:data/{_KSUID}\.vng|index/.+)|index_rules/[1-9][0-9]*\.zng")
-"""Objects that `zed` makes, and nobody here reads."""
+"""Objects that `zed` makes and this package does not read."""
 _BRANCH_ENTRY: Final = re.compile(rf"({_KSUID})/branches/([1-9][0-9]*)\.zng")
 _POOL_ENTRY: Final = re.compile(r"pools/([1-9][0-9]*)\.zng")
 _CONSTANT: Final = re.compile(rf"{re.escape(MAGIC_KEY)}|pools/1\.zng|(?:pools|{_KSUID}/branches)/TAIL|index_rules/(?:HEAD|TAIL)")
 _POINTER: Final = re.compile(rf"(?:pools|{_KSUID}/branches)/HEAD|pools/[1-9][0-9]*\.zng")
 _SNAPSHOT_EVERY: Final = 20
-"""Versions between cached snapshots of commits: so many commits are read, at most, to open a pool."""
+"""How many versions are between cached snapshots of commits. At most that many commits are read to open a pool."""
 _DERIVED: Final = re.compile(rf"(?:pools|{_KSUID}/branches)/snap\.zng")
 
 
@@ -139,14 +139,14 @@ class PoolFormat(DatasetFormat):
     # Versions
 
     def version(self, store: ObjectStore) -> int | None:
-        """Return the number of the newest entry of the journal of branches, less 1."""
+        """Return the version: one less than the number of the newest entry of the journal of branches."""
         if not self.exists(store):
             return None
         number = last_entry(store, branches_folder(self._pool_id(store)))
         return number - 1 if number else None
 
     def _pool_id(self, store: ObjectStore) -> str:
-        """Return the id of a dataset's pool. In place it is the one that states of the lake have, if that is there."""
+        """Return the id of a dataset's pool. Where the dataset in place holds the pool of the lake's states, it is that one."""
         url = store.url()
         if isinstance(store, DatasetStore):
             self._pool_ids[url] = dataset_pool(store).id
@@ -155,7 +155,7 @@ class PoolFormat(DatasetFormat):
         return known if known is not None and store.exists(head_key(branches_folder(known))) else dataset_pool(store).id
 
     def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
-        """List the entry of the journal of branches; for the first version, before it all that never changes."""
+        """List the entry of the journal of branches; for the first version, also all objects that never change, before it."""
         folder = branches_folder(self._pool_id(store) if self.exists(store) else new_pool_id(store))
         entry = entry_key(folder, version + 1)
         if version:
@@ -172,7 +172,7 @@ class PoolFormat(DatasetFormat):
         return [*entries, *(key for key in heads if store.exists(key))]
 
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
-        """Compare how many entries there are. A Zed lake whose pool is gone is never ahead."""
+        """Compare the numbers of entries. A Zed lake whose pool is gone is never ahead."""
         if _POOL_ENTRY.fullmatch(pointer):
             return False
         older, newer = (read_head(side, pointer).value or 0 for side in (store, other))
@@ -198,7 +198,7 @@ class PoolFormat(DatasetFormat):
         return application.change(before, after, head)
 
     def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
-        """Compare records, by the data objects that differ."""
+        """Compare the records of the data objects that differ."""
         store = after or before
         assert store is not None
         old, new = (None if side is None else self._read(side) for side in (before, after))
@@ -212,7 +212,7 @@ class PoolFormat(DatasetFormat):
     def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
         """List the commits of the whole history, and the data objects of the versions.
 
-        Readers in place walk the history, so it stays. Of branches and pools that other clients made in place, all stays too.
+        The history is reachable, as readers in place walk it. All objects of branches and pools that other clients made in place are, too.
         """
         pool = dataset_pool(state)
         commits = CommitStore(state, pool.id)
@@ -232,7 +232,7 @@ class PoolFormat(DatasetFormat):
             yield seek_index_key(pool.id, id)
 
     def write_derived(self, state: ObjectStore, place: ObjectStore, now: dt.datetime, *, due: bool = False) -> None:
-        """Cache the data objects as of the newest commit, once in a number of versions."""
+        """Cache the data objects as of the newest commit, at an interval of versions."""
         version = self.version(state)
         if due or (version and version % _SNAPSHOT_EVERY == 0):
             newest = self._read(state)
@@ -243,7 +243,7 @@ class PoolFormat(DatasetFormat):
 
 
 def _commit_keys(state: ObjectStore, commits: CommitStore, tip: str) -> Iterator[str]:
-    """Yield the keys of a commit and those before it, each before it is read, with the newest cached snapshot: others are garbage."""
+    """Yield the keys of a commit and those before it, and of the newest cached snapshot only. Each key comes before its commit is read."""
     is_cached = False
     for id in chain([tip], (commit.parent for commit in commits.log(tip))):
         if id != NIL:

@@ -1,4 +1,4 @@
-"""The pool of a dataset in one state of a lake: the only one of the Zed lake in its folder that the lake publishes."""
+"""The pool of a dataset in one state of a lake. The dataset's folder is a Zed lake, and the lake publishes this pool of it alone."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class DatasetState:
 
 
 def dataset_pool(store: ObjectStore) -> PoolConfig:
-    """Return the pool of a dataset: the oldest one, for others were created in the folder by other clients later.
+    """Return the pool of a dataset. That is the oldest one: other clients have created the others in the folder later.
 
     Raises NoSuchPool, DamagedLake.
     """
     if not isinstance(store, DatasetStore):
         return _oldest(store, read_state(open_journal(store, POOLS, system_clock)).values())
-    # To look an entry up costs nothing there, to read one may.
+    # Looking an entry up is free there; reading one may not be.
     last = last_entry(store, POOLS)
     etags = tuple(store.head(entry_key(POOLS, number)).etag for number in range(1, last + 1))
     return _pool_of_entries(_PoolsJournal(store, etags))
@@ -104,7 +104,7 @@ def main_of(store: ObjectStore, pool: PoolConfig) -> State:
     """Return the newest state of a pool's branches; in a lake, of the branch main alone. Raises DamagedLake."""
     folder = branches_folder(pool.id)
     last = last_entry(store, folder) if isinstance(store, DatasetStore) else 0
-    # Each entry holds all that there is to say of its branches.
+    # Each entry holds the whole state of its branches.
     for number in range(last, 0, -1):
         key = entry_key(folder, number)
         if not store.exists(key):
@@ -121,14 +121,14 @@ def main_of(store: ObjectStore, pool: PoolConfig) -> State:
 
 
 def folder_name(store: ObjectStore) -> str:
-    """Return the name of the folder that a store is, which a pool that is created there gets."""
+    """Return the name of a store's folder, which is the name of a pool that is created there."""
     return store.url().rstrip("/").rpartition("/")[2]
 
 
 def new_pool_id(store: ObjectStore) -> str:
-    """Return the id of a pool that is created in the folder that a store is.
+    """Return the id of a pool that is created in a store's folder.
 
-    It is the same in all sessions that create the pool: what they load then lies in one folder.
+    It is the same in all sessions that create the pool, so that their data objects are in one folder.
     """
     return format_ksuid(bytes(4) + sha256(f"lake pool {folder_name(store)}".encode()).digest()[: SIZE - 4])
 
@@ -164,7 +164,7 @@ def last_entry(store: ObjectStore, folder: str) -> int:
             low, high = (middle, high) if store.exists(entry_key(folder, middle)) else (low, middle)
         return low
     number = read_head(store, head_key(folder)).value or 0
-    # HEAD may be behind, and in a state where the log was forked ahead.
+    # HEAD may be behind the entries, and ahead of them in a state with a forked log.
     while number and not store.exists(entry_key(folder, number)):
         number -= 1
     while store.exists(entry_key(folder, number + 1)):

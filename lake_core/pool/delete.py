@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 
 from lake_core.pool.action import Action, AddObject, DeleteObject
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import DeleteConflict
 from lake_core.pool.filter import Filter
-from lake_core.pool.fused_type import fused_type
+from lake_core.pool.fused_type import fused_types
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.load import Loader
 from lake_core.pool.rewrite import ObjectRewriter
@@ -21,7 +20,7 @@ from lake_core.pool.types import NULL, Type, under
 
 @dataclass(frozen=True, slots=True)
 class ObjectDeletion:
-    """Plans commits that delete data objects.
+    """A deletion of data objects.
 
     Attributes:
         commits: The pool's commits.
@@ -42,23 +41,23 @@ class ObjectDeletion:
 
 @dataclass(frozen=True, slots=True)
 class RecordDeletion:
-    """Plans commits that delete the records for which a predicate is true.
+    """A deletion of the records for which a predicate is true.
 
     Attributes:
-        loader: Writes the records that stay in place of the data objects that they share with others.
+        loader: Writes the remaining records of data objects that hold deleted ones.
         where: The predicate, in Spark SQL.
     """
 
     loader: Loader
     where: str
     _types: dict[str, Type] = field(default_factory=dict, init=False)
-    _kept: dict[str, list[DataObject]] = field(default_factory=dict, init=False)
+    _replacements: dict[str, list[DataObject]] = field(default_factory=dict, init=False)
 
     def plan(self, tip: str) -> list[Action]:
         """Return the actions of a deletion on top of a tip.
 
         Raises:
-            InvalidExpression: The predicate is none over the fields of the records.
+            InvalidExpression: The predicate is not one over the fields of the records.
             EvaluationFailed: It fails for a record.
             InvalidValue: A value is no record.
             DamagedLake: A commit or a data object cannot be read.
@@ -70,15 +69,14 @@ class RecordDeletion:
         if under(type) == NULL:
             return []
         filter = Filter.of(self.where, type)
-        rewriter = ObjectRewriter(loader, lambda batch: filter.mask(batch.batch), self._kept)
-        rest = {each.id: rewriter.rest(each) for each in in_range}
-        deletes = [DeleteObject(id) for id, objects in rest.items() if objects is not None]
-        return [*deletes, *(AddObject(each) for objects in rest.values() for each in objects or ())]
+        rewriter = ObjectRewriter(loader, lambda batch: filter.mask(batch.batch), self._replacements)
+        remainders = {each.id: rewriter.remainder(each) for each in in_range}
+        deletes = [DeleteObject(id) for id, objects in remainders.items() if objects is not None]
+        return [*deletes, *(AddObject(each) for objects in remainders.values() for each in objects or ())]
 
     def _fused_type(self, objects: Sequence[DataObject]) -> Type:
         """Return the type that all values of data objects are fused into. Reads each object once. Raises DamagedLake."""
         for each in objects:
             if each.id not in self._types:
                 self._types[each.id] = Scan(self.loader.store, self.loader.config, [each], KeyRange()).type
-        start: Type = NULL
-        return reduce(lambda type, each: fused_type(type, self._types[each.id], "union"), objects, start)
+        return fused_types((self._types[each.id] for each in objects), "union")

@@ -42,7 +42,7 @@ class InvalidJson(PoolError, ValueError):
 
 
 class NotALake(PoolError):
-    """No Zed lake stands at the location, or what stands there is none."""
+    """The location holds no Zed lake."""
 
 
 class UnsupportedLakeVersion(PoolError):
@@ -50,7 +50,7 @@ class UnsupportedLakeVersion(PoolError):
 
 
 class LakeExists(PoolError):
-    """A Zed lake stands at the location already."""
+    """The location holds a Zed lake already."""
 
 
 class DamagedLake(PoolError):
@@ -109,15 +109,15 @@ class InvalidTransaction(PoolError, ValueError):
 
 
 class WriteConflict(PoolError):
-    """Other writers moved a branch first, each time that a commit was tried. The branch is as they left it."""
+    """Each time that a commit was tried, another writer moved the branch first. The branch is as the others left it."""
 
 
 class NoSuchObject(PoolError):
     """The branch has no data object of that id."""
 
 
-class DeleteConflict(PoolError):
-    """Data objects that a commit would delete were deleted or rewritten by other commits. The branch is as they left it.
+class ObjectsGone(PoolError):
+    """Data objects that a commit needs are gone.
 
     Attributes:
         ids: The ids of the data objects.
@@ -131,20 +131,13 @@ class DeleteConflict(PoolError):
         return str(self.args[0])
 
 
-class ObjectsVacuumed(PoolError):
-    """Data objects that a commit would bring back have been deleted from the store.
+class DeleteConflict(ObjectsGone):
+    """Data objects that a commit would delete were deleted or rewritten by other commits. The branch is as the others left it."""
 
-    Attributes:
-        ids: The ids of the data objects.
-    """
 
-    def __init__(self, message: str, ids: tuple[str, ...]) -> None:
-        super().__init__(message, ids)
-        self.ids = ids
-
-    def __str__(self) -> str:
-        return str(self.args[0])
+class ObjectsVacuumed(ObjectsGone):
+    """Data objects that a commit would bring back have been deleted from the store."""
 
 
 class OwnedByLake(PoolError):
-    """What was asked of a pool is the business of the lake that it is a dataset of: its branches, its name, that it is dropped."""
+    """The pool is a dataset of a lake, and the lake alone creates its branches, renames it and drops it."""

@@ -1,4 +1,4 @@
-"""The way out of a pool: its values as columns that Parquet files and Delta tables can hold, with their Zed types in the metadata."""
+"""Exports of a pool: its values as columns that Parquet files and Delta tables can hold, with their Zed types in the metadata."""
 
 from __future__ import annotations
 
@@ -14,34 +14,24 @@ from lake_core.pool.arrow.table import DELTA_KEY, TYPE_KEY, struct_array, to_tab
 from lake_core.pool.errors import InvalidValue
 from lake_core.pool.fused_type import JSON
 from lake_core.pool.scan import Scan
-from lake_core.pool.types import ArrayType, ErrorType, Field, MapType, NamedType, RecordType, SetType, Type, UnionType, under
+from lake_core.pool.types import NamedType, RecordType, Type, UnionType, map_components, under
 
 
 def column_type(type: Type) -> Type:
-    """Return the type that values get as columns: what is a union, or a record without fields, becomes JSON text."""
+    """Return the type that values get as columns: unions and records without fields become JSON text."""
     match type:
         case UnionType() | RecordType(()):
             return JSON
-        case RecordType(fields):
-            return RecordType(tuple(Field(each.name, column_type(each.type)) for each in fields))
         case NamedType(name, inner):
             column = column_type(inner)
             return column if column == JSON else NamedType(name, column)
-        case ArrayType(element):
-            return ArrayType(column_type(element))
-        case SetType(element):
-            return SetType(column_type(element))
-        case MapType(key, value):
-            return MapType(column_type(key), column_type(value))
-        case ErrorType(inner):
-            return ErrorType(column_type(inner))
-    return type
+    return map_components(type, column_type)
 
 
 def to_columns(scan: Scan) -> pa.RecordBatchReader:
     """Return the values of a scan as an Arrow stream that Parquet files can hold.
 
-    Types that have no common one become JSON text, and so do unions. The metadata of each field keeps its Zed type under `zed.type`.
+    Types that have no common one become JSON text, and so do unions. The metadata of each field holds its Zed type under `zed.type`.
 
     Raises:
         DamagedLake: A data object cannot be read, also while the stream is read.
@@ -64,11 +54,11 @@ def _widened(scan: Scan, type: Type, schema: pa.Schema) -> Iterator[pa.RecordBat
 def to_delta_columns(scan: Scan) -> pa.RecordBatchReader:
     """Return the values of a scan as an Arrow stream that Delta tables can hold.
 
-    Durations become their nanoseconds, and columns of nulls text. The Zed types are in the metadata that Delta tables keep of columns.
+    Durations become their nanoseconds, and columns of nulls become text. The metadata that Delta tables store holds the Zed types.
 
     Raises:
         DamagedLake: A data object cannot be read, also while the stream is read.
-        InvalidJson: As of `to_columns`.
+        InvalidJson: As `to_columns` raises it.
         InvalidValue: A time is finer than microseconds.
     """
     columns = to_columns(scan)

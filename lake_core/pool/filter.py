@@ -18,10 +18,10 @@ from lake_core.pool import types
 from lake_core.pool.arrow.arrow_type import arrow_type
 from lake_core.pool.arrow.bodies import Mask
 from lake_core.pool.arrow.fuse import widen_columns
-from lake_core.pool.fused_type import fused_type
+from lake_core.pool.fused_type import fused_types
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.projection import projected_type
-from lake_core.pool.types import NULL, RecordType, Type, UnionType, under
+from lake_core.pool.types import Type, UnionType, fields_of, under
 from lake_core.pool.value import Value
 from lake_core.pool.value_batch import ValueBatch
 
@@ -33,7 +33,7 @@ _SQL_TYPES: Final = {
     pa.float16(): pa.float32(),
     pa.dictionary(pa.int32(), pa.string()): pa.string(),
 }
-"""What columns become of whose types Spark has no values."""
+"""The Arrow types that Spark SQL does not have, and the types that their columns are cast to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Filter:
 
     Attributes:
         predicate: The predicate.
-        type: The records' fields that it needs.
+        type: A record type of the fields that it needs.
     """
 
     predicate: Predicate
@@ -53,25 +53,25 @@ class Filter:
         """Return a predicate in Spark SQL over the fields of a record type.
 
         Raises:
-            InvalidExpression: The text is no predicate over these fields.
-            InvalidValue: The type is no record.
+            InvalidExpression: The text is not a predicate over these fields.
+            InvalidValue: The type is not a record.
         """
-        record = projected_type(type, [each.name for each in _fields(type)])
+        record = projected_type(type, [each.name for each in fields_of(type)])
         predicate = parse_predicate(text, _schema(record))
         return cls(predicate, projected_type(record, {column.path[0] for column in columns(predicate)}))
 
     @property
     def names(self) -> list[str]:
-        """Return the names of the fields that it needs."""
-        return [each.name for each in _fields(self.type)]
+        """Return the names of the fields that the predicate needs."""
+        return [each.name for each in fields_of(self.type)]
 
     def mask(self, batch: ValueBatch) -> Mask:
-        """Return which values of a batch it is true for. Raises EvaluationFailed, InvalidZng."""
+        """Return for which values of a batch the predicate is true. Raises EvaluationFailed, InvalidZng."""
         masks = [self.mask_of_records(array) for array in widen_columns(batch.columns(self.names), self.type)]
         return np.concatenate(masks) if masks else np.zeros(0, np.bool_)
 
     def mask_of_records(self, records: pa.Array) -> Mask:
-        """Return which records of an array it is true for, whose fields are those of its type, and others. Raises EvaluationFailed."""
+        """Return for which records of an array the predicate is true. They may have more fields than it needs. Raises EvaluationFailed."""
         fields = {name: _for_sql(pc.struct_field(records, name)) for name in self.names} if self.names else {}
         mask: Mask = evaluate_batch(self.predicate, Rows(len(records), fields)).fill_null(False).to_numpy(zero_copy_only=False)
         return mask
@@ -82,15 +82,13 @@ def implied_range(text: str, path: Sequence[str], key_types: Iterable[Type]) -> 
 
     Args:
         text: The predicate, in Spark SQL.
-        path: Where the keys are.
+        path: The path of field names to the key.
         key_types: The types that keys have. Keys of several types imply no range.
 
     Raises:
         InvalidExpression: The text is not SQL.
     """
-    type: Type = NULL
-    for each in key_types:
-        type = fused_type(type, under(each), "union")
+    type = fused_types(map(under, key_types), "union")
     for name in reversed(path):
         if isinstance(type, UnionType):
             return KeyRange()
@@ -105,13 +103,8 @@ def implied_range(text: str, path: Sequence[str], key_types: Iterable[Type]) -> 
     return key_range
 
 
-def _fields(type: Type) -> tuple[types.Field, ...]:
-    record = under(type)
-    return record.fields if isinstance(record, RecordType) else ()
-
-
 def _schema(type: Type) -> pa.Schema:
-    return pa.schema([pa.field(each.name, _sql_type(arrow_type(each.type))) for each in _fields(type)])
+    return pa.schema([pa.field(each.name, _sql_type(arrow_type(each.type))) for each in fields_of(type)])
 
 
 def _sql_type(arrow: pa.DataType) -> pa.DataType:
@@ -155,7 +148,7 @@ def _bound(scalar: pa.Scalar) -> Value | None:
 
 
 def _range(operator: str, bound: Value, *, is_float: bool) -> KeyRange:
-    """Return the keys that compare with a bound as an operator says."""
+    """Return the keys for which a comparison with a bound is true."""
     # In Spark, not a number is above all floats; in a pool it is below them.
     start = None if is_float and operator in (">", ">=") else bound
     match operator:

@@ -29,7 +29,7 @@ def open_pool(location: str, *, storage_options: Mapping[str, object] | None = N
 
 
 def create_pool(location: str, *, storage_options: Mapping[str, object] | None = None, **options: Any) -> Pool:
-    """Create the pool of a folder, with the options of `PoolLake.create_pool`, and return it; one that is there already is opened."""
+    """Create the pool of a folder, with the options of `PoolLake.create_pool`, and return it. Open a pool that exists already."""
     lake = PoolLake.create(location, storage_options=storage_options, exist_ok=True)
     try:
         return lake.create_pool(_name(location), **options)

@@ -1,7 +1,8 @@
-"""The type that values of several types have in common, as fusing them needs it."""
+"""Fused types: the type that values of several types have in common."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 from lake_core.pool import types
@@ -20,32 +21,33 @@ from lake_core.pool.types import (
     SetType,
     Type,
     UnionType,
+    map_components,
     under,
     unique_types,
 )
 
 Conflicts: TypeAlias = Literal["union", "json"]
-"""What becomes of types that have no common one: a union of them, or JSON text."""
+"""How types without a common one are fused: into a union of them, or into JSON text."""
 
 JSON: Final = NamedType("json", types.STRING)
 """The type of values that became JSON text."""
 
 _SIGNED_BY_BITS: Final = {8: types.INT8, 16: types.INT16, 32: types.INT32, 64: types.INT64}
 _DIGITS: Final = {types.FLOAT16: 11, types.FLOAT32: 24, types.FLOAT64: 53}
-"""The floats, and up to how many bits an integer may have to be one exactly."""
+"""The floats, and the size in bits of the largest integers that each holds exactly."""
 
 
 def fused_type(one: Type, other: Type, conflicts: Conflicts, *, round_integers: bool = False) -> Type:
     """Return the type that values of two types have in common.
 
-    Fields of records are united, those of the first one first. Null gives way. Numbers become the smallest type that holds both without
-    loss. Names are kept where both types have them.
+    A record gets the fields of both, those of the first one first. Null and any other type become that type. Numbers become the smallest
+    type that holds both without loss. A type keeps its name only where both have it.
 
     Args:
         one: A type.
         other: Another.
-        conflicts: What becomes of types that have no common one.
-        round_integers: Integers and floats are float64, whether all integers are exact in it or not.
+        conflicts: How types without a common one are fused.
+        round_integers: Whether integers and floats become float64 even if it does not hold all of the integers exactly.
     """
     if one == other or other == NULL:
         return one
@@ -64,6 +66,19 @@ def fused_type(one: Type, other: Type, conflicts: Conflicts, *, round_integers: 
     return _united(plain_one, plain_other, round_integers)
 
 
+def fused_types(types: Iterable[Type], conflicts: Conflicts, *, round_integers: bool = False) -> Type:
+    """Return the type that values of several types have in common, null for none; see `fused_type`."""
+    common: Type = NULL
+    for type in types:
+        common = fused_type(common, type, conflicts, round_integers=round_integers)
+    return common
+
+
+def fused_without_unions(types: Iterable[Type], *, round_integers: bool = False) -> Type:
+    """Return the type that values of several types have in common, with JSON text in the place of conflicts and unions."""
+    return without_unions(fused_types(types, "json", round_integers=round_integers))
+
+
 def without_unions(type: Type) -> Type:
     """Return a type with JSON text in the place of each union."""
     match type:
@@ -72,17 +87,7 @@ def without_unions(type: Type) -> Type:
             return type if plain == inner else plain
         case UnionType():
             return JSON
-        case RecordType(fields):
-            return RecordType(tuple(Field(each.name, without_unions(each.type)) for each in fields))
-        case ArrayType(element):
-            return ArrayType(without_unions(element))
-        case SetType(element):
-            return SetType(without_unions(element))
-        case MapType(key, value):
-            return MapType(without_unions(key), without_unions(value))
-        case ErrorType(inner):
-            return ErrorType(without_unions(inner))
-    return type
+    return map_components(type, without_unions)
 
 
 def _common(one: Type, other: Type, conflicts: Conflicts, round_integers: bool) -> Type | None:
@@ -131,7 +136,7 @@ def _common_number(one: PrimitiveType, other: PrimitiveType, round_integers: boo
 
 
 def _united(one: Type, other: Type, round_integers: bool) -> Type:
-    """Return a union of two types, or of their types where they are unions. Types in it that have a common one become that."""
+    """Return a union of two types, or of their members where they are unions. Members that have a common type become that type."""
     members = list(one.types if isinstance(one, UnionType) else (one,))
     for new in other.types if isinstance(other, UnionType) else (other,):
         for position, member in enumerate(members):

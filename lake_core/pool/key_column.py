@@ -16,7 +16,7 @@ from lake_core.pool.arrow.bodies import Bodies, Mask, Positions, tagged_at
 from lake_core.pool.arrow.column_reader import read_column
 from lake_core.pool.arrow.column_writer import numbers_of
 from lake_core.pool.order import pool_key
-from lake_core.pool.types import FLOATS, SIGNED, UNSIGNED, ErrorType, PrimitiveType, RecordType, Type, UnionType, under
+from lake_core.pool.types import FLOATS, SIGNED, UNSIGNED, ErrorType, PrimitiveType, Type, UnionType, fields_of, under
 from lake_core.pool.value import Value
 from lake_core.pool.value_batch import ValueBatch
 
@@ -27,7 +27,7 @@ _FAMILIES: dict[Type, Type] = {
     **dict.fromkeys(FLOATS, types.FLOAT64),
     **{type: type for type in (types.BOOL, types.STRING, types.BYTES)},
 }
-"""Which types of keys are compared with one another here, by a type that stands for them."""
+"""The types whose keys compare as columns, and the family of each. Keys of one family compare with one another."""
 _TEXTS = (types.STRING, types.BYTES)
 
 
@@ -36,8 +36,8 @@ class KeyColumn:
     """The keys of a batch of values.
 
     Attributes:
-        family: A type that stands for all that the keys have; null if all of them are null.
-        keys: What is compared: numbers in the order of the keys, or strings and bytes as a binary array. Of no meaning for null.
+        family: The family of the keys' types; null if all keys are null.
+        keys: Numbers that sort as the keys do, or strings and bytes as a binary array. Meaningless for null.
         valid: Which keys are not null.
         sizes: How many bytes each key has, without its tag.
     """
@@ -49,9 +49,9 @@ class KeyColumn:
 
     @classmethod
     def of(cls, batch: ValueBatch, path: Sequence[str]) -> KeyColumn | None:
-        """Return the keys of a batch at a path of field names. None where only `compare_values` compares them. Raises InvalidZng.
+        """Return the keys of a batch at a path of field names. None where they have to be compared by `compare_values`. Raises InvalidZng.
 
-        That is so for keys of other types than numbers, bool, string and bytes, for integers among floats or above those of int64, and
+        That is needed for keys of other types than numbers, bool, string and bytes, for integers among floats or above those of int64, and
         for fields of unions.
         """
         bodies = batch.bodies
@@ -80,12 +80,12 @@ class KeyColumn:
 
     @classmethod
     def of_key(cls, key: Value) -> KeyColumn | None:
-        """Return a single key."""
+        """Return a single key as a column; None where it has to be compared by `compare_values`."""
         return cls.of(ValueBatch.of_values([key]), ())
 
     @classmethod
     def concat(cls, columns: Sequence[KeyColumn | None]) -> KeyColumn | None:
-        """Return the keys of several batches, one behind the other; None where they do not compare with one another."""
+        """Return the keys of several batches, concatenated; None where they do not compare with one another."""
         if len(columns) == 1:
             return columns[0]
         known = [column for column in columns if column is not None]
@@ -101,7 +101,7 @@ class KeyColumn:
         return len(self.valid)
 
     def below(self, bound: KeyColumn) -> Mask:
-        """Return which keys are smaller than a single one of the same family. Of no meaning for null."""
+        """Return which keys are smaller than a single one of the same family. Meaningless for null."""
         if isinstance(self.keys, np.ndarray):
             below: Mask = self.keys < bound.keys[0]
         else:
@@ -120,7 +120,7 @@ class KeyColumn:
 
 
 def key_sizes(batch: ValueBatch, path: Sequence[str]) -> Positions:
-    """Return how many bytes the key of each value has, found value by value. Raises InvalidZng."""
+    """Return how many bytes the key of each value has, decoding value by value. Raises InvalidZng."""
     return np.array([len(pool_key(value, path).body or b"") for value in batch.values()], np.int64)
 
 
@@ -130,7 +130,7 @@ def _located(type: Type, bodies: Bodies, path: Sequence[str]) -> tuple[Type, Bod
         type = under(type)
         if isinstance(type, UnionType):
             return None
-        fields = type.fields if isinstance(type, RecordType) else ()
+        fields = fields_of(type)
         position = next((position for position, each in enumerate(fields) if each.name == name), None)
         if position is None:
             return types.NULL, Bodies(bodies.data, bodies.starts, np.full(len(bodies), -1, np.int64))
@@ -171,7 +171,7 @@ def _ordered_numbers(type: Type, bodies: Bodies) -> npt.NDArray[np.int64] | None
 
 
 def _ordered_floats(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Return integers that sort as floats do: not a number first, both zeros as one."""
+    """Return integers that sort as floats do: NaN comes first, and both zeros are equal."""
     bits = (numbers + 0.0).view(np.int64)
     ordered = np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)
     return np.where(np.isnan(numbers), np.iinfo(np.int64).min, ordered)

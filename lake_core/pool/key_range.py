@@ -1,4 +1,4 @@
-"""Ranges of keys, by which a scan leaves out what it need not read."""
+"""Ranges of keys, by which a scan skips data that it need not read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lake_core.pool.value_batch import ValueBatch
 class KeyRange:
     """Keys from `start`, itself included, to `stop`, itself excluded; None is no bound.
 
-    Keys that do not compare with a bound are outside: null, and what is no number where the bound is one.
+    Keys that do not compare with a bound are outside: nulls, and keys of other types, unless both are numbers.
     """
 
     start: Value | None = None
@@ -51,23 +51,23 @@ class KeyRange:
         return KeyRange(start, stop)
 
     def overlaps(self, smallest: Value, largest: Value) -> bool:
-        """Tell whether keys between two, both included, can be in the range."""
+        """Return whether keys between two, both included, can be in the range."""
         if self.start is not None and compare_values(largest, self.start) < 0:
             return False
         return self.stop is None or compare_values(smallest, self.stop) < 0
 
     def contains(self, value: Value, path: Sequence[str]) -> bool:
-        """Tell whether the key of a pool's value, at a path of field names, is in the range."""
+        """Return whether the key of a pool's value, at a path of field names, is in the range."""
         return self.holds(pool_key(value, path).under())
 
     def holds(self, key: Value) -> bool:
-        """Tell whether a key is in the range."""
+        """Return whether a key is in the range."""
         if self.start is not None and not (_comparable(key, self.start) and compare_values(key, self.start) >= 0):
             return False
         return self.stop is None or (_comparable(key, self.stop) and compare_values(key, self.stop) < 0)
 
     def batches_within(self, read: Callable[[], Iterable[SortedBatch]]) -> Iterator[SortedBatch]:
-        """Yield the values of sorted batches whose keys are in the range. What is behind it is not read."""
+        """Yield the values of sorted batches whose keys are in the range. Batches behind it are not read."""
         for batch in read():
             yield batch.filter(self.mask(batch.batch, batch.keys, batch.config.keys[0]))
             if len(batch) and self._is_passed(batch.key(len(batch) - 1), descending=batch.config.descending):
@@ -79,7 +79,7 @@ class KeyRange:
         Args:
             batch: The values.
             keys: Their keys; None where they have to be compared one by one.
-            path: Where the keys are.
+            path: The path of field names to the key.
         """
         if not self.is_bounded:
             return np.ones(len(batch), np.bool_)
@@ -94,7 +94,7 @@ class KeyRange:
         return mask
 
     def _is_passed(self, key: Value, *, descending: bool) -> bool:
-        """Tell whether a key is behind the range, in the order of a pool."""
+        """Return whether a key is behind the range, in the order of a pool."""
         if descending:
             return self.start is not None and compare_values(key, self.start) < 0
         return self.stop is not None and compare_values(key, self.stop) >= 0

@@ -1,4 +1,4 @@
-"""KSUIDs: the ids of pools, commits and data objects. They begin with the time at which they were made."""
+"""KSUIDs: the ids of pools, commits and data objects. Each begins with the time at which it was made."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ KSUID: Final = NamedType("ksuid.KSUID", BYTES)
 """The type of ids in metadata."""
 SIZE: Final = 20
 NIL: Final = "0" * 27
-"""The id that stands for none: the parent of a first commit, and the tip of an empty branch."""
+"""The id that stands for no commit: the parent of a first one, and the tip of an empty branch."""
 
 _EPOCH = 1_400_000_000
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _PAIRS = [first + second for first in _DIGITS for second in _DIGITS]
-"""All texts of two digits in order: half as many divisions of a long number."""
+"""All texts of two digits in order. Two digits at once take half as many divisions."""
 
 
 def new_ksuid(now: datetime) -> str:
@@ -27,7 +27,7 @@ def new_ksuid(now: datetime) -> str:
 
 
 def time_of_ksuid(id: str) -> datetime:
-    """Return when an id was made, in UTC: the seconds of it. Raises InvalidValue."""
+    """Return when an id was made, in UTC and to the second. Raises InvalidValue."""
     return datetime.fromtimestamp(int.from_bytes(parse_ksuid(id)[:4], "big") + _EPOCH, UTC)
 
 

@@ -1,4 +1,4 @@
-"""A Zed lake: pools by their names."""
+"""A Zed lake, which holds pools by their names."""
 
 from __future__ import annotations
 
@@ -65,13 +65,12 @@ class PoolLake:
         Args:
             location: A path or URL as `open_store` takes it, or a store whose root is the lake.
             storage_options: Those of the store.
-            read_only: Whether the caller only reads. Reading never writes; with this, opening a location does not try out whether it takes
-                writes, either.
-            clock: Tells the time of what is written.
-            txn_retention: For how long the markers of `load(txn=...)` count; None for ever. Each commit holds those that count.
+            read_only: Whether the caller only reads. Then the location is not probed for whether it can be written safely.
+            clock: Returns the time, by which commits are dated.
+            txn_retention: For how long the markers of `load(txn=...)` count; None for ever. Each commit holds the markers that count.
 
         Raises:
-            NotALake: No Zed lake stands there.
+            NotALake: The location holds no Zed lake.
             UnsupportedLakeVersion: Its version is not 3.
         """
         store = store_at(location, storage_options, read_only=read_only)
@@ -93,13 +92,13 @@ class PoolLake:
         Args:
             location: A path or URL as `open_store` takes it, or a store whose root becomes the lake.
             storage_options: Those of the store.
-            exist_ok: Return the lake that stands there already.
-            clock: Tells the time of what is written.
-            txn_retention: For how long the markers of `load(txn=...)` count; None for ever. Each commit holds those that count.
+            exist_ok: Whether to return a lake that exists already.
+            clock: Returns the time, by which commits are dated.
+            txn_retention: For how long the markers of `load(txn=...)` count; None for ever. Each commit holds the markers that count.
 
         Raises:
-            LakeExists: A lake stands there already.
-            NotALake: What stands at `lake.zng` is none.
+            LakeExists: The location holds a lake already.
+            NotALake: The object `lake.zng` is not that of a Zed lake.
         """
         store = store_at(location, storage_options)
         if not store.exists(MAGIC_KEY):
@@ -131,14 +130,14 @@ class PoolLake:
 
         Args:
             name: Its name.
-            key: What its values are sorted by: a field, or a path of fields as `a.b` or a sequence of names.
-            order: In which direction.
-            seek_stride: A seek index gets an entry each time that the keys take so many bytes.
-            threshold: A load begins a new data object each time that the values take so many bytes.
-            id: Its id, which no other pool of the lake ever had; by default a new one.
+            key: The key that its values are sorted by: a field, or a path of fields as `a.b` or a sequence of names.
+            order: The direction of the sort.
+            seek_stride: After how many bytes of keys a seek index gets its next entry.
+            threshold: After how many bytes of values a load begins a new data object.
+            id: Its id, which no pool of the lake has had before; by default a new one.
 
         Raises:
-            InvalidPoolConfig: The pool cannot be like that. Nothing was written.
+            InvalidPoolConfig: The configuration is not valid. Nothing was written.
             PoolExists: The lake has a pool of that name already.
             DamagedLake: The journal of pools cannot be read.
         """
@@ -170,7 +169,7 @@ class PoolLake:
             raise PoolExists(f"the lake has a pool {new_name!r} already; choose another name, or drop it first") from None
 
     def drop_pool(self, name: str) -> None:
-        """Drop a pool, and delete all that it holds. Raises NoSuchPool, DamagedLake."""
+        """Drop a pool, and delete all of its objects. Raises NoSuchPool, DamagedLake."""
         config = _pool_of(read_state(self._pools), name)
 
         def plan(state: State) -> list[Action]:
@@ -194,7 +193,7 @@ class PoolLake:
 
 
 def empty_lake() -> dict[str, bytes]:
-    """Return the objects of a lake without pools by their keys. With the last one it counts as a lake."""
+    """Return the objects of a lake without pools by their keys. The last one makes it a lake."""
     # Version 1.6 of `zed` opens no lake without the second journal.
     journals = {f"{folder}/{name}": data for folder in ("pools", "index_rules") for name, data in (("TAIL", b"1 0"), ("HEAD", b"0"))}
     magic = {"magic": Value.of(STRING, _MAGIC), "version": Value.of(INT64, _VERSION)}

@@ -10,7 +10,7 @@ from lake_core.pool.action import AddObject
 from lake_core.pool.branch_commit import BranchWriter, CommitDetails
 from lake_core.pool.commit import Commit
 from lake_core.pool.config import PoolConfig
-from lake_core.pool.data_object import DataObject, data_key, seek_index_key
+from lake_core.pool.data_object import DataObject
 from lake_core.pool.ksuid import new_ksuid
 from lake_core.pool.object_sorter import write_unsorted
 from lake_core.pool.summary import load_summary
@@ -20,13 +20,13 @@ from lake_core.store import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """Writes to a branch of a pool.
+    """A writer of rows to the branches of a pool.
 
     Attributes:
         store: The store of the lake.
         config: The pool.
-        branches: Commits to its branches.
-        clock: Tells the time.
+        branches: Makes commits on its branches.
+        clock: Returns the time.
     """
 
     store: ObjectStore
@@ -39,7 +39,7 @@ class Loader:
 
         Raises:
             NoSuchBranch: The pool has no such branch. Nothing was written.
-            WriteConflict: Other writers came first each time. Data objects that no commit names were left behind.
+            WriteConflict: Other writers moved the branch first, each time. Data objects that no commit names were left behind.
             DamagedLake: The journal or a commit cannot be read.
         """
         if self.branches.is_recorded(branch, details.txn):
@@ -48,23 +48,19 @@ class Loader:
         return self.add(objects, branch, details) if objects else None
 
     def write(self, batches: Iterable[ValueBatch]) -> list[DataObject]:
-        """Sort values and write them as data objects that no commit names yet. Takes as much memory as `write_unsorted`."""
+        """Sort values and write them as data objects, without a commit. Takes as much memory as `write_unsorted`."""
         return list(write_unsorted(self.store, self.config, batches, self.new_id))
 
     def new_id(self) -> str:
         """Return the id of a new data object."""
         return new_ksuid(self.clock())
 
-    def discard(self, objects: Sequence[DataObject]) -> None:
-        """Delete data objects that no commit names."""
-        self.store.delete([key(self.config.id, each.id) for each in objects for key in (data_key, seek_index_key)])
-
     def add(self, objects: Sequence[DataObject], branch: str, details: CommitDetails) -> Commit | None:
         """Commit data objects that were written before. Return None where there are none, or the branch has the marker already.
 
         Raises:
             NoSuchBranch: The pool has no such branch.
-            WriteConflict: Other writers came first each time. No commit names the data objects.
+            WriteConflict: Other writers moved the branch first, each time. No commit names the data objects.
             DamagedLake: The journal or a commit cannot be read.
         """
         return self.branches.commit(branch, details, lambda _: list(map(AddObject, objects)), load_summary)

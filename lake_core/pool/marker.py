@@ -1,6 +1,6 @@
 """Markers: the (application id, version) pair by which a repeated write is recognized.
 
-Each commit carries those that still count, so that the tip of a branch alone tells whether a write has happened.
+Each commit carries those that still count, so that the tip of a branch shows whether a write has happened.
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from lake_core.pool.errors import InvalidTransaction
 from lake_core.pool.metadata import nanoseconds_of, time_of
 from lake_core.pool.types import INT64, STRING, TIME, Field, MapType, RecordType
 from lake_core.pool.value import Value
-
-Txn: TypeAlias = tuple[str, int]
-"""(application id, version): a write that finds this version or a later one recorded does nothing."""
+from lake_core.txn import Txn
 
 MARKERS: Final = MapType(STRING, RecordType((Field("version", INT64), Field("last_updated", TIME))))
 """The type of markers in a commit."""
@@ -36,19 +33,6 @@ Markers: TypeAlias = Mapping[str, Marker]
 """Markers by application id."""
 
 
-def check_txn(txn: Txn | None) -> None:
-    """Raise InvalidTransaction unless `txn` is None or a pair of an application id and a version."""
-    if txn is None:
-        return
-    if not isinstance(txn, tuple) or len(txn) != 2:
-        raise InvalidTransaction(f"txn is an (application id, version) pair, not {txn!r}")
-    app_id, version = txn
-    if not isinstance(app_id, str) or not app_id:
-        raise InvalidTransaction(f"the application id of a txn is non-empty text, not {app_id!r}")
-    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 1 << 63:
-        raise InvalidTransaction(f"the version of a txn is a whole number from 0 up, not {version!r}")
-
-
 def is_recorded(markers: Markers, txn: Txn | None) -> bool:
     """Return whether markers have this version of an application's write, or a later one."""
     return txn is not None and txn[0] in markers and markers[txn[0]].version >= txn[1]
@@ -60,7 +44,7 @@ def live_markers(markers: Markers, now: datetime, retention: timedelta | None) -
 
 
 def newest_markers(markers: Markers, others: Markers) -> dict[str, Marker]:
-    """Return the markers of two branches together: of each application, the one with the higher version."""
+    """Return the markers of two branches together: for each application, the one with the higher version."""
     newest = dict(markers)
     for app_id, marker in others.items():
         if app_id not in newest or newest[app_id].version < marker.version:

@@ -41,7 +41,7 @@ class Source:
     """Sorted values that are merged with others.
 
     Attributes:
-        first: A key that none of them comes before. They are not read until that is reached.
+        first: A lower bound of their keys. They are not read before the merge reaches it.
         read: Returns the values.
     """
 
@@ -52,8 +52,8 @@ class Source:
 def merge(sources: Iterable[Source], config: PoolConfig) -> Iterator[SortedBatch]:
     """Yield the values of sorted sources in the order of a pool, equal ones in the order of the sources.
 
-    Takes memory for one batch of each source that is reached and not at its end, and for a copy of the values that come next. Values
-    whose keys do not compare as columns, and sources that are not sorted, as `zed` 1.6 left some, are merged one by one from there on.
+    Takes memory for one batch of each source that is open, and for a copy of the values that come next. Values are merged in batches until
+    a key does not compare as a column, or a source is not sorted, as some of `zed` 1.6 are. From there on, they are merged one by one.
     """
     merging = _Merge(sources, config)
     while (bound := merging.first_to_end()) is not None:
@@ -105,7 +105,7 @@ class _Row:
 
 @dataclass(slots=True, eq=False)
 class _Head:
-    """What comes next of a source."""
+    """The next values of a source."""
 
     position: int
     batch: SortedBatch
@@ -117,7 +117,7 @@ class _Merge:
     """The state of a merge.
 
     Attributes:
-        is_columnar: Whether all that was read can be merged in batches.
+        is_columnar: Whether all values so far can be merged in batches.
     """
 
     def __init__(self, sources: Iterable[Source], config: PoolConfig) -> None:
@@ -163,7 +163,7 @@ class _Merge:
             yield SortedBatch.of(self._config, batch)
 
     def _place(self, key: Value) -> _Row:
-        """Return what sorts a key in the order of the pool."""
+        """Return an object by which a key sorts in the order of the pool."""
         return _Row(NULL_VALUE, [key], self._config.descending)
 
     def _skip(self, head: _Head, count: int) -> None:
@@ -174,7 +174,7 @@ class _Merge:
             self._read(head.position, head.following, head.last)
 
     def _read(self, position: int, following: Iterator[SortedBatch], previous: _Row | None) -> _Head | None:
-        """Read the next batch of a source, behind a value."""
+        """Read the next batch of a source, which comes after a value."""
         batch = next((batch for batch in following if len(batch)), None)
         if batch is None:
             return None

@@ -1,4 +1,4 @@
-"""Metadata objects of a lake: ZNG streams of records whose type names say what they are."""
+"""Metadata objects of a lake: ZNG streams of records. The name of a record's type is the kind of the record."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ def required_metadata(store: ObjectStore, key: str, what: str) -> list[Value]:
 
 
 def type_name(value: Value) -> str:
-    """Return the name of a value's type, which says what a record of metadata is; empty for other values."""
+    """Return the name of a value's type, which is the kind of a record of metadata; empty for values without one."""
     return value.type.name if isinstance(value.type, NamedType) else ""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A record of metadata, whose fields are checked as they are read. Each method raises InvalidZng for what is not as expected."""
+    """A record of metadata. Each method raises InvalidZng for a field that is missing, or of another type than it reads."""
 
     value: Value
 
     @cached_property
     def _fields(self) -> Mapping[str, Value]:
-        """The fields by their names; none for what is no record. Split once, for a cached snapshot has very many."""
+        """The fields by their names; none if the value is no record. They are split once, as cached snapshots hold very many records."""
         record = self.value.under()
         if not isinstance(record.type, RecordType) or record.body is None:
             return {}
@@ -102,7 +102,7 @@ class Record:
             raise InvalidZng(str(error)) from None
 
     def time(self, name: str) -> datetime:
-        """Return a field that is a time, in UTC; nanoseconds are cut off."""
+        """Return a field that is a time, in UTC; truncated to microseconds."""
         return time_of(self.integer(name))
 
     def _decoded(self, name: str, allowed: Sequence[Type]) -> Any:
@@ -131,7 +131,7 @@ def id_value(id: str) -> Value:
 
 
 def named_record(name: str, fields: Mapping[str, Value]) -> Value:
-    """Return a record whose type has a name, or none if that is empty."""
+    """Return a record whose type has a name, or has none if the name is empty."""
     type = RecordType(tuple(Field(each, value.type) for each, value in fields.items()))
     body = b"".join([tagged(value.body) for value in fields.values()])
     return Value(NamedType(name, type) if name else type, body)

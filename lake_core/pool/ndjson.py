@@ -1,7 +1,7 @@
 """Values as lines of JSON, as `zed` writes and reads them.
 
-JSON has fewer types: what is written as a string or a number comes back as one. Values of unions are written without their tags, enums as
-their symbols, sets as arrays, maps as objects, errors as objects with the one key `error`.
+JSON has fewer types: a value that is written as a string or a number is read as one. Values of unions are written without their tags,
+enums as their symbols, sets as arrays, maps as objects, errors as objects with the one key `error`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,6 @@ from lake_core.pool.zson.quoting import quoted_string
 
 _NUMBERS: Final = (UNSIGNED.keys() | SIGNED.keys()) - {types.DURATION, types.TIME}
 _BLANK: Final = re.compile(r"[ \t\r\n]*")
-
-
-def write_ndjson(values: Iterable[Value]) -> Iterator[str]:
-    """Yield values as lines, each with its newline. Raises InvalidJson for numbers that JSON does not have."""
-    for value in values:
-        yield f"{format_json(value)}\n"
 
 
 def read_ndjson(lines: Iterable[str]) -> Iterator[Value]:
@@ -136,8 +130,8 @@ def format_number(number: float) -> str:
 def parse_json(text: str) -> Value:
     """Return the value of a JSON text. Raises InvalidJson.
 
-    Whole numbers of 64 bits are int64, others float64; objects are records, arrays of several types hold a union. Of two fields with one
-    name, the second one counts.
+    Whole numbers of 64 bits are int64, others float64; objects are records, arrays of several types hold a union. If two fields have the
+    same name, the second one is used.
     """
     try:
         decoded = json.loads(text, parse_int=_parse_int, parse_constant=refuse_constant)
@@ -150,7 +144,7 @@ def parse_json(text: str) -> Value:
 
 
 def _parse_int(text: str) -> int | float:
-    # Only as many digits as fit are read as an integer: that takes time that grows with their square.
+    # Longer integers are read as floats: parsing an integer takes time that grows with the square of its digits.
     if len(text) <= 20 and -(1 << 63) <= int(text) < 1 << 63:
         return int(text)
     return float(text)

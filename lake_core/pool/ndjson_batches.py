@@ -1,4 +1,4 @@
-"""Reads lines of JSON as batches of values: those of one shape together, as columns. The values are those of `read_ndjson`."""
+"""Reads lines of JSON as batches of values. Values of one shape become columns. The values are those that `read_ndjson` yields."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from lake_core.pool.value import Value
 from lake_core.pool.value_batch import ValueBatch
 
 _Shape: TypeAlias = Any
-"""What values have in common that have one type: the Python type of scalars, the names and shapes of a record's fields, the shape of an
-array's elements alone in a tuple."""
+"""The shape of values that have the same type: the Python type of a scalar, the names and shapes of a record's fields, or a tuple with the
+shape of an array's elements."""
 _LINES: Final = 8192
 _SCALARS: Final[dict[_Shape, tuple[Type, pa.DataType]]] = {
     int: (types.INT64, pa.int64()),
@@ -35,7 +35,7 @@ _NULL: Final = type(None)
 
 
 class _NotColumnar(Exception):
-    """Values have to be read one by one."""
+    """Values cannot be read as columns."""
 
 
 def read_ndjson_batches(lines: Iterable[str]) -> Iterator[ValueBatch]:
@@ -49,7 +49,7 @@ def read_ndjson_batches(lines: Iterable[str]) -> Iterator[ValueBatch]:
 
 
 def _batch(lines: Sequence[str], number: int, decoder: json.JSONDecoder) -> ValueBatch:
-    """Return the values of lines, the first of which has a number."""
+    """Return the values of lines. `number`: that of the first line."""
     groups: dict[_Shape, tuple[list[int], list[dict[str, Any]]]] = {}
     others: list[int] = []
     for row, line in enumerate(lines):
@@ -96,7 +96,7 @@ def _shape(value: Any) -> _Shape:
     if kind is list:
         elements = {_shape(each) for each in value}
         distinct = elements - {_NULL}
-        # Null among containers has no column of its own.
+        # A null among containers has no column of its own.
         if len(distinct) > 1 or (_NULL in elements and distinct and distinct.isdisjoint(_SCALARS)):
             raise _NotColumnar
         return (distinct.pop() if distinct else _NULL,)
@@ -114,7 +114,7 @@ def _type(shape: _Shape) -> Type:
 
 
 def _array(shape: _Shape, values: Sequence[Any]) -> pa.Array:
-    """Return values of a shape as an array. Raises _NotColumnar for infinity, and what Arrow raises for other numbers and texts."""
+    """Return values of a shape as an array. Raises _NotColumnar for infinity, and the errors of Arrow for other numbers and texts."""
     if shape in _SCALARS:
         array = pa.array(values, _SCALARS[shape][1])
         if shape is float and pc.any(pc.is_inf(array)).as_py():

@@ -19,18 +19,18 @@ from lake_core.store import ObjectStore
 from lake_core.store.object_file import ObjectFile
 
 _BUFFER: Final = 512 << 10
-"""How many bytes are read at once: about as many as a frame has, for many objects may be merged."""
+"""How many bytes are read at once: about the size of a frame, as many objects may be merged."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectReader:
-    """Reads segments of a data object. Each method raises DamagedLake where its file is missing, cut short or no ZNG.
+    """A reader of segments of a data object. Each method raises DamagedLake where its file is missing, cut short or no ZNG.
 
     Attributes:
         store: The store of the lake.
         pool_id: The id of the pool.
         object: The data object.
-        segments: Which parts of it.
+        segments: The segments to read.
     """
 
     store: ObjectStore
@@ -59,9 +59,9 @@ class ObjectReader:
                 self._check_count(segment, count)
 
     def columns(self, names: Collection[str] | None = None) -> Iterator[list[Column]]:
-        """Yield the values of a few frames at a time: columns that together hold all of the rows from one to another.
+        """Yield the values of a few frames at a time, as columns that together hold consecutive rows.
 
-        With names, only the fields of these are read. Raises InvalidValue where values are no records then.
+        With names, only the fields of these names are read. Then it raises InvalidValue where values are no records.
         """
         for segment in self.segments:
             with self._open(segment) as file:
@@ -80,9 +80,9 @@ class ObjectReader:
         """Yield the types of the values, and how many have each."""
         for segment in self.segments:
             with self._open(segment) as file:
-                found = shapes(file)
-                self._check_count(segment, sum(shape.count for shape in found))
-            yield from found
+                segment_shapes = shapes(file)
+                self._check_count(segment, sum(shape.count for shape in segment_shapes))
+            yield from segment_shapes
 
     @contextmanager
     def _open(self, segment: Segment) -> Iterator[BinaryIO]:

@@ -21,9 +21,9 @@ _SORTED_BYTES: Final = 256 << 20
 def write_unsorted(
     store: ObjectStore, config: PoolConfig, batches: Iterable[ValueBatch], new_id: Callable[[], str], *, most_bytes: int = _SORTED_BYTES
 ) -> Iterator[DataObject]:
-    """Sort values and put them as data objects with their seek indexes, and yield what a commit says of each.
+    """Sort values, put them as data objects with their seek indexes, and yield the description of each data object.
 
-    An object ends with the value with which its bodies take the threshold of the pool. Takes about three times as much memory as its
+    An object ends at the value with which its bodies reach the threshold of the pool. Takes about three times as much memory as its
     values have bytes.
 
     Args:
@@ -39,13 +39,13 @@ def write_unsorted(
     for part in _parts(batches, min(config.threshold, most_bytes)):
         keys = KeyColumn.concat([keys_of(batch, config) for batch in part])
         batch = ValueBatch.concat(part)
-        # From here on, the values are in memory once.
+        # From here on, the values are in memory only once.
         part.clear()
         yield write_object(store, config, sort_batch(batch, keys, config), new_id())
 
 
 def _parts(batches: Iterable[ValueBatch], most_bytes: int) -> Iterator[list[ValueBatch]]:
-    """Yield values in parts. Each ends with the value with which its bodies take `most_bytes`."""
+    """Yield values in parts. Each ends at the value with which its bodies reach `most_bytes`."""
     part: list[ValueBatch] = []
     size = 0
     for batch in batches:

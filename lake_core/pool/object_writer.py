@@ -10,7 +10,6 @@ from typing import BinaryIO, Final, cast
 
 import numpy as np
 
-from lake_core.pool.arrow.column_writer import offsets_of
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject, data_key, seek_index_key
 from lake_core.pool.order import compare_values
@@ -24,9 +23,9 @@ _IN_MEMORY: Final = 16 << 20
 
 
 class ObjectEncoder:
-    """Encodes sorted values as a data object, and finds the segments that its seek index lists.
+    """An encoder of sorted values as a data object, which also finds the segments that its seek index lists.
 
-    A segment ends with the value with which its keys take `seek_stride` bytes. The bytes of a large object are kept in a temporary file.
+    A segment ends at the value with which its keys reach `seek_stride` bytes. The bytes of a large object are in a temporary file.
 
     Attributes:
         segments: The segments so far.
@@ -46,10 +45,10 @@ class ObjectEncoder:
         self._first = self._offset = 0
 
     def room(self, values: SortedBatch) -> int:
-        """Return how many of the values that come next belong into this object.
+        """Return how many of the next values belong to this object.
 
-        An object is full with the value with which it takes the threshold of the pool in the store, or with the last one that has the same
-        key. What is not yet compressed counts as it is. Returns 0 for a full object.
+        An object is full once its size in the store reaches the threshold of the pool, and the next value has another key. Bytes that are
+        not compressed yet count uncompressed. Returns 0 for a full object.
         """
         left = self._config.threshold - self._size()
         if left > 0:
@@ -78,7 +77,7 @@ class ObjectEncoder:
             self._pending += int(values.batch.body_sizes().sum())
 
     def finish(self) -> memoryview:
-        """Return the bytes of the object, of which all values were written. They are not in memory where they are many."""
+        """Return the bytes of the object after its last value. They are not in memory where they are many."""
         if self._first < self.count:
             self._end_segment()
         if self._writer.position <= _IN_MEMORY:
@@ -88,20 +87,19 @@ class ObjectEncoder:
         return memoryview(mmap(self._file.fileno(), 0, access=ACCESS_READ))
 
     def close(self) -> None:
-        """Give up the temporary file."""
+        """Close the temporary file."""
         self._file.close()
 
     def _size(self) -> int:
-        """Return about how many bytes the object takes so far."""
+        """Return the approximate size of the object so far, in bytes."""
         return self._writer.position + self._pending
 
     def _write_within(self, values: SortedBatch) -> None:
-        """Write values that lie within one segment."""
+        """Write values of one segment."""
         if self._first_key is None:
             self._first_key = values.key(0)
         self._last_key = values.key(len(values) - 1)
-        encoded = values.batch.encoded
-        self._writer.write_encoded(values.batch.types, values.batch.codes, memoryview(encoded.buffers()[2] or b""), offsets_of(encoded))
+        values.batch.write_to(self._writer)
         self.count += len(values)
 
     def _end_segment(self) -> None:
@@ -115,7 +113,7 @@ class ObjectEncoder:
 
 
 def write_object(store: ObjectStore, config: PoolConfig, batches: Iterable[SortedBatch], id: str) -> DataObject:
-    """Put sorted values as one data object with its seek index, and return what a commit says of it.
+    """Put sorted values as one data object with its seek index, and return its description.
 
     Takes memory for a few frames.
 
@@ -137,9 +135,9 @@ def write_object(store: ObjectStore, config: PoolConfig, batches: Iterable[Sorte
 def write_objects(
     store: ObjectStore, config: PoolConfig, batches: Iterable[SortedBatch], new_id: Callable[[], str]
 ) -> Iterator[DataObject]:
-    """Put sorted values as data objects with their seek indexes, and yield what a commit says of each.
+    """Put sorted values as data objects with their seek indexes, and yield the description of each.
 
-    An object ends where it takes about the threshold of the pool in the store, so that one that was written so is not small. Takes memory
+    An object ends where its size in the store reaches about the threshold of the pool, so that it does not count as small. Takes memory
     for a few frames.
 
     Args:

@@ -1,6 +1,6 @@
 """The total order of values, by which pools sort their records.
 
-Nulls come last. Numbers, durations and times compare as numbers, whatever their types; not a number is the smallest.
+Nulls come last. Numbers, durations and times compare as numbers, whatever their types; NaN is the smallest.
 Other values compare within their type, and by the order of types otherwise.
 """
 
@@ -24,12 +24,12 @@ _NATIVE: dict[Type, Callable[[bytes], Any]] = {
     types.STRING: bytes,
     types.IP: lambda body: (len(body), body),
 }
-"""Types whose values Python compares as pools do, and what it compares."""
+"""Types whose values Python compares as pools do, and the functions from a body to the object that it compares."""
 _Comparable = TypeVar("_Comparable", int, bytes, float)
 
 
 def compare_values(one: Value, other: Value) -> int:
-    """Return -1, 0 or 1 as a value sorts before, with or after another. Raises InvalidZng."""
+    """Return -1, 0 or 1 if a value sorts before, with or after another. Raises InvalidZng."""
     if one.body is None or other.body is None:
         return (one.body is None) - (other.body is None)
     return _compare_bodies(under(one.type), one.body, under(other.type), other.body)
@@ -61,7 +61,7 @@ def _compare_numbers(type: PrimitiveType, body: bytes, other_type: PrimitiveType
     one_number, other_number = DECODERS[type](body), DECODERS[other_type](other)
     if type not in FLOATS and other_type not in FLOATS:
         return _compare(one_number, other_number)
-    # An integer is rounded to a float where it meets one.
+    # An integer is rounded to a float to compare it with one.
     one_float, other_float = float(one_number), float(other_number)
     if math.isnan(one_float) or math.isnan(other_float):
         return math.isnan(other_float) - math.isnan(one_float)
@@ -76,7 +76,7 @@ def _compare_elements(type: Type, ones: Sequence[bytes | None], others: Sequence
 
 
 def pool_key(value: Value, path: Sequence[str]) -> Value:
-    """Return what a pool sorts a value by. What has no such field, and the error `missing`, sort as null."""
+    """Return the key that a pool sorts a value by. A value without such a field, and the error `missing`, sort as null."""
     key = value.field(*path)
     if key is None or (isinstance(key.type, ErrorType) and key.type.inner == types.STRING and key.body == b"missing"):
         return NULL_VALUE
@@ -84,27 +84,27 @@ def pool_key(value: Value, path: Sequence[str]) -> Value:
 
 
 def compare_in_pool(one: Value, other: Value, paths: Sequence[Sequence[str]], *, descending: bool) -> int:
-    """Return -1, 0 or 1 as a value comes before, with or after another in a pool.
+    """Return -1, 0 or 1 if a value comes before, with or after another in a pool.
 
     Args:
         one: A value.
         other: Another.
         paths: The pool's keys, as paths of field names. Values with equal keys are compared by their bytes.
-        descending: The pool is in descending order, of the bytes, too.
+        descending: Whether the pool is in descending order. That is the order of the bytes, too.
     """
     one_keys, other_keys = ([pool_key(value, path) for path in paths] for value in (one, other))
     return compare_by_keys(one, one_keys, other, other_keys, descending=descending)
 
 
 def compare_by_keys(one: Value, one_keys: Iterable[Value], other: Value, other_keys: Iterable[Value], *, descending: bool) -> int:
-    """Compare two values in a pool, whose keys were found before; see `compare_in_pool`."""
+    """Compare two values in a pool, given their keys; see `compare_in_pool`."""
     orders = (compare_values(*pair) for pair in zip(one_keys, other_keys, strict=True))
     order = next(filter(None, orders), 0) or compare_values(Value(types.BYTES, one.body), Value(types.BYTES, other.body))
     return -order if descending else order
 
 
 def sorted_positions(values: Sequence[Value], paths: Sequence[Sequence[str]], *, descending: bool = False) -> list[int]:
-    """Return where values stand, in the order in which a pool stores them; see `compare_in_pool`. Raises InvalidZng."""
+    """Return the positions of values in the order in which a pool stores them; see `compare_in_pool`. Raises InvalidZng."""
     keys = [[pool_key(value, path) for path in paths] for value in values]
     native = [_native_key({under(each[number].type) for each in keys if each[number].body is not None}) for number in range(len(paths))]
 
@@ -117,7 +117,7 @@ def sorted_positions(values: Sequence[Value], paths: Sequence[Sequence[str]], *,
 
 
 def _native_key(distinct: set[Type]) -> Callable[[Value], Any]:
-    """Return what turns keys of the given types into objects that Python compares as pools compare the keys."""
+    """Return a function that turns keys of some types into objects that Python compares as pools compare the keys."""
     if len(distinct) == 1 and (decode := _NATIVE.get(next(iter(distinct)))):
         return lambda key: (True, None) if key.body is None else (False, decode(key.body))
     return cmp_to_key(compare_values)

@@ -19,11 +19,11 @@ from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import branch_of, open_journal, read_state
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.delete import ObjectDeletion, RecordDeletion
-from lake_core.pool.errors import InvalidValue, NoSuchBranch, NoSuchCommit
+from lake_core.pool.errors import InvalidTransaction, InvalidValue, NoSuchBranch, NoSuchCommit
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.ksuid import parse_ksuid
 from lake_core.pool.load import Loader
-from lake_core.pool.marker import TXN_RETENTION, Txn, check_txn
+from lake_core.pool.marker import TXN_RETENTION, Markers
 from lake_core.pool.metadata import nanoseconds_of
 from lake_core.pool.replace import Replacement, check_objects, checked
 from lake_core.pool.revert import Revert
@@ -32,9 +32,10 @@ from lake_core.pool.scan import Scan
 from lake_core.pool.summary import compact_summary, delete_summary, load_summary
 from lake_core.pool.vacuum import VacuumResult, vacuum
 from lake_core.store import ObjectStore
+from lake_core.txn import Txn, check_txn
 
 RETENTION = timedelta(days=7)
-"""For how long a vacuum keeps by default what no branch needs."""
+"""For how long, by default, a vacuum keeps objects that no branch needs."""
 
 
 class Pool:
@@ -141,15 +142,15 @@ class Pool:
             commit: The id of a commit, to read the pool as it was then.
             start: Leave out smaller keys, and those that do not compare with it; see `KeyRange`.
             stop: Leave out this key and larger ones, and those that do not compare with it.
-            where: Leave out records for which this predicate, in Spark SQL over their fields, is not true. What it says of the key leaves
-                out data objects and parts of them, too.
-            columns: The fields that are wanted, in this order. Others are not decoded.
+            where: Leave out records for which this predicate, in Spark SQL over their fields, is not true. Data objects and parts of them
+                are not read where the predicate cannot be true for their keys.
+            columns: The fields to return, in this order. Others are not decoded.
 
         Raises:
             NoSuchBranch: The pool has no such branch.
             NoSuchCommit: The pool has no such commit.
             DamagedLake: A commit is missing or cannot be read.
-            InvalidValue: A bound is no key, or no columns are named.
+            InvalidValue: A bound is not a key, or no columns are named.
             InvalidExpression: The predicate is not SQL.
         """
         self._store.note_scan()
@@ -165,36 +166,40 @@ class Pool:
         meta: Any = None,
         txn: Txn | None = None,
     ) -> Commit | None:
-        """Sort rows, write them as data objects and commit them. Return None where nothing was to be written.
+        """Sort rows, write them as data objects and commit them. Return None where there are no rows, or the branch has the marker already.
 
         Args:
             rows: Arrow data, a file of NDJSON, ZNG, ZSON or Parquet (its path, or open), or an iterable of mappings or values; see
                 `batches_of_rows`.
             branch: The branch.
             author: Who loads.
-            message: Why; by default, what was loaded.
-            meta: Anything else to keep with the commit; see `value_of`.
+            message: Why; by default, a summary of the load.
+            meta: Any other value to store with the commit; see `value_of`.
             txn: An application and the version of its write. Where the branch has that version or a later one already, nothing is
                 written, so that a load can be repeated safely.
 
         Raises:
             InvalidValue: A row or the meta has no form as a value. No commit was made.
             NoSuchBranch: The pool has no such branch.
-            WriteConflict: Other writers came first each time.
+            WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal or a commit cannot be read.
         """
         return self._loader.load(batches_of_rows(rows), branch, _details(author, message, meta, txn))
 
+    def markers(self, branch: str = "main") -> Markers:
+        """Return the markers of a branch, by application id, that counted at its last commit. Raises NoSuchBranch, DamagedLake."""
+        return self._commits.markers(self.tip(branch))
+
     def has_marker(self, txn: Txn, branch: str = "main") -> bool:
         """Return whether a branch has this version of an application's write, or a later one. Raises NoSuchBranch, DamagedLake."""
-        check_txn(txn)
+        check_txn(txn, InvalidTransaction)
         return self._writer.is_recorded(branch, txn)
 
     def write_objects(self, rows: Any, ranges: Sequence[KeyRange] = (KeyRange(),), *, name: str = "the load") -> list[DataObject]:
         """Sort rows and write them as data objects, which `add_objects` or `replace` commits.
 
         Args:
-            rows: As of `load`.
+            rows: As for `load`.
             ranges: The ranges of keys that the rows may have.
             name: What errors call the rows.
 
@@ -220,14 +225,14 @@ class Pool:
             objects: The data objects, which hold values in the order of the pool.
             branch: The branch.
             author: Who loads.
-            message: Why; by default, what was loaded.
-            meta: Anything else to keep with the commit; see `value_of`.
-            txn: As of `load`.
+            message: Why; by default, a summary of the load.
+            meta: Any other value to store with the commit; see `value_of`.
+            txn: As for `load`.
 
         Raises:
             InvalidValue: The meta has no form as a value.
             NoSuchBranch: The pool has no such branch.
-            WriteConflict: Other writers came first each time.
+            WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal or a commit cannot be read.
         """
         return self._loader.add(objects, branch, _details(author, message, meta, txn))
@@ -243,24 +248,24 @@ class Pool:
         meta: Any = None,
         txn: Txn | None = None,
     ) -> Commit | None:
-        """Put data objects whose files are in place for all values of ranges of keys, in one commit.
+        """Replace the values of ranges of keys by data objects whose files are in place, in one commit.
 
         Return None where nothing changes, or the branch has the marker already.
 
         Args:
             objects: The data objects, which hold values in the order of the pool.
-            ranges: The ranges. One without bounds holds all values, those without a key, too.
+            ranges: The ranges. One without bounds holds all values, including those without a key.
             branch: The branch.
             author: Who replaces.
             message: Why.
-            meta: Anything else to keep with the commit; see `value_of`.
-            txn: As of `load`.
+            meta: Any other value to store with the commit; see `value_of`.
+            txn: As for `load`.
 
         Raises:
             OutsideRange: A data object has keys that are in none of the ranges.
             InvalidValue: The meta has no form as a value.
             NoSuchBranch: The pool has no such branch.
-            WriteConflict: Other writers came first each time.
+            WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal, a commit or a data object cannot be read.
         """
         check_objects(objects, self.config.keys[0], ranges, "a data object")
@@ -279,25 +284,25 @@ class Pool:
     ) -> Commit | None:
         """Delete records by a predicate, or data objects by their ids, in one commit. Return None where there is nothing to delete.
 
-        Data objects that hold other records too are written anew. What the predicate says of the key leaves out data objects.
+        Data objects that also hold other records are rewritten. Those for whose keys the predicate cannot be true are not read.
 
         Args:
             where: A predicate in Spark SQL over the fields of all records; a field that a record does not have is null. Records for which
-                it is true go.
+                it is true are deleted.
             branch: The branch.
             ids: The ids of data objects, instead of a predicate.
             author: Who deletes.
-            message: Why; by default, what was deleted.
-            meta: Anything else to keep with the commit; see `value_of`.
+            message: Why; by default, a summary of the deletion.
+            meta: Any other value to store with the commit; see `value_of`.
 
         Raises:
             NoSuchBranch: The pool has no such branch.
             NoSuchObject: The branch has no such data object.
-            InvalidExpression: The predicate is none over the fields of the records.
+            InvalidExpression: The predicate is not one over the fields of the records.
             EvaluationFailed: The predicate fails for a record.
-            InvalidValue: There are both a predicate and ids, or neither. Or a value is no record, or the meta has no form as a value.
+            InvalidValue: There are both a predicate and ids, or neither. Or a value is not a record, or the meta has no form as a value.
             DeleteConflict: Other writers deleted or rewrote data objects of `ids` meanwhile.
-            WriteConflict: Other writers came first each time.
+            WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal, a commit or a data object cannot be read.
         """
         if (where is None) == (ids is None):
@@ -319,29 +324,29 @@ class Pool:
         message: str = "",
         meta: Any = None,
     ) -> Commit | None:
-        """Put data objects together into large ones whose keys do not overlap, in one commit. No value changes.
+        """Combine data objects into large ones whose keys do not overlap, in one commit. No value changes.
 
         Takes memory for a few frames of each data object whose keys overlap with others, and for one of the objects that are written.
 
         Args:
-            ids: The ids of at least two data objects. By default those that overlap their neighbors, and neighbors that are small: those of
-                no more than a fourth of the pool's threshold.
+            ids: The ids of at least two data objects. The default is those that overlap their neighbors, and neighbors that are small: no
+                larger than a fourth of the pool's threshold.
             branch: The branch.
-            cold_age: Without `ids`: leave out data objects that are younger. Where other writers delete or rewrite objects meanwhile, their
+            cold_age: Without `ids`, leave out data objects that are younger. Where other writers delete or rewrite objects meanwhile, their
                 neighbors are left out too.
             author: Who compacts.
-            message: Why; by default, what was compacted.
-            meta: Anything else to keep with the commit; see `value_of`.
+            message: Why; by default, a summary of the compaction.
+            meta: Any other value to store with the commit; see `value_of`.
 
         Returns:
-            The commit; None where nothing is worth it.
+            The commit; None where no data objects are worth compacting.
 
         Raises:
             NoSuchBranch: The pool has no such branch.
             NoSuchObject: The branch has no such data object.
             DeleteConflict: Other writers deleted or rewrote data objects of `ids` meanwhile.
-            InvalidValue: There are less than two ids, or the meta has no form as a value.
-            WriteConflict: Other writers came first each time.
+            InvalidValue: There are fewer than two ids, or the meta has no form as a value.
+            WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal, a commit or a data object cannot be read.
         """
         details = _details(author, message, meta)
@@ -354,23 +359,22 @@ class Pool:
         return self._writer.commit(branch, details, compaction.plan, compact_summary)
 
     def merge(self, child: str, into: str = "main", *, author: str = "", message: str = "", meta: Any = None) -> Commit | None:
-        """Commit to a branch what another one has changed since both were the same. Return None where that is nothing.
+        """Commit to a branch the changes of another one since their common ancestor. Return None where there are none.
 
-        The other branch stays as it is. What was merged before, and what the branch has deleted or rewritten since, is left alone. Markers
-        are merged too.
+        The other branch does not change. Changes that were merged before are not applied again. Markers are merged too.
 
         Args:
             child: The branch that is merged.
             into: The branch that gets the commit.
             author: Who merges.
             message: Why.
-            meta: Anything else to keep with the commit; see `value_of`.
+            meta: Any other value to store with the commit; see `value_of`.
 
         Raises:
             NoSuchBranch: The pool has no such branch.
             DeleteConflict: Both branches have deleted or rewritten the same data objects.
             InvalidValue: The meta has no form as a value.
-            WriteConflict: Other writers came first each time.
+            WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal or a commit cannot be read.
         """
         tip = self.tip(child)
@@ -380,14 +384,14 @@ class Pool:
     def revert(self, commit: str, branch: str = "main", *, author: str = "", message: str = "", meta: Any = None) -> Commit | None:
         """Commit the inverse of a commit: delete the data objects that it added, and add those that it deleted.
 
-        Return None where that was done already. Markers stay: a load that is reverted does not happen again.
+        Return None where the commit is reverted already. Markers stay: a load that is reverted is not repeated.
 
         Args:
             commit: The id of the commit.
-            branch: The branch, which the commit is on.
+            branch: The branch that has the commit.
             author: Who reverts.
             message: Why.
-            meta: Anything else to keep with the commit; see `value_of`.
+            meta: Any other value to store with the commit; see `value_of`.
 
         Raises:
             NoSuchBranch: The pool has no such branch.
@@ -395,7 +399,7 @@ class Pool:
             DeleteConflict: Data objects that the commit added were rewritten since.
             ObjectsVacuumed: Data objects that the commit deleted are gone from the store.
             InvalidValue: The meta has no form as a value.
-            WriteConflict: Other writers came first each time.
+            WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal or a commit cannot be read.
         """
         return self._writer.commit(
@@ -405,20 +409,20 @@ class Pool:
     def vacuum(self, retention: timedelta = RETENTION, *, dry_run: bool = False) -> VacuumResult:
         """Delete data objects, commits and cached snapshots that no branch needs any more, and that are older than a retention.
 
-        What the tip of any branch has stays, and so does what commits of a branch have deleted within the retention: who reads such a
-        state goes on. So do all commits of branches. What writers who died have left behind goes, as do the commits of branches that
-        were deleted. Of the cached snapshots, those stay that are needed to read the pool quickly.
+        A vacuum keeps the data objects of the tips of branches, those that commits of branches have deleted within the retention, which
+        readers may still need, and all commits of branches. It deletes what writers that died have left, and the commits of deleted
+        branches. Of the cached snapshots, it keeps those that are needed to read the pool quickly.
 
-        In a state of a lake nothing is deleted: the lake's own retention ends for what is older, and the lake collects.
+        In a state of a lake, nothing is deleted. The vacuum only ends the lake's retention of older states, and the lake collects garbage.
 
         Args:
-            retention: Keep what was written or deleted within this time. **Choose one that is longer than any load takes**, and than
-                anybody reads one state: nothing in the pool tells that its objects are in use.
-            dry_run: Whether only to tell what would be deleted.
+            retention: Keep objects that were written or deleted within this time. **Choose one that is longer than any load takes**, and
+                longer than any reader uses one state: the pool does not record which of its objects are in use.
+            dry_run: Whether only to list the objects that would be deleted.
 
         Raises:
             InvalidValue: The retention is negative. Nothing was deleted.
-            DamagedLake: The journal or a commit cannot be read, so that nobody can tell what is needed. Nothing was deleted.
+            DamagedLake: The journal or a commit cannot be read, so it is unknown which objects are needed. Nothing was deleted.
         """
         if retention < timedelta(0):
             raise InvalidValue(f"a retention cannot be {retention}; give a timedelta from 0 up")
@@ -451,6 +455,6 @@ class Pool:
 
 
 def _details(author: str, message: str, meta: Any, txn: Txn | None = None) -> CommitDetails:
-    """Return what is kept with a commit. Raises InvalidValue, InvalidTransaction."""
-    check_txn(txn)
+    """Return the details of a commit. Raises InvalidValue, InvalidTransaction."""
+    check_txn(txn, InvalidTransaction)
     return CommitDetails(author, message, value_of(meta), txn)

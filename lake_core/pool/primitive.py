@@ -176,7 +176,7 @@ DECODERS: dict[PrimitiveType, Callable[[bytes], Any]] = {
     types.NET: decode_net,
     types.NULL: _decode_null,
 }
-"""Functions from a body to a Python object, by type; all primitive types but `type`."""
+"""Functions from a body to a Python object, by type; all primitive types except `type`."""
 
 ENCODERS: dict[PrimitiveType, Callable[[Any], bytes]] = {
     **{type: _bounded_encoder(type, encode_uint, 0, (1 << bits) - 1) for type, bits in UNSIGNED.items()},
@@ -189,4 +189,4 @@ ENCODERS: dict[PrimitiveType, Callable[[Any], bytes]] = {
     types.NET: _encode_net,
     types.NULL: _encode_null,
 }
-"""Functions from a Python object to a body, by type; all primitive types but `type`."""
+"""Functions from a Python object to a body, by type; all primitive types except `type`."""

@@ -12,10 +12,10 @@ from lake_core.pool.zson.type_text import format_type
 
 
 def projected_type(type: Type, names: Collection[str]) -> Type:
-    """Return a record type with the fields of some names, in its own order. Null stays null.
+    """Return a record type with the fields of some names, in the order of the type. Null stays null.
 
     Raises:
-        InvalidValue: The type is no record.
+        InvalidValue: The type is not a record.
     """
     record = under(type)
     if record == NULL:

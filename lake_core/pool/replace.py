@@ -1,4 +1,4 @@
-"""Replacements: the values of ranges of keys are taken out and others put in, in one commit."""
+"""Replacements: one commit deletes the values of ranges of keys and adds others."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from lake_core.pool.zson.formatter import format_value
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Plans commits that replace the values of ranges of keys.
+    """A replacement of the values of ranges of keys.
 
     Attributes:
         commits: The pool's commits.
         ranges: The ranges. One without bounds holds all values.
-        objects: The data objects that are put in.
-        rewriter: Writes the values that stay in place of the data objects that they share with others.
+        objects: The data objects that are added.
+        rewriter: Writes the remaining values of data objects that hold replaced ones.
     """
 
     commits: CommitStore
@@ -42,30 +42,30 @@ class Replacement:
 
     @classmethod
     def of(cls, loader: Loader, ranges: Sequence[KeyRange], objects: Sequence[DataObject]) -> Replacement:
-        """Return what replaces the values of ranges of keys by data objects."""
+        """Return a replacement of the values of ranges of keys by data objects."""
         path = loader.config.keys[0]
         rewriter = ObjectRewriter(loader, lambda batch: _mask(batch.batch, batch.keys, path, ranges))
         return cls(loader.branches.commits, ranges, objects, rewriter)
 
     def plan(self, tip: str) -> list[Action]:
-        """Return the actions of a commit on top of another one. Raises DamagedLake."""
+        """Return the actions of a replacement on top of a tip. Raises DamagedLake."""
         deletes: list[Action] = []
         adds: list[Action] = []
         for each in self.commits.objects(tip).values():
             if not any(range.overlaps(each.min, each.max) for range in self.ranges):
                 continue
-            kept = self._rest(each)
-            if kept is None:
+            remainder = self._remainder(each)
+            if remainder is None:
                 continue
             deletes.append(DeleteObject(each.id))
-            adds += map(AddObject, kept)
+            adds += map(AddObject, remainder)
         return [*deletes, *adds, *map(AddObject, self.objects)]
 
-    def _rest(self, data_object: DataObject) -> list[DataObject] | None:
-        """Return data objects with the values of one that stay; None where all of them do."""
+    def _remainder(self, data_object: DataObject) -> list[DataObject] | None:
+        """Return data objects with the remaining values of one; None where it keeps all of its values."""
         if any(range.holds(data_object.min.under()) and range.holds(data_object.max.under()) for range in self.ranges):
             return []
-        return self.rewriter.rest(data_object)
+        return self.rewriter.remainder(data_object)
 
 
 def _mask(batch: ValueBatch, keys: KeyColumn | None, path: Sequence[str], ranges: Sequence[KeyRange]) -> Mask:
@@ -75,7 +75,7 @@ def _mask(batch: ValueBatch, keys: KeyColumn | None, path: Sequence[str], ranges
 
 
 def checked(config: PoolConfig, ranges: Sequence[KeyRange], name: str) -> Callable[[ValueBatch], ValueBatch]:
-    """Return what returns values whose keys are in one of several ranges, and raises OutsideRange for any others."""
+    """Return a function that returns a batch whose keys are all in one of several ranges, and raises OutsideRange for any other batch."""
     path = config.keys[0]
 
     def check(batch: ValueBatch) -> ValueBatch:
@@ -88,7 +88,7 @@ def checked(config: PoolConfig, ranges: Sequence[KeyRange], name: str) -> Callab
 
 
 def check_objects(objects: Sequence[DataObject], path: Sequence[str], ranges: Sequence[KeyRange], name: str) -> None:
-    """Raise OutsideRange where data objects hold keys that are in none of several ranges without a gap between them."""
+    """Raise OutsideRange for data objects whose smallest or largest key is outside of ranges. The ranges have no gaps between them."""
     for each in objects:
         for key in (each.min, each.max):
             if not any(not range.is_bounded or range.holds(key.under()) for range in ranges):

@@ -1,4 +1,4 @@
-"""Reverts: what one commit changed is changed back by another one."""
+"""Reverts: a commit undoes the changes of another one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lake_core.pool.errors import DeleteConflict, NoSuchCommit, ObjectsVacuumed
 
 @dataclass(frozen=True, slots=True)
 class Revert:
-    """Plans commits that revert another one.
+    """A revert of a commit.
 
     Attributes:
         commits: The pool's commits.
@@ -51,7 +51,7 @@ class Revert:
         raise NoSuchCommit(f"the branch has no commit {self.commit}; `log` lists those that can be reverted")
 
     def _check_added(self, reverted: Change, later: list[Change]) -> None:
-        """Raise DeleteConflict where objects that the commit added were rewritten, so that their values are in others now."""
+        """Raise DeleteConflict where objects that the commit added were rewritten: their values are in other objects now."""
         added, deleted = set(reverted.added), set(reverted.deleted)
         rewritten = {
             id for change in later if not deleted.issuperset(change.added) for id in change.deleted if id in added

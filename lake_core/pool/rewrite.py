@@ -15,32 +15,34 @@ from lake_core.pool.sorted_batch import SortedBatch
 
 @dataclass(frozen=True, slots=True)
 class ObjectRewriter:
-    """Writes data objects anew without some of their values: each once, however often a commit is planned.
+    """A writer of data objects without some of their values. It writes each once, however often a commit is planned.
 
     Attributes:
-        loader: Writes the values that stay.
-        goes: Returns which values of a batch go.
-        kept: What was written instead of each data object, by its id.
+        loader: Writes the remaining values.
+        removed: Returns which values of a batch are removed.
+        replacements: The data objects that replace each data object, by its id. One that loses no value is its own replacement.
     """
 
     loader: Loader
-    goes: Callable[[SortedBatch], Mask]
-    kept: dict[str, list[DataObject]] = field(default_factory=dict)
+    removed: Callable[[SortedBatch], Mask]
+    replacements: dict[str, list[DataObject]] = field(default_factory=dict)
 
-    def rest(self, data_object: DataObject) -> list[DataObject] | None:
-        """Return data objects with the values of one that stay; None where all of them do. Raises DamagedLake."""
-        if data_object.id not in self.kept:
+    def remainder(self, data_object: DataObject) -> list[DataObject] | None:
+        """Return data objects with the remaining values of one; None where it keeps all of its values. Raises DamagedLake."""
+        if data_object.id not in self.replacements:
             loader = self.loader
-            if any(self.goes(batch).any() for batch in self._batches(data_object)):
-                self.kept[data_object.id] = list(write_objects(loader.store, loader.config, self._stays(data_object), loader.new_id))
+            if any(self.removed(batch).any() for batch in self._batches(data_object)):
+                self.replacements[data_object.id] = list(
+                    write_objects(loader.store, loader.config, self._remaining(data_object), loader.new_id)
+                )
             else:
-                self.kept[data_object.id] = [data_object]
-        kept = self.kept[data_object.id]
-        return None if kept == [data_object] else kept
+                self.replacements[data_object.id] = [data_object]
+        replacements = self.replacements[data_object.id]
+        return None if replacements == [data_object] else replacements
 
     def _batches(self, data_object: DataObject) -> Iterator[SortedBatch]:
         return merge_objects(self.loader.store, self.loader.config, [data_object])
 
-    def _stays(self, data_object: DataObject) -> Iterator[SortedBatch]:
+    def _remaining(self, data_object: DataObject) -> Iterator[SortedBatch]:
         for batch in self._batches(data_object):
-            yield batch.filter(~self.goes(batch))
+            yield batch.filter(~self.removed(batch))

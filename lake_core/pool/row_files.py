@@ -26,7 +26,7 @@ def batches_of_path(path: str | os.PathLike[str]) -> Iterator[ValueBatch]:
     A file of ZSON is held in memory.
 
     Raises:
-        InvalidValue: There is no such file, its name has another ending, or it is no Parquet.
+        InvalidValue: There is no such file, its name has another ending, or it is not Parquet.
         InvalidJson: A line is not JSON.
         InvalidZng: It is not ZNG.
         InvalidZson: It is not ZSON.
@@ -56,7 +56,7 @@ def batches_of_path(path: str | os.PathLike[str]) -> Iterator[ValueBatch]:
 
 
 def batches_of_stream(stream: Any) -> Iterator[ValueBatch]:
-    """Yield the values of an open file: of lines of JSON where it holds text or bytes that begin with `{`, of ZNG otherwise.
+    """Yield the values of an open file. Text, and bytes that begin with `{`, are read as lines of JSON, and other bytes as ZNG.
 
     Raises:
         InvalidJson: A line is not JSON.

@@ -24,8 +24,8 @@ def batches_of_rows(rows: Any) -> Iterator[ValueBatch]:
     """Yield rows as values.
 
     Args:
-        rows: Arrow data (a table, a record batch, what has an Arrow stream); the path of a file or an open one, see `batches_of_path` and
-            `batches_of_stream`; or an iterable of objects as `value_of` takes them.
+        rows: Arrow data (a table, a record batch, any object with an Arrow stream); the path of a file or an open one, see
+            `batches_of_path` and `batches_of_stream`; or an iterable of objects as `value_of` takes them.
 
     Raises:
         InvalidValue: A row has no form as a value.
@@ -62,8 +62,8 @@ def value_of(row: Any) -> Value:
     Args:
         row: A Value; None, a bool, a number, a string, bytes, a date, time or duration, an address or network of the module ipaddress;
             or a mapping or list of all these. A field that a mapping does not have is missing in the record; one that is None is null.
-            The elements of a list keep their types: several make a union. A datetime without a time zone is one of UTC. Other objects are
-            what Arrow makes of them.
+            The elements of a list keep their types: several make a union. A datetime without a time zone is in UTC. Arrow converts
+            other objects.
     """
     try:
         return _value_of(row)

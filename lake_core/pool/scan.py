@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,14 +18,14 @@ from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import InvalidValue
 from lake_core.pool.filter import Filter, implied_range
-from lake_core.pool.fused_type import fused_type
+from lake_core.pool.fused_type import fused_types
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.merge import merge, partitions, source_of
 from lake_core.pool.object_reader import ObjectReader
 from lake_core.pool.projection import projected_type, projected_value
 from lake_core.pool.seek_index import segments_in_range
 from lake_core.pool.sorted_batch import SortedBatch
-from lake_core.pool.types import NULL, Field, RecordType, Type, under, unique_types
+from lake_core.pool.types import NULL, Field, RecordType, Type, fields_of, under, unique_types
 from lake_core.pool.value import Value
 from lake_core.pool.zson.formatter import format_value
 from lake_core.store import ObjectStore
@@ -36,8 +36,8 @@ class Scan:
 
     Each method reads the pool anew, and takes memory for a few frames of each data object whose keys overlap. As an Arrow stream, which is
     what `pyarrow.table`, DuckDB and Polars take, the values have one schema: fields that a record does not have are null, and types that
-    have no common one become a union. Values that are null are rows of nulls. The schema is that of all values in the range of keys, those
-    that the filter leaves out included. Where no values are in the range, the columns that were asked for are there, of type null.
+    have no common one become a union. Values that are null are rows of nulls. The schema is that of all values in the range of keys,
+    including those that the filter excludes. If the range has no values, the requested columns have the type null.
 
     Attributes:
         objects: The data objects that are read: those that can hold keys of the range.
@@ -71,8 +71,8 @@ class Scan:
 
         Raises:
             DamagedLake: A data object is missing or cannot be read.
-            InvalidExpression: The filter is no predicate over the fields of the values.
-            InvalidValue: There is no such column. Or a value is no record, and a filter or columns are asked for.
+            InvalidExpression: The filter is not a predicate over the fields of the values.
+            InvalidValue: There is no such column. Or the scan has a filter or columns, and a value is not a record.
         """
         for batch in self.batches():
             for value in batch.batch.values():
@@ -101,9 +101,9 @@ class Scan:
         return _counted((shape for batch in self.batches() for shape in batch.batch.shapes()), self._names)
 
     def as_type(self, type: Type) -> Scan:
-        """Return the same values, which are one type as an Arrow stream: the one that they are fused into, or one that it widens to.
+        """Return a scan of the same values whose Arrow stream has a type: the one that they are fused into, or one that it widens to.
 
-        The type has all fields, so that the scan must have no columns of its own.
+        The type has all fields, so the scan must not select columns.
         """
         other = copy(self)
         other.type = type
@@ -117,7 +117,7 @@ class Scan:
             return self._whole_type
         if under(self._whole_type) == NULL:
             return RecordType(tuple(Field(name, NULL) for name in self._names))
-        fields = {each.name: each for each in _fields(self._whole_type)}
+        fields = {each.name: each for each in fields_of(self._whole_type)}
         return RecordType(tuple(fields[name] for name in self._names))
 
     @cached_property
@@ -145,9 +145,8 @@ class Scan:
 
     @cached_property
     def _whole_type(self) -> Type:
-        """The type that the values in the range are fused into, with all fields."""
-        start: Type = NULL
-        return reduce(lambda type, shape: fused_type(type, shape.type, "union"), self._shapes(), start)
+        """Return the type that the values in the range are fused into, with all fields."""
+        return fused_types((shape.type for shape in self._shapes()), "union")
 
     @cached_property
     def _filter(self) -> Filter | None:
@@ -160,7 +159,7 @@ class Scan:
         if self._names is None or under(self._whole_type) == NULL:
             return
         projected_type(self._whole_type, self._names)
-        known = [each.name for each in _fields(self._whole_type)]
+        known = [each.name for each in fields_of(self._whole_type)]
         if unknown := [name for name in self._names if name not in known]:
             raise InvalidValue(f"the pool {self._config.name!r} has no columns {unknown} in this range; there are {', '.join(known)}")
 
@@ -191,13 +190,13 @@ class Scan:
 
     @property
     def _read_names(self) -> list[str] | None:
-        """The names of the fields that are read from records; None for all."""
+        """Return the names of the fields that are read from records; None for all."""
         if self._names is None or under(self._whole_type) == NULL:
             return None
         return [*self._names, *([] if self._filter is None else self._filter.names)]
 
     def _columns(self) -> Iterator[list[Column]]:
-        """Yield the values in the range as columns: those of some frames at a time."""
+        """Yield the values in the range as columns, a few frames at a time."""
         names = self._read_names
         for group in self._groups():
             if len(group) == 1 and not self._range.is_bounded:
@@ -207,24 +206,19 @@ class Scan:
                     yield batch.batch.columns(names)
 
     def _record_batches(self, groups: Iterable[Sequence[Column]]) -> Iterator[pa.RecordBatch]:
-        """Yield columns as batches of the schema, without the rows that the filter leaves out."""
+        """Yield columns as batches of the schema, without the rows that the filter excludes."""
         names = self._read_names
         type = self.type if names is None else projected_type(self._whole_type, names)
         for columns in groups:
             for array in widen_columns(columns, type):
                 rows = array if self._filter is None else array.filter(pa.array(self._filter.mask_of_records(array)))
                 # The fields of a null record are null themselves.
-                arrays = [rows.field(each.name) for each in self.schema] if _fields(type) else [rows]
+                arrays = [rows.field(each.name) for each in self.schema] if fields_of(type) else [rows]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _fields(type: Type) -> tuple[Field, ...]:
-    record = under(type)
-    return record.fields if isinstance(record, RecordType) else ()
-
-
 def _counted(shapes: Iterable[Shape], names: Sequence[str] | None = None) -> list[Shape]:
-    """Return shapes, each type once: those with only the fields of some names."""
+    """Return shapes with each type once. With names, the types have only those fields."""
     counts: dict[Type, int] = {}
     for shape in shapes:
         type = shape.type if names is None else projected_type(shape.type, names)

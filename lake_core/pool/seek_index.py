@@ -1,4 +1,4 @@
-"""Seek indexes: where in a data object the values between two keys stand."""
+"""Seek indexes: where in a data object the values between two keys are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lake_core.store import ObjectStore
 _LOG = logging.getLogger(__name__)
 
 _SMALL: Final = 1 << 20
-"""Up to this size, in bytes, reading a data object whole costs less than reading its seek index first."""
+"""A data object of up to this size, in bytes, is read whole, which costs less than reading its seek index first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def whole_segment(data_object: DataObject) -> Segment:
 def segments_in_range(store: ObjectStore, pool_id: str, data_object: DataObject, key_range: KeyRange) -> list[Segment]:
     """Return the segments of a data object that can hold keys of a range.
 
-    That is the whole object where its seek index saves nothing, is missing or is damaged: the index only makes reading faster.
+    The whole object is one segment where its seek index saves nothing, is missing or is damaged: the index only makes reading faster.
     """
     if not key_range.is_bounded:
         return [whole_segment(data_object)]
@@ -85,7 +85,7 @@ def all_segments(store: ObjectStore, pool_id: str, data_object: DataObject) -> l
 
 
 def _check(segments: Sequence[Segment], data_object: DataObject) -> None:
-    """Raise InvalidZng unless the segments cover the data object: one that is left out would hide its values."""
+    """Raise InvalidZng unless the segments cover the data object: a missing one would hide its values."""
     offset = count = 0
     for segment in segments:
         if segment.offset != offset or segment.first != count:

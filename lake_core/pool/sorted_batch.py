@@ -1,4 +1,4 @@
-"""Batches of values in the order of a pool: sorting them, and finding places in them."""
+"""Batches of values in the order of a pool: sorting and searching them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SortedBatch:
 
     @classmethod
     def of(cls, config: PoolConfig, batch: ValueBatch) -> SortedBatch:
-        """Return a batch that is in the order of the pool already. Raises InvalidZng."""
+        """Return a batch whose values are in the order of the pool already. Raises InvalidZng."""
         return cls(config, batch, keys_of(batch, config))
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class SortedBatch:
         return key_sizes(self.batch, self.config.keys[0]) if self.keys is None else self.keys.sizes
 
     def repeats(self) -> Mask:
-        """Return which values have the same first key as the one before. The first value has not."""
+        """Return which values have the same first key as the one before; False for the first value."""
         keys = self.keys
         repeats = np.zeros(len(self), np.bool_)
         if keys is None:
@@ -76,7 +76,7 @@ class SortedBatch:
         return repeats
 
     def is_sorted(self) -> bool:
-        """Tell whether the values are in the order of the pool: as far as their keys compare as columns."""
+        """Return whether the values are in the order of the pool; True where their keys do not compare as columns."""
         if self.keys is None or len(self) < 2:
             return True
         descending = self.config.descending
@@ -95,12 +95,12 @@ class SortedBatch:
         return not pc.any(falls).as_py()
 
     def count_before(self, bound: Value, bound_keys: KeyColumn | None, *, equal: bool) -> int:
-        """Return how many values, from the first one on, come before a value.
+        """Return how many values come before a value.
 
         Args:
             bound: The value.
             bound_keys: Its keys.
-            equal: Count those that come with it, too.
+            equal: Whether to count equal values too.
         """
         low, high = 0, len(self)
         if isinstance(keys := self.keys, KeyColumn) and bound_keys is not None:
@@ -145,7 +145,7 @@ def sort_batch(batch: ValueBatch, keys: KeyColumn | None, config: PoolConfig) ->
 
 
 def _order(batch: ValueBatch, keys: KeyColumn | None, config: PoolConfig) -> Positions:
-    """Return the positions of values in the order of a pool: by key, then by their bytes, then as they stand."""
+    """Return the positions of values in the order of a pool: by key, then by their bytes, then in their current order."""
     if keys is None:
         return np.array(sorted_positions(list(batch.values()), config.keys, descending=config.descending), np.int64)
     order = _order_by_key(keys, descending=config.descending)
@@ -167,7 +167,7 @@ def _order(batch: ValueBatch, keys: KeyColumn | None, config: PoolConfig) -> Pos
 
 
 def _order_by_key(keys: KeyColumn, *, descending: bool) -> Positions:
-    """Return the positions of keys in the order of a pool, those of equal keys as they stand. Null is the largest."""
+    """Return the positions of keys in the order of a pool, equal keys in their current order. Null is the largest."""
     if isinstance(keys.keys, np.ndarray):
         valid, nulls = np.flatnonzero(keys.valid), np.flatnonzero(~keys.valid)
         numbers = keys.keys if len(valid) == len(keys) else keys.keys[valid]
@@ -198,7 +198,7 @@ def _repeated(keys: KeyColumn) -> Mask:
 
 
 def _equal_keys(keys: KeyColumn, bound: KeyColumn, *, descending: bool) -> tuple[int, int]:
-    """Return where in sorted keys those are that equal a key, as far as that can be told without comparing values: all, otherwise."""
+    """Return the range of sorted keys that equal a key; the range of all keys unless both are numbers of one family."""
     if not isinstance(keys.keys, np.ndarray) or keys.family != bound.family or not bound.valid[0]:
         return 0, len(keys)
     nulls = len(keys) - int(np.count_nonzero(keys.valid))

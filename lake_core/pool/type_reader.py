@@ -10,7 +10,7 @@ from lake_core.varint import InvalidVarint, read_uvarint, uvarint
 
 @dataclass(slots=True)
 class TypeReader:
-    """Bytes, and where reading them has come to. Each method raises InvalidZng for bytes that are cut short."""
+    """A reader of bytes, with its position. Each method raises InvalidZng for bytes that are cut short."""
 
     body: bytes
     subject: str

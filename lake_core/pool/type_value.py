@@ -25,11 +25,11 @@ from lake_core.pool.types import (
 from lake_core.varint import uvarint
 
 _MAX_NESTING = 200
-"""Names and nested types that may be open at a time while a type value is read."""
+"""How many names and types may be nested while a type value is read."""
 
 
 class _Code(IntEnum):
-    """What a complex type begins with."""
+    """The first byte of a complex type."""
 
     RECORD = 30
     ARRAY = 31

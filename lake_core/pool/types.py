@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, TypeAlias
@@ -12,13 +12,13 @@ from lake_core.pool.errors import InvalidType
 SortKey: TypeAlias = "tuple[Kind, tuple[object, ...], tuple[str, ...]]"
 
 MAX_DEPTH: Final = 100
-"""How deep types may nest. Every recursion over types and values is bounded by it."""
+"""How deep types may nest. It bounds every recursion over types and values."""
 MAX_NODES: Final = 200_000
-"""How many types and names a type may consist of, those that occur several times counted as often."""
+"""How many types and names a type may consist of, counting each occurrence."""
 
 
 class Kind(IntEnum):
-    """What a type is below its names, in the order in which types of different kinds sort."""
+    """The kind of a type below its names. Types of different kinds sort in this order."""
 
     PRIMITIVE = 0
     RECORD = 1
@@ -35,9 +35,9 @@ class Type:
     """A Zed type. Only the subclasses are used.
 
     Attributes:
-        depth: How many types are nested in one another, this one counted.
+        depth: How many types are nested in one another, including this one.
         nodes: How many types and names it consists of, as a tree.
-        sort_key: Sorts types in their total order: by kind, then by what they consist of; a named type after the type below it.
+        sort_key: Sorts types in their total order: by kind, then by their components. A named type comes after the type below it.
     """
 
     depth: int = field(init=False, repr=False, compare=False)
@@ -49,7 +49,7 @@ class Type:
         return self._hash
 
     def _measure(self, key: object, children: Iterable[Type], names: int = 0) -> None:
-        """Set what is computed once: how deep and large the type is, and its hash. Raises InvalidType beyond the limits."""
+        """Compute the depth, the number of nodes and the hash once. Raises InvalidType beyond the limits."""
         depth, nodes = 1, 1 + names
         for child in children:
             depth = max(depth, child.depth + 1)
@@ -63,7 +63,7 @@ class Type:
         object.__setattr__(self, "_hash", hash((type(self), key)))
 
     def _sort_by(self, kind: Kind, *order: object) -> None:
-        """Set the sort key to the kind and what the type consists of."""
+        """Set the sort key to the kind and the components of the type."""
         object.__setattr__(self, "sort_key", (kind, order, ()))
 
 
@@ -250,7 +250,7 @@ NUMBERS: Final = UNSIGNED.keys() | SIGNED.keys() | FLOATS.keys()
 
 
 def sort_key(type: Type) -> SortKey:
-    """Return what sorts types in their total order."""
+    """Return the key that sorts types in their total order."""
     return type.sort_key
 
 
@@ -258,6 +258,32 @@ def under(type: Type) -> Type:
     """Return the type below all names."""
     while isinstance(type, NamedType):
         type = type.inner
+    return type
+
+
+def fields_of(type: Type) -> tuple[Field, ...]:
+    """Return the fields of a record type, whatever its names are; none of any other type."""
+    record = under(type)
+    return record.fields if isinstance(record, RecordType) else ()
+
+
+def map_components(type: Type, function: Callable[[Type], Type]) -> Type:
+    """Return a type in which each component type is what a function returns for it.
+
+    The components are the types of a record's fields, the element of an array or set, the key and value of a map, and what an error
+    carries. Any other type is returned as it is.
+    """
+    match type:
+        case RecordType(fields):
+            return RecordType(tuple(Field(each.name, function(each.type)) for each in fields))
+        case ArrayType(element):
+            return ArrayType(function(element))
+        case SetType(element):
+            return SetType(function(element))
+        case MapType(key, value):
+            return MapType(function(key), function(value))
+        case ErrorType(inner):
+            return ErrorType(function(inner))
     return type
 
 

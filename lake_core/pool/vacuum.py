@@ -1,4 +1,4 @@
-"""Vacuums: what no branch of a pool needs any more is deleted from the store."""
+"""Vacuums: objects that no branch of a pool needs any more are deleted from the store."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _KSUID: Final = "[0-9A-Za-z]{27}"
 _DATA: Final = re.compile(rf"data/({_KSUID})(?:-seek\.zng|\.zng|\.vng)|index/{_KSUID}/({_KSUID})\.zng")
 _COMMIT: Final = re.compile(rf"commits/({_KSUID})(\.snap)?\.zng")
 _SNAPSHOT_DISTANCE: Final = 1000
-"""Commits of a branch between two cached snapshots that stay, so that earlier states are read from one that is not far."""
+"""How many commits of a branch are between two cached snapshots that stay, so that few commits are read for an earlier state."""
 
 
 @dataclass(frozen=True, slots=True)
 class VacuumResult:
-    """What a vacuum deleted, or would delete.
+    """The objects that a vacuum deleted, or would delete.
 
     Attributes:
         keys: The keys of the objects in the store.
         bytes: Their size.
-        dry_run: Whether they are still there.
+        dry_run: Whether it only listed them.
     """
 
     keys: tuple[str, ...]
@@ -37,10 +37,10 @@ class VacuumResult:
 
 @dataclass(frozen=True, slots=True)
 class _Needed:
-    """What the branches of a pool need.
+    """The objects that the branches of a pool need.
 
     Attributes:
-        objects: The ids of data objects: of those in the branches' tips, and of those that commits deleted after a time.
+        objects: The ids of the data objects as of the branches' tips, and of those that commits deleted after a time.
         commits: The ids of the branches' commits.
         snapshots: The ids of commits whose cached snapshots stay.
     """
@@ -51,12 +51,12 @@ class _Needed:
 
 
 def vacuum(commits: CommitStore, branches: Journal, before: datetime, *, dry_run: bool) -> VacuumResult:
-    """Delete what was written before a time and what no branch needs since then.
+    """Delete the objects that were written before a time and that no branch has needed since.
 
     Raises:
-        DamagedLake: The journal or a commit cannot be read, so that nobody can tell what is needed. Nothing was deleted.
+        DamagedLake: The journal or a commit cannot be read, so it is unknown which objects are needed. Nothing was deleted.
     """
-    # Listed first: what is written later is not deleted, whatever it is.
+    # Listed first, so that no object that is written later is deleted.
     listed = [meta for meta in commits.store.list(f"{commits.folder}/") if meta.last_modified < before]
     needed = _Needed(frozenset(), frozenset(), frozenset())
     tips: list[str] = []
@@ -70,10 +70,10 @@ def vacuum(commits: CommitStore, branches: Journal, before: datetime, *, dry_run
 
 
 def _is_dead(name: str, needed: _Needed, before: datetime) -> bool:
-    """Return whether nobody needs an object of a pool's folder that was written before a time."""
+    """Return whether an object of a pool's folder was written before a time and is not needed."""
     if match := _DATA.fullmatch(name):
         id = match[1] or match[2]
-        # The id tells the writer's clock, the store's own time the store's: both must be early.
+        # The id has the time of the writer's clock, and the metadata that of the store's: both must be before.
         return id not in needed.objects and time_of_ksuid(id) < before
     if match := _COMMIT.fullmatch(name):
         id, snapshot = match[1], match[2]
@@ -84,7 +84,7 @@ def _is_dead(name: str, needed: _Needed, before: datetime) -> bool:
 
 
 def _needed(commits: CommitStore, tips: Sequence[str], before: datetime) -> _Needed:
-    """Return what the branches of a pool need. Raises DamagedLake."""
+    """Return the objects that the branches of a pool need. Raises DamagedLake."""
     objects: set[str] = set()
     ids: set[str] = set()
     snapshots: set[str] = set()

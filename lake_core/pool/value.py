@@ -1,4 +1,4 @@
-"""Values: a type and the bytes of a body, and the Python objects that they stand for."""
+"""Values: a type and the bytes of a body, and conversions from and to Python objects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Encoder: TypeAlias = "Callable[[Any], bytes | None]"
 
 
 class Tagged(NamedTuple):
-    """A value of a union: which of its types it has, and the value."""
+    """A value of a union: the position of its type, and the value."""
 
     tag: int
     value: Any
@@ -59,9 +59,9 @@ class Value:
     def decode(self) -> Any:
         """Return the Python object that the value stands for. Raises InvalidZng if its bytes are not valid for its type.
 
-        Integers are int; times and durations too, in nanoseconds (since the Unix epoch). Floats are float, strings str, bytes bytes,
-        addresses and networks objects of the module ipaddress, types Type, null None. Records are dict, arrays and sets list,
-        maps lists of pairs, enums their symbol, values of unions Tagged. Errors and named types are what they hold.
+        Integers are int, and so are times (nanoseconds since the Unix epoch) and durations (nanoseconds). Floats are float, strings str,
+        bytes bytes, addresses and networks objects of the module ipaddress, types Type, null None. Records are dict, arrays and sets list,
+        maps lists of pairs, enums their symbol, values of unions Tagged. Errors and named types are decoded as the values that they hold.
         """
         return decoder(self.type)(self.body)
 

@@ -1,4 +1,4 @@
-"""Values in batches, encoded as a stream holds them: what is sorted, merged and written without a Python object for each value."""
+"""Values in batches, encoded as in a stream. They are sorted, merged and written without a Python object for each value."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from lake_core.pool.value import Value
 from lake_core.pool.zng.frame import Source
 from lake_core.pool.zng.reader import read_payloads
 from lake_core.pool.zng.tag import read_tagged, tagged
+from lake_core.pool.zng.writer import ZngWriter
 
 Codes: TypeAlias = npt.NDArray[np.int32]
 
@@ -35,8 +36,8 @@ class ValueBatch:
     """Values of any types.
 
     Attributes:
-        types: The types. None occurs twice.
-        codes: Which of the types each value has.
+        types: The distinct types.
+        codes: The position of each value's type among the types.
         encoded: The body of each value behind its tag, as a binary array without nulls.
     """
 
@@ -58,7 +59,7 @@ class ValueBatch:
 
     @classmethod
     def concat(cls, batches: Sequence[ValueBatch]) -> ValueBatch:
-        """Return the values of batches, one behind the other."""
+        """Return the values of all batches in one."""
         if len(batches) == 1:
             return batches[0]
         types: dict[Type, int] = {}
@@ -78,7 +79,7 @@ class ValueBatch:
 
     @property
     def bodies(self) -> Bodies:
-        """Return where the bodies are. Copies the bytes. Raises InvalidZng."""
+        """Return the positions of the bodies. Copies the bytes. Raises InvalidZng."""
         offsets = offsets_of(self.encoded)
         first = int(offsets[0])
         data = buffer_of((self.encoded.buffers()[2] or pa.py_buffer(b"")).slice(first, int(offsets[-1]) - first))
@@ -93,7 +94,7 @@ class ValueBatch:
     def body_sizes(self) -> Positions:
         """Return how many bytes each body has; 0 for null."""
         sizes = np.diff(offsets_of(self.encoded))
-        # A tag of one byte stands before bodies of up to 126 bytes, and each byte more tells 128 times as many.
+        # A tag of one byte precedes bodies of up to 126 bytes. Each further byte of the tag multiplies that by 128.
         return sizes - 1 - np.searchsorted(_TAG_LIMITS, sizes)
 
     def slice(self, start: int, stop: int) -> ValueBatch:
@@ -124,6 +125,10 @@ class ValueBatch:
         distinct, firsts, counts = np.unique(self.codes, return_index=True, return_counts=True)
         return [Shape(self.types[distinct[each]], int(counts[each])) for each in np.argsort(firsts)]
 
+    def write_to(self, writer: ZngWriter) -> None:
+        """Write the values, as if they were written one by one."""
+        writer.write_encoded(self.types, self.codes, memoryview(self.encoded.buffers()[2] or b""), offsets_of(self.encoded))
+
     def columns(self, names: Collection[str] | None = None) -> list[Column]:
         """Return the values of each type as a column of Arrow; see `read_columns`. Raises InvalidZng, InvalidValue."""
         bodies = self.bodies
@@ -136,7 +141,7 @@ class ValueBatch:
 
 
 def batches_of_values(values: Iterable[Value], most_values: int = _PIECE_VALUES) -> Iterator[ValueBatch]:
-    """Yield values in batches of at most so many."""
+    """Yield values in batches of a bounded size."""
     piece: list[Value] = []
     for value in values:
         piece.append(value)
@@ -166,7 +171,7 @@ def read_batches(source: Source) -> Iterator[ValueBatch]:
         starts = walk(payload, with_ids=True)
         ids, tags = read_uvarints(buffer_of(payload), starts)
         distinct, codes = np.unique(ids, return_inverse=True)
-        # Every other element of this array is a value with its tag; the others are the ids of their types.
+        # Every second element of this array is a value with its tag; the others are the ids of their types.
         bounds = np.empty(2 * len(starts) + 1, np.int32)
         bounds[0:-1:2], bounds[1::2], bounds[-1] = starts, tags, len(payload)
         between = pa.Array.from_buffers(pa.binary(), 2 * len(starts), [None, pa.py_buffer(bounds), pa.py_buffer(payload)])

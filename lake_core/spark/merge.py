@@ -47,7 +47,6 @@ from lake_core.delta.operations.merge_match import MANY_KEYS, Condition, key_col
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import DataFiles, Scan
 from lake_core.delta.schema import schema_from_arrow, schema_to_json
-from lake_core.delta.set_transaction import Txn
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 from lake_core.expression import Predicate
@@ -55,6 +54,7 @@ from lake_core.spark.executor import batch_function, raise_ours, table_function
 from lake_core.spark.operations import Target, opened
 from lake_core.spark.runner import packed, run_in, unpacked
 from lake_core.spark.write import FILE_ROWS, arrow_schema, collect_files, file_rows
+from lake_core.txn import Txn
 
 _SID = "sid"
 _MOST_TASKS = 200

@@ -15,8 +15,8 @@ from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.operations.delete import delete
 from lake_core.delta.operations.optimize import optimize
 from lake_core.delta.operations.update import update
-from lake_core.delta.set_transaction import Txn
 from lake_core.spark.runner import run_in
+from lake_core.txn import Txn
 
 Target: TypeAlias = DeltaTable | str
 

@@ -17,14 +17,14 @@ from pyspark.sql import types as T
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.action_fields import PARTITION_VALUES
 from lake_core.delta.data_file import AddFile
-from lake_core.delta.errors import DeltaError, SchemaMismatch, TableAlreadyExists
+from lake_core.delta.errors import DeltaError, InvalidTransaction, SchemaMismatch, TableAlreadyExists
 from lake_core.delta.operations.write import SchemaMode
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.schema import schema_from_json
-from lake_core.delta.set_transaction import Txn, check_transaction
 from lake_core.expression import parse_predicate
 from lake_core.spark.executor import batch_function, named_error, raise_ours
 from lake_core.spark.runner import run_in
+from lake_core.txn import Txn, check_txn
 
 _COLLATIONS = "__COLLATIONS"
 _NULLABLE = ("nullable", "containsNull", "valueContainsNull")
@@ -116,7 +116,7 @@ def target_table(
         target = DeltaTable.open(table, storage_options=storage_options)
     else:
         # A table that is created stays: what would be refused later is refused before.
-        check_transaction(txn)
+        check_txn(txn, InvalidTransaction)
         if where is not None:
             parse_predicate(where, schema)
         target = DeltaTable.create(table, schema, partition_by=partition_by, storage_options=storage_options, exist_ok=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from fsspec import AbstractFileSystem
 
-from lake_core.delta.set_transaction import Txn
+from lake_core.txn import Txn
 from lake_orch.errors import FilesGone, InvalidDefinition
 from lake_orch.landing_zone.ledger import BatchRecord, Ledger
 from lake_orch.landing_zone.zone import FoundFile, LandingZone, file_of

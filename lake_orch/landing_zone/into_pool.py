@@ -23,8 +23,7 @@ from lake_orch.tables.owner import Owner
 
 def last_batch(lake: LakeResource, path: str, app_id: str, ref: str | None) -> int | None:
     """Return the number of the last batch that a pool records; None where it records none. Raises NoSuchPool."""
-    pool = lake.read_pool(path, None, ref=ref)
-    markers = next((commit.markers for commit in pool.log() if commit.markers is not None), {})
+    markers = lake.read_pool(path, None, ref=ref).markers()
     return markers[app_id].version if app_id in markers else None
 
 

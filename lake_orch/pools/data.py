@@ -16,11 +16,11 @@ from lake_core.pool.arrow.table import to_table
 from lake_core.pool.chosen_shape import choose_shape
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import InvalidJson, InvalidType, InvalidValue
-from lake_core.pool.fused_type import fused_type, without_unions
+from lake_core.pool.fused_type import fused_without_unions
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.ndjson import read_ndjson
 from lake_core.pool.rows import batches_of_rows
-from lake_core.pool.types import NULL, Type
+from lake_core.pool.types import Type
 from lake_core.pool.value import Value
 from lake_core.pool.value_batch import batches_of_values
 from lake_orch.errors import InvalidDefinition, UnsupportedData
@@ -101,8 +101,8 @@ class PoolSlice:
 
     def types(self) -> list[Type]:
         """Return the distinct types of what is asked for. Raises NoSuchShape, DamagedLake."""
-        found = dict.fromkeys(shape.type for scan in self.scans() for shape in scan.shapes())
-        types = list(found | dict.fromkeys(value.type for value in self.values))
+        stored = dict.fromkeys(shape.type for scan in self.scans() for shape in scan.shapes())
+        types = list(stored | dict.fromkeys(value.type for value in self.values))
         return types if self.shape is None else choose_shape(self.shape, types)
 
     @property
@@ -124,7 +124,7 @@ class PoolSlice:
             # Nothing has the columns of what there is.
             return replace(self, objects=self.pool.objects()).table(subject).slice(0, 0) if self.pool.objects() else pa.table({})
         types = self.types()
-        rounded, exact = (_fused(types, round_integers) for round_integers in (True, False))
+        rounded, exact = (fused_without_unions(types, round_integers=round_integers) for round_integers in (True, False))
         try:
             table = self._table_of(rounded)
         except InexactInteger:
@@ -160,13 +160,6 @@ class PoolSlice:
 
 def _picked(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: record[name] for name in names if name in record}
-
-
-def _fused(types: Sequence[Type], round_integers: bool) -> Type:
-    common: Type = NULL
-    for type in types:
-        common = fused_type(common, type, "json", round_integers=round_integers)
-    return without_unions(common)
 
 
 def load(part: PoolSlice, annotation: object, spark: SparkResource | None, subject: str) -> Any:

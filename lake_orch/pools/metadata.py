@@ -13,10 +13,10 @@ from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSch
 from lake_core.pool import DataObject, Pool, Scan
 from lake_core.pool.arrow.fuse import fuse
 from lake_core.pool.arrow.shapes import Shape
-from lake_core.pool.fused_type import JSON, fused_type
+from lake_core.pool.fused_type import JSON, fused_types
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.order import compare_values
-from lake_core.pool.types import NULL, RecordType, Type, under
+from lake_core.pool.types import Type, fields_of
 from lake_core.pool.zng.writer import encode_values
 from lake_core.pool.zson.formatter import format_value
 from lake_core.pool.zson.type_text import format_type
@@ -116,9 +116,7 @@ def _shapes(pool: Pool, objects: Sequence[DataObject]) -> dict[str, Any]:
     if not objects or sum(each.size for each in objects) > _LARGEST:
         return {}
     shapes = sorted(Scan(pool.store, pool.config, objects, KeyRange()).shapes(), key=lambda shape: -shape.count)
-    common: Type = NULL
-    for shape in shapes:
-        common = fused_type(common, shape.type, "json", round_integers=True)
+    common = fused_types((shape.type for shape in shapes), "json", round_integers=True)
     return {
         "lake/num_shapes": len(shapes),
         "lake/shapes": MetadataValue.md(_shapes_table(shapes)),
@@ -139,8 +137,6 @@ def _shapes_table(shapes: Sequence[Shape]) -> str:
 
 def column_schema(type: Type, pool: Pool) -> TableSchema:
     """Describe the fields of records as the columns of a schema, in types of Zed."""
-    record = under(type)
-    fields = record.fields if isinstance(record, RecordType) else ()
     key = pool.config.keys[0][0]
     return TableSchema(
         columns=[
@@ -150,7 +146,7 @@ def column_schema(type: Type, pool: Pool) -> TableSchema:
                 description="of several types" if each.type == JSON else None,
                 constraints=TableColumnConstraints(other=["key of the pool"] if each.name == key else []),
             )
-            for each in fields
+            for each in fields_of(type)
         ]
     )
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import TableNotFound
-from lake_core.delta.set_transaction import Txn
 from lake_core.readable import count_of, readable_bytes
+from lake_core.txn import Txn
 from lake_core.workspace import STAGED, Receipt, Workspace
 from lake_orch.definition_metadata import Ownership
 from lake_orch.errors import BatchFailed

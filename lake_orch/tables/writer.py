@@ -10,7 +10,7 @@ import pyarrow as pa
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import FolderNotEmpty, NaiveTimestamp
 from lake_core.delta.operations.write import Write
-from lake_core.delta.set_transaction import Txn
+from lake_core.txn import Txn
 from lake_core.workspace import Receipt, Workspace
 from lake_orch.errors import InvalidDefinition, TableNotEmpty
 from lake_orch.tables.casting import cast_rows

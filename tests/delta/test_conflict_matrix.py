@@ -31,13 +31,13 @@ from lake_core.delta.errors import (
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.operations.write import Write
 from lake_core.delta.result import OperationResult
-from lake_core.delta.set_transaction import Txn
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.table import ArrowData
 from lake_core.delta.transaction import Operation, commit
 from lake_core.store import MemoryStore, ObjectStore
 from lake_core.store.object_store import Bytes, ObjectMeta
 from lake_core.testing import FaultStore
+from lake_core.txn import Txn
 from tests.delta.tables import SCHEMA, ids, rows
 
 Rows: TypeAlias = dict[int, tuple[str, float]]

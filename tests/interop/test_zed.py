@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from lake_core.pool import types
-from lake_core.pool.arrow.shapes import read_tables, write_table
 from lake_core.pool.ndjson import format_json
 from lake_core.pool.order import compare_values
 from lake_core.pool.types import MapType, RecordType, Type, UnionType
@@ -29,6 +28,7 @@ from tests.pool.random_values import (
     random_type,
     random_value,
 )
+from tests.pool.tables import read_tables, write_table
 
 ZQ = os.environ.get("ZQ", "")
 

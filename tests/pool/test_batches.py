@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from lake_core.pool import types
-from lake_core.pool.arrow.shapes import read_tables
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import data_key, seek_index_key
 from lake_core.pool.key_column import KeyColumn
@@ -32,6 +31,7 @@ from lake_core.pool.zng.writer import encode_values
 from lake_core.store import MemoryStore
 from tests.pool.random_values import random_object, random_type, random_value, seeds
 from tests.pool.scalar_objects import encode_object, merge_values, sort_values
+from tests.pool.tables import read_tables
 
 _UNION = UnionType((types.INT64, types.STRING))
 KEYS: dict[str, tuple[list[Type], Callable[[random.Random], Any]]] = {

@@ -14,10 +14,11 @@ from lake_core.pool.arrow.arrow_type import arrow_type, inferred_type
 from lake_core.pool.arrow.bodies import Bodies, buffer_of
 from lake_core.pool.arrow.column_reader import read_column
 from lake_core.pool.arrow.column_writer import write_column
-from lake_core.pool.arrow.columns import read_columns, values_of, write_columns
+from lake_core.pool.arrow.columns import read_columns, values_of
 from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZng
 from lake_core.pool.types import ArrayType, EnumType, MapType, NamedType, SetType, Type, UnionType, record
 from lake_core.pool.value import Value
+from lake_core.pool.value_batch import ValueBatch
 from lake_core.pool.zng.reader import read_values
 from lake_core.pool.zng.tag import tagged
 from lake_core.pool.zng.writer import ZngWriter, encode_values
@@ -71,7 +72,7 @@ def test_columns_are_written_into_the_same_bytes_as_values(threshold: int) -> No
         values = [random_value(rng, type) for _ in range(50)]
         for value in values:
             scalar.write(value)
-        write_columns(columnar, type, column_of(values))
+        ValueBatch.of_column(type, column_of(values)).write_to(columnar)
     scalar.end_stream()
     columnar.end_stream()
     assert as_columns.getvalue() == one_by_one.getvalue()

@@ -110,6 +110,14 @@ def test_every_commit_carries_the_markers_that_count(store: ObjectStore) -> None
     assert list(pool.log())[:2] == [later, commit]
 
 
+def test_the_markers_of_a_branch_have_its_last_versions(pool: Pool) -> None:
+    assert pool.markers() == {}
+    pool.load([{"k": 1}], txn=("app", 7))
+    pool.load([{"k": 1}], txn=("other", 1))
+    pool.load([{"k": 2}], txn=("app", 8))
+    assert {app_id: marker.version for app_id, marker in pool.markers().items()} == {"app": 8, "other": 1}
+
+
 def test_markers_count_for_ever_where_that_is_asked_for(store: ObjectStore) -> None:
     clock = ManualClock()
     pool = PoolLake.create(store, clock=clock, txn_retention=None).create_pool("events", key="k")
@@ -118,7 +126,7 @@ def test_markers_count_for_ever_where_that_is_asked_for(store: ObjectStore) -> N
     assert PoolLake.open(store, clock=clock, txn_retention=None).pool("events").load([{"k": 1}], txn=("app", 7)) is None
 
 
-@pytest.mark.parametrize("txn", [("", 1), ("app", -1), ("app", True), ("app",), "app"])
+@pytest.mark.parametrize("txn", [("", 1), ("app", -1), ("app", True), ("app",), "app", ("\ud800", 1)])
 def test_a_txn_that_is_none_is_refused(pool: Pool, txn: Any) -> None:
     with pytest.raises(InvalidTransaction):
         pool.load([{"k": 1}], txn=txn)

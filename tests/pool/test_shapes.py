@@ -14,7 +14,7 @@ import pytest
 from lake_core.pool import types
 from lake_core.pool.arrow.columns import values_of
 from lake_core.pool.arrow.fuse import fuse
-from lake_core.pool.arrow.shapes import read_tables, shapes, write_table
+from lake_core.pool.arrow.shapes import shapes
 from lake_core.pool.arrow.table import from_table
 from lake_core.pool.errors import InvalidJson, InvalidType, InvalidValue
 from lake_core.pool.fused_type import JSON, fused_type
@@ -28,6 +28,7 @@ from lake_core.pool.zson.reader import parse_type, parse_values
 from lake_core.pool.zson.type_text import format_type
 from tests.pool.cases import zng_files
 from tests.pool.random_values import is_finite, random_record_type, random_type, random_value, seeds
+from tests.pool.tables import read_tables, write_table
 
 
 def zng(zson: str) -> bytes:
@@ -194,7 +195,6 @@ def test_numbers_without_a_form_in_json_are_refused_as_json_text() -> None:
 def test_an_empty_stream_is_an_empty_table() -> None:
     assert fuse(b"").num_rows == 0
     assert shapes(b"") == []
-    assert read_tables(b"") == {}
 
 
 @pytest.mark.parametrize("conflicts", ["union", "json"])

@@ -1,4 +1,4 @@
-"""Which Arrow type the values of a Zed type have, and which Zed type an Arrow column gets that does not say it.
+"""Which Arrow type the values of a Zed type have, and which Zed type an Arrow column without a stated one gets.
 
 Integers, floats, bool, string and bytes (binary) have the Arrow type of their name; time is timestamp[ns, UTC], duration is
 duration[ns]; ip, net and type are their text; null is null. A record is a struct, an array or set a list, a map a list of structs of key
@@ -59,7 +59,7 @@ _PRIMITIVES: Final = {
 
 @lru_cache(maxsize=1024)
 def arrow_type(type: Type) -> pa.DataType:
-    """Return the Arrow type of the values of a Zed type. Raises InvalidType for a union of more types than Arrow's have."""
+    """Return the Arrow type of the values of a Zed type. Raises InvalidType for a union of more types than Arrow allows."""
     match type:
         case NamedType(_, inner) | ErrorType(inner):
             return arrow_type(inner)
@@ -100,7 +100,7 @@ _INFERRED: Final[dict[pa.DataType, PrimitiveType]] = {
 
 
 def inferred_type(arrow: pa.DataType) -> Type:
-    """Return the Zed type for a column of an Arrow type that says nothing else. Raises InvalidType where there is none."""
+    """Return the Zed type for a column of an Arrow type that states none. Raises InvalidType where there is none."""
     if arrow in _INFERRED:
         return _INFERRED[arrow]
     if pa.types.is_timestamp(arrow):
@@ -123,5 +123,5 @@ def inferred_type(arrow: pa.DataType) -> Type:
 
 
 def is_list(arrow: pa.DataType) -> bool:
-    """Tell whether values of an Arrow type are lists of one type, of any length or of a fixed one."""
+    """Return whether values of an Arrow type are lists of one type, of any length or of a fixed one."""
     return bool(pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow))

@@ -1,4 +1,4 @@
-"""The bodies of many values in one buffer, as positions and sizes: what columns are read from."""
+"""The bodies of many values in one buffer, as positions and sizes: the input of the column readers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Bodies:
 
     Attributes:
         data: The buffer, with PADDING behind its end.
-        starts: Where each body begins, in bytes from the start of the buffer. Of no meaning for null.
+        starts: Where each body begins, in bytes from the start of the buffer. Meaningless for null.
         sizes: How many bytes each has; -1 for null.
     """
 
@@ -61,13 +61,13 @@ class Bodies:
         return every_byte[np.where(self.sizes < 0, 0, self.starts) if self.has_nulls() else self.starts]
 
     def binary(self) -> pa.Array:
-        """Return the bodies as a binary array that holds nothing else."""
+        """Return the bodies as a binary array, without the bytes between them."""
         count = len(self)
         starts, ends = self.starts, self.starts + self.sizes
         if self.has_nulls():
             ends = np.maximum.accumulate(np.where(self.sizes < 0, 0, ends))
             starts = np.where(self.sizes < 0, ends, starts)
-        # Every other element is a body; what stands between two bodies are the others.
+        # Every second element is a body; the elements between them are the bytes between two bodies.
         offsets = np.zeros(2 * count + 1, np.int32)
         offsets[0 : 2 * count : 2] = starts
         offsets[1::2] = ends
@@ -87,7 +87,7 @@ def buffer_of(payload: bytes | pa.Buffer) -> npt.NDArray[np.uint8]:
 
 
 def validity(valid: Mask) -> pa.Buffer | None:
-    """Return the bitmap of what is not null; None where nothing is null."""
+    """Return the bitmap of the valid values; None where none is null."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
@@ -118,8 +118,8 @@ def tagged_at(data: npt.NDArray[np.uint8], at: Positions, limits: Positions | in
 
     Args:
         data: The buffer.
-        at: Where the tags stand.
-        limits: Where what holds each value ends.
+        at: The positions of the tags.
+        limits: Where the container of each value ends.
 
     Raises:
         InvalidZng: A value reaches over its limit.
@@ -135,13 +135,13 @@ def tagged_at(data: npt.NDArray[np.uint8], at: Positions, limits: Positions | in
 
 
 def walk(payload: bytes, *, with_ids: bool) -> Positions:
-    """Return where the values begin that bytes consist of, one behind the other.
+    """Return where each of the consecutive values in the bytes begins.
 
-    Where a value begins is known only when the one before it was read, so this goes from tag to tag. It keeps nothing but positions.
+    The start of a value is known only once the one before it is read, so this loops over the tags. It collects positions only.
 
     Args:
         payload: The bytes.
-        with_ids: Values begin with the id of their type, and not with their tag.
+        with_ids: Whether values begin with the id of their type instead of with their tag.
 
     Raises:
         InvalidZng: The last value is cut short.
@@ -163,7 +163,7 @@ def _walk_short(payload: bytes, before_tag: int) -> Positions:
     at, end = 0, len(payload)
     behind_tag = before_tag + 1
     try:
-        # Bytes end the loop: a test for the end would take as much time as all the rest.
+        # An IndexError ends the loop: a test for the end would double its time.
         while True:
             tag = payload[at + before_tag]
             add(at)

@@ -1,4 +1,4 @@
-"""Turns the bodies of many values of one type into an Arrow array. What is refused here is refused when values are decoded one by one."""
+"""Turns the bodies of many values of one type into an Arrow array. It refuses the same bytes as decoding values one by one does."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _string(type: PrimitiveType, bodies: Bodies) -> pa.Array:
 
 
 def _texts(bodies: Bodies, text: Callable[[bytes], str]) -> pa.Array:
-    """Return the text of each body, found once for each distinct body."""
+    """Return the text of each body. Each distinct body is decoded once."""
     encoded = bodies.binary().dictionary_encode()
     texts = pa.array([text(body) for body in encoded.dictionary.to_pylist()], pa.string())
     return texts.take(encoded.indices)
@@ -202,7 +202,7 @@ def _record(type: RecordType, bodies: Bodies, names: Collection[str] | None = No
 
 
 def _spread(column: Bodies, valid: npt.NDArray[np.bool_]) -> Bodies:
-    """Return the bodies of what is not null, with null in between."""
+    """Return the bodies of the valid values, with nulls at the other positions."""
     starts = np.zeros(len(valid), np.int64)
     sizes = np.full(len(valid), -1, np.int64)
     starts[valid] = column.starts
@@ -211,7 +211,7 @@ def _spread(column: Bodies, valid: npt.NDArray[np.bool_]) -> Bodies:
 
 
 def _elements(bodies: Bodies) -> tuple[Positions, Bodies, pa.Array]:
-    """Return what containers hold: the number of each one's first element and the total, all elements, and these with their tags."""
+    """Return the content of containers: the position of each one's first element and the total, all elements, and these with their tags."""
     joined = bodies.binary()
     container_starts = np.frombuffer(joined.buffers()[1], np.int32, len(bodies) + 1).astype(np.int64)
     payload = joined.buffers()[2]
@@ -233,7 +233,7 @@ def _list(type: Type, bodies: Bodies, offsets: Positions, values: pa.Array) -> p
 
 
 def _check_order(encoded: pa.Array, offsets: Positions, what: str) -> None:
-    """Raise InvalidZng unless the elements of each container stand in the order of their bytes, each once."""
+    """Raise InvalidZng unless the elements of each container are in the order of their bytes, without duplicates."""
     if len(encoded) < 2:
         return
     ascending = pc.less(encoded.slice(0, len(encoded) - 1), encoded.slice(1)).to_numpy(zero_copy_only=False)

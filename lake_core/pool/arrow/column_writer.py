@@ -81,7 +81,7 @@ def _binary(offsets: npt.NDArray[Any], data: Any, valid: Mask | None = None) -> 
 
 
 def _joined(*columns: pa.Array) -> pa.Array:
-    """Return the elements of binary arrays, those of one row one behind the other; null as nothing. Raises InvalidValue beyond 2 GiB."""
+    """Return the elements of binary arrays, concatenated row by row; a null adds no bytes. Raises InvalidValue beyond 2 GiB."""
     rows, count = len(columns[0]), len(columns)
     if sum(int(offsets[-1] - offsets[0]) for offsets in map(offsets_of, columns)) > np.iinfo(np.int32).max:
         raise InvalidValue(_TOO_LARGE)
@@ -122,7 +122,7 @@ def _valid(array: pa.Array) -> Mask:
 
 
 def numbers_of(array: pa.Array, dtype: str) -> npt.NDArray[Any]:
-    """Return the numbers of an array as they stand in its buffer; what is null has any."""
+    """Return the numbers of an array as its buffer holds them; those of nulls are arbitrary."""
     kind = np.dtype(dtype)
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
@@ -131,7 +131,7 @@ def numbers_of(array: pa.Array, dtype: str) -> npt.NDArray[Any]:
 
 
 def _cast(type: Type, array: pa.Array) -> pa.Array:
-    """Return an array as one of the type's Arrow type. Raises InvalidValue if that loses something."""
+    """Return an array, cast to the type's Arrow type. Raises InvalidValue if the cast loses something."""
     expected = arrow_type(type)
     if array.type == expected:
         return array
@@ -204,7 +204,7 @@ def _string(type: PrimitiveType, array: pa.Array) -> pa.Array:
 
 
 def _from_texts(parse: Callable[[str], bytes]) -> Callable[[PrimitiveType, pa.Array], pa.Array]:
-    """Return what encodes texts, each distinct one once."""
+    """Return a function that encodes texts, each distinct one once."""
 
     def write(type: PrimitiveType, array: pa.Array) -> pa.Array:
         encoded = _cast(type, array).dictionary_encode()
@@ -296,7 +296,7 @@ def _normalized(keys: pa.Array, entries: pa.Array, bounds: Positions) -> tuple[p
 
 
 def _is_ascending(keys: pa.Array, owners: Positions) -> bool:
-    """Tell whether the keys of each owner stand in the order of their bytes, each once."""
+    """Return whether the keys of each owner are in the order of their bytes, without duplicates."""
     ascending = pc.less(keys.slice(0, len(keys) - 1), keys.slice(1)).to_numpy(zero_copy_only=False)
     return bool((ascending | (owners[1:] != owners[:-1])).all())
 
@@ -322,7 +322,7 @@ def _union(type: UnionType, array: pa.Array) -> pa.Array:
 
 def union_codes(array: pa.Array) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int32]]:
     """Return the code of each value of a dense union, and its position in the child of that code."""
-    # pyarrow's own accessors show those of the whole array where it is a slice.
+    # The accessors of pyarrow ignore the offset of a slice.
     _, codes, offsets = array.buffers()[:3]
     return np.frombuffer(codes, np.int8, len(array), array.offset), np.frombuffer(offsets, np.int32, len(array), 4 * array.offset)
 

@@ -1,4 +1,4 @@
-"""Reads and writes whole ZNG streams as columns."""
+"""Reads whole ZNG streams as columns."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ import pyarrow as pa
 
 from lake_core.pool.arrow.bodies import Bodies, Positions, buffer_of, read_uvarints, tagged_at, walk
 from lake_core.pool.arrow.column_reader import read_column, read_fields
-from lake_core.pool.arrow.column_writer import offsets_of, write_column
+from lake_core.pool.arrow.column_writer import write_column
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.types import Type
 from lake_core.pool.value import Value
 from lake_core.pool.zng.frame import Source
 from lake_core.pool.zng.reader import read_payloads
 from lake_core.pool.zng.tag import split
-from lake_core.pool.zng.writer import ZngWriter
 
 _COLUMN_BYTES: Final = 2 << 20
-"""How many bytes of frames become columns at once: small columns take more time, for each step has its price."""
+"""How many bytes of frames become columns at once: smaller columns take more time, as each step has a fixed cost."""
 _MAX_CELLS: Final = 1 << 26
 _MAX_CELLS_PER_BYTE: Final = 64
 
@@ -33,7 +32,7 @@ class Column:
     Attributes:
         type: Their type.
         values: The values, of its Arrow type.
-        rows: Where each stands among all values of what they were read from.
+        rows: The position of each among all values of the stream.
     """
 
     type: Type
@@ -42,11 +41,11 @@ class Column:
 
 
 def read_columns(source: Source, names: Collection[str] | None = None) -> Iterator[Column]:
-    """Yield the values of ZNG streams: those of one type in a few frames as a column.
+    """Yield the values of ZNG streams as columns. A column holds the values of one type in a few frames.
 
     Args:
         source: The bytes, or a file.
-        names: Read only the fields of these names; the values have to be records then.
+        names: Read only the fields of these names, which requires that the values are records.
 
     Raises:
         InvalidZng: The bytes are damaged.
@@ -71,7 +70,7 @@ def column_of(type: Type, bodies: Bodies, rows: Positions, size: int, names: Col
     Args:
         type: The type of the values.
         bodies: The values.
-        rows: Where each stands among others.
+        rows: The position of each in its stream.
         size: How many bytes the values were read from.
         names: Read only the fields of these names.
     """
@@ -83,21 +82,6 @@ def column_of(type: Type, bodies: Bodies, rows: Positions, size: int, names: Col
         return Column(type, read_column(type, bodies), rows)
     projected, values = read_fields(type, bodies, names)
     return Column(projected, values, rows)
-
-
-def write_columns(writer: ZngWriter, type: Type, values: pa.Array) -> None:
-    """Write values of one type, as if they were written one by one.
-
-    Args:
-        writer: Where they go.
-        type: Their type.
-        values: The values, of its Arrow type or one that casts to it without loss.
-
-    Raises:
-        InvalidValue: A value has no form in the type. Nothing was written.
-    """
-    encoded = write_column(type, values)
-    writer.write_encoded((type,), np.zeros(len(encoded), np.int32), memoryview(encoded.buffers()[2] or b""), offsets_of(encoded))
 
 
 def values_of(type: Type, array: pa.Array) -> list[Value]:

@@ -14,7 +14,7 @@ from lake_core.pool.arrow.bodies import validity
 from lake_core.pool.arrow.column_writer import union_codes
 from lake_core.pool.arrow.columns import Column, read_columns, values_of
 from lake_core.pool.arrow.table import struct_array, to_table
-from lake_core.pool.fused_type import JSON, Conflicts, fused_type
+from lake_core.pool.fused_type import JSON, Conflicts, fused_type, fused_types
 from lake_core.pool.ndjson import format_json
 from lake_core.pool.types import NULL, ArrayType, ErrorType, MapType, RecordType, SetType, Type, UnionType, under
 from lake_core.pool.zng.frame import Source
@@ -24,11 +24,11 @@ def fuse(source: Source, *, conflicts: Conflicts = "union") -> pa.Table:
     """Return the values of ZNG streams as one table, in their order.
 
     Fields that a record does not have are null. A field that has several types gets the type that they have in common. Integers of 64 bits
-    meet floats as float64 if each of them is exact in it; otherwise, as types without a common one do.
+    and floats become float64 if that holds each of the integers exactly. Otherwise they have no common type.
 
     Args:
         source: The bytes, or a file.
-        conflicts: What becomes of types that have no common one: a union, or JSON text.
+        conflicts: How types without a common one are fused: into a union, or into JSON text.
 
     Raises:
         InvalidZng: The bytes are damaged.
@@ -46,15 +46,12 @@ class InexactInteger(Exception):
 
 
 def _fused(columns: Sequence[Column], conflicts: Conflicts, *, round_integers: bool) -> pa.Table:
-    distinct = list(dict.fromkeys(column.type for column in columns))
-    type: Type = NULL
-    for other in distinct:
-        type = fused_type(type, other, conflicts, round_integers=round_integers)
+    type = fused_types(dict.fromkeys(column.type for column in columns), conflicts, round_integers=round_integers)
     return to_table(type, widen_columns(columns, type))
 
 
 def widen_columns(columns: Sequence[Column], type: Type) -> list[pa.Array]:
-    """Return the values of columns as those of the type that their types are fused into, in the order of their rows."""
+    """Return the values of columns, widened to the type that their types are fused into, in the order of their rows."""
     arrays = [_widened(column.values, column.type, type) for column in columns]
     rows = np.concatenate([column.rows for column in columns]) if columns else np.zeros(0, np.int64)
     if bool((np.diff(rows) < 0).any()):
@@ -64,7 +61,7 @@ def widen_columns(columns: Sequence[Column], type: Type) -> list[pa.Array]:
 
 
 def _widened(array: pa.Array, type: Type, target: Type) -> pa.Array:
-    """Return values of a type as values of the fused type that it is part of."""
+    """Return values of a type, widened to a fused type that includes it."""
     if target == JSON and type != JSON:
         texts = [format_json(value) for value in values_of(type, array)]
         return pa.array([None if text == "null" else text for text in texts], pa.string())
@@ -118,14 +115,14 @@ def _nulls(type: Type, count: int) -> pa.Array:
 
 
 def _union(type: UnionType, codes: npt.NDArray[np.int8], offsets: npt.NDArray[np.integer[Any]], children: Sequence[pa.Array]) -> pa.Array:
-    """Return values of a union; what has the code behind its last type is null."""
+    """Return values of a union. The code after that of its last type stands for null."""
     nulls = pa.nulls(int((codes == len(type.types)).sum()))
     names = [*(str(number) for number in range(len(type.types))), NULL_CHILD]
     return pa.UnionArray.from_dense(pa.array(codes, pa.int8()), pa.array(offsets, pa.int32()), [*children, nulls], names)
 
 
 def _in_union(array: pa.Array, type: Type, target: UnionType) -> pa.Array:
-    """Return values, those of a union or others, as values of a union that has a type for each of theirs."""
+    """Return values as values of a union that has a type for each of theirs. They may be values of another union."""
     if isinstance(type, UnionType):
         codes, offsets = union_codes(array)
         sources = [(member, array.field(number), codes == number, offsets) for number, member in enumerate(type.types)]
@@ -151,7 +148,7 @@ def _in_union(array: pa.Array, type: Type, target: UnionType) -> pa.Array:
 
 
 def _code_of(type: Type, union: UnionType) -> int:
-    """Return the position of the type in a union that a type became part of."""
+    """Return the position of the type in a union that a type was fused into."""
     if type in union.types:
         return union.types.index(type)
     return next(

@@ -1,4 +1,4 @@
-"""Arrow tables of values of one type, and back. Metadata keeps the Zed types: of each field, and of the table."""
+"""Arrow tables of values of one type, and values of Arrow tables. Metadata keeps the Zed types: of each field, and of the table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lake_core.pool.zson.type_text import format_type
 TYPE_KEY: Final = b"zed.type"
 """Under this key, the metadata of a field and of a schema keep the Zed type as text."""
 DELTA_KEY: Final = b"SPARK::metadata::json"
-"""Under this key, the metadata of a field keeps a JSON object, which holds the Zed type where a Delta table has kept it."""
+"""Under this key, the metadata of a field keeps a JSON object, in which a Delta table stores the Zed type."""
 WHOLE: Final = "this"
 """The column of a table whose values are no records, or null."""
 
@@ -51,7 +51,7 @@ def _field(name: str, type: Type) -> pa.Field:
 def from_table(table: pa.Table) -> tuple[Type, list[pa.Array]]:
     """Return the values of a table: their type, and arrays of them.
 
-    Columns without metadata, those of other origin, get the Zed type that is like their Arrow type.
+    Columns without such metadata get the Zed type that corresponds to their Arrow type.
 
     Raises:
         InvalidType: A column has no Zed type.
@@ -80,8 +80,8 @@ def _stated_type(metadata: dict[bytes, bytes] | None) -> Type | None:
     text = metadata.get(TYPE_KEY)
     try:
         if text is None and DELTA_KEY in metadata:
-            kept = json.loads(metadata[DELTA_KEY])
-            text = kept[TYPE_KEY.decode()].encode() if isinstance(kept, dict) and TYPE_KEY.decode() in kept else None
+            column = json.loads(metadata[DELTA_KEY])
+            text = column[TYPE_KEY.decode()].encode() if isinstance(column, dict) and TYPE_KEY.decode() in column else None
         return None if text is None else parse_type(text.decode())
     except (InvalidZson, ValueError, AttributeError) as error:
         raise InvalidValue(f"the metadata {TYPE_KEY.decode()!r} states no Zed type: {error}; remove it from the field or schema") from None

@@ -17,7 +17,7 @@ from lake_core.pool.errors import InvalidZng
 from lake_core.varint import uvarint
 
 Source: TypeAlias = "bytes | BinaryIO"
-"""A ZNG stream: its bytes, or a file that is read from where it stands."""
+"""A ZNG stream: its bytes, or a file that is read from its current position."""
 
 END_OF_STREAM: Final = b"\xff"
 MAX_FRAME: Final = 1 << 30
@@ -29,7 +29,7 @@ _PIECE: Final = 1 << 20
 
 
 class FrameType(IntEnum):
-    """What a frame holds."""
+    """The type of a frame."""
 
     TYPES = 0
     VALUES = 1
@@ -90,7 +90,7 @@ def _read_uvarint(file: BinaryIO) -> int:
 
 
 def uncompressed(payload: bytes) -> bytes:
-    """Return what a compressed payload holds. Raises InvalidZng."""
+    """Return the uncompressed bytes of a payload. Raises InvalidZng."""
     file = BytesIO(payload)
     format = file.read(1)
     if format != bytes((_LZ4,)):
@@ -102,7 +102,7 @@ def uncompressed(payload: bytes) -> bytes:
     if not size:
         return b""
     content = _decompressed(block, size)
-    # What a block lacks is filled up, so that one with fewer bytes is only told by fitting into fewer.
+    # The codec pads a block with fewer bytes. So a block of the right size is one that does not fit into one byte less.
     if content is None or _decompressed(block, size - 1) is not None:
         raise InvalidZng(f"a frame is not an LZ4 block of {size} bytes")
     return content
@@ -111,7 +111,7 @@ def uncompressed(payload: bytes) -> bytes:
 def _decompressed(block: bytes, size: int) -> bytes | None:
     """Return the first bytes of an LZ4 block, or None for a block that is damaged or holds more."""
     try:
-        # Arrow's codec, for Spark's executors have no other.
+        # This is Arrow's codec: Spark's executors have no other.
         content: bytes = pa.Codec("lz4_raw").decompress(block, size, asbytes=True)
     except OSError:
         return None
@@ -119,7 +119,7 @@ def _decompressed(block: bytes, size: int) -> bytes | None:
 
 
 def frame(type: FrameType, payload: bytes, *, compress: bool) -> bytes:
-    """Return a frame: nothing for an empty payload, compressed where that makes it smaller."""
+    """Return a frame, compressed where that makes it smaller; no bytes for an empty payload."""
     if not payload:
         return b""
     if compress:

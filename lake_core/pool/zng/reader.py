@@ -13,26 +13,26 @@ from lake_core.varint import InvalidVarint, read_uvarint
 
 
 def read_values(source: Source) -> Iterator[Value]:
-    """Yield the values of one stream or of several, one behind the other.
+    """Yield the values of one stream, or of several concatenated ones.
 
-    What is inside of a value is checked when it is decoded.
+    The bodies of values are checked when they are decoded.
 
     Args:
         source: The bytes, or a file.
 
     Raises:
-        InvalidZng: The bytes are damaged. Values of the frames before were yielded already.
+        InvalidZng: The bytes are damaged. Values of earlier frames were yielded already.
     """
     for types, payload in read_payloads(source):
         yield from _values_of(payload, types)
 
 
 def read_payloads(source: Source, at_least: int = 1) -> Iterator[tuple[TypeDecoder, bytes]]:
-    """Yield what frames of values hold, with the types that the stream has defined so far.
+    """Yield the payloads of frames of values, with the types that the stream has defined so far.
 
     Args:
         source: The bytes, or a file.
-        at_least: Yield frames of one stream together, until they have this many bytes.
+        at_least: Yield frames of one stream together until they have this many bytes.
 
     Raises:
         InvalidZng: The bytes are damaged.

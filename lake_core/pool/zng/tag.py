@@ -1,4 +1,4 @@
-"""Tagged values: a body behind its length, or null. Containers hold their elements one behind the other in this form."""
+"""Tagged values: a length and a body, or null. Containers hold their elements in this form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NULL = b"\0"
 
 
 def tagged(body: bytes | None) -> bytes:
-    """Return a body behind its tag."""
+    """Return a body with its tag."""
     if body is None:
         return NULL
     size = len(body) + 1
@@ -46,7 +46,7 @@ def read_tagged(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def normalized_set(elements: list[bytes]) -> bytes:
-    """Return the body of a set of tagged elements: each once, in the order of their bytes."""
+    """Return the body of a set of tagged elements: without duplicates, in the order of their bytes."""
     return b"".join(sorted(set(elements)))
 
 

@@ -29,7 +29,7 @@ MAX_TYPES: Final = 1_000_000
 
 
 class _Code(IntEnum):
-    """What a type definition begins with."""
+    """The first byte of a type definition."""
 
     RECORD = 0
     ARRAY = 1
@@ -42,14 +42,14 @@ class _Code(IntEnum):
 
 
 class TypeEncoder:
-    """Numbers the types of a stream in the order in which they are written, and collects their definitions."""
+    """An encoder that numbers the types of a stream in the order in which they are written, and collects their definitions."""
 
     def __init__(self) -> None:
         self._ids: dict[Type, int] = {}
         self._definitions = bytearray()
 
     def id(self, type: Type) -> int:
-        """Return the id of a type. A type that is new to the stream is defined, behind the types that it consists of."""
+        """Return the id of a type. A type that is new to the stream is defined, after the types that it consists of."""
         if isinstance(type, PrimitiveType):
             return type.id
         known = self._ids.get(type)
@@ -62,11 +62,11 @@ class TypeEncoder:
 
     @property
     def pending(self) -> int:
-        """Return the bytes of the definitions that were not taken yet."""
+        """Return how many bytes of definitions `take` would return."""
         return len(self._definitions)
 
     def take(self) -> bytes:
-        """Return the definitions that were not taken yet."""
+        """Return the definitions since the last call."""
         definitions = bytes(self._definitions)
         self._definitions.clear()
         return definitions
@@ -131,7 +131,7 @@ class TypeDecoder:
                 raise InvalidZng(f"the stream defines a type that is not valid: {error}") from None
 
     def _add(self, type: Type) -> None:
-        # A type that is defined again has no second id.
+        # A type that is defined again gets no second id.
         if type in self._known:
             return
         if len(self._types) >= MAX_TYPES:

@@ -22,11 +22,11 @@ FRAME_THRESHOLD: Final = 512 * 1024
 
 
 class ZngWriter:
-    """Writes values to a file. Call `end_stream` at the end, or use it as a context manager.
+    """A writer of values to a file. Call `end_stream` at the end, or use it as a context manager.
 
     Args:
-        file: Where the bytes go.
-        compress: Compress frames that become smaller by it.
+        file: The file.
+        compress: Whether to compress frames that become smaller by it.
         frame_threshold: Write a frame as soon as it has this many bytes.
     """
 
@@ -41,7 +41,7 @@ class ZngWriter:
         """Bytes written so far. After `end_stream`, the next stream begins there and can be read alone from there."""
 
     def write(self, value: Value) -> None:
-        """Write a value, or keep it until the frame is full."""
+        """Add a value to the current frame, and write the frame if it is full."""
         self._values += uvarint(self._types.id(value.type))
         self._values += tagged(value.body)
         if len(self._values) >= self._threshold or self._types.pending >= self._threshold:
@@ -52,13 +52,13 @@ class ZngWriter:
 
         Args:
             types: Their types.
-            codes: Which of the types each value has.
-            data: Their bodies behind their tags, one behind the other.
+            codes: The position of each value's type among the types.
+            data: Their tags and bodies.
             offsets: Where each begins in the data, and where the last one ends.
         """
         firsts = np.sort(np.unique(codes, return_index=True)[1])
         prefixes: list[bytes] = [b""] * len(types)
-        # A type is defined in the frame of its first value, so nothing is known of the ids behind that.
+        # A type gets its id in the frame of its first value, so the id is unknown before that.
         for first, stop in pairwise([*firsts.tolist(), len(codes)]):
             prefixes[codes[first]] = uvarint(self._types.id(types[codes[first]]))
             self._write_known(prefixes, codes[first:stop], data, offsets[first : stop + 1])
@@ -71,7 +71,7 @@ class ZngWriter:
         ends = offsets[1:] + np.cumsum(widths)
         first, count, start = 0, len(codes), int(offsets[0])
         while first < count:
-            # A frame ends behind the value with which it is full: each takes its id and its bytes.
+            # A frame ends after the value that fills it. Each value takes the bytes of its id, its tag and its body.
             missing = max(self._threshold - len(self._values), 1) if self._types.pending < self._threshold else 1
             last = min(int(np.searchsorted(ends, start + missing)) + 1, count)
             part = slice(first, last)
@@ -82,13 +82,13 @@ class ZngWriter:
             first, start = last, int(ends[last - 1])
 
     def flush(self) -> None:
-        """Write what is kept as frames."""
+        """Write the collected types and values as frames."""
         self._put(frame(FrameType.TYPES, self._types.take(), compress=self._compress))
         self._put(frame(FrameType.VALUES, bytes(self._values), compress=self._compress))
         self._values.clear()
 
     def end_stream(self) -> None:
-        """Write what is kept, and end the stream unless it is empty: what follows defines its types anew."""
+        """Write the collected values, and end the stream unless it is empty. The next stream defines its types again."""
         self.flush()
         if self.position != self._ended_at:
             self._put(END_OF_STREAM)
@@ -114,7 +114,7 @@ def _interleaved(
     data: memoryview,
     offsets: npt.NDArray[np.int64],
 ) -> bytes:
-    """Return parts of data, each behind the prefix of its code."""
+    """Return parts of data, each after the prefix of its code."""
     ends = np.cumsum(widths)
     out = np.empty(len(data) + int(ends[-1]), np.uint8)
     starts = offsets[:-1] + ends - widths

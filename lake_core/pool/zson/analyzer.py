@@ -1,4 +1,4 @@
-"""Finds out which types a ZSON text has: types flow inwards from decorators, and outwards from what values consist of."""
+"""Finds the types of values in a ZSON text: from the decorators around them, and from the values inside of them."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _INTEGERS = (UNSIGNED.keys() | SIGNED.keys()) - {types.DURATION, types.TIME}
 
 
 class Analyzer:
-    """Turns what is written into values. Names are kept from one value to the next. Raises InvalidValue where types do not fit."""
+    """A converter of syntax to values. It remembers names from one value to the next. Raises InvalidValue where types do not fit."""
 
     def __init__(self) -> None:
         self._names = Names()
 
     def analyze(self, syntax: Syntax) -> Value:
-        """Return the value of what is written."""
+        """Return the value of a syntax tree."""
         value = self._value(syntax)
         self._names.end_value()
         return value
 
     def _value(self, syntax: Syntax, parent: Type | None = None) -> Value:
-        """Return the value of what is written. `parent`: the type that what holds the value prescribes for it."""
+        """Return the value of a syntax tree. `parent`: the type that the container of the value prescribes for it."""
         match syntax:
             case Definition():
                 return self._definition(syntax, parent)
@@ -59,7 +59,7 @@ class Analyzer:
         return self._undecorated(syntax, parent)
 
     def _cast(self, syntax: Cast, parent: Type | None) -> Value:
-        # What is written inside may define names that the type uses.
+        # The value inside may define names that the type uses.
         if isinstance(syntax.value, Definition):
             self._value(syntax.value)
         elif isinstance(syntax.value, Cast):
@@ -86,7 +86,7 @@ class Analyzer:
         try:
             return syntax.type(self._names.of_value())
         except InvalidZson:
-            # The value itself defines the name that is missing, or else a value before it.
+            # The value itself or one before it defines the missing name.
             with suppress(InvalidType, InvalidValue):
                 self._value(syntax.value)
             return syntax.type(self._names)
@@ -189,7 +189,7 @@ def _symbol(name: str, cast: Type | None) -> Value:
 
 
 def _in_union(value: Value, type: Type) -> Value:
-    """Return a value as one of a union. Null without a type is null of the union itself."""
+    """Return a value as a value of a union. A null without a type is the null of the union itself."""
     union = under(type)
     assert isinstance(union, UnionType)
     if value.type == NULL:

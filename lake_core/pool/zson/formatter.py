@@ -1,4 +1,4 @@
-"""Writes values as ZSON: values with as few decorators as tell their types."""
+"""Writes values as ZSON, with as few decorators as their types need."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _IMPLIED = frozenset(
         types.NULL,
     )
 )
-"""Primitive types that a value's text alone tells."""
+"""Primitive types that follow from the text of a value."""
 
 
 def format_value(value: Value) -> str:
@@ -46,7 +46,7 @@ def format_value(value: Value) -> str:
 
 
 def is_implied(type: Type) -> bool:
-    """Tell whether the text of a value alone tells that it has the type."""
+    """Return whether the type of a value follows from its text."""
     match type:
         case PrimitiveType():
             return type in _IMPLIED
@@ -60,7 +60,7 @@ def is_implied(type: Type) -> bool:
 
 
 def is_self_describing(type: Type) -> bool:
-    """Tell whether the text of a value tells all of the type but its name."""
+    """Return whether the type of a value, except for its name, follows from its text."""
     while isinstance(type, NamedType):
         type = type.inner
     return isinstance(type, RecordType | ArrayType | SetType | MapType) or is_implied(type)
@@ -76,7 +76,7 @@ class _Elements:
         self._tags: set[int] = set()
 
     def element(self, body: bytes | None) -> tuple[Type, bytes | None]:
-        """Return what an element is printed as: the value in a union is printed without the union."""
+        """Return the value that an element is printed as: a value of a union is printed without the union."""
         if self._union is None:
             return self._type, body
         if body is None:
@@ -86,12 +86,12 @@ class _Elements:
         return self._union.types[tag], inner
 
     def needs_decorator(self) -> bool:
-        """Tell whether the elements leave open which union they are of."""
+        """Return whether the union of the elements does not follow from them."""
         return self._union is not None and (isinstance(self._type, NamedType) or len(self._tags) < len(set(self._union.types)))
 
 
 class _Formatter:
-    """Writes one value. A name is defined where it occurs first, and used from then on."""
+    """A writer of one value. It defines a name where it occurs first, and refers to it from then on."""
 
     def __init__(self) -> None:
         self._names: dict[str, NamedType] = {}
@@ -121,7 +121,7 @@ class _Formatter:
             self._decorate(type, known=parent_known, null=empty)
 
     def _body(self, type: Type, body: bytes, known: bool, implied: bool) -> bool:
-        """Write a body, and return whether it is a container without elements, whose text does not tell its type."""
+        """Write a body, and return whether it is a container without elements, whose type does not follow from its text."""
         match type:
             case PrimitiveType():
                 self._out.append(format_primitive(type, body))

@@ -1,4 +1,4 @@
-"""Parses a ZSON text into what is written there."""
+"""Parses a ZSON text into syntax trees."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_DECORATORS: Final = 20
 
 
 class Parser:
-    """Parses one value behind another. Raises InvalidZson where the text is none."""
+    """A parser of one value after another. Raises InvalidZson where the text is not ZSON."""
 
     def __init__(self, text: str) -> None:
         self._scanner = Scanner(text)
@@ -35,7 +35,7 @@ class Parser:
 
     @property
     def offset(self) -> int:
-        """Return where in the text the parser has come to."""
+        """Return the current position in the text, in characters."""
         return self._scanner.at
 
     def next_value(self) -> Syntax | None:

@@ -40,11 +40,11 @@ _DURATION_PART: Final = re.compile(r"([.0-9]+)(ns|us|ms|s|m|h|d|w|y)", re.ASCII)
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _FLOAT: Final = re.compile(r"[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[iI]nf|nan|NaN)")
 _NAN: Final = bytes.fromhex("010000000000f87f")
-"""The body of not a number as `zed` writes it: pools sort equal keys by their bytes."""
+"""The body of NaN as `zed` writes it. It matters, as pools sort values with equal keys by their bytes."""
 
 
 def format_duration(nanoseconds: int) -> str:
-    """Return the text of a duration: years, days, hours and minutes, and the rest in the largest unit that it reaches."""
+    """Return the text of a duration: years, days, hours and minutes, and the rest in the largest unit that fits."""
     if nanoseconds == 0:
         return "0s"
     parts = ["-"] if nanoseconds < 0 else []
@@ -103,7 +103,7 @@ def parse_time(text: str) -> int:
 
 
 def format_float(number: float, bits: int) -> str:
-    """Return the shortest text that a float of as many bits is read from. Whole numbers end in a point; zero has no sign."""
+    """Return the shortest text that is read as the same float of that size. Whole numbers end in a point; zero has no sign."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):

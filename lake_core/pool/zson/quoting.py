@@ -20,12 +20,12 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def is_name_character(character: str) -> bool:
-    """Tell whether a name without quotes may begin with a character."""
+    """Return whether a name without quotes may begin with a character."""
     return character.isalpha() or character in "_$"
 
 
 def is_type_character(character: str) -> bool:
-    """Tell whether the name of a type may hold a character without quotes."""
+    """Return whether the name of a type may hold a character without quotes."""
     return is_name_character(character) or character in "0123456789."
 
 

@@ -13,7 +13,7 @@ from lake_core.pool.zson.syntax import Names
 
 
 def parse_values(text: str) -> Iterator[Value]:
-    """Yield the values of a text, one behind the other. A type that one of them names is known to those behind it. Raises InvalidZson."""
+    """Yield the values of a text. A type that one of them names is known to those after it. Raises InvalidZson."""
     parser, analyzer = Parser(text), Analyzer()
     while (value := _next_value(parser, analyzer)) is not None:
         yield value

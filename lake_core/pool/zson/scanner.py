@@ -29,13 +29,13 @@ _PRIMITIVES: Final = tuple(
         r"[-.:T0-9]+(?:Z|[-+]\d\d:\d\d)",
     )
 )
-"""What primitive values look like. The longest text that one of them matches is tried first."""
+"""The patterns of primitive values. The longest match is tried first."""
 _BY_TEXT: Final = (types.INT64, types.UINT64, types.FLOAT64, types.TIME, types.DURATION, types.NET, types.IP, types.BYTES)
-"""The types that an undecorated text is tried as, first to last."""
+"""The types that an undecorated text is tried as, in this order."""
 
 
 class Scanner:
-    """A text, and where reading it has come to."""
+    """A text, and the current position in it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -51,12 +51,12 @@ class Scanner:
         self.at = match.end() if match else self.at
 
     def at_end(self) -> bool:
-        """Tell whether nothing but white space and comments is left."""
+        """Return whether nothing but white space and comments is left."""
         self.skip_space()
         return self.at >= len(self.text)
 
     def match(self, token: str) -> bool:
-        """Skip a token, white space before it included, and return whether it was there."""
+        """Skip a token and the white space before it, and return whether it was there."""
         self.skip_space()
         if self.text.startswith(token, self.at):
             self.at += len(token)
@@ -69,7 +69,7 @@ class Scanner:
             self.fail(f"{token!r} is missing {what}")
 
     def peek(self) -> str:
-        """Return the next character behind white space; none at the end."""
+        """Return the next character after white space; an empty text at the end."""
         self.skip_space()
         return self.text[self.at : self.at + 1]
 
@@ -139,7 +139,7 @@ class Scanner:
 
 
 def _type_of(text: str) -> PrimitiveType | None:
-    """Return the type that an undecorated text has, or None if it is no primitive value."""
+    """Return the type of an undecorated text, or None if it is not a primitive value."""
     if text in ("true", "false"):
         return types.BOOL
     if text == "null":

@@ -1,4 +1,4 @@
-"""What a ZSON text consists of: values as they are written, before their types are known."""
+"""The syntax trees of ZSON: values as they are written, before their types are known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Names:
     """The names of types that a text has defined so far.
 
     Attributes:
-        types: Those that the current value has defined.
+        types: Those of the current value.
         earlier: Those of the values before it.
     """
 
@@ -26,11 +26,11 @@ class Names:
         return self.types.get(name) or self.earlier.get(name)
 
     def of_value(self) -> Names:
-        """Return the names of the current value alone; what is defined in them is defined here, too."""
+        """Return the names of the current value alone. Names that are defined in them are defined here, too."""
         return Names(self.types)
 
     def end_value(self) -> None:
-        """Keep the names of a value for those behind it."""
+        """Add the names of the current value to the earlier ones."""
         self.earlier.update(self.types)
         self.types = {}
 
@@ -40,7 +40,7 @@ class Names:
         return self.types[name]
 
     def type_value(self, syntax: TypeSyntax) -> Type:
-        """Return the type of a type value. What it defines is known behind it, unless the name is known otherwise."""
+        """Return the type of a type value. Names that it defines are known after it, unless they have a type already."""
         inner = Names(dict(self.types), self.earlier)
         type = syntax(inner)
         self.types = inner.types | self.types

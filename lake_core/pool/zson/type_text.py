@@ -32,7 +32,7 @@ def _format(type: Type, names: dict[str, Type], quote: Callable[[str], str]) -> 
 
 
 def format_complex_type(type: Type, format_inner: Callable[[Type], str]) -> str:
-    """Return the text of a type that consists of others, whose text a function gives."""
+    """Return the text of a type that consists of others, given a function that returns the text of these."""
     match type:
         case RecordType(fields):
             return "{" + ",".join([f"{quoted_name(each.name)}:{format_inner(each.type)}" for each in fields]) + "}"

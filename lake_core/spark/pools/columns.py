@@ -20,7 +20,7 @@ from lake_core.pool import types
 from lake_core.pool.arrow.arrow_type import arrow_type
 from lake_core.pool.arrow.bodies import validity
 from lake_core.pool.arrow.table import TYPE_KEY, WHOLE, struct_array
-from lake_core.pool.types import ArrayType, EnumType, ErrorType, Field, MapType, NamedType, RecordType, SetType, Type, under
+from lake_core.pool.types import ArrayType, EnumType, ErrorType, Field, MapType, NamedType, RecordType, SetType, Type, fields_of, under
 from lake_core.pool.zson.type_text import format_type
 from lake_core.spark.errors import InvalidColumns, InvalidValues
 
@@ -38,16 +38,15 @@ _WIDENED: Final[dict[Type, pa.DataType]] = {
 """Primitive types whose Arrow type Spark lacks, and what holds them."""
 
 
-def fields_of(type: Type) -> tuple[Field, ...]:
+def _columns_of(type: Type) -> tuple[Field, ...]:
     """Return the columns for values of a type: its fields, or `this` where the values are no records."""
-    record = under(type)
-    return record.fields if isinstance(record, RecordType) and record.fields else (Field(WHOLE, type),)
+    return fields_of(type) or (Field(WHOLE, type),)
 
 
 def arrow_schema_of(type: Type) -> pa.Schema:
     """Return the Arrow schema of the columns for values of a type without unions. Raises InvalidColumns for names that Spark mixes up."""
     _check_names(type)
-    return pa.schema([(each.name, _column_type(each.type)) for each in fields_of(type)])
+    return pa.schema([(each.name, _column_type(each.type)) for each in _columns_of(type)])
 
 
 def spark_schema_of(type: Type) -> T.StructType:
@@ -56,7 +55,7 @@ def spark_schema_of(type: Type) -> T.StructType:
     Raises InvalidColumns for names that Spark mixes up.
     """
     schema = T.StructType.fromJson(json.loads(schema_to_json(schema_from_arrow(arrow_schema_of(type)))))
-    for column, each in zip(schema, fields_of(type), strict=True):
+    for column, each in zip(schema, _columns_of(type), strict=True):
         column.metadata = {TYPE_KEY.decode(): format_type(each.type)}
     return schema
 
@@ -108,13 +107,10 @@ def to_batch(values: pa.Array, type: Type, schema: pa.Schema, *, truncate_times:
     Raises:
         InvalidValues: A time is between two microseconds, or a map has a null key.
     """
-    record = under(type)
-    columns = [values]
-    if isinstance(record, RecordType) and record.fields:
-        # The fields of a null record are null themselves.
-        columns = [values.field(number) for number in range(len(record.fields))]
+    # The fields of a null record are null themselves.
+    columns = [values.field(number) for number in range(len(fields_of(type)))] or [values]
     converter = _Converter(truncate_times)
-    converted = [converter.column(column, each.type, each.name) for column, each in zip(columns, fields_of(type), strict=True)]
+    converted = [converter.column(column, each.type, each.name) for column, each in zip(columns, _columns_of(type), strict=True)]
     return pa.RecordBatch.from_arrays(converted, schema=schema)
 
 

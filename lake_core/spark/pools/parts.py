@@ -9,14 +9,16 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from lake_core.pool.arrow.columns import Column, read_columns, values_of
+from lake_core.pool.arrow.columns import Column, read_columns
 from lake_core.pool.arrow.shapes import Shape, shapes
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject
+from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.merge import partitions
 from lake_core.pool.object_reader import ObjectReader
-from lake_core.pool.seek_index import Segment, all_segments
+from lake_core.pool.seek_index import Segment, all_segments, whole_segment
+from lake_core.pool.value_batch import ValueBatch
 from lake_core.store import ObjectStore
 
 
@@ -48,8 +50,8 @@ class PoolPart:
                 yield Shape(column.type, len(column.rows))
 
     def _in_range(self, column: Column) -> Column:
-        values = values_of(column.type, column.values)
-        rows = np.flatnonzero([self.key_range.contains(value, self.path) for value in values])
+        batch = ValueBatch.of_column(column.type, column.values)
+        rows = np.flatnonzero(self.key_range.mask(batch, KeyColumn.of(batch, self.path), self.path))
         return Column(column.type, column.values.take(pa.array(rows)), column.rows[rows])
 
 
@@ -99,9 +101,8 @@ def _size(parts: Sequence[PoolPart]) -> int:
 
 def _parts(store: ObjectStore, config: PoolConfig, data_object: DataObject, key_range: KeyRange, most_bytes: int) -> Iterator[PoolPart]:
     """Yield what is to be read of a data object, cut where its seek index allows it."""
-    whole = Segment(data_object.min, data_object.max, 0, data_object.count, 0, data_object.size)
     cut = key_range.is_bounded or data_object.size > most_bytes
-    segments = all_segments(store, config.id, data_object) if cut else [whole]
+    segments = all_segments(store, config.id, data_object) if cut else [whole_segment(data_object)]
     run: list[Segment] = []
     inside = False
     for segment in segments:

@@ -14,9 +14,9 @@ from lake_core.pool import DataObject, Pool, PoolLake
 from lake_core.pool.arrow.columns import Column
 from lake_core.pool.arrow.fuse import InexactInteger, widen_columns
 from lake_core.pool.chosen_shape import choose_shape
-from lake_core.pool.fused_type import fused_type, without_unions
+from lake_core.pool.fused_type import fused_without_unions
 from lake_core.pool.key_range import KeyRange
-from lake_core.pool.types import NULL, Type
+from lake_core.pool.types import Type
 from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import encode_values
 from lake_core.pool.zson.reader import parse_type
@@ -143,18 +143,11 @@ def _types(spark: SparkSession, rows: PoolRows) -> list[Type]:
 
 def _common_type(spark: SparkSession, rows: PoolRows, types: Sequence[Type]) -> Type:
     """Return the type that types are fused into, with JSON text where they have none in common. Raises SparkJobFailed."""
-    rounded, exact = (_fused(types, round_integers=round_integers) for round_integers in (True, False))
+    rounded, exact = (fused_without_unions(types, round_integers=round_integers) for round_integers in (True, False))
     if rounded == exact:
         return exact
     # Whole numbers of 64 bits meet fractions: they are fractions, too, if all of them are exact as such.
     return rounded if all(run_in(spark)(rows.fits_task(rounded), len(rows.tasks))) else exact
-
-
-def _fused(types: Sequence[Type], *, round_integers: bool) -> Type:
-    common: Type = NULL
-    for type in types:
-        common = fused_type(common, type, "json", round_integers=round_integers)
-    return without_unions(common)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +195,6 @@ class PoolRows:
         chosen = None if self.chosen is None else [parse_type(text) for text in self.chosen]
         for part in self.tasks[task]:
             for columns in part.columns():
-                kept = columns if chosen is None else [column for column in columns if column.type in chosen]
-                if kept:
-                    yield kept
+                selected = columns if chosen is None else [column for column in columns if column.type in chosen]
+                if selected:
+                    yield selected

@@ -81,7 +81,7 @@ def load_pool(
         NotALake, NoSuchPool, NoSuchBranch: There is nothing to load into.
         InvalidColumns: The DataFrame lacks the pool's key, or has a column without a Zed type.
         InvalidValue: A value does not fit the Zed type of its column.
-        WriteConflict: Other writers came first each time.
+        WriteConflict: Other writers moved the branch first, each time.
         SparkJobFailed: The job failed. Nothing of it is visible, as after all of these errors.
     """
     opened = open_pool(pool, name, storage_options)

@@ -15,8 +15,8 @@ from lake_core.delta.conform import plain
 from lake_core.delta.operations.merge import Merge
 from lake_core.delta.operations.merge_keys import check_keys
 from lake_core.delta.operations.write import Write
-from lake_core.delta.set_transaction import Txn
 from lake_core.expression import InvalidExpression, evaluate, parse_predicate
+from lake_core.txn import Txn
 from lake_orch.errors import DefinitionMismatch, InvalidDefinition
 from lake_orch.tables.partition_guard import PartitionGuard
 from lake_orch.tables.rows.protocol import BrokenRows, RowCondition

@@ -13,7 +13,7 @@ from dagster import AssetKey, TableColumnLineage
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.operations.merge import Merge
 from lake_core.delta.operations.write import Write
-from lake_core.delta.set_transaction import Txn
+from lake_core.txn import Txn
 from lake_orch.tables.partition_guard import PartitionGuard
 
 

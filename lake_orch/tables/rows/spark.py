@@ -18,12 +18,12 @@ from lake_core.delta.errors import RowsOutsidePredicate
 from lake_core.delta.operations.merge import Merge
 from lake_core.delta.operations.write import Write
 from lake_core.delta.schema import schema_from_arrow, schema_to_json
-from lake_core.delta.set_transaction import Txn
 from lake_core.expression import columns, quote_identifier
 from lake_core.spark import merge_delta
 from lake_core.spark.predicate import to_column
 from lake_core.spark.runner import run_in
 from lake_core.spark.write import arrow_schema, write_files
+from lake_core.txn import Txn
 from lake_orch.tables.column_lineage import column_lineage, tracked
 from lake_orch.tables.partition_guard import PartitionGuard
 from lake_orch.tables.rows.protocol import BrokenRows, RowCondition
