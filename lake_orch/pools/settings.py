@@ -19,6 +19,7 @@ from lake_orch.definition_metadata import (
     read_names,
     read_ownership,
     read_text,
+    read_whole,
 )
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import PATH_METADATA, table_path
@@ -76,7 +77,7 @@ class PoolSettings:
         if ORDER in metadata:
             options["order"] = read_choice(metadata, ORDER, "desc", get_args(KeyOrder), subject)
         if THRESHOLD in metadata:
-            options["threshold"] = _whole(metadata, THRESHOLD, subject, least=1)
+            options["threshold"] = read_whole(metadata, THRESHOLD, subject, least=1)
         return cls(
             path=table_path(asset_key, metadata),
             mode=read_choice(metadata, MODE, mode, get_args(PoolWriteMode), subject),
@@ -84,7 +85,7 @@ class PoolSettings:
             partition_expr=partition_expr,
             options=options,
             times=read_names(metadata, TIMES, subject, kind="names of fields", allow_single=True) or (),
-            preview_rows=_whole(metadata, PREVIEW_ROWS, subject, most=50),
+            preview_rows=read_whole(metadata, PREVIEW_ROWS, subject, most=50),
         )
 
 
@@ -120,12 +121,3 @@ class PoolInputSettings:
             ref=read_text(metadata, REF, subject),
             commit=read_text(metadata, POOL_COMMIT, subject),
         )
-
-
-def _whole(metadata: Mapping[str, Any], name: str, subject: str, *, least: int = 0, most: int | None = None) -> int | None:
-    value = metadata.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
-        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use a whole number from {least}" + (f" to {most}" if most else ""))
-    return value
