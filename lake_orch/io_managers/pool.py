@@ -22,7 +22,7 @@ from lake_orch.io_managers.annotation import mapping_keys, reads_itself, type_of
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import output_partitions, producer_name
 from lake_orch.location import table_path
-from lake_orch.pools.data import PoolSlice, is_spark, load, named_errors, rows_of
+from lake_orch.pools.data import PoolSlice, load, named_errors, rows_of
 from lake_orch.pools.key_ranges import ranges_of_partitions
 from lake_orch.pools.last_run import bounds_of_read, reader_of
 from lake_orch.pools.metadata import PoolResult, pool_metadata
@@ -35,6 +35,7 @@ from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.runs.run_session import from_tags
 from lake_orch.tables.owner import Owner
 from lake_orch.tables.partition_label import partition_label
+from lake_orch.tables.rows import is_spark
 
 _TRIES = 20
 
