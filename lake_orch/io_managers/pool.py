@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from dagster import ConfigurableIOManager, DagsterRun, DataVersion, InputContext, OutputContext
+from dagster import ConfigurableIOManager, DagsterRun, InputContext, OutputContext
 from pydantic import Field
 
-from lake_core.lake.errors import Conflict
 from lake_core.lake.refs.session_record import PUBLISHED as SESSION_PUBLISHED
 from lake_core.pool import DataObject, Pool
 from lake_core.pool.added import added_since
@@ -15,13 +14,13 @@ from lake_core.pool.errors import NoSuchPool, OutsideRange
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.marker import is_recorded
 from lake_core.readable import count_of, readable_bytes
-from lake_core.workspace import STAGED, Receipt, Workspace
-from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr, plain_metadata
+from lake_core.workspace import STAGED, Workspace
+from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition, OutsideRegion, TableNotEmpty
-from lake_orch.io_managers.annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
+from lake_orch.io_managers.input import InputRequest, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
-from lake_orch.io_managers.output import output_partitions, producer_name
-from lake_orch.location import table_path
+from lake_orch.io_managers.output import describe_write, output_partitions, output_path, producer_name, set_data_version
+from lake_orch.io_managers.retry import write_with_retries
 from lake_orch.pools.data import PoolSlice, load, named_errors, rows_of
 from lake_orch.pools.key_ranges import ranges_of_partitions
 from lake_orch.pools.last_run import bounds_of_read, reader_of
@@ -29,8 +28,7 @@ from lake_orch.pools.metadata import PoolResult, pool_metadata
 from lake_orch.pools.owner import claim
 from lake_orch.pools.settings import SINCE, PoolInputSettings, PoolSettings
 from lake_orch.resources import LakeResource, SparkResource
-from lake_orch.runs.attempt import Attempt, run_of
-from lake_orch.runs.gate import check_step_gate
+from lake_orch.runs.attempt import run_of
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.runs.run_session import from_tags
 from lake_orch.tables.owner import Owner
@@ -38,6 +36,7 @@ from lake_orch.tables.partition_label import partition_label
 from lake_orch.tables.rows import is_spark
 
 _TRIES = 20
+"""The most commits of one output. Its records are stored once."""
 
 
 class PoolIOManager(ConfigurableIOManager):
@@ -107,13 +106,13 @@ class PoolIOManager(ConfigurableIOManager):
         settings = self._settings(context)
         ranges = _output_ranges(context, settings, keys)
         write = _PoolWrite(settings, ranges, obj, subject, Owner.of_output(context))
-        attempt = Attempt.of_output(context, keys)
-        result, workspace = self._published(context, attempt, write)
+        result, workspace = write_with_retries(context, self.lake, keys, write.to, subject, tries=_TRIES)
         pool = workspace.pool_after(settings.path)
         if result.skipped or (result.objects and workspace.receipt is not None and workspace.receipt.state != STAGED):
             result = replace(result, commit=_commit_of(pool, (workspace.task_id, SINGLE_BATCH)) or result.commit)
         url = workspace.url(settings.path)
-        context.log.info(f"{subject}: {_outcome(result, url, workspace.receipt)}")
+        size = f"{count_of(result.records, 'record')} ({readable_bytes(result.bytes)})"
+        context.log.info(f"{subject}: {describe_write(size, url, f'commit {result.commit}', workspace.receipt, skipped=result.skipped)}")
         metadata = pool_metadata(
             result,
             pool,
@@ -124,26 +123,8 @@ class PoolIOManager(ConfigurableIOManager):
             preview_rows=self.preview_rows if settings.preview_rows is None else settings.preview_rows,
         )
         context.add_output_metadata(metadata)
-        if context.has_asset_key:
-            # A retry finds the commit of the attempt that it repeats: it makes nothing downstream stale.
-            context.step_context.set_data_version(context.asset_key, DataVersion(result.commit))
-
-    def _published(self, context: OutputContext, attempt: Attempt, write: "_PoolWrite") -> tuple[PoolResult, Workspace]:
-        """Write in a workspace. Commit again where what another run has published contradicts the commit."""
-        for tries in range(1, _TRIES + 1):
-            workspace = self.lake.workspace(replace(attempt, number=attempt.number + tries - 1))
-            try:
-                with workspace:
-                    if not workspace.is_staged:
-                        check_step_gate(context)
-                    result = write.to(workspace)
-                return result, workspace
-            except Conflict:
-                # In a session that many write into, only a step that is tried again replaces what was written.
-                if workspace.is_staged or tries == _TRIES:
-                    raise
-                context.log.info(f"{write.subject} contradicts what was published meanwhile: it is committed again on top of that")
-        raise AssertionError("the loop ends by a return or an error")
+        # A retry finds the commit of the attempt that it repeats, so it makes no downstream asset stale.
+        set_data_version(context, result.commit)
 
     def load_input(self, context: InputContext) -> Any:
         """Read an input: of a partitioned asset exactly the ranges of keys that this run's partitions map to.
@@ -153,36 +134,28 @@ class PoolIOManager(ConfigurableIOManager):
 
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and PoolError.
         """
-        subject = f"input {context.name!r}" if context.has_input_name else "the value"
-        upstream = context.upstream_output
-        metadata = {} if upstream is None else plain_metadata(upstream.definition_metadata or {})
+        request = InputRequest.of(context)
+        subject, path, keys = request.subject, request.path, request.keys
         settings = PoolInputSettings.parse(context.definition_metadata or {}, subject)
-        annotation, optional = without_none(type_of_element(context.dagster_type.typing_type))
-        path = table_path(context.asset_key.path if context.has_asset_key else None, metadata)
-        if upstream is not None:
-            path = "/".join([path, *mapping_keys(upstream)])
-        keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None
-        if keys == [] and optional:
+        if keys == [] and request.optional:
             return None
         try:
             pool = self.lake.read_pool(path, run_of(context), ref=settings.ref)
         except NoSuchPool:
-            if optional and reads_itself(context):
+            if request.optional and reads_itself(context):
                 return None
             raise
-        each = type_of_each(annotation)
-        if keys is None and each is not None:
-            raise InvalidDefinition(f"{subject} is annotated as a value for each partition, but {path} is not partitioned")
-        if keys is not None and metadata.get(PARTITION_EXPR) is None:
+        each = request.type_of_each()
+        if keys is not None and request.metadata.get(PARTITION_EXPR) is None:
             raise missing_partition_expr(context.asset_key.to_user_string(), "column")
         part, state = self._slice(context, pool, settings, path, subject)
         parts = "" if keys is None else f", {partition_label(context.asset_partitions_def, keys)}"
         context.log.info(f"{subject} is {path}, {state}{parts}")
         if keys is None:
-            return load(part, annotation, self.spark, subject)
+            return load(part, request.annotation, self.spark, subject)
         name = f"asset {context.asset_key.to_user_string()}"
         if each is None:
-            return load(_of_partitions(part, context, keys, name), annotation, self.spark, subject)
+            return load(_of_partitions(part, context, keys, name), request.annotation, self.spark, subject)
         return {key: load(_of_partitions(part, context, [key], name), each, self.spark, subject) for key in keys}
 
     def _slice(self, context: InputContext, pool: Pool, settings: PoolInputSettings, path: str, subject: str) -> tuple[PoolSlice, str]:
@@ -215,7 +188,7 @@ class PoolIOManager(ConfigurableIOManager):
     def _settings(self, context: OutputContext) -> PoolSettings:
         asset_key = context.asset_key.path if context.has_asset_key else None
         settings = PoolSettings.parse(asset_key, context.definition_metadata or {}, producer_name(context), mode=self.mode)
-        return replace(settings, path="/".join([settings.path, *mapping_keys(context)]))
+        return replace(settings, path=output_path(context, settings.path))
 
 
 class _PoolWrite:
@@ -316,12 +289,3 @@ def _commit_of(pool: Pool, txn: tuple[str, int]) -> str | None:
             break
         id = commit.id
     return id
-
-
-def _outcome(result: PoolResult, url: str, receipt: Receipt | None) -> str:
-    if result.skipped:
-        return f"an earlier attempt committed it to {url}: nothing written"
-    size = f"{count_of(result.records, 'record')} ({readable_bytes(result.bytes)})"
-    if receipt is not None and receipt.state == STAGED:
-        return f"{size} staged for {url}, to be published with session {receipt.session}"
-    return f"{size} to {url}, commit {result.commit}"
