@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from lake_core.lake.errors import Conflict
 from lake_core.pool.errors import DeleteConflict
 from lake_orch.maintenance.health import PoolHealth, pool_health
-from lake_orch.maintenance.tasks import Job, Task, until_undisturbed
+from lake_orch.maintenance.tasks import Job, Task, rewrite_in_lake, until_undisturbed
 from lake_orch.pools.settings import POOL_COMMIT
 from lake_pipes.metadata import COMMIT
 
@@ -24,18 +23,13 @@ def pool_compaction(job: Job) -> dict[str, Any]:
 
 
 def _compact(job: Job) -> str | None:
-    """Compact in a commit of its own. Who deletes from the pool meanwhile goes first."""
+    """Compact in a separate commit. Concurrent deletions take precedence."""
     message = f"Compact {job.target.path}"
     if job.lake.is_lake():
-        return until_undisturbed(lambda: _compact_in_lake(job, message), Conflict)
+        _, commit = rewrite_in_lake(job, message, lambda session: session.pool(job.target.path).compact(message=message))
+        return commit
     until_undisturbed(lambda: job.pool().compact(message=message), DeleteConflict)
     return None
-
-
-def _compact_in_lake(job: Job, message: str) -> str | None:
-    with job.lake.open().session(job.branch, message=message, metadata={"dagster/task": "maintenance"}) as session:
-        session.pool(job.target.path).compact(message=message)
-    return session.publish().commit
 
 
 def pool_vacuum(job: Job) -> dict[str, Any]:
