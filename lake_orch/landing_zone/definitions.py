@@ -244,13 +244,7 @@ def _report(
     keys = [file.key for file in diff.rewritten]
     context.log.warning(f"{len(keys)} files were rewritten after they landed, and are not read again: {', '.join(keys[:10])}")
     if asset_key is not None:
-        metadata: dict[str, Any] = {
-            "lake/rewritten_files": len(keys),
-            "files": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in keys[:100])),
-        }
-        context.instance.report_runless_asset_event(
-            dg.AssetObservation(asset_key, metadata=metadata, description=f"Files of {zone.url} were rewritten after they had landed")
-        )
+        _observe_files(context, asset_key, "lake/rewritten_files", keys, f"Files of {zone.url} were rewritten after they had landed")
     ledger.note_reported(diff.rewritten)
 
 
@@ -260,13 +254,18 @@ def _report_late(context: dg.SensorEvaluationContext, zone: LandingZone, batch: 
         return
     context.log.info(f"{len(late)} files came late, and land in batch {batch.number}: {', '.join(late[:10])}")
     if asset_key is not None:
-        metadata: dict[str, Any] = {
-            "lake/late_files": len(late),
-            "files": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in late[:100])),
-        }
-        context.instance.report_runless_asset_event(
-            dg.AssetObservation(asset_key, metadata=metadata, description=f"Files of {zone.url} came later than ones that sort after them")
-        )
+        _observe_files(context, asset_key, "lake/late_files", late, f"Files of {zone.url} came later than ones that sort after them")
+
+
+def _observe_files(
+    context: dg.SensorEvaluationContext, asset_key: dg.AssetKey, count_name: str, keys: Sequence[str], description: str
+) -> None:
+    """Report an observation of the asset that counts some files, under the name `count_name`, and lists the first of them."""
+    metadata: dict[str, Any] = {
+        count_name: len(keys),
+        "files": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in keys[:100])),
+    }
+    context.instance.report_runless_asset_event(dg.AssetObservation(asset_key, metadata=metadata, description=description))
 
 
 def landing_zone_definitions(
