@@ -33,7 +33,7 @@ from lake_orch.tables.state import table_state
 from lake_orch.tables.writer import TableWriter, final_result
 
 _LOGGED = 200
-"""Characters of a predicate that a log line shows."""
+"""The number of characters of a predicate that a log line shows."""
 
 
 class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
@@ -56,8 +56,8 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             def orders_by_day(orders: DataFrame) -> DataFrame: ...
 
     An asset's table is at `<root>/tables/<asset key>`. It returns a PySpark, pandas or polars DataFrame, a polars LazyFrame, or a
-    `pyarrow` Table, RecordBatchReader or Dataset; a parameter annotated with one of these, or with `DeltaTable`, loads it so, and with
-    `dict[str, T]` one value a partition.
+    `pyarrow` Table, RecordBatchReader or Dataset; a parameter annotated with one of these, or with `DeltaTable`, gets that type, and one
+    annotated with `dict[str, T]` gets one value for each partition.
 
     Definition metadata of an asset, or of an op's output:
         partition_expr: the column that the partitions stand for, or a dict from dimension to column. Required if partitioned.
@@ -69,34 +69,34 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             added, too), `overwrite`.
         lake/naive_timestamps: `refuse` (default: timestamps without a zone are an error), `utc` (they are UTC), `ntz` (clock times of no
             zone).
-        lake/owner: `take` makes a table this asset's that another made, `shared` lets others overwrite it, too.
+        lake/owner: `take` takes over a table that another asset made, `shared` also lets other assets overwrite it.
         lake/path: the table's path below the root, instead of the asset's key.
-        lake/preview_rows: how many rows the asset's page shows. Dagster keeps them in its database: 0 for data that is not to be there.
-        lake/partition_by, lake/cluster_by, lake/properties, lake/constraints, lake/generated, lake/schema, dagster/column_schema: what
-            the table is.
+        lake/preview_rows: how many rows the asset's page shows. Dagster keeps them in its database: use 0 for data that must not be there.
+        lake/partition_by, lake/cluster_by, lake/properties, lake/constraints, lake/generated, lake/schema, dagster/column_schema: the
+            layout, properties and columns of the table.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
         columns, lake/where: the columns and rows to load.
         lake/ref, lake/version, lake/timestamp: the state to load them from.
 
-    A step that is retried, or re-executed from failure, after its rows were committed writes nothing and says so
-    (`lake/skipped`). Rows outside the run's partitions fail the step before anything is visible.
+    A step that is retried, or re-executed from failure, after its rows were committed writes nothing and reports
+    `lake/skipped`. Rows outside the run's partitions fail the step before anything is visible.
     """
 
     lake: LakeResource
     spark: SparkResource | None = None
     mode: Literal["overwrite", "append", "overwrite_partitions", "error", "ignore"] = Field(
-        default="overwrite", description="How outputs are written whose metadata names no lake/mode."
+        default="overwrite", description="How outputs are written if their metadata names no lake/mode."
     )
     schema_mode: Literal["none", "fill", "merge", "overwrite"] = Field(
-        default="none", description="What becomes of new and of missing columns, where metadata names no lake/schema_mode."
+        default="none", description="How new and missing columns are handled if metadata names no lake/schema_mode."
     )
     naive_timestamps: Literal["refuse", "utc", "ntz"] = Field(
-        default="refuse", description="What timestamps without a zone stand for, where metadata names no lake/naive_timestamps."
+        default="refuse", description="How timestamps without a zone are read if metadata names no lake/naive_timestamps."
     )
 
     preview_rows: int = Field(
-        default=5, ge=0, le=50, description="Rows that lake/preview shows, where metadata names no lake/preview_rows. 0: none are shown."
+        default=5, ge=0, le=50, description="Rows in lake/preview if metadata names no lake/preview_rows. 0 shows none."
     )
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:

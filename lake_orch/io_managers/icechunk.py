@@ -36,7 +36,7 @@ from lake_orch.tables.partition_label import partition_label
 _BRANCH = "main"
 _TRIES = 200
 _PAUSES = Backoff(first=1.0, longest=1.0, factor=0.8, shortest_share=0.0)
-"""Shorter from try to try: where many partitions append to one array, those that have lost before come first."""
+"""They get shorter with each try: if many partitions append to one array, those that lost before go first."""
 
 
 class IcechunkIOManager(ConfigurableIOManager):
@@ -57,8 +57,8 @@ class IcechunkIOManager(ConfigurableIOManager):
             def temperature(context: dg.AssetExecutionContext) -> xr.Dataset: ...
 
     An asset's repository is at `<root>/tables/<asset key>`. It returns an `xarray.Dataset` or `DataArray`, a `zarr.Group` or `Array`, or
-    an array of numpy or dask; a parameter annotated with one of these, or with `lake_core.icechunk.Session`, loads it so, and with
-    `dict[str, T]` one value a partition.
+    an array of numpy or dask; a parameter annotated with one of these, or with `lake_core.icechunk.Session`, gets that type, and
+    one annotated with `dict[str, T]` gets one value for each partition.
 
     Definition metadata of an asset, or of an op's output:
         partition_expr: the dimension that the partitions stand for, or a dict from the partitions' dimensions to the arrays'. Required if
@@ -70,27 +70,25 @@ class IcechunkIOManager(ConfigurableIOManager):
             as `{"time": "h"}`: each partition then has its place at once, and chunks of its own.
         lake/encoding: chunks, shards, compressors, dtype, fill_value, units, …, by variable.
         lake/dims: names of the dimensions of numpy and dask arrays.
-        lake/owner: `take` makes arrays this asset's that another made, `shared` lets others overwrite them, too.
+        lake/owner: `take` takes over arrays that another asset made, `shared` also lets other assets overwrite them.
         lake/path: the repository's path below the root, instead of the asset's key.
         lake/preview_image: whether the asset's page shows a picture, or the variable that it shows. Dagster keeps it in its database.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
         columns: the variables to load.
-        lake/sel: what of them, as of `Dataset.sel`; a dict of `start` and `stop` is a slice.
-        lake/chunks: of dask; without it arrays are lazy, and need no dask.
+        lake/sel: the selection, as for `Dataset.sel`; a dict of `start` and `stop` is a slice.
+        lake/chunks: the chunks of dask arrays; without it arrays are lazy, and need no dask.
         lake/ref, lake/snapshot, lake/timestamp: the state to load them from.
 
-    A step that is retried, or re-executed from failure, after its arrays were committed writes nothing and says so (`lake/skipped`).
+    A step that is retried, or re-executed from failure, after its arrays were committed writes nothing and reports `lake/skipped`.
     Coordinates outside the run's partitions fail the step before anything is visible.
     """
 
     lake: LakeResource
     mode: Literal["overwrite", "error", "ignore"] = Field(
-        default="overwrite", description="How outputs are written whose metadata names no lake/mode."
+        default="overwrite", description="How outputs are written if their metadata names no lake/mode."
     )
-    preview_image: bool = Field(
-        default=True, description="Whether lake/preview shows a picture, where metadata names no lake/preview_image."
-    )
+    preview_image: bool = Field(default=True, description="Whether lake/preview shows a picture if metadata names no lake/preview_image.")
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output to its repository.
@@ -204,7 +202,7 @@ def _write(workspace: Workspace, writer: ArrayWriter, data: xr.Dataset | zarr.Gr
         try:
             commit = session.commit(_message(writer), metadata, rebase_with=ConflictDetector(), txn=txn)
             return ArrayResult(str(commit), skipped=commit.skipped, chunks=None if commit.skipped else chunks, bytes=size)
-        except (ConflictError, RebaseFailedError):  # on top of later commits it is another write
+        except (ConflictError, RebaseFailedError):  # later commits change what is to be written
             if tries == _TRIES:
                 raise
             _PAUSES.wait(tries)

@@ -1,4 +1,4 @@
-"""The IO manager for records of any shape: what an asset returns becomes its pool, what it depends on is read from one."""
+"""The IO manager for records of any shape: it writes what an asset returns to a pool, and reads inputs from pools."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,11 +36,11 @@ from lake_orch.tables.partition_label import partition_label
 from lake_orch.tables.rows import is_spark
 
 _TRIES = 20
-"""The most commits of one output. Its records are stored once."""
+"""The most tries to commit one output. Its records are stored once."""
 
 
 class PoolIOManager(ConfigurableIOManager):
-    """Stores records of any shape in pools, sorted by a key, each write exactly once, and loads them by annotation.
+    """An IO manager that stores records of any shape in pools, sorted by a key, each write exactly once, and loads them by annotation.
 
     Example:
         .. code-block:: python
@@ -57,40 +57,41 @@ class PoolIOManager(ConfigurableIOManager):
             def events(context: dg.AssetExecutionContext) -> Iterator[dict[str, Any]]: ...
 
     An asset's pool is at `<root>/tables/<asset key>`, a Zed lake whose one pool has the folder's name. It returns an iterable of dicts,
-    Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text. A generator is wrapped in `dg.Output`: Dagster takes
+    Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text. Wrap a generator in `dg.Output`: Dagster would take
     what it yields for events. A parameter annotated with `pyarrow.Table`, `pyarrow.RecordBatchReader`, a DataFrame, `Iterator` of
-    `collections.abc` (of dicts; Dagster allows no `Iterator[…]`), or `Scan` or `Pool` of `lake_core.pool` loads it so, and with
-    `dict[str, T]` one value a partition. Tables have one schema: fields that a record lacks are null, and fields of several types have the
-    type that they have in common, or are JSON text.
+    `collections.abc` (of dicts; Dagster allows no `Iterator[…]`), or `Scan` or `Pool` of `lake_core.pool` gets that type, and one
+    annotated with `dict[str, T]` gets one value for each partition. Tables have one schema: fields that a record lacks are null, and
+    fields of several types get a common type, or become JSON text.
 
     Definition metadata of an asset, or of an op's output:
         partition_expr: the key that the pool is sorted by, and the partitions stand for. Required if partitioned.
         lake/mode: `overwrite` (default; of a partitioned asset exactly the run's range of keys), `append`, `error` or `ignore` (only where
             there is nothing yet).
-        lake/key, lake/order, lake/threshold: of a pool that is created; by default `ts`, `desc` and 500 MB.
-        lake/times: fields of texts such as `2025-01-01T12:00:00Z`, as JSON has them, that are stored as times.
-        lake/owner: `take` makes a pool this asset's that another made, `shared` lets others overwrite it, too.
+        lake/key, lake/order, lake/threshold: settings of a new pool; by default `ts`, `desc` and 500 MB.
+        lake/times: fields whose texts, such as `2025-01-01T12:00:00Z` in JSON, are stored as times.
+        lake/owner: `take` takes over a pool that another asset made, `shared` also lets other assets overwrite it.
         lake/path: the pool's path below the root, instead of the asset's key.
-        lake/preview_rows: how many records the asset's page shows. Dagster keeps them in its database: 0 for data that is not to be there.
+        lake/preview_rows: how many records the asset's page shows. Dagster keeps them in its database: use 0 for data that must not be
+            there.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
         columns: the fields to load.
-        lake/shape: only records of one type: its name, or the type as text, such as `{ts:time,level:string}`.
-        lake/start, lake/stop: the range of keys to load, the stop excluded.
+        lake/shape: the name or the text of the one type of records to load, such as `{ts:time,level:string}`.
+        lake/start, lake/stop: the range of keys to load, without the stop.
         lake/since: `last run` loads what was added since the asset's last materialization.
         lake/ref, lake/pool_commit: the state to load them from.
 
-    A step that is retried, or re-executed from failure, after its records were committed writes nothing and says so (`lake/skipped`).
+    A step that is retried, or re-executed from failure, after its records were committed writes nothing and reports `lake/skipped`.
     Records outside the run's partitions fail the step before anything is visible.
     """
 
     lake: LakeResource
     spark: SparkResource | None = None
     mode: Literal["overwrite", "append", "error", "ignore"] = Field(
-        default="overwrite", description="How outputs are written whose metadata names no lake/mode."
+        default="overwrite", description="How outputs are written if their metadata names no lake/mode."
     )
     preview_rows: int = Field(
-        default=5, ge=0, le=50, description="Records that lake/preview shows, where metadata names no lake/preview_rows. 0: none are shown."
+        default=5, ge=0, le=50, description="Records in lake/preview if metadata names no lake/preview_rows. 0 shows none."
     )
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
@@ -127,10 +128,10 @@ class PoolIOManager(ConfigurableIOManager):
         set_data_version(context, result.commit)
 
     def load_input(self, context: InputContext) -> Any:
-        """Read an input: of a partitioned asset exactly the ranges of keys that this run's partitions map to.
+        """Read an input. Of a partitioned asset it reads exactly the ranges of keys that the run's partitions map to.
 
-        A pool that is not there yet is an error, except for a parameter that is annotated `T | None` where the run asks for no
-        partition, or is the first of an asset that depends on itself.
+        A missing pool is an error. The exception is a parameter annotated `T | None` if the run asks for no partition, or if it is the
+        first run of an asset that depends on itself.
 
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and PoolError.
         """
@@ -159,18 +160,18 @@ class PoolIOManager(ConfigurableIOManager):
         return {key: load(_of_partitions(part, context, [key], name), each, self.spark, subject) for key in keys}
 
     def _slice(self, context: InputContext, pool: Pool, settings: PoolInputSettings, path: str, subject: str) -> tuple[PoolSlice, str]:
-        """Return what an input reads without regard to partitions, and what a log calls it."""
+        """Return what an input reads of all partitions, and a description of its state for the log."""
         key_range = KeyRange.of(settings.start, settings.stop)
         if not settings.since_last_run:
             objects = pool.objects(commit=settings.commit)
             return PoolSlice(pool, objects, [key_range], settings.columns, settings.shape), f"commit {settings.commit or pool.tip()}"
         if run_of(context) is None:
-            raise InvalidDefinition(f"{SINCE} of {subject} means a run's last one: leave it out to load a value outside of runs")
+            raise InvalidDefinition(f"{SINCE} of {subject} needs a run: leave it out to load a value outside of runs")
         reader = reader_of(context, subject)
         if self.lake.is_staged(path, context.step_context.instance, context.step_context.dagster_run):
             raise InvalidDefinition(
-                f"{subject} reads what is new in {path}, and this run has staged changes to that which are not published yet: materialize "
-                f"both in runs of their own"
+                f"{subject} reads what is new in {path}, and this run has staged changes to it that are not published yet: materialize the "
+                f"two assets in separate runs"
             )
         bounds = bounds_of_read(context, reader, pool.tip, self._is_published)
         context.add_input_metadata(bounds.metadata(reader), description=f"Read by {reader.to_user_string()}")
@@ -181,7 +182,7 @@ class PoolIOManager(ConfigurableIOManager):
         return PoolSlice(pool, added.objects, [key_range], settings.columns, settings.shape, values), state
 
     def _is_published(self, run: DagsterRun) -> bool:
-        """Return whether what a run has written can be read by others."""
+        """Return whether other runs can read what a run wrote."""
         session = from_tags(run)
         return session is None or self.lake.open().get_session(session.id).record.state == SESSION_PUBLISHED
 
@@ -192,7 +193,7 @@ class PoolIOManager(ConfigurableIOManager):
 
 
 class _PoolWrite:
-    """One output, on its way into a pool. Its records are stored once, and committed as often as it takes."""
+    """The write of one output to a pool. Its records are stored once, and committed again after a conflict."""
 
     def __init__(self, settings: PoolSettings, ranges: Sequence[KeyRange] | None, obj: Any, subject: str, owner: Owner | None) -> None:
         self.settings = settings
@@ -211,7 +212,7 @@ class _PoolWrite:
             return PoolResult(pool.tip(), None)
         meta = claim(pool, self._owner, settings.ownership, replaces=settings.mode == "overwrite") or None
         ranges = self._ranges or [KeyRange()]
-        if settings.mode in ("error", "ignore") and self._holds_something(pool, ranges):
+        if settings.mode in ("error", "ignore") and self._has_records(pool, ranges):
             return self._refuse(pool)
         if pool.config.id not in self._stored:
             self._stored[pool.config.id] = self._store(pool, ranges)
@@ -224,12 +225,12 @@ class _PoolWrite:
         return PoolResult(pool.tip() if commit is None else commit.id, objects)
 
     def _check_key(self, pool: Pool) -> None:
-        """Raise InvalidDefinition where partitions stand for another key than that of the pool."""
+        """Raise InvalidDefinition if the partitions stand for a key other than the pool's."""
         key = ".".join(pool.config.keys[0])
         if self.settings.partition_expr not in (None, key):
             raise InvalidDefinition(
                 f"{PARTITION_EXPR} of {self.subject} is {self.settings.partition_expr!r}, and the pool {self.settings.path} is sorted by "
-                f"{key!r}: partitions can only stand for that"
+                f"{key!r}: partitions must stand for that key"
             )
 
     def _store(self, pool: Pool, ranges: Sequence[KeyRange]) -> list[DataObject]:
@@ -242,18 +243,18 @@ class _PoolWrite:
                 return pool.write_objects(rows_of(self._obj, self.subject, self.settings.times), ranges, name=self.subject)
         except OutsideRange as error:
             raise OutsideRegion(
-                f"{error}. Return only records of the run's partitions. Where these are windows of time, keys are datetimes with a zone, "
-                f"or texts of fields that lake/times names"
+                f"{error}. Return only records of the run's partitions. For partitions by time, keys must be datetimes with a zone, or "
+                f"texts of fields that lake/times names"
             ) from None
 
-    def _holds_something(self, pool: Pool, ranges: Sequence[KeyRange]) -> bool:
+    def _has_records(self, pool: Pool, ranges: Sequence[KeyRange]) -> bool:
         return any(next(pool.scan(start=each.start, stop=each.stop).values(), None) is not None for each in ranges)
 
     def _refuse(self, pool: Pool) -> PoolResult:
         if self.settings.mode == "error":
             part = "" if self._ranges is None else " for the run's partitions"
             raise TableNotEmpty(
-                f"mode 'error' writes only the first records, but {self.settings.path} has some already{part}: use mode 'overwrite' or "
+                f"mode 'error' writes only the first records, but {self.settings.path} already has some{part}: use mode 'overwrite' or "
                 f"'append'"
             )
         return PoolResult(pool.tip())
@@ -269,7 +270,7 @@ def _output_ranges(context: OutputContext, settings: PoolSettings, keys: Sequenc
 
 
 def _of_partitions(part: PoolSlice, context: InputContext, keys: Sequence[str], name: str) -> PoolSlice:
-    """Return what of a slice is in some partitions."""
+    """Return the part of a slice that is in some partitions."""
     (whole,) = part.ranges
     if whole.is_bounded:
         raise InvalidDefinition(f"{name} is partitioned: its partitions say which keys are loaded, so leave out lake/start and lake/stop")
@@ -280,7 +281,7 @@ def _of_partitions(part: PoolSlice, context: InputContext, keys: Sequence[str], 
 
 
 def _commit_of(pool: Pool, txn: tuple[str, int]) -> str | None:
-    """Return the id of the commit that recorded a marker; None where none has."""
+    """Return the id of the commit that recorded a marker, or None."""
     id = None
     for commit in pool.log():
         if commit.markers is None:
