@@ -21,7 +21,7 @@ def snapshot_expiry(job: Job) -> dict[str, Any]:
     metadata: dict[str, Any] = {"lake/older_than": older_than.isoformat(timespec="seconds")}
     if not job.lake.is_lake():
         newest = repository.lookup_branch(_MAIN)
-        expired = repository.expire_snapshots(older_than, dry_run=dry_run) - {newest}  # which is kept at any age
+        expired = repository.expire_snapshots(older_than, dry_run=dry_run) - {newest}  # the newest is kept at any age
         return {**metadata, "lake/expired_snapshots": len(expired), "lake/due": bool(expired), SNAPSHOT: newest}
     if not dry_run:
         with job.lake.open().session(job.branch, message=f"Expire snapshots of {job.target.path}") as session:

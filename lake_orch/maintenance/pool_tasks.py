@@ -1,4 +1,4 @@
-"""What can be done for pools: tasks as those of tables."""
+"""Maintenance tasks of pools."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from lake_pipes.metadata import COMMIT
 
 
 def pool_compaction(job: Job) -> dict[str, Any]:
-    """Put data objects together that overlap or are small, if there are many of them: readers merge each that their keys are in."""
+    """Merge data objects that overlap or are small, if there are many. Readers open every one that may hold their keys."""
     before = pool_health(job.pool())
     due = before.mergeable_objects >= job.target.max_mergeable_objects
     if job.config.dry_run or not due:
@@ -33,7 +33,7 @@ def _compact(job: Job) -> str | None:
 
 
 def pool_vacuum(job: Job) -> dict[str, Any]:
-    """Delete data objects and cached snapshots that no branch needs, past the retention. In a lake it ends the retention alone."""
+    """Delete data objects and cached snapshots past the retention that no branch needs. In a lake this only ends the retention."""
     retention, dry_run = job.target.pool_retention, job.config.dry_run
     metadata: dict[str, Any] = {"lake/older_than": (datetime.now(UTC) - retention).isoformat(timespec="seconds")}
     if not job.lake.is_lake():
@@ -41,7 +41,7 @@ def pool_vacuum(job: Job) -> dict[str, Any]:
         snapshots = sum(key.endswith(".snap.zng") for key in result.keys)
         counts = {"lake/reclaimed_files": len(result.keys), "lake/reclaimed_bytes": result.bytes, "lake/reclaimed_snapshots": snapshots}
         return {**metadata, **counts, "lake/due": bool(result.keys)}
-    job.pool()  # which must be there, in a dry run as well
+    job.pool()  # raises if the pool is missing, also in a dry run
     if not dry_run:
         with job.lake.open().session(job.branch, message=f"Vacuum {job.target.path}") as session:
             session.pool(job.target.path).vacuum(retention)

@@ -58,7 +58,7 @@ class Job:
 
 
 Task: TypeAlias = Callable[[Job], dict[str, Any]]
-"""A task on one table, repository or pool, which returns metadata. It honours `job.config.dry_run` itself; `"lake/due": False` says that
+"""A task on one table, repository or pool, which returns metadata. It honors `job.config.dry_run` itself; `"lake/due": False` says that
 there was nothing to do, so that no observation is made; its docstring is shown in the UI. A new one is added to `TABLE_TASKS`,
 `ARRAY_TASKS` or `POOL_TASKS`.
 """
