@@ -154,7 +154,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         """Open the lake. Raises NotALake for a folder of plain tables."""
         if self._lake is None:
             if not self.is_lake():
-                raise NotALake(f"{self.root} is no lake, and this needs one: make it one with `lake init {self.root}`")
+                raise NotALake(f"{self.root} is not a lake, and this operation needs one: make it one with `lake init {self.root}`")
             self._lake = Lake.open(self.root, storage_options=self.options())
         return self._lake
 
@@ -214,7 +214,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if self.is_lake():
             return attempt.assigned_to_branch(self.root, branch)
         if branch != "main":
-            raise NotALake(f"{self.root} is no lake, and only a lake has a branch {branch!r}: make it one with `lake init {self.root}`")
+            raise NotALake(f"{self.root} is not a lake, and only a lake has a branch {branch!r}: make it one with `lake init {self.root}`")
         return attempt.assigned_to_folder(self.root)
 
     def workspace(self, attempt: Attempt) -> Workspace:
@@ -274,7 +274,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         """
         if not self.is_lake():
             if ref is not None:
-                raise NotALake(f"{self.root} is no lake, and only a lake has the ref {ref!r}")
+                raise NotALake(f"{self.root} is not a lake, and only a lake has the ref {ref!r}")
             return None
         if ref is None:
             ref = self.branch if run is None else self._pinned(path, *run)
