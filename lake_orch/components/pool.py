@@ -47,7 +47,7 @@ class PoolComponent(DatasetComponent):
     ]
     mode: Annotated[
         Literal["overwrite", "append", "error", "ignore"] | None,
-        described("How records are written; by default what the IO manager says."),
+        described("How records are written; by default the mode of the IO manager."),
     ] = None
     key: Annotated[str | None, described("The field that the pool is sorted by, such as ts or a.b.")] = None
     order: Annotated[Literal["asc", "desc"] | None, described("The direction of the order; by default desc.")] = None
