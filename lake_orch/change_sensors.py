@@ -72,7 +72,7 @@ def table_change_sensor(
     """
     watched = {_path(table): _key(table) for table in tables}
     if not watched:
-        raise InvalidDefinition("table_change_sensor watches no table: name some")
+        raise InvalidDefinition("table_change_sensor has no tables to watch: name at least one")
 
     def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
         cursor: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
@@ -80,9 +80,9 @@ def table_change_sensor(
         changes = list(unseen)
         requests = []
         for change in changes:
-            asked = request(change) if request else _request_for_table(change) if target is not None else None
-            if asked is not None:
-                requests.append(asked)
+            run_request = request(change) if request else _request_for_table(change) if target is not None else None
+            if run_request is not None:
+                requests.append(run_request)
         events = [_observation(change, lake.branch) for change in changes]
         return dg.SensorResult(run_requests=requests, asset_events=events, cursor=json.dumps(cursor))
 
@@ -90,7 +90,7 @@ def table_change_sensor(
         name=name,
         target=target,
         minimum_interval_seconds=minimum_interval_seconds,
-        description=f"Sees new versions of {', '.join(list(watched)[:5])}.",
+        description=f"Reports new versions of {', '.join(list(watched)[:5])}.",
         **options,
     )
     definition: dg.SensorDefinition = sensor(look)
@@ -136,7 +136,7 @@ def _plain_changes(lake: LakeResource, watched: Mapping[str, dg.AssetKey], curso
 
 
 def _history(table: DeltaTable, after: int | None) -> list[dict[str, Any]]:
-    """Return the versions after one, oldest first, that the log still has."""
+    """Return the later versions that the log still has, oldest first."""
     count = min(table.version - after, _MOST_CHANGES) if after is not None and after < table.version else 1
     return [entry for entry in reversed(table.history(count)) if after is None or entry["version"] > after]
 
@@ -188,16 +188,16 @@ def branch_sensor(
         last_heads: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
         requests = []
         for change in _branch_changes(last_heads, heads):
-            asked = request(change) if request else _request_for_branch(change)
-            if asked is not None:
-                requests.append(asked)
+            run_request = request(change) if request else _request_for_branch(change)
+            if run_request is not None:
+                requests.append(run_request)
         return dg.SensorResult(run_requests=requests, cursor=json.dumps(heads, sort_keys=True))
 
     sensor: Any = dg.sensor(
         name=name,
         target=target,
         minimum_interval_seconds=minimum_interval_seconds,
-        description="Sees branches of the lake come, move and go.",
+        description="Reports created, moved and deleted branches of the lake.",
         **options,
     )
     definition: dg.SensorDefinition = sensor(look)

@@ -13,7 +13,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def checks_first(function: _F) -> _F:
-    """Decorate an asset's function, below `@dg.asset` or `@dg.multi_asset`: its check results are handed over first, its outputs last.
+    """Decorate an asset's function, below `@dg.asset` or `@dg.multi_asset`, so that it yields check results before outputs.
 
     Under `scope="asset"` an output is published when Dagster hands it to the IO manager, which it does before the check results that come
     with it (`MaterializeResult(check_results=…)`) or after it. Decorated, a blocking check that fails keeps its asset from being published.
@@ -65,7 +65,7 @@ def checks_first(function: _F) -> _F:
 
 
 def _returned(result: Any) -> Any:
-    """Return a result as a generator where the order of its parts matters: Dagster takes that for a function that yields."""
+    """Return a result as a generator if the order of its parts matters. Dagster treats it like a function that yields."""
     if not _in_a_step():
         return result
     if inspect.isgenerator(result):

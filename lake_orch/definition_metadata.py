@@ -70,6 +70,17 @@ def read_text(metadata: Mapping[str, Any], name: str, subject: str) -> str | Non
     return value
 
 
+def read_whole(metadata: Mapping[str, Any], name: str, subject: str, *, least: int = 0, most: int | None = None) -> int | None:
+    """Return a setting that is a whole number from `least` to `most`, or None where it is absent. Raises InvalidDefinition."""
+    value = metadata.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
+        limit = "" if most is None else f" to {most}"
+        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use a whole number from {least}{limit}")
+    return value
+
+
 def read_names(
     metadata: Mapping[str, Any], name: str, subject: str, *, kind: str = "names", allow_single: bool = False
 ) -> tuple[str, ...] | None:

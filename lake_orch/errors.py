@@ -8,7 +8,7 @@ from lake_core.errors import LakeError
 
 
 class LakeOrchError(LakeError):
-    """Every error of this package is one of these."""
+    """Base class of the errors of this package."""
 
 
 class InvalidDefinition(LakeOrchError):
@@ -16,7 +16,7 @@ class InvalidDefinition(LakeOrchError):
 
 
 class DefinitionMismatch(LakeOrchError):
-    """Rows, or the existing table, are not what the asset's definition declares, and that cannot be put right by itself."""
+    """Rows, or the existing table, are not what the asset's definition declares, and no automatic change can fix that."""
 
 
 class PartitionSliceError(LakeOrchError):
@@ -32,15 +32,15 @@ class UnsupportedData(LakeOrchError):
 
 
 class RegionMismatch(LakeOrchError):
-    """Arrays do not fit those that stand there, or other partitions share the coordinates that would change. Nothing was written."""
+    """Arrays do not fit the stored arrays, or other partitions share the coordinates that would change. Nothing was written."""
 
 
 class TableNotEmpty(LakeOrchError):
-    """Mode `error` found rows where it was to write the first ones. Nothing was written."""
+    """Mode `error` writes only where there is no data yet, and there is some. Nothing was written."""
 
 
 class TableOwned(LakeOrchError):
-    """An asset was to replace rows of a table that another asset made. Nothing was written."""
+    """An asset would replace data that another asset made. Nothing was written."""
 
 
 class BatchFailed(LakeOrchError):
@@ -48,11 +48,11 @@ class BatchFailed(LakeOrchError):
 
 
 class NotALake(LakeOrchError):
-    """What needs a lake was asked of a folder that is none."""
+    """An operation that needs a lake was called for a folder that is not a lake."""
 
 
 class SessionLost(LakeOrchError):
-    """A run carries on another's work, and the session that held it is gone: start a new run of all steps."""
+    """A run continues another run whose session is gone: start a new run of all steps."""
 
 
 class GateFailed(LakeOrchError):
@@ -64,16 +64,16 @@ class GateFailed(LakeOrchError):
 
 
 class CheckPending(LakeOrchError):
-    """An output would be published before the check of the same step that is to gate it. Nothing was written."""
+    """An output would be published before the check of the same step that gates it. Nothing was written."""
 
 
 class NothingToRecover(LakeOrchError):
-    """A session is not one whose steps all succeeded and whose publish did not. The message says what it is, and what to do."""
+    """A session cannot be recovered: its steps did not all succeed, or its publish did not fail. The message says what to do."""
 
 
 class FilesGone(LakeOrchError):
-    """Files of a landing zone were taken away before they were in their table. Nothing was written."""
+    """Files of a landing zone were removed before they landed. Nothing was written."""
 
 
 class BatchOutOfTurn(LakeOrchError):
-    """A batch of a landing zone is to land before an earlier one has: it would make that one look landed. Nothing was written."""
+    """A batch of a landing zone would land before an earlier one, which would then count as landed. Nothing was written."""

@@ -119,17 +119,19 @@ class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: igno
     master: str | None = Field(default=None, description="Spark master, such as yarn, k8s://… or local[4].")
     deploy_mode: Literal["client", "cluster"] = Field(default="client", description="Where the driver runs.")
     conf: dict[str, str] = Field(default_factory=dict, description="Spark settings. No credentials belong here.")
-    py_files: list[str] = Field(default_factory=list, description="Python files and archives that go along.")
+    py_files: list[str] = Field(default_factory=list, description="Python files and archives to submit with the application.")
     env: dict[str, str] = Field(default_factory=dict, description="Environment variables of spark-submit.", repr=False)
 
     def command(
         self, application: str, arguments: Sequence[str] = (), *, conf: Mapping[str, str] | None = None, name: str | None = None
     ) -> list[str]:
-        """Spell the command line. Raises InvalidDefinition for a setting that looks like a credential: anybody on the machine reads it."""
+        """Return the command line. Raises InvalidDefinition for a setting that looks like a credential: other users could read it."""
         settings = {**self.conf, **(conf or {})}
         secret = next((key for key in settings if _SECRET_SETTING.search(key)), None)
         if secret is not None:
-            raise InvalidDefinition(f"the Spark setting {secret} would stand in a command line: give credentials by the environment")
+            raise InvalidDefinition(
+                f"the Spark setting {secret} would be in the command line, which other users can read: give credentials by the environment"
+            )
         words = [self.spark_submit]
         words += ["--master", self.master] if self.master else []
         words += ["--deploy-mode", self.deploy_mode]
@@ -150,7 +152,7 @@ class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: igno
         context_injector: dg.PipesContextInjector | None = None,
         message_reader: dg.PipesMessageReader | None = None,
     ) -> dg.PipesClientCompletedInvocation:
-        """Submit an application, and wait for its end. Raises DagsterPipesExecutionError where it fails, InvalidDefinition."""
+        """Submit an application, and wait for its end. Raises InvalidDefinition, and DagsterPipesExecutionError if it fails."""
         remote = self.deploy_mode == "cluster"
         if remote and (context_injector is None or message_reader is None):
             raise InvalidDefinition(
@@ -175,7 +177,7 @@ def _wait(context: StepContext, process: "Popen[bytes]") -> None:
     try:
         code = process.wait()
     except DagsterExecutionInterruptedError:
-        context.log.info("interrupted: spark-submit is told to end")
+        context.log.info("interrupted: ending spark-submit")
         process.send_signal(signal.SIGINT)
         try:
             process.wait(timeout=_WAIT_FOR_END)
@@ -183,4 +185,4 @@ def _wait(context: StepContext, process: "Popen[bytes]") -> None:
             process.kill()
         raise
     if code != 0:
-        raise DagsterPipesExecutionError(f"spark-submit ended with code {code}: its own output says why")
+        raise DagsterPipesExecutionError(f"spark-submit ended with code {code}: see its output for the cause")

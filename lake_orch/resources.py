@@ -88,19 +88,17 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         repr=False,
     )
     branch: str = Field(
-        default="main", description="The branch that runs read and publish to; a run's tag lake/branch goes before it. Needs a lake."
+        default="main", description="The branch that runs read and publish to; a run's tag lake/branch overrides it. Needs a lake."
     )
-    branch_from: str | None = Field(
-        default=None, description="Where the branch does not exist yet, it is made from this one: for branch deployments."
-    )
+    branch_from: str | None = Field(default=None, description="The branch to create a missing branch from, for branch deployments.")
     scope: Literal["asset", "run"] = Field(
         default="asset",
-        description="What is published together where no lake executor runs the steps: each asset as its step succeeds, or a run's work.",
+        description="What is published together without a lake executor: each asset when its step succeeds, or the whole run.",
     )
     gate: Literal["blocking", "error", "none"] = Field(
         default="blocking",
-        description="Under scope 'run': which failed checks keep a run from being published. Blocking ones do whatever it says; `error` "
-        "adds those of severity ERROR. A run's tag lake/gate goes before it.",
+        description="Under scope 'run': which failed checks prevent publishing a run. Failed blocking checks always do; `error` "
+        "adds those of severity ERROR. A run's tag lake/gate overrides it.",
     )
     keep_failed_for: float = Field(
         default=24.0, gt=0, le=168, description="Hours for which the session of a failed run can be read, resumed and recovered."
@@ -109,7 +107,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     backfills: Literal["publish", "gather"] = Field(
         default="publish",
         description="Whether each run of a backfill publishes by itself, or all gather on a branch that lake_backfill_sensor merges once. "
-        "A backfill's tag lake/backfills goes before it.",
+        "A backfill's tag lake/backfills overrides it.",
     )
 
     _lake: Lake | None = PrivateAttr(default=None)
@@ -119,7 +117,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def _check_root(self) -> "LakeResource":
         # The root is visible in Dagster's UI, tags of runs, and metadata.
         if "@" in self.root and urlsplit(self.root).password is not None:
-            raise ValueError("the lake's root holds a password, and everybody sees the root: give secrets as storage_options, by EnvVar")
+            raise ValueError("the lake's root holds a password, and the UI shows the root: give secrets as storage_options, by EnvVar")
         return self
 
     @model_validator(mode="after")
@@ -154,7 +152,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         """Open the lake. Raises NotALake for a folder of plain tables."""
         if self._lake is None:
             if not self.is_lake():
-                raise NotALake(f"{self.root} is no lake, and this needs one: make it one with `lake init {self.root}`")
+                raise NotALake(f"{self.root} is not a lake, and this operation needs one: make it one with `lake init {self.root}`")
             self._lake = Lake.open(self.root, storage_options=self.options())
         return self._lake
 
@@ -163,17 +161,17 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         """Return `keep_failed_for` as a timedelta."""
         return timedelta(hours=self.keep_failed_for)
 
-    # What holds for a run
+    # The settings of a run
 
     def branch_of(self, tags: Mapping[str, str]) -> str:
-        """Return the branch of a run with these tags; it is made where `branch_from` or `backfills` say so. Raises RefNotFound."""
+        """Return the branch of a run with these tags; create it if `branch_from` or `backfills` say so. Raises RefNotFound."""
         branch = tags.get(BRANCH_TAG, self.branch)
         if self.branch_from is not None and branch != self.branch_from:
             self._make_branch(branch, self.branch_from)
         if tags.get(BACKFILLS_TAG, self.backfills) == "gather" and BACKFILL_TAG in tags and BRANCH_TAG not in tags:
-            gathering = backfill_branch(tags[BACKFILL_TAG])
-            self._make_branch(gathering, branch)
-            return gathering
+            gathered = backfill_branch(tags[BACKFILL_TAG])
+            self._make_branch(gathered, branch)
+            return gathered
         return branch
 
     def _make_branch(self, name: str, at: str) -> None:
@@ -193,12 +191,12 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         session = session_of(instance, run.run_id)
         if session is not None:
             return session
-        if self._scope(instance, run) == "asset" and not self._carries_on(instance, run):
+        if self._scope(instance, run) == "asset" and not self._continues_failed_run(instance, run):
             return None
         branch, publisher, gate = self.branch_of(run.tags), publisher_of_parent(instance, run), self.gate_of(run.tags)
         return open_run_session(instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate, resume=False)
 
-    def _carries_on(self, instance: DagsterInstance, run: DagsterRun) -> bool:
+    def _continues_failed_run(self, instance: DagsterInstance, run: DagsterRun) -> bool:
         """Return whether a run without a session of its own continues a failed one's: a job of ops leaves out the op that opened it."""
         return run.parent_run_id is not None and self.is_lake() and inherited_session(instance, run, self.open()) is not None
 
@@ -214,7 +212,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if self.is_lake():
             return attempt.assigned_to_branch(self.root, branch)
         if branch != "main":
-            raise NotALake(f"{self.root} is no lake, and only a lake has a branch {branch!r}: make it one with `lake init {self.root}`")
+            raise NotALake(f"{self.root} is not a lake, and only a lake has a branch {branch!r}: make it one with `lake init {self.root}`")
         return attempt.assigned_to_folder(self.root)
 
     def workspace(self, attempt: Attempt) -> Workspace:
@@ -274,7 +272,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         """
         if not self.is_lake():
             if ref is not None:
-                raise NotALake(f"{self.root} is no lake, and only a lake has the ref {ref!r}")
+                raise NotALake(f"{self.root} is not a lake, and only a lake has the ref {ref!r}")
             return None
         if ref is None:
             ref = self.branch if run is None else self._pinned(path, *run)
@@ -368,7 +366,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return (attempt if session is None else attempt.within(self.open().get_session(session.id).record.lineage)).app_id
 
     def _latest(self, attempt: Attempt) -> str | None:
-        """Name the ref at which a step sees its own writes."""
+        """Return the ref at which a step sees its own writes."""
         session = self.run_session(attempt.instance, attempt.run)
         return session.id if session else self.branch_of(attempt.run.tags) if self.is_lake() else None
 

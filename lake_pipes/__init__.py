@@ -1,6 +1,6 @@
-"""What a process that Dagster started by Pipes needs to write into the lake: `lake_core` and `dagster-pipes`, and no Dagster.
+"""Writes to the lake from a process that Dagster started by Pipes. It needs `lake_core` and `dagster-pipes`, but not Dagster.
 
-`lake_orch.pipes` starts such processes and tells them which session, epoch and attempt they write as.
+`lake_orch.pipes` starts such processes, and passes them the session, epoch and attempt of their writes.
 
     from dagster_pipes import open_dagster_pipes
     from lake_pipes import open_workspace
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["ExternalWriter", "NotHandedOver", "open_workspace"]
 
 EXTRAS = "lake"
-"""Under which name Dagster's side hands over what is to be known."""
+"""The name of the Pipes extra in which Dagster's side passes the assignment."""
 STORAGE_OPTIONS = "LAKE_PIPES_STORAGE_OPTIONS"
-"""The environment variable with the lake's storage options, as JSON: secrets stand in no argument and in no file."""
+"""The environment variable with the lake's storage options, as JSON. Secrets must not be in arguments or files."""
 
 
 class NotHandedOver(LakeError):
@@ -48,10 +48,10 @@ class NotHandedOver(LakeError):
 
 
 class ExternalWriter:
-    """Tables and files as this attempt of a step sees and writes them. They count together when the `with` block ends, exactly once.
+    """The tables and files that one attempt of a step reads and writes. Writes take effect together, exactly once, after the `with` block.
 
-    In a run with one session they are staged in that; otherwise they are published. In a folder of plain tables, which has no sessions,
-    `append` and `overwrite` count one by one, each exactly once by its marker.
+    In a run with one session they are staged in it; otherwise they are published. In a folder of plain tables, which has no sessions,
+    each `append` and `overwrite` takes effect by itself, exactly once by its marker.
     """
 
     def __init__(self, workspace: Workspace, assignment: Assignment) -> None:
@@ -61,37 +61,37 @@ class ExternalWriter:
 
     @property
     def root(self) -> str:
-        """The lake's root."""
+        """Return the lake's root."""
         return self._assignment.root
 
     @property
     def session(self) -> str | None:
-        """The session that the whole run writes into; None where this process publishes by itself."""
+        """Return the session of the whole run, or None if this process publishes by itself."""
         return self._assignment.session
 
     @property
     def done(self) -> bool:
-        """Whether an earlier attempt has published all this: what is written now is left out."""
+        """Return whether an earlier attempt has published these writes. Writes then have no effect."""
         return self._workspace.is_repeated
 
     @property
     def files(self) -> ObjectStore:
-        """Everything by key below the root: `files.put("reports/today.json", data)`."""
+        """Return the objects below the root by key: `files.put("reports/today.json", data)`."""
         return self._workspace.store
 
     def find_delta(self, path: str) -> DeltaTable | None:
-        """Return the table at a path, as it is here; None where there is none."""
+        """Return the table at a path with the writes of this attempt, or None."""
         return self._workspace.find_table(path)
 
     def delta(self, path: str) -> DeltaTable:
-        """Return a table with all that Delta tables can: merge, delete, update. Raises TableNotFound."""
+        """Return a table with all operations of Delta tables: merge, delete, update. Raises TableNotFound."""
         table = self.find_delta(path)
         if table is None:
             raise TableNotFound(f"no table at {path!r}: create it with create_delta, or write to it with append")
         return table
 
     def create_delta(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
-        """Create a table, or open the one that is there."""
+        """Create a table, or open the existing one."""
         return self._workspace.create_table(path, schema, partition_by=partition_by, **options)
 
     def append(self, path: str, rows: pa.Table | pa.RecordBatchReader, *, partition_by: Sequence[str] = ()) -> OperationResult:
@@ -105,7 +105,7 @@ class ExternalWriter:
         return self._write(path, rows, partition_by, lambda table, txn: table.overwrite(rows, where=where, txn=txn))
 
     def metadata(self) -> dict[str, Any]:
-        """Return what to report of a materialization: what became of it, and what was written."""
+        """Return the metadata of a materialization: the state of the writes, and the number of rows."""
         results = [result for of_table in self._results.values() for result in of_table]
         receipt = self._workspace.receipt
         metadata: dict[str, Any] = {} if receipt is None else receipt_metadata(receipt)
@@ -132,15 +132,15 @@ class ExternalWriter:
 
 @contextmanager
 def open_workspace(pipes: PipesContext | None = None, *, storage_options: Mapping[str, Any] | None = None) -> Iterator[ExternalWriter]:
-    """Open the workspace in which this process writes, by what Dagster's side has handed over.
+    """Open the workspace in which this process writes, from the assignment that Dagster's side passed.
 
     Args:
         pipes: the context of `open_dagster_pipes`; by default the one that is open.
-        storage_options: what opens the lake's root; by default what was handed over in the environment.
+        storage_options: the storage options of the lake's root; by default those in the environment.
 
-    A process may open several, one after the other; like the writes in them, each counts exactly once, by its number.
+    A process may open several, one after the other. Each takes effect exactly once, by its number, as do the writes in it.
 
-    Raises NotHandedOver, and where a later attempt or run has taken over what joining and leaving a session raise: StaleEpoch,
+    Raises NotHandedOver, and if a later attempt or run has taken over, the errors of joining and leaving a session: StaleEpoch,
     StaleAttempt, SessionClosed.
     """
     options = _options() if storage_options is None else storage_options
@@ -155,7 +155,7 @@ def _handed_over(pipes: PipesContext | None) -> Assignment:
         from dagster_pipes import PipesContext
 
         pipes = PipesContext.get()
-    # Without Dagster's side the context is a mock, to let scripts be tried by hand.
+    # Without Dagster the context is a mock, so that scripts can be run by hand.
     extras = pipes.extras
     values = extras.get(EXTRAS) if isinstance(extras, Mapping) else None
     if not isinstance(values, Mapping):

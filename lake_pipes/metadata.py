@@ -1,26 +1,26 @@
-"""What the UI shows of a write by whatever process: names of metadata, and what a receipt says under them."""
+"""Names of the metadata of writes, for the UI, and the metadata of a receipt."""
 
 from __future__ import annotations
 
 from lake_core.workspace import STAGED, Receipt
 
 STATE = "lake/state"
-"""`published`: readers of the branch see it. Never said of what a run has staged, which names its session instead."""
+"""`published` if readers of the branch see the write. Absent for a staged write, which names its session instead."""
 VISIBLE = "lake/visible"
-"""When readers see what a run has staged, in words that stay true whatever becomes of the run."""
+"""When readers see a staged write, in words that stay true after the session is published or abandoned."""
 BRANCH = "lake/branch"
 COMMIT = "lake/commit"
 SESSION = "lake/session"
 PATH = "lake/path"
 ROWS_WRITTEN = "lake/rows_written"
 SKIPPED = "lake/skipped"
-"""Whether an earlier attempt had written it all."""
+"""Whether an earlier attempt had written everything."""
 
 
 def receipt_metadata(receipt: Receipt) -> dict[str, str]:
-    """Return where a write went: published in which commit, or staged in which session.
+    """Return the commit that published a write, or the session that it is staged in.
 
-    What is staged becomes visible later or never, and a materialization is not changed then. So nothing here says that it is staged.
+    Staged data becomes visible later or never, and its materialization is not changed then. So the metadata does not say that it is staged.
     """
     staged = receipt.state == STAGED
     metadata = {

@@ -277,10 +277,6 @@ def departure_log(
     return dg.MaterializeResult(metadata=log.metadata())
 
 
-def _result(name: str, passed: bool, **metadata: int) -> dg.AssetCheckResult:
-    return dg.AssetCheckResult(check_name=name, passed=passed, metadata=metadata)
-
-
 def _flights(spark: SparkResource, table: pa.Table) -> DataFrame:
     """Return the rows of a file, with the month's first day, types and comments."""
     table = table.set_column(table.schema.get_field_index("month"), "month", source.first_of_month(table))

@@ -56,14 +56,14 @@ jobs = [
         description="One month of the departure log, which is published batch by batch.",
     ),
     dg.define_asset_job(
-        "compaction", dg.AssetSelection.assets(dg.AssetKey(["maintenance", "compaction"])), description="Small files, put together."
+        "compaction", dg.AssetSelection.assets(dg.AssetKey(["maintenance", "compaction"])), description="Merge small files."
     ),
     dg.define_asset_job(
         "manifests",
         dg.AssetSelection.assets(dg.AssetKey(["maintenance", "manifest_rewrite"])),
-        description="Small manifests, put together.",
+        description="Merge small manifests.",
     ),
-    dg.define_asset_job("check", dg.AssetSelection.checks(*checks.all_checks), description="Every check on every table."),
+    dg.define_asset_job("check", dg.AssetSelection.checks(*checks.all_checks), description="Run every check on every table."),
     lake_recover(),
 ]
 

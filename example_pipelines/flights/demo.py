@@ -2,7 +2,7 @@
 
 Twelve files are dropped into a landing zone. A sensor asks for a run for each; the run is one session of the lake and publishes five tables
 and the weather's arrays at once. One month arrives broken and is held back; one step is killed; late corrections are merged; a question is
-tried out on a branch; small files and manifests are put together. Runs go on in this process, so that all of them share one Spark session;
+tried out on a branch; small files and manifests are merged. Runs go on in this process, so that all of them share one Spark session;
 the killed step has its own.
 """
 
@@ -251,7 +251,7 @@ class Demo:
         return self.rewrite_manifests() and fine
 
     def rewrite_manifests(self) -> bool:
-        """Small manifests of arrays are put together, too."""
+        """Merge small manifests of arrays."""
         before = self.manifests()
         run = self.run(manifests_job)
         print(f"  hourly_weather: {before} manifests became {self.manifests()}", flush=True)

@@ -17,7 +17,7 @@ import xarray as xr
 _LONGEST = 320
 """The most pixels along a side. Where there are more values, some are left out."""
 _SHORTEST = 96
-"""Pixels that a side has at least, as far as whole pixels for each value allow. A few rows alone would be a line."""
+"""The least pixels of a side, rounded to whole pixels for each value. Otherwise a few rows would be a line."""
 _MOST_BYTES = 64 << 20
 """The most bytes of values that are read for a picture."""
 _COLORS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
@@ -26,14 +26,14 @@ _MISSING = (255, 255, 255)
 
 
 def picture(dataset: xr.Dataset, variable: str | None = None) -> tuple[str, str] | None:
-    """Draw a variable that has two dimensions or more, the last two as they stand at the end of the others.
+    """Draw a variable by its last two dimensions, at the last index of the others.
 
     Args:
         dataset: The arrays.
         variable: The variable; by default the first one that can be drawn.
 
     Returns:
-        The picture as Markdown, and what it shows; None where no variable can be drawn.
+        The picture as Markdown, and its caption; None if no variable can be drawn.
     """
     for name, array in (dataset if variable is None else dataset[[variable]]).data_vars.items():
         if array.ndim < 2 or array.dtype.kind not in "fiub" or 0 in array.shape:

@@ -123,7 +123,7 @@ def _chunks(name: str, variable: xr.Variable, growing: Sequence[str], partition_
 
 
 def _aligned(length: int, partition_chunk: int) -> int:
-    """Return a length of chunks that fit into each partition. `partition_chunk`: the longest one that does, or 0 if that is not known."""
+    """Return a length of chunks that fit into each partition. `partition_chunk` is the longest such length, or 0 if unknown."""
     return partition_chunk if partition_chunk and partition_chunk % length else length
 
 

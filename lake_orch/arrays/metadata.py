@@ -60,8 +60,8 @@ def array_metadata(
         result: The write.
         dataset: The arrays after it.
         session: The snapshot that holds them.
-        url: Where they lie in place.
-        path: Where they lie below the root.
+        url: The URL of the repository in place.
+        path: The path of the repository below the root.
         operation: The mode of the write.
         receipt: Where the write went, in a lake.
         region: The lengths of the region that was written, by dimension.
@@ -108,7 +108,7 @@ def variable_schema(dataset: xr.Dataset) -> TableSchema:
 
 
 def preview_metadata(dataset: xr.Dataset, variable: str | None = None) -> dict[str, Any]:
-    """Show a picture of a variable, by default of the first one; nothing where none can be drawn."""
+    """Return metadata with a picture of a variable, by default the first. Empty if none can be drawn."""
     try:
         image = picture(dataset, variable)
         return {} if image is None else {PREVIEW: MetadataValue.md(f"{image[0]}\n\n{image[1]}")}

@@ -47,8 +47,8 @@ def with_partitions(settings: ArraySettings, partitions_def: PartitionsDefinitio
         coordinates[dimension] = declared
         windows = _windows(partitions)
         if isinstance(declared, str):
-            gives = f"{COORDINATES} of {subject} gives {dimension!r} the frequency {declared!r}"
-            coordinates[dimension] = _coordinates(declared, partitions, windows, gives)
+            error_prefix = f"{COORDINATES} of {subject} gives {dimension!r} the frequency {declared!r}"
+            coordinates[dimension] = _coordinates(declared, partitions, windows, error_prefix)
         if windows is not None:
             chunks[dimension] = _common_length(coordinates[dimension], windows)
     return replace(settings, coordinates=coordinates, partition_chunks=chunks)
@@ -91,14 +91,14 @@ def _windows(partitions: PartitionsDefinition[str]) -> _Windows | None:
     return _Windows(np.sort(np.array(starts, "M8[us]")), np.sort(np.array(ends, "M8[us]")))
 
 
-def _coordinates(frequency: str, partitions: PartitionsDefinition[str], windows: _Windows | None, gives: str) -> npt.NDArray[Any]:
+def _coordinates(frequency: str, partitions: PartitionsDefinition[str], windows: _Windows | None, error_prefix: str) -> npt.NDArray[Any]:
     """Return the coordinates of a frequency, from the start of the first time window to the end of the last.
 
     Args:
         frequency: A frequency of pandas.
         partitions: The partitions along the dimension.
         windows: Their windows.
-        gives: The start of error messages.
+        error_prefix: The start of error messages.
 
     Raises:
         InvalidDefinition: The frequency gives the partitions no coordinates.
@@ -106,24 +106,24 @@ def _coordinates(frequency: str, partitions: PartitionsDefinition[str], windows:
     import xarray as xr  # needs the extra `arrays`
 
     if not isinstance(partitions, TimeWindowPartitionsDefinition):
-        raise InvalidDefinition(f"{gives}, which is for time partitions: list the coordinates")
+        raise InvalidDefinition(f"{error_prefix}, which is for time partitions: list the coordinates")
     if windows is None:
-        raise InvalidDefinition(f"{gives}, and its partitions never end: give them an end_date, or leave {COORDINATES} out")
+        raise InvalidDefinition(f"{error_prefix}, and its partitions never end: give them an end_date, or leave {COORDINATES} out")
     if not len(windows.starts):
-        raise InvalidDefinition(f"{gives}, and there is no whole partition before the end_date: choose a later one")
+        raise InvalidDefinition(f"{error_prefix}, and there is no whole partition before the end_date: choose a later one")
     start, end = str(windows.starts[0]), str(windows.ends[-1])
     try:
         times = xr.date_range(start, end, freq=frequency, inclusive="left", use_cftime=False)
     except (ValueError, ZeroDivisionError):
-        raise InvalidDefinition(f"{gives}: use one of pandas, such as 'h', '15min' or 'D'") from None
+        raise InvalidDefinition(f"{error_prefix}: use one of pandas, such as 'h', '15min' or 'D'") from None
     if not len(times):
-        raise InvalidDefinition(f"{gives}, which has no time from {start} to {end}: use one such as 'h', '15min' or 'D'")
+        raise InvalidDefinition(f"{error_prefix}, which has no time from {start} to {end}: use one such as 'h', '15min' or 'D'")
     coordinates: npt.NDArray[Any] = times.to_numpy()
     return coordinates
 
 
 def _common_length(coordinates: Any, windows: _Windows) -> int:
-    """Return the longest chunk, in coordinates, with which no chunk has those of two time windows; 0 where the coordinates are no times."""
+    """Return the longest chunks, in coordinates, that hold at most one time window each. 0 if the coordinates are not times."""
     values: npt.NDArray[Any] = np.asarray(coordinates)
     if values.dtype.kind != "M":
         return 0

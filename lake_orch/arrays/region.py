@@ -60,8 +60,8 @@ class Extent:
         """
         if len(values) > 1 and not bool((values[1:] > values[:-1]).all()):
             raise PartitionSliceError(
-                f"the coordinates of dimension {self.dimension!r} do not rise, so that those of a new partition have no place "
-                f"among them: sort the arrays by {self.dimension!r} first"
+                f"the coordinates of dimension {self.dimension!r} are not in ascending order, so a new partition has no "
+                f"place among them: sort the arrays by {self.dimension!r} first"
             )
         return int(np.searchsorted(values, coordinate_of(window[0])))
 
@@ -77,8 +77,8 @@ class Extent:
             except ValueError:
                 pass
         raise PartitionSliceError(
-            f"partition key {self.keys[0]!r} is no coordinate of dimension {self.dimension!r}, which is of type {dtype}: use text, whole "
-            f"numbers or dates as coordinates"
+            f"partition key {self.keys[0]!r} is not a coordinate of dimension {self.dimension!r}, which is of type {dtype}: use text, "
+            f"whole numbers or dates as coordinates"
         )
 
     def single(self) -> str | None:
@@ -93,7 +93,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The coordinates that some partitions stand for: along each dimension those of its extent, along any other dimension all."""
+    """The coordinates that some partitions stand for: those in the extent of each dimension, and all of any other dimension."""
 
     name: str
     """The name of the partitions in errors."""
@@ -101,7 +101,7 @@ class Region:
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """The dimensions that the partitions stand for."""
+        """Return the dimensions that the partitions stand for."""
         return tuple(extent.dimension for extent in self.extents)
 
 

@@ -64,7 +64,7 @@ class ArraySettings:
     """All coordinates that a dimension will ever have, or the frequency of those of time partitions, by dimension. Arrays have that length
     from the start."""
     partition_chunks: Mapping[str, int] = field(default_factory=dict)
-    """The length of chunks along a dimension with which each partition has chunks of its own, where it is known."""
+    """The length of chunks, by dimension, with which no two partitions share a chunk, where it is known."""
     preview_image: bool | str | None = None
     """Whether the asset's page shows a picture, or the variable that it shows."""
 
@@ -105,9 +105,9 @@ class ArrayInputSettings:
 
     variables: tuple[str, ...] | None = None
     selection: Mapping[str, Any] = field(default_factory=dict)
-    """As of `Dataset.sel`: values, lists or slices by dimension."""
+    """The indexers of `Dataset.sel`: values, lists or slices by dimension."""
     chunks: Any = None
-    """Chunks of dask, as `xarray.open_zarr` takes them; None for lazy arrays without dask."""
+    """The argument `chunks` of `xarray.open_zarr`; None for lazy arrays without dask."""
     ref: str | None = None
     snapshot: str | None = None
     timestamp: datetime | None = None

@@ -88,7 +88,7 @@ class ArrayWriter:
         if self.settings.mode == "error":
             part = "" if self.region is None else f" for {self.region.name}"
             raise TableNotEmpty(
-                f"mode 'error' writes only the first arrays, but {self.settings.path} has some already{part}: use mode 'overwrite' or "
+                f"mode 'error' writes only the first arrays, but {self.settings.path} already has some{part}: use mode 'overwrite' or "
                 f"'append'"
             )
         return False
@@ -98,7 +98,7 @@ class ArrayWriter:
     def _append(self, store: IcechunkStore, dataset: xr.Dataset, dimension: str) -> None:
         if dimension not in dataset.dims:
             raise InvalidDefinition(
-                f"lake/append_dim is {dimension!r}, and {self.subject} has the dimensions {', '.join(map(str, dataset.dims))}"
+                f"lake/append_dim is {dimension!r}, but {self.subject} has the dimensions {', '.join(map(str, dataset.dims))}"
             )
         existing = self._create_or_check(store, dataset, (dimension,))
         length = existing.sizes.get(dimension, 0)
@@ -174,7 +174,7 @@ class ArrayWriter:
             if len(missing):
                 raise RegionMismatch(
                     f"{self.subject} lacks the coordinate {_shown(missing[0])} along {extent.dimension!r}, a partition of the run: "
-                    f"return arrays for each, filled with missing values where there is nothing"
+                    f"return arrays for each, with missing values where there is no data"
                 )
 
     def _make_room(
@@ -196,11 +196,13 @@ class ArrayWriter:
             self._check_free(dimension, coordinates)
             if len(places) and shared:
                 raise RegionMismatch(
-                    f"{self.subject} has {len(coordinates)} coordinates along {dimension!r} where {len(places)} others are, which other "
-                    f"partitions share: return the same ones, with missing values where there is nothing. Nothing was written"
+                    f"{self.subject} has {len(coordinates)} coordinates along {dimension!r} in place of {len(places)} others, which other "
+                    f"partitions share: return the same ones, with missing values where there is no data. Nothing was written"
                 )
             if len(places) and int(places[-1]) - int(places[0]) + 1 != len(places):
-                raise RegionMismatch(f"the coordinates along {dimension!r} do not rise: sort the arrays by {dimension!r} first")
+                raise RegionMismatch(
+                    f"the coordinates along {dimension!r} are not in ascending order: sort the arrays by {dimension!r} first"
+                )
             start = int(places[0]) if len(places) else extent.position(existing, window)
             splice(store, dimension, start, start + len(places), len(coordinates))
             existing = np.concatenate([existing[:start], coordinates, existing[start + len(places) :]])
@@ -210,7 +212,7 @@ class ArrayWriter:
         if dimension in self.settings.coordinates:
             raise RegionMismatch(
                 f"{self.subject} has other coordinates along {dimension!r} than lake/coordinates declares for these partitions, such as "
-                f"{_shown(values[0]) if len(values) else 'none at all'}: return exactly those, with missing values where there is nothing"
+                f"{_shown(values[0]) if len(values) else 'none at all'}: return exactly those, with missing values where there is no data"
             )
 
     @staticmethod
@@ -239,7 +241,7 @@ class ArrayWriter:
                     _write_variable(store, name, variable.isel(part), targets)
             elif not _same(variable, existing[name].variable.isel(places)):
                 raise RegionMismatch(
-                    f"{name!r} of {self.subject} differs from what stands there, and other partitions share it: it has the dimensions "
+                    f"{name!r} of {self.subject} differs from the stored array, which other partitions share: it has the dimensions "
                     f"{_listed(variable.dims)}. Nothing was written"
                 )
 
@@ -257,8 +259,8 @@ class ArrayWriter:
         if set(existing.variables) != set(dataset.variables):
             differing = set(existing.variables) ^ set(dataset.variables)
             raise RegionMismatch(
-                f"{self.subject} has the variables {_listed(dataset.variables)}, and there are {_listed(existing.variables)}: both "
-                f"must have {_listed(differing)}, or neither"
+                f"{self.subject} has the variables {_listed(dataset.variables)}, and the stored arrays are {_listed(existing.variables)}: "
+                f"both must have {_listed(differing)}, or neither"
             )
         for name, variable in dataset.variables.items():
             self._check_variable(str(name), variable, existing[name].variable, growing)
@@ -267,19 +269,21 @@ class ArrayWriter:
     def _check_variable(self, name: str, variable: xr.Variable, existing: xr.Variable, growing: tuple[str, ...]) -> None:
         if variable.dims != existing.dims:
             raise RegionMismatch(
-                f"{name!r} of {self.subject} has the dimensions {_listed(variable.dims)}, and there are {_listed(existing.dims)}"
+                f"{name!r} of {self.subject} has the dimensions {_listed(variable.dims)}, and the stored array has {_listed(existing.dims)}"
             )
         for dimension, length, before in zip(variable.dims, variable.shape, existing.shape, strict=True):
             if dimension not in growing and length != before:
-                raise RegionMismatch(f"{name!r} of {self.subject} is {length} long along {dimension!r}, and there it is {before}")
+                raise RegionMismatch(
+                    f"{name!r} of {self.subject} has the length {length} along {dimension!r}, and the stored array has {before}"
+                )
         if existing.dtype != object and not np.can_cast(variable.dtype, existing.dtype, "same_kind"):
             raise RegionMismatch(
-                f"{name!r} of {self.subject} is of type {variable.dtype}, and there it is {existing.dtype}: convert it first"
+                f"{name!r} of {self.subject} is of type {variable.dtype}, and the stored array of type {existing.dtype}: convert it first"
             )
         if not set(variable.dims) & set(growing) and not _same(variable, existing):
             raise RegionMismatch(
-                f"{name!r} of {self.subject} differs from what stands there, and it is the same for all partitions: it has no dimension "
-                f"{' or '.join(growing)}. To change it, write all of the arrays anew. Nothing was written"
+                f"{name!r} of {self.subject} differs from the stored array, which is the same for all partitions: it has no dimension "
+                f"{' or '.join(growing)}. To change it, overwrite all of the arrays. Nothing was written"
             )
 
     def _declare(self, store: IcechunkStore, dimension: str, dataset: xr.Dataset) -> None:
@@ -339,7 +343,7 @@ def _covers_something(existing: xr.Dataset, region: Region) -> bool:
 
 def _coordinates(dataset: xr.Dataset, dimension: str) -> npt.NDArray[Any]:
     if dimension not in dataset.coords:
-        raise InvalidDefinition(f"dimension {dimension!r} has no coordinates where the arrays stand: give it some, or write all anew")
+        raise InvalidDefinition(f"dimension {dimension!r} has no coordinates in the stored arrays: overwrite all of them with coordinates")
     values: npt.NDArray[Any] = dataset[dimension].values
     return values.astype(object) if values.dtype.kind in "UT" else values
 

@@ -18,7 +18,7 @@ from lake_orch.resources import LakeResource
 
 @dataclass(slots=True)
 class OrchContext(Context):
-    """The options that stand before the command."""
+    """The options before the command."""
 
     root: str | None = None
     module: str | None = None
@@ -28,9 +28,11 @@ class OrchContext(Context):
     def opened(self) -> Iterator[tuple[dg.DagsterInstance, LakeResource]]:
         """Open the instance of DAGSTER_HOME, and the lake. Raises InvalidDefinition if either is missing or given twice."""
         if (self.root is None) == (self.module is None):
-            raise InvalidDefinition("say which lake: --root with its URL or path, or -m with the module of a code location that has it")
+            raise InvalidDefinition(
+                "name the lake: either --root with its URL or path, or -m with the module of a code location that has it"
+            )
         if self.module is not None and self.storage_options:
-            raise InvalidDefinition("the code location says how its lake is opened: leave --storage-option out, or use --root")
+            raise InvalidDefinition("a code location has its own storage options: leave --storage-option out, or use --root")
         with _instance() as instance:
             if self.root is not None:
                 yield instance, LakeResource(root=self.root, storage_options=dict(self.storage_options))

@@ -18,15 +18,15 @@ from lake_orch.runs.run_session import Gate
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--root", envvar="LAKE_URL", show_envvar=True, help="Where the lake lies: a folder or URL.")
+@click.option("--root", envvar="LAKE_URL", show_envvar=True, help="The root of the lake: a folder or URL.")
 @storage_option
-@click.option("-m", "--module", help="The module of a code location: the lake is the one among its resources.")
-@click.option("--resource", help="Which of its resources, where several are lakes.")
+@click.option("-m", "--module", help="The module of a code location, to use the lake among its resources.")
+@click.option("--resource", help="The resource to use, if several of the module are lakes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.version_option(package_name="lake-orch")
 @click.pass_context
 def main(ctx: click.Context, root: str | None, options: tuple[str, ...], module: str | None, resource: str | None, as_json: bool) -> None:
-    """Sessions of Dagster runs: look at them, publish what could not be, and clear up. The instance is that of DAGSTER_HOME."""
+    """Inspect, publish and clean up the sessions of Dagster runs. The Dagster instance is that of DAGSTER_HOME."""
     # A module on the command line goes before a root from the environment.
     source = ctx.get_parameter_source("root")
     if module is not None and source is not None and source.name == "ENVIRONMENT":
@@ -37,10 +37,10 @@ def main(ctx: click.Context, root: str | None, options: tuple[str, ...], module:
 
 
 @main.command()
-@click.option("--all", "everything", is_flag=True, help="Those that have ended too.")
+@click.option("--all", "everything", is_flag=True, help="Include sessions that have ended.")
 @command
 def sessions(context: OrchContext, everything: bool) -> None:
-    """List the sessions on record: whose run, since when, and whether `recover` can publish it."""
+    """List the sessions, with their runs and ages, and whether `recover` can publish them."""
     with context.opened() as (instance, resource):
         lake = resource.open()
         publishable = set(recoverable(instance, lake))
@@ -69,14 +69,12 @@ def sessions(context: OrchContext, everything: bool) -> None:
 
 @main.command("recover")
 @click.argument("session", required=False)
-@click.option(
-    "--gate", type=click.Choice(["blocking", "error", "none"]), help="Publish the SESSION under this gate, whatever its run was to hold."
-)
+@click.option("--gate", type=click.Choice(["blocking", "error", "none"]), help="Publish the SESSION under this gate in place of its run's.")
 @command
 def recover_command(context: OrchContext, session: str | None, gate: Gate | None) -> None:
-    """Publish the SESSION of a run whose steps all succeeded and whose publish did not; without one, all such sessions."""
+    """Publish the SESSION of a run whose steps all succeeded but whose publish failed. Without SESSION, publish all of them."""
     if gate is not None and session is None:
-        raise click.UsageError("a gate is lifted for one session at a time: name the session")
+        raise click.UsageError("--gate is for one session: give the argument SESSION")
     with context.opened() as (instance, resource):
         lake, keep = resource.open(), resource.keep_failed
         if session is not None:
@@ -99,7 +97,7 @@ def recover_command(context: OrchContext, session: str | None, gate: Gate | None
 @main.command("reap")
 @command
 def reap_command(context: OrchContext) -> None:
-    """Look at every session that has not ended: those of runs that have ended are failed, those whose time is up expire."""
+    """Settle every open session: fail those of runs that have ended, and expire those that are past their time."""
     with context.opened() as (instance, resource):
         outcomes = reap(resource, instance)
     context.output.rows(
@@ -118,10 +116,10 @@ def reap_command(context: OrchContext) -> None:
 
 
 @main.command("merge-backfills")
-@click.option("--into", help="The branch that takes them; by default the resource's.")
+@click.option("--into", help="The branch to merge into; by default the resource's.")
 @command
 def merge_backfills_command(context: OrchContext, into: str | None) -> None:
-    """Merge the branches on which backfills gathered, once all of their runs have succeeded."""
+    """Merge the branches of backfills whose runs have all succeeded."""
     with context.opened() as (instance, resource):
         merged = merge_backfills(instance, resource.open(), into or resource.branch)
     context.output.rows(

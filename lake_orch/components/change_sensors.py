@@ -30,14 +30,14 @@ class TableChangeSensorComponent(dg.Component, dg.Model, dg.Resolvable):
     """A sensor for new versions of tables, by any writer. It reports observations of their assets, and can request runs."""
 
     name: Annotated[str, described("The sensor's name.")] = "table_changes"
-    assets: Annotated[list[dg.ResolvedAssetKey], described("Assets whose tables lie at tables/<key>.")] = Field(default_factory=list)
-    tables: Annotated[dict[str, str], described("Tables that lie elsewhere: their paths below the root, by asset key.")] = Field(
+    assets: Annotated[list[dg.ResolvedAssetKey], described("Assets whose tables are at tables/<key>.")] = Field(default_factory=list)
+    tables: Annotated[dict[str, str], described("The paths below the root of tables elsewhere, by asset key.")] = Field(
         default_factory=dict
     )
     external: Annotated[bool, described("Define external assets for the tables in this code location.")] = False
     target: Annotated[str | None, described("Asset selection to run for each change, such as key:revenue or group:daily.")] = None
     request: Annotated[str | None, described("module:function that returns a RunRequest or None for a TableChange.")] = None
-    interval_seconds: Annotated[int, Field(ge=1), described("How often the sensor looks.")] = 30
+    interval_seconds: Annotated[int, Field(ge=1), described("Seconds between two evaluations of the sensor.")] = 30
     sensor: SensorStatus = "RUNNING"
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -68,10 +68,10 @@ class BranchSensorComponent(dg.Component, dg.Model, dg.Resolvable):
     """A sensor for branches that are created, moved or deleted. It can request runs on them."""
 
     name: Annotated[str, described("The sensor's name.")] = "lake_branches"
-    prefix: Annotated[str, described("Only branches whose names begin with it.")] = ""
+    prefix: Annotated[str, described("The prefix of the names of branches to watch.")] = ""
     target: Annotated[str | None, described("Asset selection to run on a branch that is new, or has moved.")] = None
     request: Annotated[str | None, described("module:function that returns a RunRequest or None for a BranchChange.")] = None
-    interval_seconds: Annotated[int, Field(ge=1), described("How often the sensor looks.")] = 30
+    interval_seconds: Annotated[int, Field(ge=1), described("Seconds between two evaluations of the sensor.")] = 30
     sensor: SensorStatus = "RUNNING"
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

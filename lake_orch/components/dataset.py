@@ -28,16 +28,16 @@ class DatasetInput(dg.Model, dg.Resolvable):
         dict[str, Any] | None,
         described("The coordinates of arrays to load, by dimension: a value, a list, or a mapping of start and stop."),
     ] = None
-    chunks: Annotated[dict[str, int] | None, described("Chunks of dask, by dimension; without them arrays need no dask.")] = None
+    chunks: Annotated[dict[str, int] | None, described("The chunks of dask arrays, by dimension; without them arrays need no dask.")] = None
     snapshot: Annotated[str | None, described("A snapshot of the arrays to load.")] = None
     shape: Annotated[str | None, described("The type of the records of a pool to load: its name, or as text.")] = None
     start: Annotated[Any, described("The smallest key of a pool to load.")] = None
-    stop: Annotated[Any, described("The key of a pool before which loading ends.")] = None
+    stop: Annotated[Any, described("The end of the keys of a pool to load, which is left out.")] = None
     since: Annotated[Literal["last run"] | None, described("Load what was added to a pool since the asset's last run.")] = None
     pool_commit: Annotated[str | None, described("A commit of the pool to load.")] = None
 
     def of_other_formats(self) -> Mapping[str, str]:
-        """Return the settings that tables do not have, and what has them."""
+        """Return the settings that tables do not have, and the formats that have them."""
         formats = dict.fromkeys(_OF_ARRAYS, "arrays") | dict.fromkeys(_OF_POOLS, "pools")
         return {name: format for name, format in formats.items() if getattr(self, name) is not None}
 
@@ -59,14 +59,14 @@ class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):
     inputs: Annotated[
         dict[str, DatasetInput], described("The assets that the names of tables, or the function's parameters, stand for.")
     ] = Field(default_factory=dict)
-    path: Annotated[str | None, described("Where it is stored below the root; by default tables/<key>.")] = None
+    path: Annotated[str | None, described("The path below the root; by default tables/<key>.")] = None
     partition_expr: Annotated[
         str | dict[str, str] | None,
         described("The column, or dimension of arrays, that the partitions stand for, or one for each dimension of the partitions."),
     ] = None
     io_manager_key: Annotated[str, described("The IO manager that stores it.")] = "io_manager"
     pool: Annotated[str | None, described("The concurrency pool of the step.")] = None
-    max_retries: Annotated[int, Field(ge=0), described("How often the step is tried again.")] = 0
+    max_retries: Annotated[int, Field(ge=0), described("The most retries of the step.")] = 0
     backfill: Annotated[
         Literal["run_per_partition", "single_run"] | None, described("Whether a backfill is one run, or one for each partition.")
     ] = None

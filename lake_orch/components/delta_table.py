@@ -69,7 +69,7 @@ class DeltaTableComponent(DatasetComponent):
     sql: Annotated[
         str | None,
         described(
-            "One SELECT in the engine's SQL. Tables go by their assets' keys, parts joined by dots, and are its dependencies. "
+            "One SELECT in the engine's SQL. Tables are named by asset keys, parts joined by dots, and become dependencies. "
             "Parameters: partition_key, partition_start, partition_end (:name in Spark, $name in DuckDB)."
         ),
     ] = None
@@ -84,15 +84,15 @@ class DeltaTableComponent(DatasetComponent):
     ] = None
     mode: Annotated[
         Literal["overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"] | None,
-        described("How rows are written; by default merge or replace_where where these are given, else what the IO manager says."),
+        described("How rows are written; by default merge or replace_where if these are given, else the mode of the IO manager."),
     ] = None
     merge: Annotated[Any, described("The keys, or a mapping of keys or on, and clauses.")] = None
     replace_where: Annotated[str | None, described("Spark SQL that selects the rows to replace.")] = None
     schema_mode: Annotated[Literal["none", "fill", "merge", "overwrite"] | None, described("How new and missing columns are handled.")] = (
         None
     )
-    partition_by: Annotated[list[str] | None, described("The table's partition columns; by default of partition_expr.")] = None
-    cluster_by: Annotated[list[str] | None, described("Columns that maintenance orders files by.")] = None
+    partition_by: Annotated[list[str] | None, described("The table's partition columns; by default those of partition_expr.")] = None
+    cluster_by: Annotated[list[str] | None, described("The columns by which maintenance sorts files.")] = None
     columns: Annotated[list[TableColumn] | None, described("The columns, with types and comments; rows are cast.")] = None
     constraints: Annotated[dict[str, str] | None, described("CHECK constraints of the table: Spark SQL by name.")] = None
     generated: Annotated[dict[str, str] | None, described("Generated columns: Spark SQL by column.")] = None
@@ -163,9 +163,11 @@ class DeltaTableComponent(DatasetComponent):
         keys = {table: self._input(table).asset or dg.AssetKey(table.split(".")) for table in query.tables}
         twice = sorted(table for table, key in keys.items() if list(keys.values()).count(key) > 1)
         if twice:
-            raise InvalidDefinition(f"{' and '.join(twice)} in the SQL of {self._subject} are one asset: name it once, and use aliases")
+            raise InvalidDefinition(
+                f"{' and '.join(twice)} in the SQL of {self._subject} are the same asset: name it once, and use aliases"
+            )
         if self.asset.key in keys.values():
-            raise InvalidDefinition(f"the SQL of {self._subject} reads the table that it makes: name another, or merge rows into it")
+            raise InvalidDefinition(f"the SQL of {self._subject} reads the table that it writes: name another, or merge rows into it")
         if query.parameters and self.asset.partitions_def is None:
             raise InvalidDefinition(f"the SQL of {self._subject} has parameters of a partition, and the asset is not partitioned")
         kind = input_type(self.engine, self._subject)
@@ -184,7 +186,7 @@ class DeltaTableComponent(DatasetComponent):
             return self.sql
         file = context.path / str(self.sql_file)
         if not file.is_file():
-            raise InvalidDefinition(f"{self._subject} takes its SQL from {self.sql_file}, which does not lie beside its defs.yaml")
+            raise InvalidDefinition(f"{self._subject} takes its SQL from {self.sql_file}, which is not beside its defs.yaml")
         return file.read_text("utf-8")
 
     def _input(self, name: str) -> DatasetInput:
@@ -205,7 +207,7 @@ class DeltaTableComponent(DatasetComponent):
     def _of_function(self, name: str, context: dg.ComponentLoadContext) -> dg.AssetsDefinition:
         function = load_function(name, context)
         if self.checks and (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)):
-            raise InvalidDefinition(f"checks of {self._subject} look at the rows that {name} returns: let it return them")
+            raise InvalidDefinition(f"checks of {self._subject} need the rows that {name} returns: return them")
         options = self._options(("deltalake", "python"))
         options["ins"] = self._inputs_of_function()
         asset: Any = dg.asset(**options)

@@ -49,7 +49,7 @@ class IcechunkRepositoryComponent(DatasetComponent):
     ]
     mode: Annotated[
         Literal["overwrite", "append", "error", "ignore"] | None,
-        described("How arrays are written; by default append where append_dim is given, else what the IO manager says."),
+        described("How arrays are written; by default append if append_dim is given, else the mode of the IO manager."),
     ] = None
     append_dim: Annotated[str | None, described("The dimension along which append adds.")] = None
     coordinates: Annotated[
@@ -59,7 +59,7 @@ class IcechunkRepositoryComponent(DatasetComponent):
     encoding: Annotated[
         dict[str, dict[str, Any]] | None, described("How variables are stored: chunks, shards, compressors, dtype, units, …")
     ] = None
-    dims: Annotated[list[str] | None, described("The names of the dimensions of arrays of numpy and dask.")] = None
+    dims: Annotated[list[str] | None, described("The names of the dimensions of numpy and dask arrays.")] = None
     preview_image: Annotated[bool | str | None, described("Whether the asset's page shows a picture, or of which variable.")] = None
     io_manager_key: Annotated[str, described("The IO manager that stores the arrays.")] = Field(default="array_io_manager")
 

@@ -60,19 +60,19 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
     root: Annotated[str, described("URL or local path of the lake's root folder, or of a folder of plain Delta tables.")]
     storage_options: StorageOptions = Field(default_factory=dict)
     branch: Annotated[str, described("The branch that runs read and publish to.")] = "main"
-    branch_from: Annotated[str | None, described("A branch that does not exist yet is made from this one.")] = None
-    scope: Annotated[Literal["asset", "run"], described("What is published together: each asset, or a run's work.")] = "asset"
-    gate: Annotated[
-        Literal["blocking", "error", "none"], described("Under scope run: which failed checks keep a run from being published.")
-    ] = "blocking"
+    branch_from: Annotated[str | None, described("The branch to create a missing branch from.")] = None
+    scope: Annotated[Literal["asset", "run"], described("What is published together: each asset, or the whole run.")] = "asset"
+    gate: Annotated[Literal["blocking", "error", "none"], described("Under scope run: which failed checks prevent publishing a run.")] = (
+        "blocking"
+    )
     keep_failed_for: Annotated[float, Field(gt=0, le=168), described("Hours for which the session of a failed run is kept.")] = 24
     backfills: Annotated[
         Literal["publish", "gather"],
-        described("gather: the runs of a backfill gather on a branch, which a sensor merges once."),
+        described("publish: each run of a backfill publishes by itself. gather: all write to one branch, which a sensor merges once."),
     ] = "publish"
     mode: Annotated[
         Literal["overwrite", "append", "overwrite_partitions", "error", "ignore"],
-        described("How outputs are written whose metadata names no lake/mode."),
+        described("How outputs are written if their metadata names no lake/mode."),
     ] = "overwrite"
     schema_mode: Annotated[
         Literal["none", "fill", "merge", "overwrite"],

@@ -19,22 +19,24 @@ from lake_orch.maintenance.definitions import POOL
 class MaintenanceSettings(dg.Model, dg.Resolvable):
     """The settings for a table or arrays. The defaults are the table's properties, then Delta's defaults."""
 
-    zorder_by: Annotated[list[str] | None, described("Columns that the task zorder orders rows by.")] = None
-    target_size: Annotated[int | None, Field(gt=0), described("Bytes that a compacted file should have.")] = None
-    small_file: Annotated[int | None, Field(gt=0), described("Bytes below which a file counts as small.")] = None
+    zorder_by: Annotated[list[str] | None, described("The columns by which the task zorder sorts rows.")] = None
+    target_size: Annotated[int | None, Field(gt=0), described("The size of a compacted file in bytes.")] = None
+    small_file: Annotated[int | None, Field(gt=0), described("The size in bytes below which a file counts as small.")] = None
     min_small_file_ratio: Annotated[float | None, Field(ge=0, le=1), described("The part of small files from which compaction is due.")] = (
         None
     )
-    max_uncheckpointed_commits: Annotated[int | None, Field(gt=0), described("Commits from which a checkpoint is due.")] = None
-    retention: Annotated[str | None, described("How long removed files, or snapshots of arrays, stay, such as 14 days.")] = None
+    max_uncheckpointed_commits: Annotated[int | None, Field(gt=0), described("The number of commits from which a checkpoint is due.")] = (
+        None
+    )
+    retention: Annotated[str | None, described("How long removed files, or snapshots of arrays, are kept, such as 14 days.")] = None
     txn_retention: Annotated[str | None, described("How long transaction markers are kept, such as 30 days.")] = None
-    spark_above: Annotated[int | None, Field(ge=0), described("Bytes from which on a table is rearranged by Spark.")] = None
+    spark_above: Annotated[int | None, Field(ge=0), described("The size of a table in bytes from which Spark rearranges it.")] = None
     max_mergeable_manifests: Annotated[
-        int | None, Field(gt=0), described("Manifests of arrays that could be put together, from which a rewrite is due.")
+        int | None, Field(gt=0), described("The number of mergeable manifests of arrays from which a rewrite is due.")
     ] = None
 
     max_mergeable_objects: Annotated[
-        int | None, Field(gt=1), described("Data objects of a pool that could be put together, from which compaction is due.")
+        int | None, Field(gt=1), described("The number of mergeable data objects of a pool from which compaction is due.")
     ] = None
 
     def given(self) -> dict[str, Any]:
@@ -61,13 +63,13 @@ class CheckLimits(dg.Model, dg.Resolvable):
     """The limits from which the health checks warn."""
 
     small_file_ratio: Annotated[float | None, described("The part of small files.")] = None
-    small_files: Annotated[int | None, described("How many small files are worth a warning at all.")] = None
-    tombstones: Annotated[int | None, described("Removed files that the log still remembers.")] = None
+    small_files: Annotated[int | None, described("The number of small files below which there is no warning.")] = None
+    tombstones: Annotated[int | None, described("Removed files that the log still lists.")] = None
     log_length: Annotated[int | None, described("Files of the log.")] = None
     uncheckpointed_commits: Annotated[int | None, described("Commits since the last checkpoint.")] = None
-    statistics_coverage: Annotated[float | None, described("The part of files that have statistics, at least.")] = None
-    mergeable_manifests: Annotated[int | None, described("Manifests of arrays that could be put together with others.")] = None
-    mergeable_objects: Annotated[int | None, described("Data objects of a pool that could be put together.")] = None
+    statistics_coverage: Annotated[float | None, described("The least part of files that have statistics.")] = None
+    mergeable_manifests: Annotated[int | None, described("Mergeable manifests of arrays.")] = None
+    mergeable_objects: Annotated[int | None, described("Mergeable data objects of a pool.")] = None
     snapshots: Annotated[int | None, described("Snapshots that a repository outside of a lake stores.")] = None
 
     def limits(self) -> HealthLimits:
@@ -102,7 +104,7 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
         dict[str, MaintenanceSettings | None],
         _targets("Assets whose pools are maintained, by key: a list, or a mapping to settings of their own."),
     ] = Field(default_factory=dict)
-    paths: Annotated[dict[str, str], described("Where tables and arrays lie that do not lie at tables/<key>: paths by asset key.")] = Field(
+    paths: Annotated[dict[str, str], described("The paths of tables and arrays that are not at tables/<key>, by asset key.")] = Field(
         default_factory=dict
     )
     tasks: Annotated[
@@ -116,9 +118,9 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
     schedule: Annotated[str | None, described("The cron schedule of tasks that have none of their own.")] = None
     automation: Annotated[bool, described("Let automation conditions follow the schedules.")] = False
     timezone: Annotated[str, described("The schedules' time zone.")] = "UTC"
-    settings: Annotated[MaintenanceSettings | None, described("What holds for all tables and arrays.")] = None
+    settings: Annotated[MaintenanceSettings | None, described("Settings for all tables, arrays and pools.")] = None
     checks: Annotated[bool, described("Add the task health, whose checks say what tables and arrays need.")] = True
-    limits: Annotated[CheckLimits | None, described("Where the checks begin to warn.")] = None
+    limits: Annotated[CheckLimits | None, described("The limits from which checks warn.")] = None
     key_prefix: Annotated[str, described("The assets' keys are <prefix>/<task>.")] = "maintenance"
     group_name: Annotated[str, described("The assets' group.")] = "maintenance"
     spark: Annotated[bool, described("Rearrange tables above spark_above bytes with the resource spark.")] = False

@@ -47,10 +47,10 @@ class PoolComponent(DatasetComponent):
     ]
     mode: Annotated[
         Literal["overwrite", "append", "error", "ignore"] | None,
-        described("How records are written; by default what the IO manager says."),
+        described("How records are written; by default the mode of the IO manager."),
     ] = None
     key: Annotated[str | None, described("The field that the pool is sorted by, such as ts or a.b.")] = None
-    order: Annotated[Literal["asc", "desc"] | None, described("In which direction; by default desc.")] = None
+    order: Annotated[Literal["asc", "desc"] | None, described("The direction of the order; by default desc.")] = None
     threshold: Annotated[int | None, Field(gt=0), described("Bytes of records that a data object holds; by default 500 MB.")] = None
     times: Annotated[list[str] | None, described("Fields whose texts are stored as times.")] = None
     preview_rows: Annotated[int | None, Field(ge=0, le=50), described("How many records the asset's page shows.")] = None

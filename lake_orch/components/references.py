@@ -14,13 +14,15 @@ _ENVIRONMENT = re.compile(r"""\{\{\s*env(?:\.(\w+)|\(\s*['"](\w+)['"]\s*\))\s*\}
 
 
 def load_function(reference: str, context: dg.ComponentLoadContext) -> Callable[..., Any]:
-    """Import the function that `module:name` names. A module that begins with a dot lies in the component's folder.
+    """Import the function that `module:name` names. A module that begins with a dot is in the component's folder.
 
     Raises InvalidDefinition if it does not exist.
     """
     module, _, name = reference.partition(":")
     if not module or not name:
-        raise InvalidDefinition(f"{reference!r} names no function: write module:function, or .module:function for a file beside defs.yaml")
+        raise InvalidDefinition(
+            f"{reference!r} does not name a function: write module:function, or .module:function for a file beside defs.yaml"
+        )
     if module.startswith("."):
         module = f"{context.defs_relative_module_name(context.path)}{module}"
     try:
@@ -28,7 +30,7 @@ def load_function(reference: str, context: dg.ComponentLoadContext) -> Callable[
         for part in name.split("."):
             value = getattr(value, part)
     except (ModuleNotFoundError, AttributeError) as error:
-        raise InvalidDefinition(f"{reference!r} names no function that can be imported: {error}") from error
+        raise InvalidDefinition(f"{reference!r} cannot be imported: {error}") from error
     if not callable(value):
         raise InvalidDefinition(f"{reference!r} is a {type(value).__name__}: name a function")
     function: Callable[..., Any] = value

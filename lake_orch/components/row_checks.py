@@ -20,11 +20,11 @@ class RowCheck(dg.Model, dg.Resolvable):
 
     name: Annotated[str, described("The asset check's name.")]
     expression: Annotated[str, described("Spark SQL over the columns of a row, such as amount >= 0.")]
-    description: Annotated[str | None, described("What the UI says of it; by default the expression.")] = None
-    blocking: Annotated[bool, described("Whether rows that break it are not published, and nothing downstream runs.")] = False
-    severity: Annotated[Literal["ERROR", "WARN"], described("How bad a failure is; ERROR for one that blocks.")] = "ERROR"
-    max_violations: Annotated[int, Field(ge=0), described("Rows that may break it.")] = 0
-    sample_rows: Annotated[int, Field(ge=0, le=50), described("Rows that break it which the result shows; 0 for secret data.")] = ROWS
+    description: Annotated[str | None, described("The description in the UI; by default the expression.")] = None
+    blocking: Annotated[bool, described("Whether a failure prevents publishing the rows and running downstream assets.")] = False
+    severity: Annotated[Literal["ERROR", "WARN"], described("The severity of a failure; ERROR for a blocking check.")] = "ERROR"
+    max_violations: Annotated[int, Field(ge=0), described("The most rows that may break it.")] = 0
+    sample_rows: Annotated[int, Field(ge=0, le=50), described("The most violating rows that the result shows; 0 for secret data.")] = ROWS
 
     def spec(self, key: dg.AssetKey) -> dg.AssetCheckSpec:
         """Return the check spec of an asset. Raises InvalidDefinition for a blocking check of severity WARN."""

@@ -18,7 +18,7 @@ _PACKAGE: Mapping[Engine, str] = {"spark": "pyspark", "duckdb": "duckdb"}
 def input_type(engine: Engine, subject: str) -> Any:
     """Return the type to load a query's tables as. Raises InvalidDefinition if the engine is not installed."""
     if importlib.util.find_spec(_PACKAGE[engine]) is None:
-        raise InvalidDefinition(f"{subject} is made by {engine}, which is not installed: pip install {_PACKAGE[engine]}")
+        raise InvalidDefinition(f"{subject} is queried by {engine}, which is not installed: pip install {_PACKAGE[engine]}")
     if engine == "spark":
         from pyspark.sql import DataFrame
 

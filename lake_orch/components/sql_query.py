@@ -20,7 +20,7 @@ PARAMETERS = ("partition_key", "partition_start", "partition_end")
 
 @dataclass(frozen=True, slots=True)
 class TableMention:
-    """One place where a query names a table."""
+    """One mention of a table in a query."""
 
     name: str
     """The name in the query, parts joined by dots, without quotes."""
@@ -82,7 +82,7 @@ def _mentions(query: exp.Expr, text: str, subject: str) -> Iterator[TableMention
             yield _mention(table, text, subject)
     missed = next((table for table in query.find_all(exp.Table) if id(table) not in visited), None)
     if missed is not None:
-        raise InvalidDefinition(f"the SQL of {subject} names {missed.sql()[:100]} where it cannot be followed: move it to a WITH clause")
+        raise InvalidDefinition(f"the SQL of {subject} names {missed.sql()[:100]} where it cannot be resolved: move it to a WITH clause")
 
 
 def _mention(table: exp.Table, text: str, subject: str) -> TableMention:

@@ -1,20 +1,19 @@
 """The IO manager for tables: it writes what an asset returns to a Delta table, and reads inputs from Delta tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from dagster import ConfigurableIOManager, DataVersion, InputContext, OutputContext
+from dagster import ConfigurableIOManager, InputContext, OutputContext
 from pydantic import Field
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
-from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr, plain_metadata
+from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition
-from lake_orch.io_managers.annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
+from lake_orch.io_managers.input import InputRequest, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
-from lake_orch.io_managers.output import output_partitions, producer_name
-from lake_orch.location import table_path
+from lake_orch.io_managers.output import output_partitions, output_path, producer_name, set_data_version
 from lake_orch.resources import LakeResource, SparkResource
 from lake_orch.runs.attempt import Attempt, run_of
 from lake_orch.runs.gate import check_step_gate
@@ -34,7 +33,7 @@ from lake_orch.tables.state import table_state
 from lake_orch.tables.writer import TableWriter, final_result
 
 _LOGGED = 200
-"""Characters of a predicate that a log line shows."""
+"""The number of characters of a predicate that a log line shows."""
 
 
 class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
@@ -57,8 +56,8 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             def orders_by_day(orders: DataFrame) -> DataFrame: ...
 
     An asset's table is at `<root>/tables/<asset key>`. It returns a PySpark, pandas or polars DataFrame, a polars LazyFrame, or a
-    `pyarrow` Table, RecordBatchReader or Dataset; a parameter annotated with one of these, or with `DeltaTable`, loads it so, and with
-    `dict[str, T]` one value a partition.
+    `pyarrow` Table, RecordBatchReader or Dataset; a parameter annotated with one of these, or with `DeltaTable`, gets that type, and one
+    annotated with `dict[str, T]` gets one value for each partition.
 
     Definition metadata of an asset, or of an op's output:
         partition_expr: the column that the partitions stand for, or a dict from dimension to column. Required if partitioned.
@@ -70,34 +69,34 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             added, too), `overwrite`.
         lake/naive_timestamps: `refuse` (default: timestamps without a zone are an error), `utc` (they are UTC), `ntz` (clock times of no
             zone).
-        lake/owner: `take` makes a table this asset's that another made, `shared` lets others overwrite it, too.
+        lake/owner: `take` takes over a table that another asset made, `shared` also lets other assets overwrite it.
         lake/path: the table's path below the root, instead of the asset's key.
-        lake/preview_rows: how many rows the asset's page shows. Dagster keeps them in its database: 0 for data that is not to be there.
-        lake/partition_by, lake/cluster_by, lake/properties, lake/constraints, lake/generated, lake/schema, dagster/column_schema: what
-            the table is.
+        lake/preview_rows: how many rows the asset's page shows. Dagster keeps them in its database: use 0 for data that must not be there.
+        lake/partition_by, lake/cluster_by, lake/properties, lake/constraints, lake/generated, lake/schema, dagster/column_schema: the
+            layout, properties and columns of the table.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
         columns, lake/where: the columns and rows to load.
         lake/ref, lake/version, lake/timestamp: the state to load them from.
 
-    A step that is retried, or re-executed from failure, after its rows were committed writes nothing and says so
-    (`lake/skipped`). Rows outside the run's partitions fail the step before anything is visible.
+    A step that is retried, or re-executed from failure, after its rows were committed writes nothing and reports
+    `lake/skipped`. Rows outside the run's partitions fail the step before anything is visible.
     """
 
     lake: LakeResource
     spark: SparkResource | None = None
     mode: Literal["overwrite", "append", "overwrite_partitions", "error", "ignore"] = Field(
-        default="overwrite", description="How outputs are written whose metadata names no lake/mode."
+        default="overwrite", description="How outputs are written if their metadata names no lake/mode."
     )
     schema_mode: Literal["none", "fill", "merge", "overwrite"] = Field(
-        default="none", description="What becomes of new and of missing columns, where metadata names no lake/schema_mode."
+        default="none", description="How new and missing columns are handled if metadata names no lake/schema_mode."
     )
     naive_timestamps: Literal["refuse", "utc", "ntz"] = Field(
-        default="refuse", description="What timestamps without a zone stand for, where metadata names no lake/naive_timestamps."
+        default="refuse", description="How timestamps without a zone are read if metadata names no lake/naive_timestamps."
     )
 
     preview_rows: int = Field(
-        default=5, ge=0, le=50, description="Rows that lake/preview shows, where metadata names no lake/preview_rows. 0: none are shown."
+        default=5, ge=0, le=50, description="Rows in lake/preview if metadata names no lake/preview_rows. 0 shows none."
     )
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
@@ -154,9 +153,8 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             preview=preview,
         )
         context.add_output_metadata(metadata | lineage)
-        if context.has_asset_key:
-            # It depends on the data alone: a commit that changes no data, such as a skipped retry, makes no downstream asset stale.
-            context.step_context.set_data_version(context.asset_key, DataVersion(state.data_version))
+        # It depends on the data alone: a commit that changes no data, such as a skipped retry, makes no downstream asset stale.
+        set_data_version(context, state.data_version)
 
     def load_input(self, context: InputContext) -> Any:
         """Read an input. Of a partitioned asset it reads exactly the partitions that the run's partitions map to.
@@ -166,32 +164,26 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
 
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and DeltaError.
         """
-        name = f"input {context.name!r}" if context.has_input_name else "the value"
-        upstream = context.upstream_output
-        metadata: Mapping[str, Any] = plain_metadata(upstream.definition_metadata or {}) if upstream else {}
+        request = InputRequest.of(context)
+        name, path, keys = request.subject, request.path, request.keys
         settings = InputSettings.parse(context.definition_metadata or {}, name)
-        annotation, optional = without_none(type_of_element(context.dagster_type.typing_type))
-        keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None
-        path = _input_path(context, metadata)
-        if keys == [] and optional:
+        if keys == [] and request.optional:
             return None
         try:
             table = self.lake.read_table(path, run_of(context), ref=settings.ref, **settings.moment)
         except TableNotFound:
             if keys != [] and not reads_itself(context):
                 raise
-            if optional:
+            if request.optional:
                 return None
             table = None
-        expression = metadata.get(PARTITION_EXPR)
+        expression = request.metadata.get(PARTITION_EXPR)
         if keys is not None and expression is None:
             raise missing_partition_expr(context.asset_key.to_user_string(), "column")
-        each = type_of_each(annotation)
-        if each is not None:
-            if keys is None:
-                raise InvalidDefinition(f"{name} is annotated as a value for each partition, but {path} is not partitioned")
-            return {key: self._load(context, table, settings, [key], expression, each, path, name) for key in keys}
-        return self._load(context, table, settings, keys, expression, annotation, path, name)
+        each = request.type_of_each()
+        if each is None:
+            return self._load(context, table, settings, keys, expression, request.annotation, path, name)
+        return {key: self._load(context, table, settings, [key], expression, each, path, name) for key in keys or ()}
 
     def _load(
         self,
@@ -235,16 +227,11 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             schema_mode=self.schema_mode,
             naive_timestamps=self.naive_timestamps,
         )
-        return replace(settings, path="/".join([settings.path, *mapping_keys(context)]))
+        return replace(settings, path=output_path(context, settings.path))
 
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _LOGGED else f"{text[:_LOGGED]}…"
-
-
-def _input_path(context: InputContext, metadata: Mapping[str, Any]) -> str:
-    path = table_path(context.asset_key.path if context.has_asset_key else None, metadata)
-    return path if context.upstream_output is None else "/".join([path, *mapping_keys(context.upstream_output)])
 
 
 def _partition_columns(context: OutputContext, settings: TableSettings) -> tuple[str, ...]:

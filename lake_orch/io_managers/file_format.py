@@ -34,7 +34,7 @@ def encode(value: object, name: str, *, allow_pickle: bool) -> tuple[Format, byt
         if problem is None:
             return "json", json.dumps(value, ensure_ascii=False, indent=1).encode()
         if not allow_pickle:
-            raise UnsupportedData(f"{name} is no JSON: {problem}. Convert it, or return text or bytes")
+            raise UnsupportedData(f"{name} is not valid JSON: {problem}. Convert it, or return text or bytes")
     if not allow_pickle:
         kind = type(value)
         raise UnsupportedData(
@@ -67,7 +67,7 @@ def decode(data: bytes, extension: str, annotation: object, name: str, *, allow_
         text = bytes(data).decode()
         return text if format_ == "text" else json.loads(text)
     except ValueError as error:
-        raise UnsupportedData(f"{name} is no {format_}: {error}. Annotate the parameter as bytes to look at it") from None
+        raise UnsupportedData(f"{name} is not valid {format_}: {error}. Annotate the parameter as bytes to look at it") from None
 
 
 def _no_json(value: object, path: str = "") -> str | None:
@@ -79,7 +79,7 @@ def _no_json(value: object, path: str = "") -> str | None:
     if isinstance(value, dict):
         for key, child in value.items():
             if not isinstance(key, str):
-                return f"{path or 'it'} has the key {key!r}, which is no text"
+                return f"{path or 'it'} has the key {key!r}, which is not text"
             if (problem := _no_json(child, f"{path}[{key!r}]")) is not None:
                 return problem
         return None

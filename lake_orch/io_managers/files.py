@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from dagster import ConfigurableIOManager, DataVersion, InputContext, MultiPartitionKey, OutputContext
+from dagster import ConfigurableIOManager, InputContext, MultiPartitionKey, OutputContext
 from pydantic import Field
 
 from lake_core.errors import NotFound
@@ -16,10 +16,11 @@ from lake_core.store import ObjectStore
 from lake_core.workspace import DirectWrites
 from lake_orch.definition_metadata import plain_metadata
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
-from lake_orch.io_managers.annotation import mapping_keys, reads_itself, without_none
+from lake_orch.io_managers.annotation import without_none
 from lake_orch.io_managers.file_format import EXTENSIONS, decode, encode
+from lake_orch.io_managers.input import input_name, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
-from lake_orch.io_managers.output import output_partitions, producer_name
+from lake_orch.io_managers.output import mapping_keys, output_partitions, producer_name, set_data_version
 from lake_orch.location import PATH_METADATA, checked_path
 from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import Attempt, run_of
@@ -85,11 +86,11 @@ class FileIOManager(ConfigurableIOManager):
         context.add_output_metadata(metadata)
         if context.has_asset_key:
             content = hashlib.sha256("".join(hashlib.sha256(data).hexdigest() for data, _ in files.values()).encode())
-            context.step_context.set_data_version(context.asset_key, DataVersion(content.hexdigest()[:32]))
+            set_data_version(context, content.hexdigest()[:32])
 
     def load_input(self, context: InputContext) -> Any:
         """Read an input. Raises NotFound for a missing file, and UnsupportedData."""
-        name = f"input {context.name!r}" if context.has_input_name else "the value"
+        name = input_name(context)
         metadata = plain_metadata(context.definition_metadata or {})
         settings = InputSettings.parse(metadata, name)
         annotation, optional = without_none(context.dagster_type.typing_type)

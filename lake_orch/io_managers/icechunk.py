@@ -6,16 +6,15 @@ from typing import Any, Literal
 
 import xarray as xr
 import zarr
-from dagster import ConfigurableIOManager, DataVersion, InputContext, OutputContext
+from dagster import ConfigurableIOManager, InputContext, OutputContext
 from pydantic import Field
 
 from lake_core.backoff import Backoff
 from lake_core.icechunk import ConflictError, Repository, Session
 from lake_core.icechunk.conflict_detector import ConflictDetector
 from lake_core.icechunk.errors import RebaseFailedError, RepositoryNotFound
-from lake_core.lake.errors import Conflict
 from lake_core.readable import count_of, readable_bytes
-from lake_core.workspace import STAGED, Receipt, Workspace
+from lake_core.workspace import Workspace
 from lake_orch.arrays.data import ArraySlice, load, open_dataset, to_dataset
 from lake_orch.arrays.metadata import ArrayResult, array_metadata, count_chunks, preview_metadata
 from lake_orch.arrays.owner import claim
@@ -23,15 +22,13 @@ from lake_orch.arrays.partitioning import with_partitions
 from lake_orch.arrays.region import Region, region_of_partitions
 from lake_orch.arrays.settings import ArrayInputSettings, ArraySettings
 from lake_orch.arrays.writer import ArrayWriter
-from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr, plain_metadata
-from lake_orch.errors import InvalidDefinition
-from lake_orch.io_managers.annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
+from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
+from lake_orch.io_managers.input import InputRequest, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
-from lake_orch.io_managers.output import output_partitions, producer_name
-from lake_orch.location import table_path
+from lake_orch.io_managers.output import describe_write, output_partitions, output_path, producer_name, set_data_version
+from lake_orch.io_managers.retry import write_with_retries
 from lake_orch.resources import LakeResource
-from lake_orch.runs.attempt import Attempt, run_of
-from lake_orch.runs.gate import check_step_gate
+from lake_orch.runs.attempt import run_of
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.tables.owner import Owner
 from lake_orch.tables.partition_label import partition_label
@@ -39,7 +36,7 @@ from lake_orch.tables.partition_label import partition_label
 _BRANCH = "main"
 _TRIES = 200
 _PAUSES = Backoff(first=1.0, longest=1.0, factor=0.8, shortest_share=0.0)
-"""Shorter from try to try: where many partitions append to one array, those that have lost before come first."""
+"""They get shorter with each try: if many partitions append to one array, those that lost before go first."""
 
 
 class IcechunkIOManager(ConfigurableIOManager):
@@ -60,8 +57,8 @@ class IcechunkIOManager(ConfigurableIOManager):
             def temperature(context: dg.AssetExecutionContext) -> xr.Dataset: ...
 
     An asset's repository is at `<root>/tables/<asset key>`. It returns an `xarray.Dataset` or `DataArray`, a `zarr.Group` or `Array`, or
-    an array of numpy or dask; a parameter annotated with one of these, or with `lake_core.icechunk.Session`, loads it so, and with
-    `dict[str, T]` one value a partition.
+    an array of numpy or dask; a parameter annotated with one of these, or with `lake_core.icechunk.Session`, gets that type, and
+    one annotated with `dict[str, T]` gets one value for each partition.
 
     Definition metadata of an asset, or of an op's output:
         partition_expr: the dimension that the partitions stand for, or a dict from the partitions' dimensions to the arrays'. Required if
@@ -73,27 +70,25 @@ class IcechunkIOManager(ConfigurableIOManager):
             as `{"time": "h"}`: each partition then has its place at once, and chunks of its own.
         lake/encoding: chunks, shards, compressors, dtype, fill_value, units, …, by variable.
         lake/dims: names of the dimensions of numpy and dask arrays.
-        lake/owner: `take` makes arrays this asset's that another made, `shared` lets others overwrite them, too.
+        lake/owner: `take` takes over arrays that another asset made, `shared` also lets other assets overwrite them.
         lake/path: the repository's path below the root, instead of the asset's key.
         lake/preview_image: whether the asset's page shows a picture, or the variable that it shows. Dagster keeps it in its database.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
         columns: the variables to load.
-        lake/sel: what of them, as of `Dataset.sel`; a dict of `start` and `stop` is a slice.
-        lake/chunks: of dask; without it arrays are lazy, and need no dask.
+        lake/sel: the selection, as for `Dataset.sel`; a dict of `start` and `stop` is a slice.
+        lake/chunks: the chunks of dask arrays; without it arrays are lazy, and need no dask.
         lake/ref, lake/snapshot, lake/timestamp: the state to load them from.
 
-    A step that is retried, or re-executed from failure, after its arrays were committed writes nothing and says so (`lake/skipped`).
+    A step that is retried, or re-executed from failure, after its arrays were committed writes nothing and reports `lake/skipped`.
     Coordinates outside the run's partitions fail the step before anything is visible.
     """
 
     lake: LakeResource
     mode: Literal["overwrite", "error", "ignore"] = Field(
-        default="overwrite", description="How outputs are written whose metadata names no lake/mode."
+        default="overwrite", description="How outputs are written if their metadata names no lake/mode."
     )
-    preview_image: bool = Field(
-        default=True, description="Whether lake/preview shows a picture, where metadata names no lake/preview_image."
-    )
+    preview_image: bool = Field(default=True, description="Whether lake/preview shows a picture if metadata names no lake/preview_image.")
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output to its repository.
@@ -113,12 +108,22 @@ class IcechunkIOManager(ConfigurableIOManager):
         data: xr.Dataset | zarr.Group = (
             obj if copies_group else to_dataset(obj, subject, settings.path.rpartition("/")[2], settings.dimensions)
         )
-        attempt = Attempt.of_output(context, keys)
-        result, workspace = self._published(context, attempt, writer, data)
+        owner = Owner.of_output(context)
+        result, workspace = write_with_retries(
+            context,
+            self.lake,
+            keys,
+            lambda workspace: _write(workspace, writer, data, owner),
+            subject,
+            tries=_TRIES,
+            pauses=_PAUSES,
+        )
         repository = workspace.repository_after(settings.path)
         session = repository.readonly_session(_BRANCH)
         url = workspace.url(settings.path)
-        context.log.info(f"{subject}: {_outcome(result, url, workspace.receipt)}")
+        size = f"{count_of(result.chunks or 0, 'chunk')} ({readable_bytes(result.bytes or 0)})"
+        state = f"snapshot {result.snapshot}"
+        context.log.info(f"{subject}: {describe_write(size, url, state, workspace.receipt, skipped=result.skipped)}")
         metadata = array_metadata(
             result,
             open_dataset(session.store) if isinstance(data, xr.Dataset) else xr.Dataset(),
@@ -134,29 +139,8 @@ class IcechunkIOManager(ConfigurableIOManager):
             variable = settings.preview_image if isinstance(settings.preview_image, str) else None
             metadata |= preview_metadata(ArraySlice(session, None, {}, None, region).dataset(subject), variable)
         context.add_output_metadata(metadata)
-        if context.has_asset_key:
-            # A retry finds the snapshot of the attempt that it repeats, so it makes no downstream asset stale.
-            context.step_context.set_data_version(context.asset_key, DataVersion(result.snapshot))
-
-    def _published(
-        self, context: OutputContext, attempt: Attempt, writer: ArrayWriter, data: xr.Dataset | zarr.Group
-    ) -> tuple[ArrayResult, Workspace]:
-        """Write in a workspace. Write again from the start if a partition that another run published conflicts with the data."""
-        for tries in range(1, _TRIES + 1):
-            workspace = self.lake.workspace(replace(attempt, number=attempt.number + tries - 1))
-            try:
-                with workspace:
-                    if not workspace.is_staged:
-                        check_step_gate(context)
-                    result = _write(workspace, writer, data, Owner.of_output(context))
-                return result, workspace
-            except Conflict:
-                # In a session with many writers, only a retried step replaces earlier writes.
-                if workspace.is_staged or tries == _TRIES:
-                    raise
-                context.log.info(f"{writer.subject} contradicts what was published meanwhile: it is written again on top of that")
-                _PAUSES.wait(tries)
-        raise AssertionError("the loop ends by a return or an error")
+        # A retry finds the snapshot of the attempt that it repeats, so it makes no downstream asset stale.
+        set_data_version(context, result.snapshot)
 
     def load_input(self, context: InputContext) -> Any:
         """Read an input. Of a partitioned asset it reads exactly the regions that the run's partitions map to.
@@ -166,31 +150,26 @@ class IcechunkIOManager(ConfigurableIOManager):
 
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and IcechunkError.
         """
-        subject = f"input {context.name!r}" if context.has_input_name else "the value"
-        metadata = _upstream_metadata(context)
+        request = InputRequest.of(context)
+        subject, path, keys = request.subject, request.path, request.keys
         settings = ArrayInputSettings.parse(context.definition_metadata or {}, subject)
-        annotation, optional = without_none(type_of_element(context.dagster_type.typing_type))
-        path = _input_path(context, metadata)
-        keys = _input_keys(context)
-        if keys == [] and optional:
+        if keys == [] and request.optional:
             return None
         try:
             repository = self.lake.read_repository(path, run_of(context), ref=settings.ref)
         except RepositoryNotFound:
-            if optional and reads_itself(context):
+            if request.optional and reads_itself(context):
                 return None
             raise
         session = _session(repository, settings)
-        each = type_of_each(annotation)
-        if keys is None and each is not None:
-            raise InvalidDefinition(f"{subject} is annotated as a value for each partition, but {path} is not partitioned")
+        each = request.type_of_each()
         values = [
             load(
                 ArraySlice(session, settings.variables, settings.selection, settings.chunks, region),
-                annotation if each is None else each,
+                request.annotation if each is None else each,
                 subject,
             )
-            for region in _input_regions(context, metadata, keys, separate=each is not None)
+            for region in _input_regions(context, request.metadata, keys, separate=each is not None)
         ]
         parts = "" if keys is None else f", {partition_label(context.asset_partitions_def, keys)}"
         context.log.info(f"{subject} is {path}, snapshot {session.snapshot_id}{parts}")
@@ -201,7 +180,7 @@ class IcechunkIOManager(ConfigurableIOManager):
         settings = ArraySettings.parse(asset_key, context.definition_metadata or {}, producer_name(context), mode=self.mode)
         partitions_def = context.asset_partitions_def if context.has_asset_partitions else None
         settings = with_partitions(settings, partitions_def, producer_name(context))
-        return replace(settings, path="/".join([settings.path, *mapping_keys(context)]))
+        return replace(settings, path=output_path(context, settings.path))
 
 
 def _write(workspace: Workspace, writer: ArrayWriter, data: xr.Dataset | zarr.Group, owner: Owner | None) -> ArrayResult:
@@ -223,28 +202,11 @@ def _write(workspace: Workspace, writer: ArrayWriter, data: xr.Dataset | zarr.Gr
         try:
             commit = session.commit(_message(writer), metadata, rebase_with=ConflictDetector(), txn=txn)
             return ArrayResult(str(commit), skipped=commit.skipped, chunks=None if commit.skipped else chunks, bytes=size)
-        except (ConflictError, RebaseFailedError):  # on top of later commits it is another write
+        except (ConflictError, RebaseFailedError):  # later commits change what is to be written
             if tries == _TRIES:
                 raise
             _PAUSES.wait(tries)
     raise AssertionError("the loop ends by a return or an error")
-
-
-def _input_keys(context: InputContext) -> list[str] | None:
-    """Return the partitions that an input reads; None for an asset without partitions."""
-    return [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None
-
-
-def _upstream_metadata(context: InputContext) -> dict[str, Any]:
-    """Return the definition metadata of the output that an input reads. Empty if no asset or op produces it."""
-    upstream = context.upstream_output
-    return {} if upstream is None else plain_metadata(upstream.definition_metadata or {})
-
-
-def _input_path(context: InputContext, metadata: Mapping[str, Any]) -> str:
-    """Return the path of the repository that an input reads. `metadata`: the definition metadata of the upstream asset."""
-    path = table_path(context.asset_key.path if context.has_asset_key else None, metadata)
-    return path if context.upstream_output is None else "/".join([path, *mapping_keys(context.upstream_output)])
 
 
 def _input_regions(
@@ -288,12 +250,3 @@ def _region(context: OutputContext, settings: ArraySettings, keys: Sequence[str]
     if not context.has_asset_partitions:
         return None
     return region_of_partitions(context.asset_partitions_def, keys, settings.partition_expr, producer_name(context))
-
-
-def _outcome(result: ArrayResult, url: str, receipt: Receipt | None) -> str:
-    if result.skipped:
-        return f"an earlier attempt committed it to {url}: nothing written"
-    size = f"{count_of(result.chunks or 0, 'chunk')} ({readable_bytes(result.bytes or 0)})"
-    if receipt is not None and receipt.state == STAGED:
-        return f"{size} staged for {url}, to be published with session {receipt.session}"
-    return f"{size} to {url}, snapshot {result.snapshot}"

@@ -16,5 +16,5 @@ def warn_of_nothing(context: OutputContext) -> None:
         return
     context.log.warning(
         f"{producer_name(context)} returned None: nothing was written, and its table or file is as before. Return the rows, or annotate "
-        f"the function with -> None if it is to store nothing"
+        f"the function with -> None if it stores nothing"
     )

@@ -1,11 +1,13 @@
-"""The producer and the partitions of an output, from Dagster's context."""
+"""The producer, the partitions and the path of an output, from Dagster's context, and what is reported of its write."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from dagster import OutputContext
+from dagster import DagsterInvariantViolationError, DataVersion, OutputContext
 
+from lake_core.workspace import STAGED, Receipt
 from lake_orch.errors import PartitionSliceError
 
 
@@ -27,3 +29,43 @@ def output_partitions(context: OutputContext) -> Sequence[str]:
             f"{producer_name(context)} is partitioned, but this run is for no partition of it: launch it with a partition"
         )
     return ()
+
+
+def output_path(context: OutputContext, path: str) -> str:
+    """Return the path where an output is stored, from the path of its asset."""
+    return "/".join([path, *mapping_keys(context)])
+
+
+def mapping_keys(output: OutputContext) -> Sequence[str]:
+    """Return the mapping keys of an output: that of its step, if the step is mapped, and its own, if it is a dynamic output."""
+    try:
+        mapped = _MAPPED.search(output.step_key)
+    except DagsterInvariantViolationError:  # an asset's value, outside of any run
+        mapped = None
+    return [key for key in (mapped[1] if mapped else None, output.mapping_key) if key is not None]
+
+
+_MAPPED = re.compile(r"\[(.+)\]$")
+
+
+def describe_write(size: str, url: str, version: str, receipt: Receipt | None, *, skipped: bool) -> str:
+    """Describe a write for the log.
+
+    Args:
+        size: What was written, such as `3 records (120 B)`.
+        url: Where it was written.
+        version: The state that has it, such as `commit …`.
+        receipt: How it was published; None outside a lake.
+        skipped: Whether an earlier attempt had written it.
+    """
+    if skipped:
+        return f"an earlier attempt committed it to {url}: nothing written"
+    if receipt is not None and receipt.state == STAGED:
+        return f"{size} staged for {url}, to be published with session {receipt.session}"
+    return f"{size} to {url}, {version}"
+
+
+def set_data_version(context: OutputContext, version: str) -> None:
+    """Set the data version of an asset's output. An op's output has none."""
+    if context.has_asset_key:
+        context.step_context.set_data_version(context.asset_key, DataVersion(version))

@@ -1,13 +1,12 @@
-"""The IO manager for records of any shape: what an asset returns becomes its pool, what it depends on is read from one."""
+"""The IO manager for records of any shape: it writes what an asset returns to a pool, and reads inputs from pools."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from dagster import ConfigurableIOManager, DagsterRun, DataVersion, InputContext, OutputContext
+from dagster import ConfigurableIOManager, DagsterRun, InputContext, OutputContext
 from pydantic import Field
 
-from lake_core.lake.errors import Conflict
 from lake_core.lake.refs.session_record import PUBLISHED as SESSION_PUBLISHED
 from lake_core.pool import DataObject, Pool
 from lake_core.pool.added import added_since
@@ -15,32 +14,33 @@ from lake_core.pool.errors import NoSuchPool, OutsideRange
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.marker import is_recorded
 from lake_core.readable import count_of, readable_bytes
-from lake_core.workspace import STAGED, Receipt, Workspace
-from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr, plain_metadata
+from lake_core.workspace import STAGED, Workspace
+from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition, OutsideRegion, TableNotEmpty
-from lake_orch.io_managers.annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
+from lake_orch.io_managers.input import InputRequest, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
-from lake_orch.io_managers.output import output_partitions, producer_name
-from lake_orch.location import table_path
-from lake_orch.pools.data import PoolSlice, is_spark, load, named_errors, rows_of
+from lake_orch.io_managers.output import describe_write, output_partitions, output_path, producer_name, set_data_version
+from lake_orch.io_managers.retry import write_with_retries
+from lake_orch.pools.data import PoolSlice, load, named_errors, rows_of
 from lake_orch.pools.key_ranges import ranges_of_partitions
 from lake_orch.pools.last_run import bounds_of_read, reader_of
 from lake_orch.pools.metadata import PoolResult, pool_metadata
 from lake_orch.pools.owner import claim
 from lake_orch.pools.settings import SINCE, PoolInputSettings, PoolSettings
 from lake_orch.resources import LakeResource, SparkResource
-from lake_orch.runs.attempt import Attempt, run_of
-from lake_orch.runs.gate import check_step_gate
+from lake_orch.runs.attempt import run_of
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.runs.run_session import from_tags
 from lake_orch.tables.owner import Owner
 from lake_orch.tables.partition_label import partition_label
+from lake_orch.tables.rows import is_spark
 
 _TRIES = 20
+"""The most tries to commit one output. Its records are stored once."""
 
 
 class PoolIOManager(ConfigurableIOManager):
-    """Stores records of any shape in pools, sorted by a key, each write exactly once, and loads them by annotation.
+    """An IO manager that stores records of any shape in pools, sorted by a key, each write exactly once, and loads them by annotation.
 
     Example:
         .. code-block:: python
@@ -57,40 +57,41 @@ class PoolIOManager(ConfigurableIOManager):
             def events(context: dg.AssetExecutionContext) -> Iterator[dict[str, Any]]: ...
 
     An asset's pool is at `<root>/tables/<asset key>`, a Zed lake whose one pool has the folder's name. It returns an iterable of dicts,
-    Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text. A generator is wrapped in `dg.Output`: Dagster takes
+    Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text. Wrap a generator in `dg.Output`: Dagster would take
     what it yields for events. A parameter annotated with `pyarrow.Table`, `pyarrow.RecordBatchReader`, a DataFrame, `Iterator` of
-    `collections.abc` (of dicts; Dagster allows no `Iterator[…]`), or `Scan` or `Pool` of `lake_core.pool` loads it so, and with
-    `dict[str, T]` one value a partition. Tables have one schema: fields that a record lacks are null, and fields of several types have the
-    type that they have in common, or are JSON text.
+    `collections.abc` (of dicts; Dagster allows no `Iterator[…]`), or `Scan` or `Pool` of `lake_core.pool` gets that type, and one
+    annotated with `dict[str, T]` gets one value for each partition. Tables have one schema: fields that a record lacks are null, and
+    fields of several types get a common type, or become JSON text.
 
     Definition metadata of an asset, or of an op's output:
         partition_expr: the key that the pool is sorted by, and the partitions stand for. Required if partitioned.
         lake/mode: `overwrite` (default; of a partitioned asset exactly the run's range of keys), `append`, `error` or `ignore` (only where
             there is nothing yet).
-        lake/key, lake/order, lake/threshold: of a pool that is created; by default `ts`, `desc` and 500 MB.
-        lake/times: fields of texts such as `2025-01-01T12:00:00Z`, as JSON has them, that are stored as times.
-        lake/owner: `take` makes a pool this asset's that another made, `shared` lets others overwrite it, too.
+        lake/key, lake/order, lake/threshold: settings of a new pool; by default `ts`, `desc` and 500 MB.
+        lake/times: fields whose texts, such as `2025-01-01T12:00:00Z` in JSON, are stored as times.
+        lake/owner: `take` takes over a pool that another asset made, `shared` also lets other assets overwrite it.
         lake/path: the pool's path below the root, instead of the asset's key.
-        lake/preview_rows: how many records the asset's page shows. Dagster keeps them in its database: 0 for data that is not to be there.
+        lake/preview_rows: how many records the asset's page shows. Dagster keeps them in its database: use 0 for data that must not be
+            there.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
         columns: the fields to load.
-        lake/shape: only records of one type: its name, or the type as text, such as `{ts:time,level:string}`.
-        lake/start, lake/stop: the range of keys to load, the stop excluded.
+        lake/shape: the name or the text of the one type of records to load, such as `{ts:time,level:string}`.
+        lake/start, lake/stop: the range of keys to load, without the stop.
         lake/since: `last run` loads what was added since the asset's last materialization.
         lake/ref, lake/pool_commit: the state to load them from.
 
-    A step that is retried, or re-executed from failure, after its records were committed writes nothing and says so (`lake/skipped`).
+    A step that is retried, or re-executed from failure, after its records were committed writes nothing and reports `lake/skipped`.
     Records outside the run's partitions fail the step before anything is visible.
     """
 
     lake: LakeResource
     spark: SparkResource | None = None
     mode: Literal["overwrite", "append", "error", "ignore"] = Field(
-        default="overwrite", description="How outputs are written whose metadata names no lake/mode."
+        default="overwrite", description="How outputs are written if their metadata names no lake/mode."
     )
     preview_rows: int = Field(
-        default=5, ge=0, le=50, description="Records that lake/preview shows, where metadata names no lake/preview_rows. 0: none are shown."
+        default=5, ge=0, le=50, description="Records in lake/preview if metadata names no lake/preview_rows. 0 shows none."
     )
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
@@ -106,13 +107,13 @@ class PoolIOManager(ConfigurableIOManager):
         settings = self._settings(context)
         ranges = _output_ranges(context, settings, keys)
         write = _PoolWrite(settings, ranges, obj, subject, Owner.of_output(context))
-        attempt = Attempt.of_output(context, keys)
-        result, workspace = self._published(context, attempt, write)
+        result, workspace = write_with_retries(context, self.lake, keys, write.to, subject, tries=_TRIES)
         pool = workspace.pool_after(settings.path)
         if result.skipped or (result.objects and workspace.receipt is not None and workspace.receipt.state != STAGED):
             result = replace(result, commit=_commit_of(pool, (workspace.task_id, SINGLE_BATCH)) or result.commit)
         url = workspace.url(settings.path)
-        context.log.info(f"{subject}: {_outcome(result, url, workspace.receipt)}")
+        size = f"{count_of(result.records, 'record')} ({readable_bytes(result.bytes)})"
+        context.log.info(f"{subject}: {describe_write(size, url, f'commit {result.commit}', workspace.receipt, skipped=result.skipped)}")
         metadata = pool_metadata(
             result,
             pool,
@@ -123,80 +124,54 @@ class PoolIOManager(ConfigurableIOManager):
             preview_rows=self.preview_rows if settings.preview_rows is None else settings.preview_rows,
         )
         context.add_output_metadata(metadata)
-        if context.has_asset_key:
-            # A retry finds the commit of the attempt that it repeats: it makes nothing downstream stale.
-            context.step_context.set_data_version(context.asset_key, DataVersion(result.commit))
-
-    def _published(self, context: OutputContext, attempt: Attempt, write: "_PoolWrite") -> tuple[PoolResult, Workspace]:
-        """Write in a workspace. Commit again where what another run has published contradicts the commit."""
-        for tries in range(1, _TRIES + 1):
-            workspace = self.lake.workspace(replace(attempt, number=attempt.number + tries - 1))
-            try:
-                with workspace:
-                    if not workspace.is_staged:
-                        check_step_gate(context)
-                    result = write.to(workspace)
-                return result, workspace
-            except Conflict:
-                # In a session that many write into, only a step that is tried again replaces what was written.
-                if workspace.is_staged or tries == _TRIES:
-                    raise
-                context.log.info(f"{write.subject} contradicts what was published meanwhile: it is committed again on top of that")
-        raise AssertionError("the loop ends by a return or an error")
+        # A retry finds the commit of the attempt that it repeats, so it makes no downstream asset stale.
+        set_data_version(context, result.commit)
 
     def load_input(self, context: InputContext) -> Any:
-        """Read an input: of a partitioned asset exactly the ranges of keys that this run's partitions map to.
+        """Read an input. Of a partitioned asset it reads exactly the ranges of keys that the run's partitions map to.
 
-        A pool that is not there yet is an error, except for a parameter that is annotated `T | None` where the run asks for no
-        partition, or is the first of an asset that depends on itself.
+        A missing pool is an error. The exception is a parameter annotated `T | None` if the run asks for no partition, or if it is the
+        first run of an asset that depends on itself.
 
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and PoolError.
         """
-        subject = f"input {context.name!r}" if context.has_input_name else "the value"
-        upstream = context.upstream_output
-        metadata = {} if upstream is None else plain_metadata(upstream.definition_metadata or {})
+        request = InputRequest.of(context)
+        subject, path, keys = request.subject, request.path, request.keys
         settings = PoolInputSettings.parse(context.definition_metadata or {}, subject)
-        annotation, optional = without_none(type_of_element(context.dagster_type.typing_type))
-        path = table_path(context.asset_key.path if context.has_asset_key else None, metadata)
-        if upstream is not None:
-            path = "/".join([path, *mapping_keys(upstream)])
-        keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None
-        if keys == [] and optional:
+        if keys == [] and request.optional:
             return None
         try:
             pool = self.lake.read_pool(path, run_of(context), ref=settings.ref)
         except NoSuchPool:
-            if optional and reads_itself(context):
+            if request.optional and reads_itself(context):
                 return None
             raise
-        each = type_of_each(annotation)
-        if keys is None and each is not None:
-            raise InvalidDefinition(f"{subject} is annotated as a value for each partition, but {path} is not partitioned")
-        if keys is not None and metadata.get(PARTITION_EXPR) is None:
+        each = request.type_of_each()
+        if keys is not None and request.metadata.get(PARTITION_EXPR) is None:
             raise missing_partition_expr(context.asset_key.to_user_string(), "column")
         part, state = self._slice(context, pool, settings, path, subject)
         parts = "" if keys is None else f", {partition_label(context.asset_partitions_def, keys)}"
         context.log.info(f"{subject} is {path}, {state}{parts}")
         if keys is None:
-            return load(part, annotation, self.spark, subject)
+            return load(part, request.annotation, self.spark, subject)
         name = f"asset {context.asset_key.to_user_string()}"
         if each is None:
-            return load(_of_partitions(part, context, keys, name), annotation, self.spark, subject)
+            return load(_of_partitions(part, context, keys, name), request.annotation, self.spark, subject)
         return {key: load(_of_partitions(part, context, [key], name), each, self.spark, subject) for key in keys}
 
     def _slice(self, context: InputContext, pool: Pool, settings: PoolInputSettings, path: str, subject: str) -> tuple[PoolSlice, str]:
-        """Return what an input reads without regard to partitions, and what a log calls it."""
+        """Return what an input reads of all partitions, and a description of its state for the log."""
         key_range = KeyRange.of(settings.start, settings.stop)
         if not settings.since_last_run:
             objects = pool.objects(commit=settings.commit)
             return PoolSlice(pool, objects, [key_range], settings.columns, settings.shape), f"commit {settings.commit or pool.tip()}"
         if run_of(context) is None:
-            raise InvalidDefinition(f"{SINCE} of {subject} means a run's last one: leave it out to load a value outside of runs")
+            raise InvalidDefinition(f"{SINCE} of {subject} needs a run: leave it out to load a value outside of runs")
         reader = reader_of(context, subject)
         if self.lake.is_staged(path, context.step_context.instance, context.step_context.dagster_run):
             raise InvalidDefinition(
-                f"{subject} reads what is new in {path}, and this run has staged changes to that which are not published yet: materialize "
-                f"both in runs of their own"
+                f"{subject} reads what is new in {path}, and this run has staged changes to it that are not published yet: materialize the "
+                f"two assets in separate runs"
             )
         bounds = bounds_of_read(context, reader, pool.tip, self._is_published)
         context.add_input_metadata(bounds.metadata(reader), description=f"Read by {reader.to_user_string()}")
@@ -207,18 +182,18 @@ class PoolIOManager(ConfigurableIOManager):
         return PoolSlice(pool, added.objects, [key_range], settings.columns, settings.shape, values), state
 
     def _is_published(self, run: DagsterRun) -> bool:
-        """Return whether what a run has written can be read by others."""
+        """Return whether other runs can read what a run wrote."""
         session = from_tags(run)
         return session is None or self.lake.open().get_session(session.id).record.state == SESSION_PUBLISHED
 
     def _settings(self, context: OutputContext) -> PoolSettings:
         asset_key = context.asset_key.path if context.has_asset_key else None
         settings = PoolSettings.parse(asset_key, context.definition_metadata or {}, producer_name(context), mode=self.mode)
-        return replace(settings, path="/".join([settings.path, *mapping_keys(context)]))
+        return replace(settings, path=output_path(context, settings.path))
 
 
 class _PoolWrite:
-    """One output, on its way into a pool. Its records are stored once, and committed as often as it takes."""
+    """The write of one output to a pool. Its records are stored once, and committed again after a conflict."""
 
     def __init__(self, settings: PoolSettings, ranges: Sequence[KeyRange] | None, obj: Any, subject: str, owner: Owner | None) -> None:
         self.settings = settings
@@ -237,7 +212,7 @@ class _PoolWrite:
             return PoolResult(pool.tip(), None)
         meta = claim(pool, self._owner, settings.ownership, replaces=settings.mode == "overwrite") or None
         ranges = self._ranges or [KeyRange()]
-        if settings.mode in ("error", "ignore") and self._holds_something(pool, ranges):
+        if settings.mode in ("error", "ignore") and self._has_records(pool, ranges):
             return self._refuse(pool)
         if pool.config.id not in self._stored:
             self._stored[pool.config.id] = self._store(pool, ranges)
@@ -250,12 +225,12 @@ class _PoolWrite:
         return PoolResult(pool.tip() if commit is None else commit.id, objects)
 
     def _check_key(self, pool: Pool) -> None:
-        """Raise InvalidDefinition where partitions stand for another key than that of the pool."""
+        """Raise InvalidDefinition if the partitions stand for a key other than the pool's."""
         key = ".".join(pool.config.keys[0])
         if self.settings.partition_expr not in (None, key):
             raise InvalidDefinition(
                 f"{PARTITION_EXPR} of {self.subject} is {self.settings.partition_expr!r}, and the pool {self.settings.path} is sorted by "
-                f"{key!r}: partitions can only stand for that"
+                f"{key!r}: partitions must stand for that key"
             )
 
     def _store(self, pool: Pool, ranges: Sequence[KeyRange]) -> list[DataObject]:
@@ -268,18 +243,18 @@ class _PoolWrite:
                 return pool.write_objects(rows_of(self._obj, self.subject, self.settings.times), ranges, name=self.subject)
         except OutsideRange as error:
             raise OutsideRegion(
-                f"{error}. Return only records of the run's partitions. Where these are windows of time, keys are datetimes with a zone, "
-                f"or texts of fields that lake/times names"
+                f"{error}. Return only records of the run's partitions. For partitions by time, keys must be datetimes with a zone, or "
+                f"texts of fields that lake/times names"
             ) from None
 
-    def _holds_something(self, pool: Pool, ranges: Sequence[KeyRange]) -> bool:
+    def _has_records(self, pool: Pool, ranges: Sequence[KeyRange]) -> bool:
         return any(next(pool.scan(start=each.start, stop=each.stop).values(), None) is not None for each in ranges)
 
     def _refuse(self, pool: Pool) -> PoolResult:
         if self.settings.mode == "error":
             part = "" if self._ranges is None else " for the run's partitions"
             raise TableNotEmpty(
-                f"mode 'error' writes only the first records, but {self.settings.path} has some already{part}: use mode 'overwrite' or "
+                f"mode 'error' writes only the first records, but {self.settings.path} already has some{part}: use mode 'overwrite' or "
                 f"'append'"
             )
         return PoolResult(pool.tip())
@@ -295,7 +270,7 @@ def _output_ranges(context: OutputContext, settings: PoolSettings, keys: Sequenc
 
 
 def _of_partitions(part: PoolSlice, context: InputContext, keys: Sequence[str], name: str) -> PoolSlice:
-    """Return what of a slice is in some partitions."""
+    """Return the part of a slice that is in some partitions."""
     (whole,) = part.ranges
     if whole.is_bounded:
         raise InvalidDefinition(f"{name} is partitioned: its partitions say which keys are loaded, so leave out lake/start and lake/stop")
@@ -306,7 +281,7 @@ def _of_partitions(part: PoolSlice, context: InputContext, keys: Sequence[str], 
 
 
 def _commit_of(pool: Pool, txn: tuple[str, int]) -> str | None:
-    """Return the id of the commit that recorded a marker; None where none has."""
+    """Return the id of the commit that recorded a marker, or None."""
     id = None
     for commit in pool.log():
         if commit.markers is None:
@@ -315,12 +290,3 @@ def _commit_of(pool: Pool, txn: tuple[str, int]) -> str | None:
             break
         id = commit.id
     return id
-
-
-def _outcome(result: PoolResult, url: str, receipt: Receipt | None) -> str:
-    if result.skipped:
-        return f"an earlier attempt committed it to {url}: nothing written"
-    size = f"{count_of(result.records, 'record')} ({readable_bytes(result.bytes)})"
-    if receipt is not None and receipt.state == STAGED:
-        return f"{size} staged for {url}, to be published with session {receipt.session}"
-    return f"{size} to {url}, commit {result.commit}"

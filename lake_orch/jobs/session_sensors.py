@@ -56,7 +56,7 @@ def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options
         try:
             record = opened.get_session(run_session.id).record
         except SessionNotFound:
-            return dg.SkipReason(f"session {run_session.id} is no longer on record")
+            return dg.SkipReason(f"session {run_session.id} no longer exists")
         if record.epoch > run_session.epoch:
             return dg.SkipReason(f"session {run_session.id} was resumed by a later run")
         keep = lake.keep_failed
@@ -65,7 +65,7 @@ def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options
             publish_session(context.instance, opened, run_session, gate="none", keep_failed_for=keep)
             return dg.SkipReason(f"session {run_session.id} is published")
         outcome = settle_session(context.instance, opened, record, keep_failed_for=keep, gate=lake.gate)
-        _tell(alert, outcome)
+        _send_alert(alert, outcome)
         return dg.SkipReason(f"session {run_session.id}: {outcome.outcome} {outcome.reason}".rstrip())
 
     definition: dg.SensorDefinition = settle_run
@@ -76,7 +76,7 @@ def reap(lake: LakeResource, instance: dg.DagsterInstance, alert: Alert | None =
     """Settle every session of the lake that has not ended, including those that no sensor saw."""
     outcomes = settle(instance, lake.open(), keep_failed_for=lake.keep_failed, gate=lake.gate)
     for outcome in outcomes:
-        _tell(alert, outcome)
+        _send_alert(alert, outcome)
     return outcomes
 
 
@@ -101,17 +101,19 @@ def lake_session_reaper(
             metadata={**counts, "lake/publishable": sum(outcome.publishable for outcome in outcomes), "lake/sessions": sessions}
         )
 
-    asset: Any = dg.asset(key=dg.AssetKey.from_coercible(key), description="Sees to sessions whose runs cannot any more.", **options)
+    asset: Any = dg.asset(
+        key=dg.AssetKey.from_coercible(key), description="Settles the sessions of runs that ended without settling them.", **options
+    )
     definition: dg.AssetsDefinition = asset(reaper)
     return definition
 
 
-def _tell(alert: Alert | None, outcome: SessionOutcome) -> None:
+def _send_alert(alert: Alert | None, outcome: SessionOutcome) -> None:
     if alert is None or outcome.outcome not in ("failed", "kept", "expired"):
         return
     message = f"session {outcome.session}: {outcome.reason or outcome.outcome}"
     if outcome.held_back:
-        # The reason says what to do.
+        # The reason names the remedy.
         kind = "gate_failed"
     elif outcome.publishable:
         kind, message = "publish_failed", f"{message}; run lake_recover to publish it"

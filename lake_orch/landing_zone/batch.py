@@ -78,7 +78,8 @@ class LandedBatch:
         names = {_format_of(file.key) for file in self.files}
         if len(names) != 1 or None in names:
             raise InvalidDefinition(
-                f"the files of batch {self.number} of landing zone {self.zone.name!r} are of no one format that their names tell: name it"
+                f"the files of batch {self.number} of landing zone {self.zone.name!r} do not have one known format by their names: name "
+                f"it by format="
             )
         return str(names.pop())
 
@@ -99,5 +100,5 @@ def _now(record: BatchRecord, filesystem: AbstractFileSystem, root: str, zone: L
     if gone:
         raise FilesGone(
             f"batch {record.number} of landing zone {zone.name!r} cannot be read: {', '.join(gone[:10])} "
-            f"{'is' if len(gone) == 1 else 'are'} gone. Put them back, and the batch is tried again"
+            f"{'is' if len(gone) == 1 else 'are'} gone. Put them back, and run the batch again"
         )

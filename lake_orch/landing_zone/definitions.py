@@ -71,8 +71,8 @@ def batch_of(context: dg.AssetExecutionContext | dg.OpExecutionContext, zone: La
     tags = context.run_tags
     if tags.get(ZONE_TAG) != zone.name or not tags.get(BATCH_TAG, "").isdecimal():
         raise InvalidDefinition(
-            f"this run is for no batch of landing zone {zone.name!r}: its sensor asks for runs with the tags {ZONE_TAG} and {BATCH_TAG}; "
-            f"to land a batch by hand, launch one with them"
+            f"this run has no batch of landing zone {zone.name!r}: its sensor requests runs with the tags {ZONE_TAG} and {BATCH_TAG}; to "
+            f"land a batch by hand, launch a run with these tags"
         )
     return LandedBatch.begin(ledger_of(zone, lake), int(tags[BATCH_TAG]))
 
@@ -119,14 +119,14 @@ def landing_zone_asset(
 
 
 def _batch_in_turn(context: dg.AssetExecutionContext, zone: LandingZone, lake: LakeResource, path: str, into: Destination) -> LandedBatch:
-    """Take up the batch of a run. Raises BatchOutOfTurn where an earlier one has not landed."""
+    """Start landing the batch of a run. Raises BatchOutOfTurn if an earlier batch has not landed."""
     batch = batch_of(context, zone, lake)
     branch = lake.branch_of(context.run.tags)
     other = branch if lake.is_lake() and branch != lake.branch else None
     before = landed(zone, lake, path, ledger_of(zone, lake), other, into=into)
     if before < batch.number - 1:
         raise BatchOutOfTurn(
-            f"batch {batch.number} of landing zone {zone.name!r} cannot land before batch {before + 1} has: re-execute that one first"
+            f"batch {batch.number} of landing zone {zone.name!r} cannot land before batch {before + 1}: re-execute that one first"
         )
     return batch
 
@@ -218,39 +218,33 @@ def _ask(
     batch_tags = {ZONE_TAG: zone.name, BATCH_TAG: str(batch.number)}
     batch_runs = context.instance.get_runs(dg.RunsFilter(tags=batch_tags), limit=_MOST_RUNS)
     runs = [run for run in batch_runs if run.tags.get(LEDGER_TAG, ledger) == ledger]
-    going = [run for run in runs if not run.is_finished]
-    if going:
-        return dg.SkipReason(f"batch {batch.number} is landing in run {going[0].run_id}")
+    unfinished = [run for run in runs if not run.is_finished]
+    if unfinished:
+        return dg.SkipReason(f"batch {batch.number} is landing in run {unfinished[0].run_id}")
     if len(runs) > max_retries:
         return dg.SkipReason(
-            f"batch {batch.number} of landing zone {zone.name!r} failed {len(runs)} times, and later ones wait for it: mend what is wrong "
+            f"batch {batch.number} of landing zone {zone.name!r} failed {len(runs)} times, and later ones wait for it: correct the cause "
             f"and re-execute run {runs[0].run_id}"
         )
     extra = dict(request(batch)) if request else {}
     tags = {**extra.pop("tags", {}), **batch_tags, LEDGER_TAG: ledger}
     # After runs were deleted, the count alone could repeat the key of an existing run, for which Dagster starts no new run.
-    taken = {run.tags.get("dagster/run_key") for run in batch_runs}
+    used_keys = {run.tags.get("dagster/run_key") for run in batch_runs}
     keys = (f"{zone.name}:{batch.number}:{number}" for number in count(len(batch_runs)))
-    return dg.SensorResult(run_requests=[dg.RunRequest(run_key=next(key for key in keys if key not in taken), tags=tags, **extra)])
+    return dg.SensorResult(run_requests=[dg.RunRequest(run_key=next(key for key in keys if key not in used_keys), tags=tags, **extra)])
 
 
 def _report(
     context: dg.SensorEvaluationContext, zone: LandingZone, ledger: Ledger, diff: LandingDiff, asset_key: dg.AssetKey | None
 ) -> None:
     if diff.gone:
-        context.log.warning(f"{len(diff.gone)} files are gone before they landed: {', '.join(diff.gone[:10])}")
+        context.log.warning(f"{len(diff.gone)} files were removed before they landed: {', '.join(diff.gone[:10])}")
     if not diff.rewritten:
         return
     keys = [file.key for file in diff.rewritten]
     context.log.warning(f"{len(keys)} files were rewritten after they landed, and are not read again: {', '.join(keys[:10])}")
     if asset_key is not None:
-        metadata: dict[str, Any] = {
-            "lake/rewritten_files": len(keys),
-            "files": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in keys[:100])),
-        }
-        context.instance.report_runless_asset_event(
-            dg.AssetObservation(asset_key, metadata=metadata, description=f"Files of {zone.url} were rewritten after they had landed")
-        )
+        _observe_files(context, asset_key, "lake/rewritten_files", keys, f"Files of {zone.url} were rewritten after they had landed")
     ledger.note_reported(diff.rewritten)
 
 
@@ -258,15 +252,20 @@ def _report_late(context: dg.SensorEvaluationContext, zone: LandingZone, batch: 
     late = [file.key for file in batch.files if file.late] if batch else []
     if not late or batch is None:
         return
-    context.log.info(f"{len(late)} files came late, and land in batch {batch.number}: {', '.join(late[:10])}")
+    context.log.info(f"{len(late)} files came late, and will land in batch {batch.number}: {', '.join(late[:10])}")
     if asset_key is not None:
-        metadata: dict[str, Any] = {
-            "lake/late_files": len(late),
-            "files": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in late[:100])),
-        }
-        context.instance.report_runless_asset_event(
-            dg.AssetObservation(asset_key, metadata=metadata, description=f"Files of {zone.url} came later than ones that sort after them")
-        )
+        _observe_files(context, asset_key, "lake/late_files", late, f"Files of {zone.url} came later than ones that sort after them")
+
+
+def _observe_files(
+    context: dg.SensorEvaluationContext, asset_key: dg.AssetKey, count_name: str, keys: Sequence[str], description: str
+) -> None:
+    """Report an observation of the asset that counts some files, under the name `count_name`, and lists the first of them."""
+    metadata: dict[str, Any] = {
+        count_name: len(keys),
+        "files": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in keys[:100])),
+    }
+    context.instance.report_runless_asset_event(dg.AssetObservation(asset_key, metadata=metadata, description=description))
 
 
 def landing_zone_definitions(
@@ -279,5 +278,5 @@ def landing_zone_definitions(
     into = options.get("into", "table")
     asset = landing_zone_asset(zone, key=key, **options)
     path = table_path(asset.key.path, options.get("metadata") or {})
-    watching = landing_zone_sensor(zone, target=[asset], table=path, asset_key=asset.key, into=into, **(sensor or {}))
-    return dg.Definitions(assets=[asset], sensors=[watching])
+    watcher = landing_zone_sensor(zone, target=[asset], table=path, asset_key=asset.key, into=into, **(sensor or {}))
+    return dg.Definitions(assets=[asset], sensors=[watcher])

@@ -1,7 +1,7 @@
 """Maintenance as assets: compaction, Z-order, checkpoints, vacuum, log clean-up and expiry of markers of tables, expiry of snapshots and
-rewriting of manifests of arrays, garbage collection, stale sessions.
+rewriting of manifests of arrays, compaction and vacuum of pools, garbage collection, stale sessions.
 
-`lake_maintenance` makes assets for chosen tables and arrays, with schedules and checks that say what needs doing.
+`lake_maintenance` makes assets for chosen tables, arrays and pools, with schedules and checks that say what is due.
 """
 
 from lake_orch.maintenance.checks import HealthLimits, lake_table_checks

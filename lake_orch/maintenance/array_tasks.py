@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lake_core.lake.errors import Conflict
 from lake_orch.arrays.settings import SNAPSHOT
 from lake_orch.maintenance.health import ArrayHealth, array_health
-from lake_orch.maintenance.tasks import Job, Task, until_undisturbed
+from lake_orch.maintenance.tasks import Job, Task, rewrite_in_lake, until_undisturbed
 from lake_pipes.metadata import COMMIT
 
 _MAIN = "main"
@@ -22,7 +21,7 @@ def snapshot_expiry(job: Job) -> dict[str, Any]:
     metadata: dict[str, Any] = {"lake/older_than": older_than.isoformat(timespec="seconds")}
     if not job.lake.is_lake():
         newest = repository.lookup_branch(_MAIN)
-        expired = repository.expire_snapshots(older_than, dry_run=dry_run) - {newest}  # which is kept at any age
+        expired = repository.expire_snapshots(older_than, dry_run=dry_run) - {newest}  # the newest is kept at any age
         return {**metadata, "lake/expired_snapshots": len(expired), "lake/due": bool(expired), SNAPSHOT: newest}
     if not dry_run:
         with job.lake.open().session(job.branch, message=f"Expire snapshots of {job.target.path}") as session:
@@ -47,15 +46,12 @@ def _rewrite(job: Job) -> str | None:
 
     message = f"Rewrite manifests of {job.target.path}"
     if job.lake.is_lake():
-        return until_undisturbed(lambda: _rewrite_in_lake(job, message), Conflict)
+        _, commit = rewrite_in_lake(
+            job, message, lambda session: session.icechunk(job.target.path).rewrite_manifests(message, branch=_MAIN)
+        )
+        return commit
     until_undisturbed(lambda: job.repository().rewrite_manifests(message, branch=_MAIN), ConflictError)
     return None
-
-
-def _rewrite_in_lake(job: Job, message: str) -> str | None:
-    with job.lake.open().session(job.branch, message=message, metadata={"dagster/task": "maintenance"}) as session:
-        session.icechunk(job.target.path).rewrite_manifests(message, branch=_MAIN)
-    return session.publish().commit
 
 
 def _manifests(health: ArrayHealth) -> dict[str, Any]:

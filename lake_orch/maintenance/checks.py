@@ -40,14 +40,14 @@ class _Finding:
 
 
 _REMEDY = {
-    "small_files": "compaction puts it right",
-    "tombstones": "a shorter retention of removed files puts it right",
-    "log_length": "log_cleanup puts it right",
-    "uncheckpointed_commits": "checkpoint puts it right",
-    "statistics_coverage": "compaction puts it right",
-    "mergeable_manifests": "manifest_rewrite puts it right",
-    "mergeable_objects": "pool_compaction puts it right",
-    "snapshots": "snapshot_expiry, and garbage_collection after it, put it right",
+    "small_files": "run compaction",
+    "tombstones": "set a shorter retention of removed files",
+    "log_length": "run log_cleanup",
+    "uncheckpointed_commits": "run checkpoint",
+    "statistics_coverage": "run compaction",
+    "mergeable_manifests": "run manifest_rewrite",
+    "mergeable_objects": "run pool_compaction",
+    "snapshots": "run snapshot_expiry, then garbage_collection",
 }
 NAMES: Mapping[TargetFormat, Sequence[str]] = {
     "delta": ("small_files", "tombstones", "log_length", "uncheckpointed_commits", "statistics_coverage"),
@@ -59,16 +59,16 @@ NAMES: Mapping[TargetFormat, Sequence[str]] = {
 def description_of(name: str, limits: HealthLimits, small_file: int = SMALL_FILE) -> str:
     """Return the description of a check: what it measures, its limit, and the remedy."""
     measure = {
-        "small_files": f"The share of data files below {readable_bytes(small_file)} that could be put together. Warns above "
+        "small_files": f"The share of data files below {readable_bytes(small_file)} that could be merged. Warns above "
         f"{limits.small_file_ratio:.0%} of at least {limits.small_files} files",
-        "tombstones": f"Removed files that the log still keeps in mind. Warns above {limits.tombstones:,}",
+        "tombstones": f"Removed files that the log still lists. Warns above {limits.tombstones:,}",
         "log_length": f"Commits in the log. Warns above {limits.log_length:,}",
         "uncheckpointed_commits": f"Commits since the last checkpoint, which every reader replays. Warns above "
         f"{limits.uncheckpointed_commits:,}",
         "statistics_coverage": f"The share of data files with statistics, by which filters skip files. Warns below "
         f"{limits.statistics_coverage:.0%}",
-        "mergeable_manifests": f"Manifests that could be put together with others. Warns above {limits.mergeable_manifests:,}",
-        "mergeable_objects": f"Data objects that overlap, or small neighbors, which could be put together. Warns above "
+        "mergeable_manifests": f"Manifests that could be merged with others. Warns above {limits.mergeable_manifests:,}",
+        "mergeable_objects": f"Data objects that overlap, or small neighbors, which could be merged. Warns above "
         f"{limits.mergeable_objects:,}",
         "snapshots": f"Snapshots that are stored; none are counted in a lake, which keeps its history. Warns above {limits.snapshots:,}",
     }[name]
@@ -159,7 +159,7 @@ def _table_checks(target: MaintenanceTarget, limits: HealthLimits) -> dg.AssetCh
     def check(context: dg.AssetCheckExecutionContext, lake: LakeResource) -> Any:
         health = measure(target, lake, (context.instance, context.run))
         if health is None:
-            raise dg.Failure(f"there is nothing at {target.path} yet to be measured: materialize the asset first")
+            raise dg.Failure(f"there is nothing to measure at {target.path} yet: materialize the asset first")
         yield from check_results(target.asset_key, health, limits)
 
     specs = check_specs(target.asset_key, target, limits)
@@ -182,7 +182,7 @@ def lake_session_check(key: dg.AssetKey, *, most: int = 0) -> dg.AssetChecksDefi
             metadata={"failed_sessions": len(failed)},
         )
 
-    description = f"Sessions whose runs failed and that nothing has taken up. Warns above {most}; re-executing their runs puts it right."
+    description = f"Sessions of failed runs that no run has resumed. Warns above {most}; re-execute their runs."
     decorator: Any = dg.asset_check(asset=key, name="stale_sessions", description=description)
     check: dg.AssetChecksDefinition = decorator(stale_sessions)
     return check

@@ -61,13 +61,13 @@ def lake_maintenance(
         tasks: of `TASKS`, each for tables, for arrays, for pools or for the lake; a mapping gives each its own cron schedule. By default
             compaction, checkpoint and vacuum of tables, manifest_rewrite, snapshot_expiry and garbage_collection of arrays, and
             pool_compaction and pool_vacuum of pools.
-        schedule: the cron schedule of tasks that have none of their own; without one they run when somebody materializes them.
+        schedule: the cron schedule of tasks that have none of their own; without one they run only when they are materialized by hand.
         automation: let automation conditions follow the schedules, instead of schedules of the code location.
         checks: add the task `health`: assets `<key_prefix>/health/<key>`, whose checks say what each target needs, all measured in one
             step. It follows its own schedule, else `schedule`, else that of the first task that has one. `HealthLimits` sets where
             the checks warn.
         spark: rearrange tables above `spark_above` bytes with the resource `spark`.
-        settings: what holds for all tables, arrays and pools: the fields of `MaintenanceTarget`, such as `min_small_file_ratio=0.3`.
+        settings: for all tables, arrays and pools, the fields of `MaintenanceTarget`, such as `min_small_file_ratio=0.3`.
 
     Raises InvalidDefinition for unknown tasks, those of arrays where none are named, and a Z-order of no columns.
     """
@@ -204,7 +204,7 @@ def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, pat
     """Raise InvalidDefinition for a dataset with staged changes of the same run, which maintenance would conflict with."""
     if lake.is_staged(path, context.instance, context.run):
         raise InvalidDefinition(
-            f"this run has written to {path}, and publishes that at its end: maintain it in a run of its own, such as a schedule's"
+            f"this run has written to {path}, and publishes at its end: maintain it in a separate run, such as that of a schedule"
         )
 
 

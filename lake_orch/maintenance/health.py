@@ -68,22 +68,22 @@ class ArrayHealth:
 
 @dataclass(frozen=True, slots=True)
 class PoolHealth:
-    """The state of repair of a pool at the last commit of main."""
+    """The health of a pool at the last commit of main."""
 
     commit: str
     objects: int
     records: int
     bytes: int
-    """Of the data objects."""
+    """The size of the data objects."""
     mergeable_objects: int
-    """Data objects that could be put together: those that overlap, and small neighbors."""
+    """Data objects that could be merged: those that overlap, and small neighbors."""
 
 
 Health: TypeAlias = TableHealth | ArrayHealth | PoolHealth
 
 
 def pool_health(pool: Pool) -> PoolHealth:
-    """Measure a pool. Raises what reading its last commit raises."""
+    """Measure a pool. Raises the errors of reading its last commit."""
     from lake_core.pool.compact import runs_to_compact
 
     objects = pool.objects()

@@ -1,19 +1,18 @@
-"""What can be done for pools: tasks as those of tables."""
+"""Maintenance tasks of pools."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from lake_core.lake.errors import Conflict
 from lake_core.pool.errors import DeleteConflict
 from lake_orch.maintenance.health import PoolHealth, pool_health
-from lake_orch.maintenance.tasks import Job, Task, until_undisturbed
+from lake_orch.maintenance.tasks import Job, Task, rewrite_in_lake, until_undisturbed
 from lake_orch.pools.settings import POOL_COMMIT
 from lake_pipes.metadata import COMMIT
 
 
 def pool_compaction(job: Job) -> dict[str, Any]:
-    """Put data objects together that overlap or are small, if there are many of them: readers merge each that their keys are in."""
+    """Merge data objects that overlap or are small, if there are many. Readers open every one that may hold their keys."""
     before = pool_health(job.pool())
     due = before.mergeable_objects >= job.target.max_mergeable_objects
     if job.config.dry_run or not due:
@@ -24,22 +23,17 @@ def pool_compaction(job: Job) -> dict[str, Any]:
 
 
 def _compact(job: Job) -> str | None:
-    """Compact in a commit of its own. Who deletes from the pool meanwhile goes first."""
+    """Compact in a separate commit. Concurrent deletions take precedence."""
     message = f"Compact {job.target.path}"
     if job.lake.is_lake():
-        return until_undisturbed(lambda: _compact_in_lake(job, message), Conflict)
+        _, commit = rewrite_in_lake(job, message, lambda session: session.pool(job.target.path).compact(message=message))
+        return commit
     until_undisturbed(lambda: job.pool().compact(message=message), DeleteConflict)
     return None
 
 
-def _compact_in_lake(job: Job, message: str) -> str | None:
-    with job.lake.open().session(job.branch, message=message, metadata={"dagster/task": "maintenance"}) as session:
-        session.pool(job.target.path).compact(message=message)
-    return session.publish().commit
-
-
 def pool_vacuum(job: Job) -> dict[str, Any]:
-    """Delete data objects and cached snapshots that no branch needs, past the retention. In a lake it ends the retention alone."""
+    """Delete data objects and cached snapshots past the retention that no branch needs. In a lake this only ends the retention."""
     retention, dry_run = job.target.pool_retention, job.config.dry_run
     metadata: dict[str, Any] = {"lake/older_than": (datetime.now(UTC) - retention).isoformat(timespec="seconds")}
     if not job.lake.is_lake():
@@ -47,7 +41,7 @@ def pool_vacuum(job: Job) -> dict[str, Any]:
         snapshots = sum(key.endswith(".snap.zng") for key in result.keys)
         counts = {"lake/reclaimed_files": len(result.keys), "lake/reclaimed_bytes": result.bytes, "lake/reclaimed_snapshots": snapshots}
         return {**metadata, **counts, "lake/due": bool(result.keys)}
-    job.pool()  # which must be there, in a dry run as well
+    job.pool()  # raises if the pool is missing, also in a dry run
     if not dry_run:
         with job.lake.open().session(job.branch, message=f"Vacuum {job.target.path}") as session:
             session.pool(job.target.path).vacuum(retention)

@@ -17,7 +17,7 @@ SMALL_FILE = 32 << 20
 """A data file below this many bytes counts as small."""
 _SNAPSHOT_RETENTION = "30 days"
 _POOL_RETENTION = "8 days"
-"""Longer than any load takes: nothing tells that its objects are in use."""
+"""Longer than any load takes, because nothing marks the objects of a running load as in use."""
 
 TargetFormat: TypeAlias = Literal["delta", "icechunk", "pool"]
 KIND: Mapping[TargetFormat, str] = {"delta": "deltalake", "icechunk": "icechunk", "pool": "zed"}
@@ -28,7 +28,7 @@ Maintainable: TypeAlias = "str | dg.AssetKey | dg.AssetSpec | dg.AssetsDefinitio
 class MaintenanceConfig(dg.Config):
     """The configuration of one maintenance run."""
 
-    dry_run: bool = Field(default=False, description="Only tell what would be done.")
+    dry_run: bool = Field(default=False, description="Report what would be done, and change nothing.")
     where: str | None = Field(default=None, description="Rearrange only these partitions: Spark SQL on partition columns.")
 
 
@@ -40,24 +40,24 @@ class MaintenanceTarget:
     asset_key: dg.AssetKey
     zorder_by: Sequence[str] = ()
     target_size: int | None = None
-    """Bytes that a compacted file should have; by default the table's `delta.targetFileSize`, else 128 MiB."""
+    """The size of a compacted file in bytes; by default the table's `delta.targetFileSize`, else 128 MiB."""
     small_file: int = SMALL_FILE
-    """Bytes below which a file counts as small."""
+    """The size in bytes below which a file counts as small."""
     min_small_file_ratio: float = 0.2
     """The part of small files from which compaction is due."""
     max_uncheckpointed_commits: int = 10
     """The number of commits from which a checkpoint is due."""
     retention: str | None = None
-    """How long removed files of a table stay, such as `14 days`, by default as the table says; snapshots of arrays, by default 30 days;
-    what a pool no longer needs, by default 8 days."""
+    """How long outdated data is kept, such as `14 days`: removed files of a table, by default as the table says; snapshots of arrays, by
+    default 30 days; data objects that a pool no longer needs, by default 8 days."""
     txn_retention: str | None = None
     """How long transaction markers are kept, such as `30 days`; by default for ever."""
     spark_above: int = 8 << 30
-    """Bytes from which Spark rewrites a table, if there is a Spark resource."""
+    """The size of a table in bytes from which Spark rewrites it, if there is a Spark resource."""
     max_mergeable_manifests: int = 10
     """The number of mergeable manifests from which they are rewritten."""
     max_mergeable_objects: int = 10
-    """Data objects of a pool are compacted from this many on that could be put together."""
+    """The number of mergeable data objects of a pool from which they are compacted."""
     format: TargetFormat = "delta"
     """`delta` for a table, `icechunk` for arrays, `pool` for a pool."""
 
@@ -67,13 +67,13 @@ class MaintenanceTarget:
         if self.format == "pool":
             _ = self.pool_retention
         if self.format == "pool" and (not isinstance(mergeable, int) or mergeable < 2):
-            raise InvalidDefinition(f"max_mergeable_objects is {mergeable!r}: use a whole number from 2 on (of {self.path})")
+            raise InvalidDefinition(f"max_mergeable_objects is {mergeable!r}: use a whole number of 2 or more (of {self.path})")
         if self.format != "icechunk":
             return
         _ = self.snapshot_retention
         most: object = self.max_mergeable_manifests
         if not isinstance(most, int) or most < 1:
-            raise InvalidDefinition(f"max_mergeable_manifests is {most!r}: use a whole number from 1 on (of {self.path})")
+            raise InvalidDefinition(f"max_mergeable_manifests is {most!r}: use a whole number of 1 or more (of {self.path})")
 
     @property
     def snapshot_retention(self) -> timedelta:
@@ -82,7 +82,7 @@ class MaintenanceTarget:
 
     @property
     def pool_retention(self) -> timedelta:
-        """How long what a pool no longer needs stays. Raises InvalidDefinition for a `retention` that is no interval."""
+        """Return how long data that a pool no longer needs is kept. Raises InvalidDefinition for a `retention` that is not an interval."""
         return self._retention(_POOL_RETENTION)
 
     def _retention(self, default: str) -> timedelta:

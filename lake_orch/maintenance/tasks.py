@@ -12,6 +12,7 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
 from lake_core.delta.result import OperationResult
 from lake_core.lake.errors import Conflict
+from lake_core.lake.session.write_session import WriteSession
 from lake_orch.maintenance.health import table_health
 from lake_orch.maintenance.target import MaintenanceConfig, MaintenanceTarget
 from lake_orch.resources import LakeResource
@@ -57,7 +58,7 @@ class Job:
 
 
 Task: TypeAlias = Callable[[Job], dict[str, Any]]
-"""A task on one table, repository or pool, which returns metadata. It honours `job.config.dry_run` itself; `"lake/due": False` says that
+"""A task on one table, repository or pool, which returns metadata. It honors `job.config.dry_run` itself; `"lake/due": False` says that
 there was nothing to do, so that no observation is made; its docstring is shown in the UI. A new one is added to `TABLE_TASKS`,
 `ARRAY_TASKS` or `POOL_TASKS`.
 """
@@ -104,11 +105,26 @@ def _optimized(job: Job, size: int, zorder_by: Any) -> tuple[OperationResult, st
     """Rewrite the table's files in a separate commit. Concurrent writers of the same files take precedence."""
     if not job.lake.is_lake():
         return _optimize(job, job.table(), size, zorder_by), None
+    message = f"Rearrange {job.target.path}"
+    return rewrite_in_lake(job, message, lambda session: _optimize(job, session.delta(job.target.path), size, zorder_by))
+
+
+def rewrite_in_lake(job: Job, message: str, rewrite: Callable[[WriteSession], T]) -> tuple[T, str | None]:
+    """Rewrite data of a lake in a separate commit. Concurrent writers of the same data take precedence.
+
+    Args:
+        job: The task.
+        message: The message of the commit.
+        rewrite: Rewrites the data in a session. It is called again after a conflict.
+
+    Returns:
+        What `rewrite` returns, and the id of the commit; None for the id if nothing changed.
+    """
     lake = job.lake.open()
 
-    def attempt() -> tuple[OperationResult, str | None]:
-        with lake.session(job.branch, message=f"Rearrange {job.target.path}", metadata={"dagster/task": "maintenance"}) as session:
-            result = _optimize(job, session.delta(job.target.path), size, zorder_by)
+    def attempt() -> tuple[T, str | None]:
+        with lake.session(job.branch, message=message, metadata={"dagster/task": "maintenance"}) as session:
+            result = rewrite(session)
         return result, session.publish().commit
 
     return until_undisturbed(attempt, Conflict)

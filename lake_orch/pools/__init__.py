@@ -1,1 +1,1 @@
-"""Pools of a lake as Dagster's assets: what metadata says of them, which keys a run writes, and how records become values and back."""
+"""Pools as Dagster assets: settings in metadata, the ranges of keys that a run writes, and conversion between records and values."""

@@ -34,11 +34,6 @@ _LOADED = (
 )
 
 
-def is_spark(value: object) -> bool:
-    """Return whether a value is a DataFrame of Spark, classic or of Connect."""
-    return type(value).__module__.startswith("pyspark.sql") and type(value).__name__ == "DataFrame"
-
-
 def rows_of(value: Any, subject: str, times: Sequence[str] = ()) -> Any:
     """Return what an asset has returned as rows that a pool takes; what is lazy is read as they are.
 

@@ -1,4 +1,4 @@
-"""From Dagster partitions to the ranges of a pool's key that they stand for."""
+"""The ranges of a pool's key that Dagster partitions stand for."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lake_orch.errors import PartitionSliceError
 
 
 def ranges_of_partitions(partitions_def: PartitionsDefinition, keys: Sequence[str], asset: str) -> list[KeyRange]:
-    """Return the ranges of some partitions, in their order, neighboring time windows as one.
+    """Return the ranges of some partitions. Time windows are in order, with neighbors joined.
 
-    Time windows hold the times from their start up to, and without, their end. Any other partition is one key: the text, and where that is
-    a whole number, the number, too.
+    The range of a time window has its start, but not its end. Any other partition stands for one key, as text, and also as a number if
+    the text is a whole number.
 
-    Raises PartitionSliceError for partitions of several dimensions, of which a pool has but one.
+    Raises PartitionSliceError for partitions of several dimensions, because a pool has one key.
     """
     check_partitions(partitions_def, asset)
     unique = list(dict.fromkeys(str(key) for key in keys))

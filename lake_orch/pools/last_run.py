@@ -1,7 +1,7 @@
-"""Up to which commit of a pool an asset has read it: what `lake/since` starts from.
+"""The commit up to which an asset has read a pool, for the setting `lake/since`.
 
-Each read is an observation of the pool's asset in the log of the run, which names its bounds. The run of the asset's last materialization
-tells where the next one goes on; an attempt that repeats an earlier one reads what that has read.
+Each read is reported as an observation of the pool's asset, with the bounds of the read. A read starts where that of the asset's last
+materialization ended. An attempt that repeats an earlier one reads the same again.
 """
 
 from __future__ import annotations
@@ -19,41 +19,43 @@ from lake_orch.runs.lineage import step_lineage
 READER, SINCE_COMMIT = "lake/read_by", "lake/since_commit"
 _BEGINNING = "the beginning"
 _MATERIALIZATIONS = 100
-"""How many of the asset's last materializations are searched for one whose run has read the pool."""
+"""The number of the asset's last materializations to search for one whose run read the pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBounds:
-    """What a run reads of a pool: what was added after a commit, up to another one."""
+    """The bounds of a read: what was added to a pool after one commit, up to another."""
 
     since: str | None
     """None for everything."""
     until: str
 
     def metadata(self, reader: AssetKey) -> dict[str, Any]:
-        """Return what the observation of the read says."""
+        """Return the metadata of the observation that reports the read."""
         return {READER: reader.to_user_string(), SINCE_COMMIT: self.since or _BEGINNING, POOL_COMMIT: self.until}
 
 
 def reader_of(context: InputContext, subject: str) -> AssetKey:
-    """Return the asset that reads an input. Raises InvalidDefinition where there is none, or it is partitioned."""
+    """Return the asset that reads an input. Raises InvalidDefinition if there is none, or if it is partitioned."""
     step = context.step_context
     for output in step.step.step_outputs:
         if output.properties.asset_key is not None and not step.has_partition_key:
             return output.properties.asset_key
-    raise InvalidDefinition(f"{SINCE} of {subject} is {LAST_RUN!r}: only assets without partitions know of their last run")
+    raise InvalidDefinition(
+        f"{SINCE} of {subject} is {LAST_RUN!r}: only an asset without partitions can read what is new since its last run"
+    )
 
 
 def bounds_of_read(
     context: InputContext, reader: AssetKey, latest: Callable[[], str], is_published: Callable[[DagsterRun], bool]
 ) -> ReadBounds:
-    """Return what is new to an asset in a pool.
+    """Return the bounds of what an asset has not read of a pool yet.
 
     Args:
         context: The input.
         reader: The asset that reads it.
         latest: Returns the id of the pool's last commit.
-        is_published: Tells whether what a run has written is published.
+        is_published: Returns whether the writes of a run are published.
     """
     instance, run = context.step_context.instance, context.step_context.dagster_run
     for run_id in _attempts(instance, run, context.step_context.step.key):
@@ -64,7 +66,7 @@ def bounds_of_read(
 
 
 def _attempts(instance: DagsterInstance, run: DagsterRun, step_key: str) -> Iterator[str]:
-    """Yield the run, and those whose attempt at the step it repeats."""
+    """Yield the ids of the run, and of the runs whose attempt at the step it repeats."""
     first = step_lineage(instance, run, step_key)
     current: DagsterRun | None = run
     while current is not None:
@@ -75,6 +77,7 @@ def _attempts(instance: DagsterInstance, run: DagsterRun, step_key: str) -> Iter
 
 
 def _read_in(instance: DagsterInstance, run_id: str, pool: AssetKey, reader: AssetKey) -> ReadBounds | None:
+    """Return the bounds of a reader's read of a pool in a run, or None."""
     for entry in instance.all_logs(run_id, of_type=DagsterEventType.ASSET_OBSERVATION):
         event = entry.dagster_event
         if event is None or event.asset_key != pool:
@@ -89,11 +92,11 @@ def _read_in(instance: DagsterInstance, run_id: str, pool: AssetKey, reader: Ass
 def _read_before(
     instance: DagsterInstance, run: DagsterRun, pool: AssetKey, reader: AssetKey, is_published: Callable[[DagsterRun], bool]
 ) -> str | None:
-    """Return the commit up to which earlier runs have read a pool; None where none has."""
+    """Return the commit up to which earlier runs have read a pool, or None."""
     for record in instance.fetch_materializations(reader, limit=_MATERIALIZATIONS).records:
         run_id = record.event_log_entry.run_id
         earlier = _read_in(instance, run_id, pool, reader)
-        made_by = instance.get_run_by_id(run_id)
-        if earlier is not None and run_id != run.run_id and made_by is not None and is_published(made_by):
+        earlier_run = instance.get_run_by_id(run_id)
+        if earlier is not None and run_id != run.run_id and earlier_run is not None and is_published(earlier_run):
             return earlier.until
     return None

@@ -1,4 +1,4 @@
-"""What an asset's or an input's metadata says of its pool, read and checked before anything is written."""
+"""The settings of pools in the metadata of assets and inputs, validated before anything is written."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from lake_orch.definition_metadata import (
     read_names,
     read_ownership,
     read_text,
+    read_whole,
 )
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import PATH_METADATA, table_path
@@ -44,23 +45,23 @@ _OF_INPUTS = (SHAPE, START, STOP, SINCE, REF, POOL_COMMIT)
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
-    """One pool, and how it is written."""
+    """The settings of one pool and its writes."""
 
     path: str
     mode: PoolWriteMode = "overwrite"
     ownership: Ownership = "keep"
     partition_expr: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What a pool that is created is like, as `PoolLake.create_pool` takes it."""
+    """The options of `PoolLake.create_pool` for a new pool."""
     times: tuple[str, ...] = ()
-    """Fields whose texts become times, where they are such."""
+    """Fields whose texts are stored as times if they are times."""
     preview_rows: int | None = None
 
     @classmethod
     def parse(
         cls, asset_key: Sequence[str] | None, metadata: Mapping[str, Any], subject: str, *, mode: PoolWriteMode = "overwrite"
     ) -> PoolSettings:
-        """Read an output's definition metadata; `mode` holds where it says nothing. Raises InvalidDefinition."""
+        """Read an output's definition metadata. `mode` is the default. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
         check_spelling(metadata, _OF_OUTPUTS, subject, others=_OF_INPUTS)
         partition_expr = metadata.get(PARTITION_EXPR)
@@ -76,7 +77,7 @@ class PoolSettings:
         if ORDER in metadata:
             options["order"] = read_choice(metadata, ORDER, "desc", get_args(KeyOrder), subject)
         if THRESHOLD in metadata:
-            options["threshold"] = _whole(metadata, THRESHOLD, subject, least=1)
+            options["threshold"] = read_whole(metadata, THRESHOLD, subject, least=1)
         return cls(
             path=table_path(asset_key, metadata),
             mode=read_choice(metadata, MODE, mode, get_args(PoolWriteMode), subject),
@@ -84,13 +85,13 @@ class PoolSettings:
             partition_expr=partition_expr,
             options=options,
             times=read_names(metadata, TIMES, subject, kind="names of fields", allow_single=True) or (),
-            preview_rows=_whole(metadata, PREVIEW_ROWS, subject, most=50),
+            preview_rows=read_whole(metadata, PREVIEW_ROWS, subject, most=50),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PoolInputSettings:
-    """What is read of a pool, and of which state of it."""
+    """The part of a pool to read, and the state to read it from."""
 
     columns: tuple[str, ...] | None = None
     shape: str | None = None
@@ -110,7 +111,7 @@ class PoolInputSettings:
             raise InvalidDefinition(f"{SINCE} of {subject} is {since!r}: use {LAST_RUN!r}")
         others = [name for name in (POOL_COMMIT, REF) if name in metadata]
         if since is not None and others:
-            raise InvalidDefinition(f"{subject} asks for what is new {SINCE} its {LAST_RUN}, and by {others[0]}: leave one of them out")
+            raise InvalidDefinition(f"{subject} has both {SINCE} and {others[0]}: leave one of them out")
         return cls(
             columns=read_names(metadata, COLUMNS, subject, kind="column names"),
             shape=read_text(metadata, SHAPE, subject),
@@ -120,12 +121,3 @@ class PoolInputSettings:
             ref=read_text(metadata, REF, subject),
             commit=read_text(metadata, POOL_COMMIT, subject),
         )
-
-
-def _whole(metadata: Mapping[str, Any], name: str, subject: str, *, least: int = 0, most: int | None = None) -> int | None:
-    value = metadata.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
-        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use a whole number from {least}" + (f" to {most}" if most else ""))
-    return value

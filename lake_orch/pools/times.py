@@ -1,4 +1,4 @@
-"""Texts that are times, as JSON has them."""
+"""Conversion of texts to times, for records from JSON, which has no times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lake_core.pool.zson.primitive_text import parse_primitive
 
 
 def with_times(values: Iterable[Value], names: Sequence[str]) -> Iterator[Value]:
-    """Yield values with times for texts that are such, as RFC 3339 spells them, in fields of these names. Any other value stays."""
+    """Yield values with times (RFC 3339) in place of texts, in fields of these names. Any other text is unchanged."""
     return (_with_times(value, tuple(names)) for value in values) if names else iter(values)
 
 
@@ -38,6 +38,6 @@ def _with_times(value: Value, names: tuple[str, ...]) -> Value:
 
 @lru_cache(maxsize=1024)
 def _positions(type: Type, names: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the positions of texts with these names among the fields of a record."""
+    """Return the positions of the text fields of a record that have these names."""
     fields = type.fields if isinstance(type, RecordType) else ()
     return tuple(position for position, each in enumerate(fields) if each.name in names and each.type == types.STRING)

@@ -112,7 +112,7 @@ def recover(
     last = runs_of(instance, session)[-1]
     run_session = from_tags(last)
     if run_session is None:
-        raise NothingToRecover(f"the tags of run {last.run_id} name no session any more: publish it with `lake publish {session}`")
+        raise NothingToRecover(f"the tags of run {last.run_id} no longer name a session: publish it with `lake publish {session}`")
     return publish_session(instance, lake, run_session, gate=lift_gate or held_gate(last.tags, gate), keep_failed_for=keep_failed_for)
 
 
@@ -131,17 +131,17 @@ def _obstacle(instance: DagsterInstance, session: str) -> str | None:
     """Return the reason not to recover a session, or None."""
     runs = runs_of(instance, session)
     if not runs:
-        return f"session {session} is of no run that this Dagster instance knows: publish it with `lake publish {session}`"
+        return f"session {session} has no run in this Dagster instance: publish it with `lake publish {session}`"
     last = runs[-1]
     if not last.is_finished:
         return f"run {last.run_id} still writes into session {session}: wait for its end"
     if last.status is DagsterRunStatus.CANCELED:
-        return f"run {last.run_id} was cancelled: re-execute it from failure, which resumes session {session}"
+        return f"run {last.run_id} was canceled: re-execute it from failure, which resumes session {session}"
     if not all_succeeded(instance, last):
         return f"steps of run {last.run_id} failed: re-execute it from failure, which resumes session {session}"
     later = _started_over(instance, runs)
     if later:
-        return f"run {later[0].run_id} has done the work of session {session} again: publishing both would double it"
+        return f"run {later[0].run_id} has repeated the work of session {session}: publishing both would duplicate it"
     return None
 
 

@@ -156,15 +156,15 @@ def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) ->
         return parent_session.id
     if record is not None and record.state == PUBLISHED and record.epoch > parent_session.epoch:
         raise SessionClosed(
-            f"run {run.run_id} carries on run {parent.run_id}, but another run has done that and published session {parent_session.id}: "
-            f"doing it again would double it. To do so nevertheless, start a new run, or re-execute that other one",
+            f"run {run.run_id} continues run {parent.run_id}, but another run has continued it and published session {parent_session.id}: "
+            f"repeating it would duplicate the data. To repeat it nevertheless, start a new run, or re-execute that other one",
             state=record.state,
         )
     if record is not None and (record.state == PUBLISHED or not record.batches):
         return None
-    reason = "is no longer on record" if record is None else f"has ended ({record.state})"
+    reason = "no longer exists" if record is None else f"has ended ({record.state})"
     raise SessionLost(
-        f"run {run.run_id} carries on run {parent.run_id} and leaves out its successful steps, but their work was in session "
+        f"run {run.run_id} continues run {parent.run_id} and leaves out its successful steps, but their work was in session "
         f"{parent_session.id}, which {reason}: start a new run of all steps"
     )
 

@@ -129,7 +129,7 @@ def connect(lease: Lease) -> SparkSession:
 def lease_server(
     directory: Path, config: Mapping[str, str], *, idle_timeout: float = IDLE_SECONDS, sessions: int = SESSIONS_PER_SERVER
 ) -> Lease:
-    """Lease the server below a directory that has these settings; it is started if there is none.
+    """Lease the server below a directory that has these settings. Start it if there is none.
 
     `config` are Spark's settings, `spark.master` among them; `idle_timeout` is in seconds. Processes that ask at once get the same
     server. A process in another folder, with other code of its own, or with another Python or Spark, gets another.
@@ -206,7 +206,7 @@ def _start(base: Path, config: Mapping[str, str], path: list[str], idle_timeout:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a step that is cancelled or killed with its group leaves the server to the others
+            start_new_session=True,  # a step that is canceled or killed with its group leaves the server to the others
             check=True,
         )
         port = _wait(folder)

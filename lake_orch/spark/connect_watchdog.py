@@ -117,7 +117,7 @@ def _watch(java: subprocess.Popen[bytes], folder: Path, idle_timeout: float) -> 
 
 
 def _retire(folder: Path) -> bool:
-    """Let no new client come, unless one just did."""
+    """Make the server unavailable to new clients. Return False if a client has a lease, or is taking one."""
     try:
         descriptor = os.open(folder.parent / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:
@@ -150,7 +150,7 @@ def _start(folder: Path, command: list[str], port: int, cwd: str) -> subprocess.
 
 
 def _die_with_parent() -> None:
-    """Let the system stop this process when its parent dies, so that no JVM stays behind. Works on Linux alone."""
+    """Let the system stop this process when its parent dies, so that no JVM is left running. Has an effect on Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
@@ -162,7 +162,7 @@ def _free_port() -> int:
 
 
 def _listens(java: subprocess.Popen[bytes], folder: Path, port: int) -> bool:
-    """Wait until it is this very JVM that listens on the port."""
+    """Wait until the JVM listens on the port. Return False if it ends, or takes too long."""
     until = time.monotonic() + _START_SECONDS
     while java.poll() is None and folder.is_dir() and time.monotonic() < until:
         if accepts(port) and _owns(java.pid, port):
@@ -179,7 +179,7 @@ def accepts(port: int) -> bool:
 
 
 def _owns(pid: int, port: int) -> bool:
-    """Return whether a process listens on a port; True where the system does not say."""
+    """Return whether a process listens on a port; True if the system does not tell."""
     tables = [Path(f"/proc/{pid}/net/{name}") for name in ("tcp", "tcp6")]
     if not tables[0].exists():
         return True

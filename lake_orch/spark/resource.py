@@ -52,7 +52,7 @@ class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
 
     @property
     def session(self) -> "SparkSession":
-        """The session. Raises InvalidDefinition, and LakeError where Java or PySpark are missing or a shared server does not start."""
+        """Return the session. Raises InvalidDefinition, and LakeError if Java or PySpark is missing or a shared server does not start."""
         self._check()
         if self.shared:
             from lake_core.spark.session import start_settings

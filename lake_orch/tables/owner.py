@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from dagster import AssetKey, DagsterRun, OutputContext
 
@@ -13,6 +14,9 @@ from lake_orch.errors import TableOwned
 
 _ASSET = "lake.owner.asset"
 _LOCATION = "lake.owner.codeLocation"
+
+_COMMITS = 100
+"""The number of commits to search for an owner. Other writers record none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +80,15 @@ def claim(table: DeltaTable, writer: Owner | None, ownership: Ownership, *, repl
 def _check(table: DeltaTable, writer: Owner) -> None:
     owner = Owner.of_table(table)
     if owner is not None and owner.is_other(writer):
-        raise owned(f"the table {table.store.url()} was made by {owner}, and {writer} would replace its rows")
+        raise _owned(f"the table {table.store.url()}", owner, writer, "its rows")
 
 
-def owned(reason: str) -> TableOwned:
-    """Return the error for an asset that would replace another asset's rows, with the remedies."""
+def _owned(subject: str, owner: Owner, writer: Owner, replaced: str) -> TableOwned:
+    """Return the error for an asset that would replace another asset's data, with the remedies."""
     return TableOwned(
-        f"{reason}. Give one of the assets another path by the metadata lake/path. If the asset or its code location was renamed, let it "
-        f'take over: metadata={{"lake/owner": "take"}}. If both are to write there: metadata={{"lake/owner": "shared"}}. '
-        "Nothing was written"
+        f"{subject} was made by {owner}, and {writer} would replace {replaced}. Give one of the assets another path by the metadata "
+        f"lake/path. If the asset or its code location was renamed, let it take over: "
+        f'metadata={{"lake/owner": "take"}}. If both are to write there: metadata={{"lake/owner": "shared"}}. Nothing was written'
     )
 
 
@@ -93,3 +97,30 @@ def _take(table: DeltaTable, owner: Owner) -> None:
         table.set_properties(owner.properties)
         if owner.location is None and _LOCATION in table.properties:
             table.unset_properties([_LOCATION])
+
+
+def claim_by_commits(
+    commits: Iterable[Mapping[str, str]], writer: Owner | None, ownership: Ownership, *, replaces: bool, subject: str, replaced: str
+) -> Mapping[str, str]:
+    """Check that an asset may write data whose commits name its owner, and return the owner for the next commit's metadata.
+
+    Args:
+        commits: The metadata of each commit, latest first.
+        writer: The asset, if one writes.
+        ownership: What the asset does with data that another asset made.
+        replaces: Whether the write replaces data.
+        subject: What the error calls the pool or arrays.
+        replaced: What the error calls the data that would be replaced.
+
+    Raises:
+        TableOwned: The asset would replace data of another.
+    """
+    if writer is None or ownership == "shared":
+        return {}
+    owners = (Owner.of_properties(metadata) for metadata in islice(commits, _COMMITS))
+    owner = next((owner for owner in owners if owner is not None), None)
+    if owner is None or ownership == "take" or not owner.is_other(writer):
+        return writer.properties
+    if not replaces:
+        return {}
+    raise _owned(subject, owner, writer, replaced)

@@ -24,6 +24,7 @@ from lake_orch.definition_metadata import (
     read_names,
     read_ownership,
     read_text,
+    read_whole,
 )
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import PATH_METADATA, table_path
@@ -133,7 +134,7 @@ class TableSettings:
             schema=_schema(metadata, subject),
             columns=_columns(metadata, subject),
             column_lineage=_lineage(metadata, subject),
-            preview_rows=_preview_rows(metadata, subject),
+            preview_rows=read_whole(metadata, PREVIEW_ROWS, subject, most=50),
         )
         settings._check(subject)
         return settings
@@ -253,13 +254,6 @@ def _columns(metadata: Mapping[str, Any], subject: str) -> tuple[DeclaredColumn,
             DeclaredColumn(column.name, kind, rules.nullable, column.description, rules.unique, tuple(rules.other), dict(column.tags or {}))
         )
     return tuple(columns)
-
-
-def _preview_rows(metadata: Mapping[str, Any], subject: str) -> int | None:
-    value = metadata.get(PREVIEW_ROWS)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 50):
-        raise InvalidDefinition(f"{PREVIEW_ROWS} of {subject} is {value!r}: use a whole number from 0 to 50")
-    return value
 
 
 def _lineage(metadata: Mapping[str, Any], subject: str) -> TableColumnLineage | None:

@@ -7,17 +7,15 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from lake_core import Lake
-from lake_core.cli import main
 from lake_core.cli.doctor import examine
 from lake_core.lake.errors import LakeNotFound
 from lake_core.store import MemoryStore, ObjectMeta
 from lake_core.store.object_store import Bytes
+from tests.cli.commands import run, run_json
 from tests.lake.lakes import create_tables, ids, rows
 
 
@@ -27,18 +25,6 @@ def root(tmp_path: Path) -> str:
     lake = Lake.create(root)
     create_tables(lake, "t/orders")
     return root
-
-
-def run(root: str, *words: str, code: int = 0) -> str:
-    result = CliRunner().invoke(main, ["--lake", root, *words], catch_exceptions=False)
-    assert result.exit_code == code, result.output
-    return result.output
-
-
-def run_json(root: str, *words: str, code: int = 0) -> Any:
-    result = CliRunner().invoke(main, ["--lake", root, *words, "--json"], catch_exceptions=False)
-    assert result.exit_code == code, result.output
-    return json.loads(result.stdout)
 
 
 def test_as_an_installed_command(tmp_path: Path) -> None:

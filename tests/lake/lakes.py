@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from lake_core import Lake
 from lake_core import dataset as formats
 from lake_core.delta import DeltaTable
 from lake_core.lake.refs.lease import LeaseConfig
-from lake_core.store import FolderStore, ObjectStore
+from lake_core.store import FolderStore, MemoryStore, ObjectStore
+from lake_core.testing import FaultStore
+from lake_core.testing.fault_store import FaultMode, StoreDied
 from lake_core.testing.manual_clock import ManualClock
 
 TOY_FORMATS = Path(__file__).parent / "formats"
@@ -32,6 +35,18 @@ def opened(store: ObjectStore, time: ManualClock) -> Lake:
     """Open a lake whose publishers do not wait for a publisher that died."""
     lake = Lake.open(store, clock=time)
     return Lake(replace(lake.repository, lease_config=LeaseConfig(stale=0.0)))
+
+
+def died_at(
+    operation: int, mode: FaultMode, work: Callable[[Lake], None], make: Callable[[ManualClock], MemoryStore]
+) -> tuple[MemoryStore, ManualClock, bool]:
+    """Let work on a new lake die at a store operation. Return the store, its clock, and whether the work came that far."""
+    time = ManualClock()
+    store = make(time)
+    dying = FaultStore(store, operation, mode)
+    with suppress(StoreDied):
+        work(opened(dying, time))
+    return store, time, dying.fired
 
 
 def rows(ids: Iterable[int], v: int = 0) -> pa.Table:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,11 +16,11 @@ from lake_core import Lake
 from lake_core.icechunk import Repository
 from lake_core.lake.errors import Conflict
 from lake_core.store import FolderStore, MemoryStore, ObjectStore
-from lake_core.testing import FaultStore
-from lake_core.testing.fault_store import FaultMode, StoreDied
+from lake_core.testing.fault_store import FaultMode
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.arrays import CHUNKS, PATH, chunk_values, create_array, filled, outside_values, set_chunk
-from tests.lake.lakes import SCHEMA, ids, opened, rows
+from tests.lake.lakes import SCHEMA, died_at, ids, opened, rows
+from tests.processes import SPAWN, run_together
 
 TABLE = "tables/stations"
 
@@ -45,20 +43,10 @@ def _write_part(root: Path, epoch: int, part: int, attempt: int = 0, dies: bool 
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _run(*processes: multiprocessing.Process) -> list[int | None]:
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    return [process.exitcode for process in processes]
-
-
 def test_parts_in_many_processes_write_one_array(tmp_path: Path) -> None:
     lake = _begin(tmp_path)
     shared = lake.open_session(id="shared")
-    spawn = multiprocessing.get_context("spawn")
-    codes = _run(*(spawn.Process(target=_write_part, args=(tmp_path, shared.epoch, part)) for part in range(4)))  # type: ignore[arg-type]
-    assert codes == [0] * 4
+    run_together(_write_part, [(tmp_path, shared.epoch, part) for part in range(4)])
     lake.get_session("shared").publish()
     assert outside_values(tmp_path) == [100 + chunk for chunk in range(CHUNKS)]
 
@@ -66,12 +54,12 @@ def test_parts_in_many_processes_write_one_array(tmp_path: Path) -> None:
 def test_a_killed_part_is_replaced_by_its_next_attempt(tmp_path: Path) -> None:
     lake = _begin(tmp_path)
     shared = lake.open_session(id="shared")
-    spawn = multiprocessing.get_context("spawn")
-    (killed,) = _run(spawn.Process(target=_write_part, args=(tmp_path, shared.epoch, 0, 0, True)))  # type: ignore[arg-type]
-    assert killed == -signal.SIGKILL
+    killed = SPAWN.Process(target=_write_part, args=(tmp_path, shared.epoch, 0, 0, True))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
     assert chunk_values(lake.get_session("shared").icechunk(PATH).store)[4] == 1104
-    codes = _run(*(spawn.Process(target=_write_part, args=(tmp_path, shared.epoch, part, 1)) for part in range(4)))  # type: ignore[arg-type]
-    assert codes == [0] * 4
+    run_together(_write_part, [(tmp_path, shared.epoch, part, 1) for part in range(4)])
     lake.get_session("shared").publish()
     assert outside_values(tmp_path) == [100 + chunk for chunk in range(CHUNKS)]
 
@@ -154,15 +142,11 @@ def test_a_table_and_an_array_are_published_both_or_neither(mode: FaultMode, wor
     old, new = ([0], filled()), ([0, 1], filled(c1=1))
     outcomes = set()
     for operation in range(1, 500):
-        time = ManualClock()
-        store = _store(time)
-        dying = FaultStore(store, operation, mode)
-        with suppress(StoreDied):
-            work(opened(dying, time))
+        store, time, fired = died_at(operation, mode, work, _store)
         lake = opened(store, time)
         survived = _published(lake)
         assert survived in (old, new), f"operation {operation}"
-        if not dying.fired:
+        if not fired:
             assert outcomes == {"old", "new"}
             return
         outcomes.add("old" if survived == old else "new")

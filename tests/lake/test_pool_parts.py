@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,11 +14,12 @@ from lake_core.pool.key_range import KeyRange
 from lake_core.store import FolderStore, MemoryStore, ObjectMeta, ObjectStore
 from lake_core.store.object_store import Bytes
 from lake_core.testing import FaultStore
-from lake_core.testing.fault_store import FaultMode, StoreDied
+from lake_core.testing.fault_store import FaultMode
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.arrays import PATH as ARRAYS
 from tests.lake.arrays import chunk_values, create_array, filled, set_chunk
-from tests.lake.lakes import SCHEMA, ids, opened, rows
+from tests.lake.lakes import SCHEMA, died_at, ids, opened, rows
+from tests.processes import run_together
 
 PATH = "events/raw"
 TABLE = "tables/stations"
@@ -46,13 +45,7 @@ def _load_part(root: Path, epoch: int, part: int) -> None:
 def test_parts_in_many_processes_load_one_pool(tmp_path: Path) -> None:
     lake = create_pool(Lake.create(tmp_path))
     shared = lake.open_session(id="shared")
-    spawn = multiprocessing.get_context("spawn")
-    processes = [spawn.Process(target=_load_part, args=(tmp_path, shared.epoch, part)) for part in (1, 2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0, 0]
+    run_together(_load_part, [(tmp_path, shared.epoch, part) for part in (1, 2)])
     lake.get_session("shared").publish()
     pool = PoolLake.open(tmp_path / PATH).pool("raw")
     assert (keys(pool), len(list(pool.log()))) == ([0, 10, 11, 12, 20, 21, 22], 2)
@@ -126,20 +119,10 @@ def _published(lake: Lake) -> tuple[list[int], list[int], list[int]]:
     return keys(lake.pool(PATH)), ids(lake.delta(TABLE)), chunk_values(lake.icechunk(ARRAYS).store)
 
 
-def _died_at(operation: int, mode: FaultMode, work: Callable[[Lake], None]) -> tuple[MemoryStore, ManualClock, bool]:
-    """Let a publish die at a store operation. Return the store, its clock, and whether it came that far."""
-    time = ManualClock()
-    store = _store(time)
-    dying = FaultStore(store, operation, mode)
-    with suppress(StoreDied):
-        work(opened(dying, time))
-    return store, time, dying.fired
-
-
 def _check(operation: int, mode: FaultMode, work: Callable[[Lake], None]) -> str | None:
     """Let a publish die at a store operation, and the next one go on. Return what it left, "old" or "new"; None where it lived."""
     old, new = ([0], [0], filled()), ([0, 1], [0, 1], filled(c1=1))
-    store, time, fired = _died_at(operation, mode, work)
+    store, time, fired = died_at(operation, mode, work, _store)
     lake = opened(store, time)
     survived = _published(lake)
     assert survived in (old, new), f"operation {operation}"

@@ -193,8 +193,8 @@ def test_checks_say_what_arrays_need(alone: LakeResource, instance: dg.DagsterIn
     result = dg.materialize([asset_of(defs, "health")], resources={"lake": alone}, instance=instance)
     descriptions = {check.check_name: check.description for check in result.get_asset_check_evaluations() if not check.passed}
     assert descriptions == {
-        "mergeable_manifests": "2 (limit 1): manifest_rewrite puts it right",
-        "snapshots": "4 (limit 3): snapshot_expiry, and garbage_collection after it, put it right",
+        "mergeable_manifests": "2 (limit 1): run manifest_rewrite",
+        "snapshots": "4 (limit 3): run snapshot_expiry, then garbage_collection",
     }
 
 
@@ -215,7 +215,7 @@ def test_the_checks_of_arrays_can_run_with_the_arrays(resource: LakeResource, in
         ([], ["a"], {"retention": "14 moons"}, "14 moons.*use an interval"),
         ([], ["a"], {"retention": 14}, "retention is 14: use an interval"),
         ([], ["a"], {"retention": ""}, "use an interval"),
-        ([], ["a"], {"max_mergeable_manifests": 0}, "max_mergeable_manifests is 0: use a whole number from 1 on"),
+        ([], ["a"], {"max_mergeable_manifests": 0}, "max_mergeable_manifests is 0: use a whole number of 1 or more"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tables: list[str], arrays: list[str], options: dict[str, Any], message: str) -> None:

@@ -365,11 +365,11 @@ def test_names_of_tables_and_of_the_querys_own(text: str, tables: list[str], nam
     [
         ({"sql": "SELECT 1", "function": "a:b"}, "one of sql, sql_file and function"),
         ({}, "none of them"),
-        ({"sql_file": "gone.sql"}, "does not lie beside"),
-        ({"function": "json:nothing"}, "names no function"),
+        ({"sql_file": "gone.sql"}, "is not beside"),
+        ({"function": "json:nothing"}, "cannot be imported"),
         ({"function": "json"}, "module:function"),
-        ({"sql": "SELECT * FROM t"}, "reads the table that it makes"),
-        ({"sql": "SELECT * FROM a JOIN b", "inputs": {"b": {"asset": "a"}}}, "one asset"),
+        ({"sql": "SELECT * FROM t"}, "reads the table that it writes"),
+        ({"sql": "SELECT * FROM a JOIN b", "inputs": {"b": {"asset": "a"}}}, "the same asset"),
         ({"sql": "SELECT * FROM a VERSION AS OF 1"}, "give the version to its input"),
         ({"sql": "SELECT :day"}, "parameter 'day'"),
         ({"sql": "SELECT :partition_key"}, "not partitioned"),
@@ -527,7 +527,7 @@ def test_arrays_are_stored_and_read_by_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"function": "json:nothing"}, "names no function"),
+        ({"function": "json:nothing"}, "cannot be imported"),
         ({"partitions_def": HOURS}, "the dimension that the partitions stand for"),
         ({"partitions_def": HOURS, "partition_expr": {"day": "time"}}, "partition_expr"),
         ({"partitions_def": HOURS, "partition_expr": "time", "append_dim": "time"}, "does not go with partitions"),
@@ -581,7 +581,7 @@ def test_records_are_stored_in_a_pool_and_read_by_a_table(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"function": "json:nothing"}, "names no function"),
+        ({"function": "json:nothing"}, "cannot be imported"),
         ({"partitions_def": HOURS}, "the column that the partitions stand for"),
         ({"partitions_def": HOURS, "partition_expr": "ts", "key": "k"}, "partitions stand for the key"),
         ({"order": "up"}, "order"),

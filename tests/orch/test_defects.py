@@ -72,7 +72,7 @@ def test_a_failed_run_that_is_re_executed_twice_is_there_once(bench: Bench) -> N
     assert second.is_success
     third = bench.resume(first)
     assert third.status is dg.DagsterRunStatus.FAILURE
-    assert "double" in bench.error(third)
+    assert "duplicate" in bench.error(third)
     check_published(bench)
     # Steps of the run that published can be executed again on purpose.
     fourth = bench.run(reexecution_options=dg.ReexecutionOptions(second.run_id, step_selection=["totals"]))
@@ -106,7 +106,7 @@ def test_a_run_that_did_the_work_again_is_found_among_many(bench: Bench, monkeyp
     for _ in range(3):
         bench.instance.create_run_for_job(bench.job().get_definition())
     monkeypatch.setattr("lake_orch.runs.recovery._PAGE", 2)
-    with pytest.raises(NothingToRecover, match="double"):
+    with pytest.raises(NothingToRecover, match="duplicate"):
         recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
 
 

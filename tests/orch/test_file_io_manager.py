@@ -222,7 +222,7 @@ def test_what_json_would_change_is_refused(plain: str, value: Any) -> None:
     def thing() -> Any:
         return value
 
-    with pytest.raises(UnsupportedData, match="is no JSON"):
+    with pytest.raises(UnsupportedData, match="is not valid JSON"):
         dg.materialize([thing], resources=resources(plain))
     assert keys(plain) == []
 

@@ -323,7 +323,7 @@ def test_what_is_the_same_for_all_partitions_must_stay_so(resources: dict[str, A
         return data if context.partition_key == "2024-01-01" else data.assign_coords(lat=[0.0, 1.0, 2.0])
 
     dg.materialize([weather], partition_key="2024-01-01", resources=resources)
-    with pytest.raises(RegionMismatch, match=r"'lat'.*differs from what stands there"):
+    with pytest.raises(RegionMismatch, match=r"'lat'.*differs from the stored array"):
         dg.materialize([weather], partition_key="2024-01-02", resources=resources)
 
 

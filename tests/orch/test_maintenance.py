@@ -159,7 +159,7 @@ def failing(defs: dg.Definitions, resource: LakeResource, instance: dg.DagsterIn
 
 def test_checks_say_what_needs_doing(resource: LakeResource, instance: dg.DagsterInstance) -> None:
     defs = lake_maintenance(PATHS, tasks=["compaction"], checks=HealthLimits(small_files=5, uncheckpointed_commits=5))
-    assert failing(defs, resource, instance)["small_files"] == "1 (limit 0.5): compaction puts it right"
+    assert failing(defs, resource, instance)["small_files"] == "1 (limit 0.5): run compaction"
     run(defs, "compaction", resource, instance)
     assert "small_files" not in failing(defs, resource, instance)
 
@@ -205,7 +205,7 @@ def test_the_checks_of_a_table_can_run_with_the_table(resource: LakeResource, in
 def test_a_health_check_describes_itself() -> None:
     specs = {spec.name: spec.description for spec in asset_of(lake_maintenance(["tables/a"]), "health").check_specs}
     assert specs["small_files"] == (
-        "The share of data files below 33.6 MB that could be put together. Warns above 50% of at least 10 files; compaction puts it right."
+        "The share of data files below 33.6 MB that could be merged. Warns above 50% of at least 10 files; run compaction."
     )
     assert len(set(specs.values())) == 5
 

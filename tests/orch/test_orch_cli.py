@@ -101,7 +101,7 @@ def test_the_lake_of_a_code_location(bench: Bench, monkeypatch: pytest.MonkeyPat
         (("-m", "orch_cli_location", "--resource", "text"), "no LakeResource"),
         (("-m", "orch_cli_nothing"), "no module"),
         (("-m", "json"), "0 dagster.Definitions"),
-        (("-m", "json", "--root", "x"), "say which lake"),
+        (("-m", "json", "--root", "x"), "name the lake"),
         (("--storage-option", "a=b", "-m", "json"), "leave --storage-option out"),
     ):
         assert said in run_json(bench, "sessions", where=where, code=1)["error"]
@@ -128,7 +128,7 @@ def test_as_an_installed_command(bench: Bench) -> None:
 def test_wrong_usage(bench: Bench) -> None:
     runner = CliRunner(env={"DAGSTER_HOME": str(bench.folder / "home"), "LAKE_URL": ""})
     assert runner.invoke(main, ["--storage-option", "x", "sessions"]).exit_code == 2
-    assert "no lake" in runner.invoke(main, ["--root", f"{bench.folder}/nothing", "sessions"]).output
+    assert "not a lake" in runner.invoke(main, ["--root", f"{bench.folder}/nothing", "sessions"]).output
 
 
 def test_a_gate_is_lifted_for_one_session(bench: Bench) -> None:

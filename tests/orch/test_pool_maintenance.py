@@ -40,7 +40,7 @@ def test_objects_are_put_together_when_there_are_many_and_a_check_says_so(resour
         dg.materialize([events], resources=resources)
     few = run(resources)
     (check,) = few.get_asset_check_evaluations()
-    assert (check.passed, check.description) == (False, "3 (limit 2): pool_compaction puts it right")
+    assert (check.passed, check.description) == (False, "3 (limit 2): run pool_compaction")
     assert metadata_of(few, "maintenance/pool_compaction")["lake/due"] is False
     assert metadata_of(few, "maintenance/health/events")["lake/mergeable_objects"] == 3
     many = run(resources, max_mergeable_objects=3)
@@ -64,5 +64,5 @@ def test_what_no_branch_needs_goes_past_the_retention(resources: dict[str, Any])
 def test_what_cannot_be_followed_is_refused() -> None:
     with pytest.raises(InvalidDefinition, match="pool_compaction is for pools, and no pools are named"):
         lake_maintenance(["tables/orders"], tasks=["pool_compaction"])
-    with pytest.raises(InvalidDefinition, match="use a whole number from 2 on"):
+    with pytest.raises(InvalidDefinition, match="use a whole number of 2 or more"):
         lake_maintenance(pools=["tables/events"], max_mergeable_objects=1)

@@ -63,7 +63,7 @@ def test_what_was_done_again_is_not_published_too(bench: Bench) -> None:
     run = failed_publish(bench)
     bench.lake.settings.unprotect("main")
     assert bench.run(reexecution_options=dg.ReexecutionOptions(run.run_id)).is_success
-    with pytest.raises(NothingToRecover, match="double"):
+    with pytest.raises(NothingToRecover, match="duplicate"):
         recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
     check_published(bench)
 

@@ -79,7 +79,7 @@ class TypeHandler(Protocol):
 
     @property
     def supported_types(self) -> Sequence[type | str]:
-        """The types that the handler serves, with their subclasses. A type of an optional library is given as text (`polars.DataFrame`)."""
+        """Return the types that the handler serves, with their subclasses. Types of optional libraries are text (`polars.DataFrame`)."""
 
     def to_rows(self, value: Any) -> TableData:
         """Return the rows of a value that an asset returned. Raises UnsupportedData for a value or types that cannot be stored."""

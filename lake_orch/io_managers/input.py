@@ -1,0 +1,69 @@
+"""What a parameter reads, from Dagster's context: whose data, at which path, for which partitions, and as which type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dagster import InputContext
+
+from lake_orch.definition_metadata import plain_metadata
+from lake_orch.errors import InvalidDefinition
+from lake_orch.io_managers.annotation import type_of_each, type_of_element, without_none
+from lake_orch.io_managers.output import output_path
+from lake_orch.location import table_path
+from lake_orch.runs.attempt import run_of
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequest:
+    """What a parameter asks for of the table, pool or arrays of an asset or op."""
+
+    subject: str
+    """What errors and the log call it."""
+    path: str
+    """The path of what it reads, relative to the lake's root."""
+    metadata: Mapping[str, Any]
+    """The definition metadata of the output that it reads. Empty if no asset or op produces it."""
+    annotation: object
+    """The type to load, without `| None`."""
+    optional: bool
+    """Whether the parameter is annotated `T | None`."""
+    keys: list[str] | None
+    """The partitions to read; None for an asset without partitions."""
+
+    @classmethod
+    def of(cls, context: InputContext) -> InputRequest:
+        """Return the request of an input. Raises InvalidDefinition for an invalid path."""
+        upstream = context.upstream_output
+        metadata = {} if upstream is None else plain_metadata(upstream.definition_metadata or {})
+        annotation, optional = without_none(type_of_element(context.dagster_type.typing_type))
+        path = table_path(context.asset_key.path if context.has_asset_key else None, metadata)
+        return cls(
+            subject=input_name(context),
+            path=path if upstream is None else output_path(upstream, path),
+            metadata=metadata,
+            annotation=annotation,
+            optional=optional,
+            keys=[str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None,
+        )
+
+    def type_of_each(self) -> object | None:
+        """Return T if the annotation is `dict[str, T]`, one value a partition. Raises InvalidDefinition for an asset without partitions."""
+        each = type_of_each(self.annotation)
+        if each is not None and self.keys is None:
+            raise InvalidDefinition(f"{self.subject} is annotated as a value for each partition, but {self.path} is not partitioned")
+        return each
+
+
+def input_name(context: InputContext) -> str:
+    """Return the name of an input, for errors and the log."""
+    return f"input {context.name!r}" if context.has_input_name else "the value"
+
+
+def reads_itself(context: InputContext) -> bool:
+    """Return whether the step that asks for an asset also makes it."""
+    if not context.has_asset_key or run_of(context) is None:
+        return False
+    return any(output.properties.asset_key == context.asset_key for output in context.step_context.step.step_outputs)
