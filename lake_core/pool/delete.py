@@ -35,7 +35,10 @@ class ObjectDeletion:
         objects = self.commits.objects(tip)
         missing = tuple(id for id in self.ids if id not in objects)
         if missing:
-            raise DeleteConflict(f"other writers deleted or rewrote {', '.join(missing)}, which were to be deleted; delete again", missing)
+            raise DeleteConflict(
+                f"other writers deleted or rewrote {', '.join(missing)}, which were to be deleted; delete again",
+                missing,
+            )
         return [DeleteObject(id) for id in self.ids]
 
 
@@ -68,14 +71,17 @@ class RecordDeletion:
         type = self._fused_type(in_range)
         if under(type) == NULL:
             return []
-        filter = Filter.of(self.where, type)
-        rewriter = ObjectRewriter(loader, lambda batch: filter.mask(batch.batch), self._replacements)
+        row_filter = Filter.of(self.where, type)
+        rewriter = ObjectRewriter(loader, lambda batch: row_filter.mask(batch.batch), self._replacements)
         remainders = {each.id: rewriter.remainder(each) for each in in_range}
         deletes = [DeleteObject(id) for id, objects in remainders.items() if objects is not None]
         return [*deletes, *(AddObject(each) for objects in remainders.values() for each in objects or ())]
 
     def _fused_type(self, objects: Sequence[DataObject]) -> Type:
-        """Return the type that all values of data objects are fused into. Reads each object once. Raises DamagedLake."""
+        """Return the type that all values of data objects are fused into.
+
+        Reads each object once. Raises DamagedLake.
+        """
         for each in objects:
             if each.id not in self._types:
                 self._types[each.id] = Scan(self.loader.store, self.loader.config, [each], KeyRange()).type

@@ -52,7 +52,7 @@ class Replacement:
         deletes: list[Action] = []
         adds: list[Action] = []
         for each in self.commits.objects(tip).values():
-            if not any(range.overlaps(each.min, each.max) for range in self.ranges):
+            if not any(key_range.overlaps(each.min, each.max) for key_range in self.ranges):
                 continue
             remainder = self._remainder(each)
             if remainder is None:
@@ -63,14 +63,17 @@ class Replacement:
 
     def _remainder(self, data_object: DataObject) -> list[DataObject] | None:
         """Return data objects with the remaining values of one; None where it keeps all of its values."""
-        if any(range.holds(data_object.min.under()) and range.holds(data_object.max.under()) for range in self.ranges):
+        if any(
+            key_range.holds(data_object.min.under()) and key_range.holds(data_object.max.under())
+            for key_range in self.ranges
+        ):
             return []
         return self.rewriter.remainder(data_object)
 
 
 def _mask(batch: ValueBatch, keys: KeyColumn | None, path: Sequence[str], ranges: Sequence[KeyRange]) -> Mask:
     """Return which values have a key, at a path of field names, that is in one of several ranges."""
-    masks = [range.mask(batch, keys, path) for range in ranges]
+    masks = [key_range.mask(batch, keys, path) for key_range in ranges]
     return np.logical_or.reduce(masks) if masks else np.zeros(len(batch), np.bool_)
 
 
@@ -88,25 +91,29 @@ def checked(config: PoolConfig, ranges: Sequence[KeyRange], name: str) -> Callab
 
 
 def check_objects(objects: Sequence[DataObject], path: Sequence[str], ranges: Sequence[KeyRange], name: str) -> None:
-    """Raise OutsideRange for data objects whose smallest or largest key is outside of ranges. The ranges have no gaps between them."""
+    """Raise OutsideRange for data objects whose smallest or largest key is outside of ranges.
+
+    The ranges have no gaps between them.
+    """
     for each in objects:
         for key in (each.min, each.max):
-            if not any(not range.is_bounded or range.holds(key.under()) for range in ranges):
+            if not any(not key_range.is_bounded or key_range.holds(key.under()) for key_range in ranges):
                 raise outside(key, path, ranges, name)
 
 
 def outside(key: Value, path: Sequence[str], ranges: Sequence[KeyRange], name: str) -> OutsideRange:
     """Return the error for a key that is in none of several ranges."""
-    expected = " or ".join(_shown(range) for range in ranges[:3]) + (" or …" if len(ranges) > 3 else "")
+    expected = " or ".join(_shown(key_range) for key_range in ranges[:3]) + (" or …" if len(ranges) > 3 else "")
     shown = "no key" if key.body is None else f"the key {format_value(key)}"
     return OutsideRange(
-        f"{name} has a record with {shown} at {'.'.join(path)!r}, and only {expected} is to be written. Nothing was written"
+        f"{name} has a record with {shown} at {'.'.join(path)!r}, and only {expected} is to be written. Nothing was "
+        "written"
     )
 
 
-def _shown(range: KeyRange) -> str:
+def _shown(key_range: KeyRange) -> str:
     parts = [
-        *([f"from {format_value(range.start)}"] if range.start is not None else []),
-        *([f"to before {format_value(range.stop)}"] if range.stop is not None else []),
+        *([f"from {format_value(key_range.start)}"] if key_range.start is not None else []),
+        *([f"to before {format_value(key_range.stop)}"] if key_range.stop is not None else []),
     ]
     return " ".join(parts) or "everything"

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import (
     BotoCoreError,
-    ConnectionError,
     CredentialRetrievalError,
     HTTPClientError,
     IncompleteReadError,
@@ -20,6 +19,9 @@ from botocore.exceptions import (
     ProfileNotFound,
     SSOError,
     TokenRetrievalError,
+)
+from botocore.exceptions import (
+    ConnectionError as BotoConnectionError,
 )
 from botocore.parsers import ResponseParserError
 
@@ -48,7 +50,14 @@ _DENIED = {
     "UnauthorizedAccess",
 }
 # Refused before anything was done, so that another attempt can't meet the traces of this one.
-_THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests", "TooManyRequestsException"}
+_THROTTLED = {
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "RequestLimitExceeded",
+    "TooManyRequests",
+    "TooManyRequestsException",
+}
 _SECRET_NAMES = ("key", "secret", "token", "password", "username", "credential")
 
 
@@ -96,7 +105,14 @@ def failure_of(error: BaseException, secrets: Iterator[str]) -> Failure:
     name = type(error).__name__
     if isinstance(error, _CREDENTIALS):
         return Failure(Kind.DENIED, name, f"no usable credentials ({name})")
-    unreachable = (HTTPClientError, ConnectionError, IncompleteReadError, ResponseParserError, TimeoutError, OSError)
+    unreachable = (
+        HTTPClientError,
+        BotoConnectionError,
+        IncompleteReadError,
+        ResponseParserError,
+        TimeoutError,
+        OSError,
+    )
     # aiohttp's errors come through while a body is read.
     if isinstance(error, unreachable) or type(error).__module__.startswith("aiohttp"):
         return Failure(Kind.UNKNOWN_OUTCOME, name, f"the connection failed ({name})", no_connection=True)

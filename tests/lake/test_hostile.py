@@ -36,7 +36,7 @@ def _look(lake: Lake) -> None:
     for look in (
         lake.status,
         lake.log,
-        lambda: lake.list_sessions(all=True),
+        lambda: lake.list_sessions(include_ended=True),
         lake.list_datasets,
         lambda: lake.at("shared"),
         lambda: lake.get_session("shared").join(),

@@ -9,11 +9,11 @@ from lake_orch.tags import EPOCH_TAG
 from tests.orch.session_bench import ALL, Bench, of
 
 
-def check_published(bench: Bench, round: int = 0) -> None:
+def check_published(bench: Bench, round_number: int = 0) -> None:
     for step in ("orders", "lines", "totals"):
-        assert bench.rows(step) == of(step, round)
+        assert bench.rows(step) == of(step, round_number)
         assert bench.plain(step) == 3
-    assert bench.rows("stock") == of("stock", round, times=2)
+    assert bench.rows("stock") == of("stock", round_number, times=2)
 
 
 def test_a_run_is_published_whole_at_its_end(bench: Bench) -> None:
@@ -98,6 +98,9 @@ def test_a_run_can_be_asked_to_publish_asset_by_asset(bench: Bench) -> None:
     assert "lake/session" not in failed.tags
     assert [bench.rows(step) for step in ("orders", "lines", "totals")] == [of("orders"), of("lines"), []]
     bench.wish()
-    resumed = bench.run(tags={"lake/scope": "asset"}, reexecution_options=dg.ReexecutionOptions.from_failure(failed.run_id, bench.instance))
+    resumed = bench.run(
+        tags={"lake/scope": "asset"},
+        reexecution_options=dg.ReexecutionOptions.from_failure(failed.run_id, bench.instance),
+    )
     assert resumed.status is dg.DagsterRunStatus.SUCCESS
     check_published(bench)
