@@ -27,7 +27,7 @@ from lake_orch.runs.run_session import Gate
 @click.pass_context
 def main(ctx: click.Context, root: str | None, options: tuple[str, ...], module: str | None, resource: str | None, as_json: bool) -> None:
     """Inspect, publish and clean up the sessions of Dagster runs. The Dagster instance is that of DAGSTER_HOME."""
-    # A module on the command line goes before a root from the environment.
+    # A module on the command line overrides a root from the environment.
     source = ctx.get_parameter_source("root")
     if module is not None and source is not None and source.name == "ENVIRONMENT":
         root = None

@@ -157,7 +157,7 @@ def _key_literal(key: str, column: str, column_type: str) -> str:
         except ValueError:
             pass
     raise PartitionSliceError(
-        f"partition key {key!r} is no value of column {column!r}, which is of type {column_type}: "
+        f"partition key {key!r} is not a value of column {column!r}, which is of type {column_type}: "
         f"use a column whose values are the keys, such as a string column"
     )
 

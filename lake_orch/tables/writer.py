@@ -99,7 +99,9 @@ class TableWriter:
             _check_empty(table, guard)
         if mode == "merge":
             if merge is None:
-                raise InvalidDefinition(f"{self.rows_name} is to be merged: say how, with the keys or the clauses of a merge")
+                raise InvalidDefinition(
+                    f"{self.rows_name} is to be merged, without keys or clauses: give the keys or the clauses of a merge"
+                )
             return self._merge(rows, table, merge, guard, txn)
         if mode == "append":
             plan = table.plan_append(rows.schema, "merge" if settings.schema_mode == "merge" else None)
