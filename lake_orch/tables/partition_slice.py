@@ -1,4 +1,4 @@
-"""From Dagster partitions to the predicate that selects exactly their rows: the *slice* of a table.
+"""The *slice* of a table: the predicate that selects exactly the rows of some Dagster partitions.
 
 The predicate is Spark SQL text on the columns that an asset's metadata `partition_expr` names: one column, or a dict from
 dimension to column for multi-dimensional partitions. Time windows become `start <= column < end`, keys become `column = key`.
