@@ -1,1 +1,4 @@
-"""Benchmarks against `deltalake`: `python -m benchmarks` (or `make bench`). Every figure is a ratio of two runs in turn."""
+"""Benchmarks against `deltalake`: `python -m benchmarks` (or `make bench`).
+
+Every figure is a ratio of two runs in turn.
+"""

@@ -47,7 +47,9 @@ data = pa.table({{"id": pa.array([1, 2, 3], pa.int64())}})
 
 def open_and_list(name: str, url: str, rounds: int) -> None:
     """Open the latest version and list the path of every file."""
-    ours = Program(OURS, f"t = DeltaTable.open({url!r}); result = [t.version, len(t.files(['path'])['path'].to_pylist())]")
+    ours = Program(
+        OURS, f"t = DeltaTable.open({url!r}); result = [t.version, len(t.files(['path'])['path'].to_pylist())]"
+    )
     theirs = Program(THEIRS, f"t = deltalake.DeltaTable({url!r}); result = [t.version(), len(t.file_uris())]")
     compare(name, ours, theirs, rounds=rounds)
 
@@ -58,7 +60,9 @@ def plan_partition(url: str, rounds: int) -> None:
         f"{OURS}\nfrom lake_core.delta.scan import plan_scan",
         f"t = DeltaTable.open({url!r}); result = len(plan_scan(t.snapshot, ['id'], \"day = '2020-0500'\").files)",
     )
-    theirs = Program(THEIRS, f"t = deltalake.DeltaTable({url!r}); result = len(t.file_uris([('day', '=', '2020-0500')]))")
+    theirs = Program(
+        THEIRS, f"t = deltalake.DeltaTable({url!r}); result = len(t.file_uris([('day', '=', '2020-0500')]))"
+    )
     compare("open + files of one partition, 1M files", ours, theirs, rounds=rounds)
 
 
@@ -71,7 +75,8 @@ def commits(folder: str, rounds: int, count: int = 200) -> None:
     )
     theirs = Program(
         f"{THEIRS}\n{setup}\nt = deltalake.DeltaTable.create(folder, data.schema)",
-        f"for _ in range({count}): deltalake.write_deltalake(t, data, mode='append')\nresult = deltalake.DeltaTable(folder).version()",
+        f"for _ in range({count}): deltalake.write_deltalake(t, data, mode='append')\nresult = "
+        "deltalake.DeltaTable(folder).version()",
     )
     compare(f"{count} commits, one writer", ours, theirs, rounds=rounds)
 
@@ -80,8 +85,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--files", type=int, default=1_000_000, help="files in the large table's checkpoint")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=10_000_000, help="rows that are appended, merged into, deleted from")
-    parser.add_argument("--keys", type=int, default=1_000_000, help="keys of a tree; some figures are taken of ten times as many, too")
+    parser.add_argument(
+        "--rows", type=int, default=10_000_000, help="rows that are appended, merged into, deleted from"
+    )
+    parser.add_argument(
+        "--keys", type=int, default=1_000_000, help="keys of a tree; some figures are taken of ten times as many, too"
+    )
     parser.add_argument("--commits", type=int, default=1000, help="commits of the lake whose growth is measured")
     parser.add_argument("--records", type=int, default=1_000_000, help="log records that pools are loaded with")
     parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which (default: all)")
@@ -106,14 +115,22 @@ def main() -> None:
                 row_operations.vacuum(str(table), options.rounds)
         if "large" in chosen:
             if LARGE.exists():
-                open_and_list("open + list paths, 300k files of 100 columns", str(unpack(LARGE, Path(folder) / "large")), options.rounds)
+                open_and_list(
+                    "open + list paths, 300k files of 100 columns",
+                    str(unpack(LARGE, Path(folder) / "large")),
+                    options.rounds,
+                )
             else:
                 print(f"not measured: {LARGE} is absent")
         if "commits" in chosen:
             commits(folder, options.rounds)
         if "race" in chosen:
             row_operations.race(folder, options.rounds)
-        for name, measured in (("append", row_operations.append), ("merge", row_operations.merge), ("delete", row_operations.delete)):
+        for name, measured in (
+            ("append", row_operations.append),
+            ("merge", row_operations.merge),
+            ("delete", row_operations.delete),
+        ):
             if name in chosen:
                 measured(folder, options.rounds, options.rows)
         if "graveler" in chosen:

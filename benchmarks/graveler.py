@@ -128,7 +128,10 @@ def measure(count: int, large: int) -> None:
         for share in (0.05, 0.1, 0.2):
             body = REUSE.format(share=share)
             mean_share, least = _told(body, f"{folder}/small", small, count)
-            _say(f"20 commits change {share:.0%} of the keys", f"{mean_share:.2%} of the ranges reused, at least {least:.2%}")
+            _say(
+                f"20 commits change {share:.0%} of the keys",
+                f"{mean_share:.2%} of the ranges reused, at least {least:.2%}",
+            )
         first, later = _told(ONE_BY_ONE, f"{folder}/small", small, count)
         _say("single gets, cold", f"first {first * 1000:.1f} ms CPU, then {later * 1000:.2f} ms each")
         _gets(f"{folder}/small", small, count)
@@ -139,7 +142,10 @@ def measure(count: int, large: int) -> None:
             _say("its growth", f"{bigger / mean:.2f} x for {large / count:g} x the keys")
             for share in (0.05, 0.1, 0.2):
                 mean_share, least = _told(REUSE.format(share=share), f"{folder}/large", tree, large)
-                _say(f"20 commits change {share:.0%} of {large} keys", f"{mean_share:.2%} of the ranges reused, at least {least:.2%}")
+                _say(
+                    f"20 commits change {share:.0%} of {large} keys",
+                    f"{mean_share:.2%} of the ranges reused, at least {least:.2%}",
+                )
 
 
 def _build(folder: str, count: int) -> str:
@@ -163,13 +169,19 @@ def _told(body: str, folder: str, tree: str, count: int) -> list[float]:
 
 
 def _gets(folder: str, tree: str, count: int) -> None:
-    """Two processes at once, each over all keys. By CPU time: whatever else runs on the machine takes turns with them."""
+    """Two processes at once, each over all keys.
+
+    By CPU time: whatever else runs on the machine takes turns with them.
+    """
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(lambda seed: run(_program(GETS, folder, tree, count, seed)), (1, 2)))
     warm = sum(measured.result[0] for measured in both)  # type: ignore[index]
     cold = sum(measured.result[1] for measured in both)  # type: ignore[index]
     peak = statistics.mean(measured.peak for measured in both)
-    _say("random gets, 100k a batch, 2 processes", f"{warm / 1000:.0f}k a second of both CPUs, {cold / 1000:.0f}k cold, {peak:.0f} MB each")
+    _say(
+        "random gets, 100k a batch, 2 processes",
+        f"{warm / 1000:.0f}k a second of both CPUs, {cold / 1000:.0f}k cold, {peak:.0f} MB each",
+    )
 
 
 def _say(name: str, figures: str) -> None:

@@ -184,7 +184,10 @@ def measure(commits: int, keys: int) -> None:
         _read(f"{commits} commits", old)
         measured = run(_program(old, COLLECT))
         collected, cpu = measured.result  # type: ignore[misc]
-        _say(f"dry run of gc, {commits} commits", f"{measured.seconds:.2f} s, {cpu:.2f} s CPU, {measured.peak:.0f} MB; {collected} objects")
+        _say(
+            f"dry run of gc, {commits} commits",
+            f"{measured.seconds:.2f} s, {cpu:.2f} s CPU, {measured.peak:.0f} MB; {collected} objects",
+        )
         for count in sorted({keys // 10, keys}):
             _keys(f"{folder}/{count}", count)
         _race(f"{folder}/race", 8, 10)
@@ -214,7 +217,10 @@ def _read(name: str, folder: str) -> None:
     opened = statistics.median(measured.result[0] for measured in runs)  # type: ignore[index]
     cpu = statistics.median(measured.result[1] for measured in runs)  # type: ignore[index]
     seconds, peak = (statistics.median(getattr(measured, field) for measured in runs) for field in ("seconds", "peak"))
-    _say(f"open, then first read, {name}", f"{opened:.3f} s, then {seconds - opened:.3f} s; {cpu:.3f} s CPU, {peak:.0f} MB")
+    _say(
+        f"open, then first read, {name}",
+        f"{opened:.3f} s, then {seconds - opened:.3f} s; {cpu:.3f} s CPU, {peak:.0f} MB",
+    )
 
 
 def _keys(folder: str, count: int) -> None:

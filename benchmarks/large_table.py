@@ -42,9 +42,14 @@ def make_table(folder: Path, files: int, commits: int) -> None:
     log.mkdir(parents=True)
     days = np.char.mod("2020-%04d", np.arange(files) % 1000)
     paths = _text(
-        np.char.add(np.char.add(np.char.add("day=", days), np.char.mod("/part-%08d-", np.arange(files))), f"{uuid.UUID(int=2)}.parquet")
+        np.char.add(
+            np.char.add(np.char.add("day=", days), np.char.mod("/part-%08d-", np.arange(files))),
+            f"{uuid.UUID(int=2)}.parquet",
+        )
     )
-    stats = _text(np.char.mod('{"numRecords":1000,"minValues":{"id":%d,"value":0.5},"maxValues":{"id":', np.arange(files) * 1000))
+    stats = _text(
+        np.char.mod('{"numRecords":1000,"minValues":{"id":%d,"value":0.5},"maxValues":{"id":', np.arange(files) * 1000)
+    )
     ends = _text(np.char.mod('%d,"value":99.5},"nullCount":{"id":0,"value":0}}', np.arange(files) * 1000 + 999))
     stats = pc.binary_join_element_wise(stats, ends, "")
     add = pa.StructArray.from_arrays(

@@ -49,7 +49,9 @@ def run(program: Program) -> Run:
     return Run(report["seconds"], report["peak"], report["result"], report["cpu"])
 
 
-def compare(name: str, ours: Program, theirs: Program, *, rounds: int = 5, peer: str = "deltalake", memory: bool = True) -> None:
+def compare(
+    name: str, ours: Program, theirs: Program, *, rounds: int = 5, peer: str = "deltalake", memory: bool = True
+) -> None:
     """Run both `rounds` times in turn after one warm-up of each, and print medians and ratios (`memory`: of peaks too).
 
     Raises if results differ.
@@ -63,4 +65,6 @@ def compare(name: str, ours: Program, theirs: Program, *, rounds: int = 5, peer:
         other = [getattr(pair[1], field) for pair in pairs]
         ratio = statistics.median(a / b for a, b in zip(mine, other, strict=True))
         middle, theirs_middle = statistics.median(mine), statistics.median(other)
-        print(f"{name:<48} {middle:9.3f} {unit:<2}  {peer} {theirs_middle:9.3f} {unit:<2}  ratio {ratio:5.2f}", flush=True)
+        print(
+            f"{name:<48} {middle:9.3f} {unit:<2}  {peer} {theirs_middle:9.3f} {unit:<2}  ratio {ratio:5.2f}", flush=True
+        )

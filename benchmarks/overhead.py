@@ -61,7 +61,10 @@ def _steps(folder: Path, instance: dg.DagsterInstance, rounds: int) -> None:
     base = taken.pop("bare") / STEPS
     print(f"{'a bare step':<48} {base:8.1f} ms", flush=True)
     for name, milliseconds in taken.items():
-        print(f"{f'a step, {name}':<48} {milliseconds / STEPS:8.1f} ms  {milliseconds / STEPS - base:+8.1f} ms", flush=True)
+        print(
+            f"{f'a step, {name}':<48} {milliseconds / STEPS:8.1f} ms  {milliseconds / STEPS - base:+8.1f} ms",
+            flush=True,
+        )
 
 
 def _ticks(folder: Path, instance: dg.DagsterInstance, rounds: int) -> None:

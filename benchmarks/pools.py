@@ -164,9 +164,13 @@ def measure(folder: str, rounds: int, count: int) -> None:
         return lambda: _zed(Path(folder, "lake"), "query", "-f", "zng", text)[0]
 
     versus(
-        f"load of {count} records of Arrow (zed: ZNG)", Program(f"{setup}\ntable = records({count})", _LOAD_ARROW), load("zng", "log.zng")
+        f"load of {count} records of Arrow (zed: ZNG)",
+        Program(f"{setup}\ntable = records({count})", _LOAD_ARROW),
+        load("zng", "log.zng"),
     )
-    versus(f"load of {count} lines of JSON", Program(setup, _LOAD_NDJSON.format(folder=folder)), load("json", "log.ndjson"))
+    versus(
+        f"load of {count} lines of JSON", Program(setup, _LOAD_NDJSON.format(folder=folder)), load("json", "log.ndjson")
+    )
     for pool, name in (("log", "one object"), ("overlapping", "10 overlapping objects")):
         for kind, text in (("table", _TABLE), ("stream", _STREAM)):
             program = Program(setup, text.format(folder=folder, pool=pool))
@@ -199,7 +203,9 @@ result = sum(each.count for each in pool.objects())
 """
 
 
-def _compaction(folder: str, setup: str, rounds: int, count: int, versus: Callable[[str, Program, Callable[[], Run]], None]) -> None:
+def _compaction(
+    folder: str, setup: str, rounds: int, count: int, versus: Callable[[str, Program, Callable[[], Run]], None]
+) -> None:
     """Print what it takes to put 100 overlapping objects together: a copy of them each time."""
     objects = run(Program(setup, _HUNDRED.format(folder=folder, count=count))).result
     assert isinstance(objects, list)

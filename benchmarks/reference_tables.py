@@ -28,7 +28,9 @@ def _deltalake_arrow(url: str) -> pa.Table:
 
 
 def _deltalake_query(url: str) -> pa.Table:
-    return pa.table(deltalake.QueryBuilder().register("t", deltalake.DeltaTable(url)).execute("select * from t").read_all())
+    return pa.table(
+        deltalake.QueryBuilder().register("t", deltalake.DeltaTable(url)).execute("select * from t").read_all()
+    )
 
 
 READERS: dict[str, Reader] = {

@@ -18,7 +18,9 @@ _OURS = "from lake_core.delta import DeltaTable\n" + _ROWS
 _THEIRS = "import deltalake\n" + _ROWS
 _FILLED = "for start in range(0, count, 1_000_000): {append}\n"
 _OURS_FILLED = (
-    _OURS + "t = DeltaTable.create(folder, rows(0, 1).schema)\n" + _FILLED.format(append="t.append(rows(start, start + 1_000_000))")
+    _OURS
+    + "t = DeltaTable.create(folder, rows(0, 1).schema)\n"
+    + _FILLED.format(append="t.append(rows(start, start + 1_000_000))")
 )
 _THEIRS_FILLED = (
     _THEIRS
@@ -61,11 +63,15 @@ def append(folder: str, rounds: int, count: int) -> None:
     """One append of all rows to a table in four partitions."""
     setup = "data = rows(0, count)\n"
     ours = Program(
-        _OURS.format(folder=folder, count=count) + setup + "t = DeltaTable.create(folder, data.schema, partition_by=['part'])",
+        _OURS.format(folder=folder, count=count)
+        + setup
+        + "t = DeltaTable.create(folder, data.schema, partition_by=['part'])",
         "t.append(data); result = t.version",
     )
     theirs = Program(
-        _THEIRS.format(folder=folder, count=count) + setup + "t = deltalake.DeltaTable.create(folder, data.schema, partition_by=['part'])",
+        _THEIRS.format(folder=folder, count=count)
+        + setup
+        + "t = deltalake.DeltaTable.create(folder, data.schema, partition_by=['part'])",
         "deltalake.write_deltalake(t, data, mode='append'); result = deltalake.DeltaTable(folder).version()",
     )
     compare(f"append of {count} rows, 4 partitions", ours, theirs, rounds=rounds)
@@ -90,25 +96,38 @@ def merge(folder: str, rounds: int, count: int) -> None:
 
 def delete(folder: str, rounds: int, count: int) -> None:
     """Every hundredth row, by a condition that no statistics help with."""
-    ours = Program(_OURS_FILLED.format(folder=folder, count=count), "result = t.delete('id % 100 = 7').metrics['numDeletedRows']")
-    theirs = Program(_THEIRS_FILLED.format(folder=folder, count=count), "result = t.delete('id % 100 = 7')['num_deleted_rows']")
+    ours = Program(
+        _OURS_FILLED.format(folder=folder, count=count), "result = t.delete('id % 100 = 7').metrics['numDeletedRows']"
+    )
+    theirs = Program(
+        _THEIRS_FILLED.format(folder=folder, count=count), "result = t.delete('id % 100 = 7')['num_deleted_rows']"
+    )
     compare(f"delete of 1 % of {count} rows", ours, theirs, rounds=rounds)
 
 
 def race(folder: str, rounds: int, writers: int = 8, count: int = 25) -> None:
     """Append three rows by several processes at once. The rows in the table must be those that were acknowledged."""
     ours_writer = _WRITER.format(
-        module="from lake_core.delta import DeltaTable\nt = DeltaTable.open(FOLDER)", count=count, append="t.append(data)"
+        module="from lake_core.delta import DeltaTable\nt = DeltaTable.open(FOLDER)",
+        count=count,
+        append="t.append(data)",
     )
-    theirs_writer = _WRITER.format(module="import deltalake", count=count, append="deltalake.write_deltalake(FOLDER, data, mode='append')")
+    theirs_writer = _WRITER.format(
+        module="import deltalake", count=count, append="deltalake.write_deltalake(FOLDER, data, mode='append')"
+    )
     create = "DeltaTable.create(folder, pa.schema([('id', pa.int64())]))"
     ours = Program(
-        _RACE.format(folder=folder, module="from lake_core.delta import DeltaTable", create=create, program=ours_writer),
+        _RACE.format(
+            folder=folder, module="from lake_core.delta import DeltaTable", create=create, program=ours_writer
+        ),
         _RACE_BODY.format(writers=writers, count=count, left="DeltaTable.open(folder).to_arrow().num_rows == 3 * done"),
     )
     theirs = Program(
         _RACE.format(
-            folder=folder, module="import deltalake", create=f"deltalake.DeltaTable.{create[len('DeltaTable.') :]}", program=theirs_writer
+            folder=folder,
+            module="import deltalake",
+            create=f"deltalake.DeltaTable.{create[len('DeltaTable.') :]}",
+            program=theirs_writer,
         ),
         _RACE_BODY.format(writers=writers, count=count, left="len(deltalake.DeltaTable(folder).file_uris()) == done"),
     )
@@ -123,7 +142,8 @@ def vacuum(url: str, rounds: int) -> None:
     )
     theirs = Program(
         "import deltalake",
-        f"r = deltalake.DeltaTable({url!r}).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True); result = len(r)",
+        f"r = deltalake.DeltaTable({url!r}).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True); "
+        "result = len(r)",
     )
     compare("dry run of a full vacuum", ours, theirs, rounds=rounds)
 
@@ -136,7 +156,8 @@ def optimize(url: str, rounds: int) -> None:
     )
     theirs = Program(
         "import deltalake",
-        f"t = deltalake.DeltaTable({url!r}); v = t.version(); t.optimize.compact(target_size=1 << 20); result = t.version() - v",
+        f"t = deltalake.DeltaTable({url!r}); v = t.version(); t.optimize.compact(target_size=1 << 20); result = "
+        "t.version() - v",
     )
     compare("optimize that finds nothing to do", ours, theirs, rounds=rounds)
 

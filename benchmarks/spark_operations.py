@@ -49,7 +49,9 @@ spark.sparkContext.setLogLevel("OFF")
 """
     + _ROWS
 )
-_WARM_OURS = "write_delta(rows(0, 1000), folder + '-warm', partition_by=['part']); read_delta(spark, folder + '-warm').count()\n"
+_WARM_OURS = (
+    "write_delta(rows(0, 1000), folder + '-warm', partition_by=['part']); read_delta(spark, folder + '-warm').count()\n"
+)
 _WARM_THEIRS = (
     "rows(0, 1000).write.format('delta').partitionBy('part').save(folder + '-warm')\n"
     "spark.read.format('delta').load(folder + '-warm').count()\n"
@@ -58,7 +60,9 @@ _OURS_FILLED = _OURS + _WARM_OURS + "write_delta(rows(0, {count}), folder{partit
 _THEIRS_FILLED = _THEIRS + _WARM_THEIRS + "rows(0, {count}).write.format('delta'){partitioned_theirs}.save(folder)\n"
 
 
-def _pair(folder: str, count: int, ours: str, theirs: str, *, filled: bool, partitioned: bool = False) -> tuple[Program, Program]:
+def _pair(
+    folder: str, count: int, ours: str, theirs: str, *, filled: bool, partitioned: bool = False
+) -> tuple[Program, Program]:
     names = {
         "folder": folder,
         "count": count,
@@ -96,7 +100,8 @@ def scan(folder: str, rounds: int, count: int) -> None:
         folder,
         count,
         "result = read_delta(spark, folder, where='part = 3 AND id < 1000000').selectExpr('sum(x)').first()[0]",
-        "result = spark.read.format('delta').load(folder).where('part = 3 AND id < 1000000').selectExpr('sum(x)').first()[0]",
+        "result = spark.read.format('delta').load(folder).where('part = 3 AND id < "
+        "1000000').selectExpr('sum(x)').first()[0]",
         filled=True,
         partitioned=True,
     )
@@ -107,23 +112,36 @@ def merge(folder: str, rounds: int, count: int) -> None:
     ours, theirs = _pair(
         folder,
         count,
-        "m = merge_delta(rows(0, {count} // 10 * 11, 11), folder, 't.id = s.id').when_matched_update('*').when_not_matched_insert('*')\n"
+        "m = merge_delta(rows(0, {count} // 10 * 11, 11), folder, 't.id = "
+        "s.id').when_matched_update('*').when_not_matched_insert('*')\n"
         "result = m.execute().metrics['numTargetRowsUpdated']",
         "t = DeltaTable.forPath(spark, folder).alias('t')\n"
-        "m = t.merge(rows(0, {count} // 10 * 11, 11).alias('s'), 't.id = s.id').whenMatchedUpdateAll().whenNotMatchedInsertAll()\n"
+        "m = t.merge(rows(0, {count} // 10 * 11, 11).alias('s'), 't.id = "
+        "s.id').whenMatchedUpdateAll().whenNotMatchedInsertAll()\n"
         "result = m.execute().first()['num_updated_rows']",
         filled=True,
     )
-    compare(f"Spark: merge of {count // 10} rows into {count}", ours, theirs, rounds=rounds, peer="delta-spark", memory=False)
+    compare(
+        f"Spark: merge of {count // 10} rows into {count}",
+        ours,
+        theirs,
+        rounds=rounds,
+        peer="delta-spark",
+        memory=False,
+    )
 
 
 def optimize(folder: str, rounds: int, count: int) -> None:
     many_ours = f"\nfor n in range(20): write_delta(rows(n, n + {count} // 20), folder)\n"
-    many_theirs = f"\nfor n in range(20): rows(n, n + {count} // 20).write.format('delta').mode('append').save(folder)\n"
+    many_theirs = (
+        f"\nfor n in range(20): rows(n, n + {count} // 20).write.format('delta').mode('append').save(folder)\n"
+    )
     ours = Program(_OURS.format(folder=folder) + _WARM_OURS + many_ours, "optimize_delta(spark, folder); result = 0")
     theirs = Program(
         _THEIRS.format(folder=folder) + _WARM_THEIRS + many_theirs,
         "DeltaTable.forPath(spark, folder).optimize().executeCompaction(); result = 0",
         str(PYTHON),
     )
-    compare(f"Spark: optimize of {count} rows in 40 files", ours, theirs, rounds=rounds, peer="delta-spark", memory=False)
+    compare(
+        f"Spark: optimize of {count} rows in 40 files", ours, theirs, rounds=rounds, peer="delta-spark", memory=False
+    )

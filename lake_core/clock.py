@@ -1,4 +1,7 @@
-"""Clocks: what tells a table, a lake or a journal the time. Each takes one, so that tests and simulations advance it."""
+"""Clocks: what tells a table, a lake or a journal the time.
+
+Each takes one, so that tests and simulations advance it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ class _Aware:
 
 
 def now_ms(clock: Clock) -> int:
-    """Return the clock's time in whole milliseconds since the epoch. Raises ValueError for a datetime without a zone."""
+    """Return the clock's time in whole milliseconds since the epoch.
+
+    Raises ValueError for a datetime without a zone.
+    """
     now = clock()
     return int(with_zone(now).timestamp() * 1000) if isinstance(now, datetime) else int(now * 1000)
 

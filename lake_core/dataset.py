@@ -1,9 +1,9 @@
 """What a lake must know of a format, and the registry of the formats that are installed.
 
-A dataset is a folder of a lake that one format governs: a Delta table, a Zarr repository, a pool. Its files fall into classes
-(`KeyClass`); the tree holds a dataset's log and pointers, not its UNIQUE files. A `DatasetFormat` tells the lake the rest: how to open a
-dataset, what two states differ in and how that difference is brought onto a third, and which files a state reaches. Formats register
-theirs under the entry point group `lake_core.formats`.
+A dataset is a folder of a lake that one format governs: a Delta table, a Zarr repository, a pool. Its files fall into
+classes (`KeyClass`); the tree holds a dataset's log and pointers, not its UNIQUE files. A `DatasetFormat` tells the
+lake the rest: how to open a dataset, what two states differ in and how that difference is brought onto a third, and
+which files a state reaches. Formats register theirs under the entry point group `lake_core.formats`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,17 @@ class UnknownFormat(LakeError):
 
 
 class NotConvertible(LakeError):
-    """The format has no way to make a dataset of plain files. Create an empty dataset and write the rows to it instead."""
+    """The format has no way to make a dataset of plain files.
+
+    Create an empty dataset and write the rows to it instead.
+    """
 
 
 class DatasetConflict(LakeError):
-    """What one side changed in a dataset cannot be brought onto what the other side made of it. `kind` names the rule."""
+    """What one side changed in a dataset cannot be brought onto what the other side made of it.
+
+    `kind` names the rule.
+    """
 
     def __init__(self, message: str, *, kind: str) -> None:
         super().__init__(message)
@@ -54,13 +60,22 @@ class KeyClass(Enum):
 
 
 class WriteBuffer(Protocol):
-    """What a format's handles hold back in a session, to write it at once. All handles on one dataset of a session share one buffer."""
+    """What a format's handles hold back in a session, to write it at once.
+
+    All handles on one dataset of a session share one buffer.
+    """
 
     def flush(self) -> object:
-        """Write what is held back to the store. Called before the session is published, or brought into a shared one."""
+        """Write what is held back to the store.
+
+        Called before the session is published, or brought into a shared one.
+        """
 
     def refresh(self) -> None:
-        """Continue from what the store holds now: the session has taken in what others wrote. Called when nothing is held back."""
+        """Continue from what the store holds now: the session has taken in what others wrote.
+
+        Called when nothing is held back.
+        """
 
 
 BufferT = TypeVar("BufferT", bound=WriteBuffer)
@@ -109,7 +124,10 @@ class DatasetStore(ObjectStore, ABC):
 
     @abstractmethod
     def end_retention(self, before: datetime) -> None:
-        """Let collection delete what only states older than `before` need. What a branch, tag or session needs stays."""
+        """Let collection delete what only states older than `before` need.
+
+        What a branch, tag or session needs stays.
+        """
 
 
 NOTHING = "NONE"
@@ -180,10 +198,12 @@ class DatasetComparison:
 
 
 class DatasetFormat(ABC):
-    """What a lake must know of a format. Stores are rooted at the dataset's folder; None stands for a dataset that does not exist.
+    """What a lake must know of a format.
 
-    What is abstract every format has. The rest has defaults for a format that does without: that has no log and no pointers, derives
-    nothing, and of which nothing is ever collected. One object serves all threads of a process.
+    Stores are rooted at the dataset's folder; None stands for a dataset that does not exist.
+
+    What is abstract every format has. The rest has defaults for a format that does without: that has no log and no
+    pointers, derives nothing, and of which nothing is ever collected. One object serves all threads of a process.
     """
 
     format: str
@@ -219,7 +239,8 @@ class DatasetFormat(ABC):
     def version(self, store: ObjectStore) -> int | None:
         """Return the dataset's version; None where it does not exist, or counts none.
 
-        Go by the log, not by a pointer: where another writer forked the log, a state shows its beginning only, and pointers further on.
+        Go by the log, not by a pointer: where another writer forked the log, a state shows its beginning only, and
+        pointers further on.
         """
 
     def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
@@ -238,14 +259,23 @@ class DatasetFormat(ABC):
         return False
 
     @abstractmethod
-    def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
-        """Bring what differs between `base` and `incoming` onto `target`, as one new version. Writes nothing but UNIQUE objects.
+    def apply(
+        self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
+    ) -> Applied:
+        """Bring what differs between `base` and `incoming` onto `target`, as one new version.
+
+        Writes nothing but UNIQUE objects.
 
         Raises DatasetConflict where the format's own rules forbid it.
         """
 
-    def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
-        """Return what differs between two states. At most `most_rows` rows are read to count, `sample` of each kind are shown."""
+    def compare(
+        self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int
+    ) -> DatasetComparison:
+        """Return what differs between two states.
+
+        At most `most_rows` rows are read to count, `sample` of each kind are shown.
+        """
         old, new = (set() if store is None else set(self.reachable(store, None)) for store in (before, after))
         versions = [None if store is None else self.version(store) for store in (before, after)]
         return DatasetComparison(versions[0], versions[1], None, None, False, len(new - old), len(old - new))
@@ -270,14 +300,19 @@ class DatasetFormat(ABC):
     # Derived objects
 
     def derived_from(self, key: str) -> str | None:
-        """Return the log entry that a derived object was made from. One in place counts as a state's only if that has the same entry.
+        """Return the log entry that a derived object was made from.
+
+        One in place counts as a state's only if that has the same entry.
 
         "" for an object that is reached only through another derived one; None for one that no state can be sure of.
         """
         return None
 
     def write_derived(self, state: ObjectStore, place: ObjectStore, now: datetime, *, due: bool = False) -> None:
-        """Write the derived objects that are due (or with `due`, all) for a state with its log in place. Failing costs time only."""
+        """Write the derived objects that are due (or with `due`, all) for a state with its log in place.
+
+        Failing costs time only.
+        """
         return
 
     # Other writers
@@ -291,7 +326,10 @@ class DatasetFormat(ABC):
         return
 
     def convert(self, store: DatasetStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any:
-        """Make a dataset of plain files that are in place, and return a handle on it. Raises NotConvertible, the default."""
+        """Make a dataset of plain files that are in place, and return a handle on it.
+
+        Raises NotConvertible, the default.
+        """
         raise NotConvertible(
             f"the files at {store.url()} cannot be made a {self.format} dataset where they lie: create one with "
             f"session.create(path, {self.format!r}) and write their content to it"
@@ -334,11 +372,13 @@ def dataset_format(name: str) -> DatasetFormat:
     installed = _format_classes()
     if name not in installed:
         raise UnknownFormat(
-            f"no format {name!r} is installed (there are {', '.join(sorted(installed)) or 'none'}): install the package that has it"
+            f"no format {name!r} is installed (there are {', '.join(sorted(installed)) or 'none'}): install the "
+            "package that has it"
         )
     try:
         return installed[name].load()()  # type: ignore[no-any-return]
     except ModuleNotFoundError as error:
         raise UnknownFormat(
-            f"the format {name!r} needs the package {error.name}, which is not installed: install the format's package with its extras"
+            f"the format {name!r} needs the package {error.name}, which is not installed: install the format's package "
+            "with its extras"
         ) from error

@@ -60,4 +60,7 @@ class StoreUnavailable(StoreError):
 
 
 class UnsafeStore(StoreError):
-    """Conditional puts are not atomic here, so concurrent writers could lose data. Nothing is written to such a store."""
+    """Conditional puts are not atomic here, so concurrent writers could lose data.
+
+    Nothing is written to such a store.
+    """

@@ -1,8 +1,8 @@
 """What goes together among plain keys of a lake, and the registry of the rules that are installed.
 
-To a lake plain files are independent of one another. Some formats keep many of them that mean something only together, and are written
-by their own libraries, key by key. Such a format registers a `KeyRule` under the entry point group `lake_core.key_rules`: it is asked
-whenever a change is brought onto a state that others have changed meanwhile.
+To a lake plain files are independent of one another. Some formats keep many of them that mean something only together,
+and are written by their own libraries, key by key. Such a format registers a `KeyRule` under the entry point group
+`lake_core.key_rules`: it is asked whenever a change is brought onto a state that others have changed meanwhile.
 """
 
 from __future__ import annotations

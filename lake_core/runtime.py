@@ -1,7 +1,7 @@
 """Time, chance and threads of this process. A simulation replaces them for its own threads.
 
-Library code calls these functions instead of `time.sleep`, `uuid.uuid4` or `ThreadPoolExecutor`, so that a run under `using` is decided
-by its runtime alone. Wall-clock time is not here: whoever needs it takes a `clock`.
+Library code calls these functions instead of `time.sleep`, `uuid.uuid4` or `ThreadPoolExecutor`, so that a run under
+`using` is decided by its runtime alone. Wall-clock time is not here: whoever needs it takes a `clock`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ def thread_pool(workers: int) -> Executor:
 
 
 def map_ahead(function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
-    """Yield what a function returns for each item, in order. So many items are worked on at once, in as many threads."""
+    """Yield what a function returns for each item, in order.
+
+    So many items are worked on at once, in as many threads.
+    """
     pending: deque[Future[R]] = deque()
     with thread_pool(ahead) as pool:
         for item in items:

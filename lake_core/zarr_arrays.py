@@ -1,8 +1,9 @@
 """Plain Zarr v3 arrays in the tree: a chunk means nothing without the `zarr.json` above it.
 
-Who writes a chunk relies on the array's shape, chunk grid, data type and codecs. If another session changed one of these meanwhile
-(made the array smaller, say), the chunk would be lost or misread, though no key was written twice; and the other way round. The same
-goes for what is put into a group that is gone. An array that has only grown keeps its chunks: appending goes along with writing.
+Who writes a chunk relies on the array's shape, chunk grid, data type and codecs. If another session changed one of
+these meanwhile (made the array smaller, say), the chunk would be lost or misread, though no key was written twice; and
+the other way round. The same goes for what is put into a group that is gone. An array that has only grown keeps its
+chunks: appending goes along with writing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ from typing import Any
 from lake_core.key_rules import PlainChange, PlainKeys
 
 METADATA = "zarr.json"
-_GRID = ("zarr_format", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs", "storage_transformers")
+_GRID = (
+    "zarr_format",
+    "shape",
+    "data_type",
+    "chunk_grid",
+    "chunk_key_encoding",
+    "fill_value",
+    "codecs",
+    "storage_transformers",
+)
 """What chunks mean depends on these; on the fill value, because chunks that hold nothing else are not stored."""
 
 

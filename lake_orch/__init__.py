@@ -1,6 +1,7 @@
 """Dagster over a lake, or over plain Delta tables, with exactly-once writes.
 
-Start at `DeltaIOManager` and `LakeResource`. `lake_executor` and `lake_job` make a run one session, which is published whole or not at all.
+Start at `DeltaIOManager` and `LakeResource`. `lake_executor` and `lake_job` make a run one session, which is published
+whole or not at all.
 """
 
 from __future__ import annotations

@@ -31,6 +31,9 @@ __all__ = [
 
 
 def class_of_resource(definition: object) -> type:
-    """Return the class of the resource that a definition makes, such as `LakeResource`. For any other object return its class."""
+    """Return the class of the resource that a definition makes, such as `LakeResource`.
+
+    For any other object return its class.
+    """
     configured = getattr(definition, "configurable_resource_cls", None)
     return configured if isinstance(configured, type) else type(definition)

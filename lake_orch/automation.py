@@ -1,7 +1,8 @@
 """Declarative automation conditions that wait for published data, not for staged data.
 
-In a run with one session an asset is materialized when its step ends, and published when the run ends, if at all. Dagster's conditions
-evaluate materializations: they would start a run that reads the old state of the branch, and count the update as handled.
+In a run with one session an asset is materialized when its step ends, and published when the run ends, if at all.
+Dagster's conditions evaluate materializations: they would start a run that reads the old state of the branch, and count
+the update as handled.
 """
 
 from typing import cast
@@ -34,9 +35,15 @@ class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
         candidates = context.candidate_subset
         instance: dg.DagsterInstance = context.asset_graph_view.instance
         staged = _staged(instance, candidates.key)
-        waiting = {partition for partition, session in staged.items() if not is_published(instance, candidates.key, session, partition)}
+        waiting = {
+            partition
+            for partition, session in staged.items()
+            if not is_published(instance, candidates.key, session, partition)
+        }
         if not candidates.is_partitioned:
-            return dg.AutomationResult(context, true_subset=candidates if None in waiting else context.get_empty_subset())
+            return dg.AutomationResult(
+                context, true_subset=candidates if None in waiting else context.get_empty_subset()
+            )
         keys = {key for key in waiting if key is not None} & candidates.expensively_compute_partition_keys()
         subset = context.asset_graph_view.get_asset_subset_from_asset_partitions(
             candidates.key, {AssetKeyPartitionKey(candidates.key, key) for key in keys}
@@ -50,7 +57,9 @@ def is_published(instance: dg.DagsterInstance, key: dg.AssetKey, session: str, p
     records = instance.fetch_observations(which, limit=_RECORDS).records
     entries = (record.event_log_entry.asset_observation for record in records)
     return any(
-        entry is not None and value_of(entry.metadata, SESSION_TAG) == session and value_of(entry.metadata, STATE) == PUBLISHED
+        entry is not None
+        and value_of(entry.metadata, SESSION_TAG) == session
+        and value_of(entry.metadata, STATE) == PUBLISHED
         for entry in entries
     )
 

@@ -65,10 +65,11 @@ def table_change_sensor(
 ) -> dg.SensorDefinition:
     """Make a sensor for new versions of tables, by any writer.
 
-    It reports an observation of the asset of each changed table: version, commit, operations, and the data version, which makes assets
-    downstream of an external table stale. With a `target` it requests a run for each change, or the runs that `request` returns. Its
-    cursor is the number of the lake's journal, or the version of a plain table. Each change is reported once. After a reset of the cursor
-    the current state is reported. `options` are those of `@dg.sensor`.
+    It reports an observation of the asset of each changed table: version, commit, operations, and the data version,
+    which makes assets downstream of an external table stale. With a `target` it requests a run for each change, or the
+    runs that `request` returns. Its cursor is the number of the lake's journal, or the version of a plain table. Each
+    change is reported once. After a reset of the cursor the current state is reported. `options` are those of
+    `@dg.sensor`.
     """
     watched = {_path(table): _key(table) for table in tables}
     if not watched:
@@ -76,7 +77,11 @@ def table_change_sensor(
 
     def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
         cursor: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
-        unseen = _lake_changes(lake.open(), lake.branch, watched, cursor) if lake.is_lake() else _plain_changes(lake, watched, cursor)
+        unseen = (
+            _lake_changes(lake.open(), lake.branch, watched, cursor)
+            if lake.is_lake()
+            else _plain_changes(lake, watched, cursor)
+        )
         changes = list(unseen)
         requests = []
         for change in changes:
@@ -97,7 +102,9 @@ def table_change_sensor(
     return definition
 
 
-def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], cursor: dict[str, Any]) -> Iterator[TableChange]:
+def _lake_changes(
+    lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], cursor: dict[str, Any]
+) -> Iterator[TableChange]:
     """Yield the changes on a branch since the commit in the cursor, and update the cursor."""
     refs = lake.repository.refs()
     if cursor.get("number") == refs.number:
@@ -119,10 +126,14 @@ def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], c
         entries = [changed_datasets(commit)[path] for commit in changes]
         operations = [str(entry.get("operation")) for entry in entries]
         metrics = _sum(entry.get("summary") for entry in entries)
-        yield TableChange(path, key, state.delta(path).version, operations, metrics, len(changes), changes[-1].id if changes else head)
+        yield TableChange(
+            path, key, state.delta(path).version, operations, metrics, len(changes), changes[-1].id if changes else head
+        )
 
 
-def _plain_changes(lake: LakeResource, watched: Mapping[str, dg.AssetKey], cursor: dict[str, Any]) -> Iterator[TableChange]:
+def _plain_changes(
+    lake: LakeResource, watched: Mapping[str, dg.AssetKey], cursor: dict[str, Any]
+) -> Iterator[TableChange]:
     """Yield the changes of tables outside a lake since the versions in the cursor, and update the cursor."""
     for path, key in watched.items():
         table = lake.find_table(path)
@@ -132,7 +143,9 @@ def _plain_changes(lake: LakeResource, watched: Mapping[str, dg.AssetKey], curso
         entries = _history(table, last)
         cursor[path] = table.version
         operations = [str(entry.get("operation")) for entry in entries]
-        yield TableChange(path, key, table.version, operations, _sum(entry.get("operationMetrics") for entry in entries), len(entries))
+        yield TableChange(
+            path, key, table.version, operations, _sum(entry.get("operationMetrics") for entry in entries), len(entries)
+        )
 
 
 def _history(table: DeltaTable, after: int | None) -> list[dict[str, Any]]:
@@ -163,7 +176,9 @@ def _observation(change: TableChange, branch: str) -> dg.AssetObservation:
 
 
 def _request_for_table(change: TableChange) -> dg.RunRequest:
-    return dg.RunRequest(run_key=f"{change.path}@{change.commit or change.version}", tags={"lake/changed": change.path[:200]})
+    return dg.RunRequest(
+        run_key=f"{change.path}@{change.commit or change.version}", tags={"lake/changed": change.path[:200]}
+    )
 
 
 def branch_sensor(
@@ -177,14 +192,19 @@ def branch_sensor(
 ) -> dg.SensorDefinition:
     """Make a sensor for created, moved and deleted branches: to check a pull request's branch, or to clean up after it.
 
-    It requests a run of `target` on each branch that was created or moved (by the tag `lake/branch`), or the runs that `request` returns.
-    The resource's branch and branches without `prefix` are ignored. `options` are those of `@dg.sensor`.
+    It requests a run of `target` on each branch that was created or moved (by the tag `lake/branch`), or the runs that
+    `request` returns. The resource's branch and branches without `prefix` are ignored. `options` are those of
+    `@dg.sensor`.
     """
     if target is None and request is None:
         raise InvalidDefinition("branch_sensor does nothing by itself: give it a target, a request, or both")
 
     def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
-        heads = {name: commit for name, commit in lake.open().list_branches().items() if name.startswith(prefix) and name != lake.branch}
+        heads = {
+            name: commit
+            for name, commit in lake.open().list_branches().items()
+            if name.startswith(prefix) and name != lake.branch
+        }
         last_heads: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
         requests = []
         for change in _branch_changes(last_heads, heads):
@@ -221,7 +241,10 @@ def _request_for_branch(change: BranchChange) -> dg.RunRequest | None:
 
 
 def external_table(key: str | Sequence[str] | dg.AssetKey, path: str | None = None, **options: Any) -> dg.AssetSpec:
-    """Declare an asset for a table of other writers. `table_change_sensor` observes its versions. `options` are those of `dg.AssetSpec`."""
+    """Declare an asset for a table of other writers.
+
+    `table_change_sensor` observes its versions. `options` are those of `dg.AssetSpec`.
+    """
     asset_key = dg.AssetKey.from_coercible(key)
     metadata = {**(options.pop("metadata", None) or {}), PATH: table_path(asset_key.path, {PATH: path} if path else {})}
     return dg.AssetSpec(asset_key, metadata=metadata, kinds=options.pop("kinds", {"deltalake"}), **options)

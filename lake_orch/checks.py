@@ -7,7 +7,14 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, TypeVar, cast
 
-from dagster import AssetCheckResult, AssetExecutionContext, DagsterInvariantViolationError, MaterializeResult, ObserveResult, Output
+from dagster import (
+    AssetCheckResult,
+    AssetExecutionContext,
+    DagsterInvariantViolationError,
+    MaterializeResult,
+    ObserveResult,
+    Output,
+)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -15,11 +22,12 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def checks_first(function: _F) -> _F:
     """Decorate an asset's function, below `@dg.asset` or `@dg.multi_asset`, so that it yields check results before outputs.
 
-    Under `scope="asset"` an output is published when Dagster hands it to the IO manager, which it does before the check results that come
-    with it (`MaterializeResult(check_results=…)`) or after it. Decorated, a blocking check that fails keeps its asset from being published.
+    Under `scope="asset"` an output is published when Dagster hands it to the IO manager, which it does before the check
+    results that come with it (`MaterializeResult(check_results=…)`) or after it. Decorated, a blocking check that fails
+    keeps its asset from being published.
 
-    All results of the function are held in memory until it ends. It may return or yield, and be async. A direct call, as in a unit test,
-    behaves as without the decorator.
+    All results of the function are held in memory until it ends. It may return or yield, and be async. A direct call,
+    as in a unit test, behaves as without the decorator.
 
     Example:
         .. code-block:: python
@@ -65,7 +73,10 @@ def checks_first(function: _F) -> _F:
 
 
 def _returned(result: Any) -> Any:
-    """Return a result as a generator if the order of its parts matters. Dagster treats it like a function that yields."""
+    """Return a result as a generator if the order of its parts matters.
+
+    Dagster treats it like a function that yields.
+    """
     if not _in_a_step():
         return result
     if inspect.isgenerator(result):
@@ -105,7 +116,9 @@ def _without_checks(event: MaterializeResult[Any] | ObserveResult) -> Any:
         "data_version": event.data_version,
         "tags": event.tags,
     }
-    return ObserveResult(**fields) if isinstance(event, ObserveResult) else MaterializeResult(**fields, value=event.value)
+    return (
+        ObserveResult(**fields) if isinstance(event, ObserveResult) else MaterializeResult(**fields, value=event.value)
+    )
 
 
 def _about(check: AssetCheckResult, asset_key: Any) -> AssetCheckResult:

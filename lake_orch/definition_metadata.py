@@ -31,7 +31,9 @@ def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.value if isinstance(value, MetadataValue) else value for name, value in metadata.items()}
 
 
-def check_spelling(metadata: Mapping[str, Any], names: Sequence[str], subject: str, *, others: Sequence[str] = ()) -> None:
+def check_spelling(
+    metadata: Mapping[str, Any], names: Sequence[str], subject: str, *, others: Sequence[str] = ()
+) -> None:
     """Raise InvalidDefinition for a `lake/…` name that is nearly one of `names`. Other tools may use any other name.
 
     Args:
@@ -44,7 +46,9 @@ def check_spelling(metadata: Mapping[str, Any], names: Sequence[str], subject: s
         if name.startswith("lake/") and name not in (*names, *others):
             similar = difflib.get_close_matches(name, names, 1, _CUTOFF)
             if similar:
-                raise InvalidDefinition(f"{subject} has the metadata {name!r}, which does nothing: {similar[0]!r} is meant")
+                raise InvalidDefinition(
+                    f"{subject} has the metadata {name!r}, which does nothing: {similar[0]!r} is meant"
+                )
 
 
 def read_choice(metadata: Mapping[str, Any], name: str, default: T, choices: Sequence[T], subject: str) -> T:
@@ -70,8 +74,13 @@ def read_text(metadata: Mapping[str, Any], name: str, subject: str) -> str | Non
     return value
 
 
-def read_whole(metadata: Mapping[str, Any], name: str, subject: str, *, least: int = 0, most: int | None = None) -> int | None:
-    """Return a setting that is a whole number from `least` to `most`, or None where it is absent. Raises InvalidDefinition."""
+def read_whole(
+    metadata: Mapping[str, Any], name: str, subject: str, *, least: int = 0, most: int | None = None
+) -> int | None:
+    """Return a setting that is a whole number from `least` to `most`, or None where it is absent.
+
+    Raises InvalidDefinition.
+    """
     value = metadata.get(name)
     if value is None:
         return None
@@ -105,6 +114,7 @@ def read_names(
 def missing_partition_expr(name: str, axis: Literal["column", "dimension"]) -> InvalidDefinition:
     """Return the error for a partitioned asset that does not say which column or dimension its partitions stand for."""
     return InvalidDefinition(
-        f"{name} is partitioned, but its metadata has no {PARTITION_EXPR!r}: name the {axis} that the partitions stand for "
+        f"{name} is partitioned, but its metadata has no {PARTITION_EXPR!r}: name the {axis} that the partitions stand "
+        "for "
         f"(a dict from partition dimension to {axis} for several dimensions)"
     )

@@ -32,7 +32,10 @@ class UnsupportedData(LakeOrchError):
 
 
 class RegionMismatch(LakeOrchError):
-    """Arrays do not fit the stored arrays, or other partitions share the coordinates that would change. Nothing was written."""
+    """Arrays do not fit the stored arrays, or other partitions share the coordinates that would change.
+
+    Nothing was written.
+    """
 
 
 class TableNotEmpty(LakeOrchError):
@@ -56,7 +59,10 @@ class SessionLost(LakeOrchError):
 
 
 class GateFailed(LakeOrchError):
-    """Asset checks prevent publishing. `checks` names them as `asset:check`. Nothing was published; the session stays readable."""
+    """Asset checks prevent publishing.
+
+    `checks` names them as `asset:check`. Nothing was published; the session stays readable.
+    """
 
     def __init__(self, message: str, *, checks: Sequence[str]) -> None:
         super().__init__(message)
@@ -68,7 +74,10 @@ class CheckPending(LakeOrchError):
 
 
 class NothingToRecover(LakeOrchError):
-    """A session cannot be recovered: its steps did not all succeed, or its publish did not fail. The message says what to do."""
+    """A session cannot be recovered: its steps did not all succeed, or its publish did not fail.
+
+    The message says what to do.
+    """
 
 
 class FilesGone(LakeOrchError):
@@ -76,4 +85,7 @@ class FilesGone(LakeOrchError):
 
 
 class BatchOutOfTurn(LakeOrchError):
-    """A batch of a landing zone would land before an earlier one, which would then count as landed. Nothing was written."""
+    """A batch of a landing zone would land before an earlier one, which would then count as landed.
+
+    Nothing was written.
+    """

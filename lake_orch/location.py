@@ -19,7 +19,9 @@ def table_path(asset_key: Sequence[str] | None, definition_metadata: Mapping[str
     if PATH_METADATA in definition_metadata:
         return checked_path(definition_metadata[PATH_METADATA])
     if asset_key is None:
-        raise InvalidDefinition(f"the output of an op has no asset key to name its table: give it the metadata {PATH_METADATA!r}")
+        raise InvalidDefinition(
+            f"the output of an op has no asset key to name its table: give it the metadata {PATH_METADATA!r}"
+        )
     return checked_path("/".join([TABLES, *asset_key]))
 
 
@@ -27,7 +29,9 @@ def checked_path(path: object) -> str:
     """Check a path below the root, and return it without its outer slashes. Raises InvalidDefinition for any other."""
     text = path.strip("/") if isinstance(path, str) else ""
     if not text or "://" in text or any(part in ("", ".", "..") for part in text.split("/")):
-        raise InvalidDefinition(f"a table's path must be relative to the lake's root, without '..' or empty parts; got {path!r}")
+        raise InvalidDefinition(
+            f"a table's path must be relative to the lake's root, without '..' or empty parts; got {path!r}"
+        )
     return text
 
 

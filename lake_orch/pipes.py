@@ -46,8 +46,8 @@ class HandOver:
 def hand_over(lake: LakeResource, context: StepContext) -> HandOver:
     """Collect the parameters that another process needs to write a step's output exactly once.
 
-    The n-th call in a step stands for the same output in every attempt. Raises NotALake, InvalidDefinition for storage options that are
-    no JSON.
+    The n-th call in a step stands for the same output in every attempt. Raises NotALake, InvalidDefinition for storage
+    options that are no JSON.
     """
     step = context.get_step_execution_context()
     number = _invocations[step] = _invocations.get(step, 0) + 1
@@ -94,7 +94,10 @@ class LakePipesSubprocessClient(ConfigurableResource, dg.PipesClient):  # type: 
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
     ) -> dg.PipesClientCompletedInvocation:
-        """Run a command, and wait for its end. Raises DagsterPipesExecutionError if it fails, and the errors of `hand_over`."""
+        """Run a command, and wait for its end.
+
+        Raises DagsterPipesExecutionError if it fails, and the errors of `hand_over`.
+        """
         handed = hand_over(self.lake, context)
         client = dg.PipesSubprocessClient(env=self.env, cwd=self.cwd)
         return client.run(
@@ -109,7 +112,8 @@ class LakePipesSubprocessClient(ConfigurableResource, dg.PipesClient):  # type: 
 class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: ignore[type-arg]
     """Runs a PySpark application by spark-submit, which writes into the lake.
 
-    With deploy mode `client` the driver is a process of this machine: it gets what it needs by its environment. With `cluster` it is
+    With deploy mode `client` the driver is a process of this machine: it gets what it needs by its environment. With
+    `cluster` it is
     elsewhere: give `run` a context injector and a message reader that both sides reach, open Pipes there with
     `PipesCliArgsParamsLoader`, and let the driver have the lake's credentials from its own surroundings.
     """
@@ -119,18 +123,29 @@ class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: igno
     master: str | None = Field(default=None, description="Spark master, such as yarn, k8s://… or local[4].")
     deploy_mode: Literal["client", "cluster"] = Field(default="client", description="Where the driver runs.")
     conf: dict[str, str] = Field(default_factory=dict, description="Spark settings. No credentials belong here.")
-    py_files: list[str] = Field(default_factory=list, description="Python files and archives to submit with the application.")
+    py_files: list[str] = Field(
+        default_factory=list, description="Python files and archives to submit with the application."
+    )
     env: dict[str, str] = Field(default_factory=dict, description="Environment variables of spark-submit.", repr=False)
 
     def command(
-        self, application: str, arguments: Sequence[str] = (), *, conf: Mapping[str, str] | None = None, name: str | None = None
+        self,
+        application: str,
+        arguments: Sequence[str] = (),
+        *,
+        conf: Mapping[str, str] | None = None,
+        name: str | None = None,
     ) -> list[str]:
-        """Return the command line. Raises InvalidDefinition for a setting that looks like a credential: other users could read it."""
+        """Return the command line.
+
+        Raises InvalidDefinition for a setting that looks like a credential: other users could read it.
+        """
         settings = {**self.conf, **(conf or {})}
         secret = next((key for key in settings if _SECRET_SETTING.search(key)), None)
         if secret is not None:
             raise InvalidDefinition(
-                f"the Spark setting {secret} would be in the command line, which other users can read: give credentials by the environment"
+                f"the Spark setting {secret} would be in the command line, which other users can read: give "
+                "credentials by the environment"
             )
         words = [self.spark_submit]
         words += ["--master", self.master] if self.master else []
@@ -152,11 +167,15 @@ class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: igno
         context_injector: dg.PipesContextInjector | None = None,
         message_reader: dg.PipesMessageReader | None = None,
     ) -> dg.PipesClientCompletedInvocation:
-        """Submit an application, and wait for its end. Raises InvalidDefinition, and DagsterPipesExecutionError if it fails."""
+        """Submit an application, and wait for its end.
+
+        Raises InvalidDefinition, and DagsterPipesExecutionError if it fails.
+        """
         remote = self.deploy_mode == "cluster"
         if remote and (context_injector is None or message_reader is None):
             raise InvalidDefinition(
-                "a driver in the cluster does not reach this machine's files: give a context_injector and a message_reader on a store"
+                "a driver in the cluster does not reach this machine's files: give a context_injector and a "
+                "message_reader on a store"
             )
         handed = hand_over(self.lake, context)
         with dg.open_pipes_session(
@@ -165,8 +184,12 @@ class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: igno
             message_reader=message_reader or dg.PipesTempFileMessageReader(),
             extras={**(extras or {}), **handed.extras},
         ) as session:
-            bootstrap = [word for pair in session.get_bootstrap_cli_arguments().items() for word in pair] if remote else []
-            words = self.command(application, [*arguments, *bootstrap], conf=conf, name=context.get_step_execution_context().step.key)
+            bootstrap = (
+                [word for pair in session.get_bootstrap_cli_arguments().items() for word in pair] if remote else []
+            )
+            words = self.command(
+                application, [*arguments, *bootstrap], conf=conf, name=context.get_step_execution_context().step.key
+            )
             session_env = {} if remote else {**handed.environment, **session.get_bootstrap_env_vars()}
             _wait(context, Popen(words, env={**os.environ, **self.env, **(env or {}), **session_env}))
         return dg.PipesClientCompletedInvocation(session)

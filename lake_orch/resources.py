@@ -55,7 +55,9 @@ __all__ = ["LakeResource", "SparkResource", "StepContext"]
 
 
 class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
-    """The root of a lake: a local folder or a bucket, and what opens it. A folder of plain Delta tables will do as well.
+    """The root of a lake: a local folder or a bucket, and what opens it.
+
+    A folder of plain Delta tables will do as well.
 
     Example:
         .. code-block:: python
@@ -88,25 +90,34 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         repr=False,
     )
     branch: str = Field(
-        default="main", description="The branch that runs read and publish to; a run's tag lake/branch overrides it. Needs a lake."
+        default="main",
+        description="The branch that runs read and publish to; a run's tag lake/branch overrides it. Needs a lake.",
     )
-    branch_from: str | None = Field(default=None, description="The branch to create a missing branch from, for branch deployments.")
+    branch_from: str | None = Field(
+        default=None, description="The branch to create a missing branch from, for branch deployments."
+    )
     scope: Literal["asset", "run"] = Field(
         default="asset",
-        description="What is published together without a lake executor: each asset when its step succeeds, or the whole run.",
+        description="What is published together without a lake executor: each asset when its step succeeds, or the "
+        "whole run.",
     )
     gate: Literal["blocking", "error", "none"] = Field(
         default="blocking",
-        description="Under scope 'run': which failed checks prevent publishing a run. Failed blocking checks always do; `error` "
+        description="Under scope 'run': which failed checks prevent publishing a run. Failed blocking checks always "
+        "do; `error` "
         "adds those of severity ERROR. A run's tag lake/gate overrides it.",
     )
     keep_failed_for: float = Field(
-        default=24.0, gt=0, le=168, description="Hours for which the session of a failed run can be read, resumed and recovered."
+        default=24.0,
+        gt=0,
+        le=168,
+        description="Hours for which the session of a failed run can be read, resumed and recovered.",
     )
 
     backfills: Literal["publish", "gather"] = Field(
         default="publish",
-        description="Whether each run of a backfill publishes by itself, or all gather on a branch that lake_backfill_sensor merges once. "
+        description="Whether each run of a backfill publishes by itself, or all gather on a branch that "
+        "lake_backfill_sensor merges once. "
         "A backfill's tag lake/backfills overrides it.",
     )
 
@@ -117,14 +128,18 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def _check_root(self) -> "LakeResource":
         # The root is visible in Dagster's UI, tags of runs, and metadata.
         if "@" in self.root and urlsplit(self.root).password is not None:
-            raise ValueError("the lake's root holds a password, and the UI shows the root: give secrets as storage_options, by EnvVar")
+            raise ValueError(
+                "the lake's root holds a password, and the UI shows the root: give secrets as storage_options, by "
+                "EnvVar"
+            )
         return self
 
     @model_validator(mode="after")
     def _check_gate(self) -> "LakeResource":
         if self.scope == "asset" and "gate" in self.model_fields_set and self.gate == "error":
             raise ValueError(
-                "gate='error' holds back a whole run: under scope 'asset' an asset is published when its own step succeeds, and only "
+                "gate='error' holds back a whole run: under scope 'asset' an asset is published when its own step "
+                "succeeds, and only "
                 "blocking checks of that step can gate it. Use scope='run', or lake_job(gate='error')"
             )
         return self
@@ -152,7 +167,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         """Open the lake. Raises NotALake for a folder of plain tables."""
         if self._lake is None:
             if not self.is_lake():
-                raise NotALake(f"{self.root} is not a lake, and this operation needs one: make it one with `lake init {self.root}`")
+                raise NotALake(
+                    f"{self.root} is not a lake, and this operation needs one: make it one with `lake init {self.root}`"
+                )
             self._lake = Lake.open(self.root, storage_options=self.options())
         return self._lake
 
@@ -164,7 +181,10 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     # The settings of a run
 
     def branch_of(self, tags: Mapping[str, str]) -> str:
-        """Return the branch of a run with these tags; create it if `branch_from` or `backfills` say so. Raises RefNotFound."""
+        """Return the branch of a run with these tags; create it if `branch_from` or `backfills` say so.
+
+        Raises RefNotFound.
+        """
         branch = tags.get(BRANCH_TAG, self.branch)
         if self.branch_from is not None and branch != self.branch_from:
             self._make_branch(branch, self.branch_from)
@@ -194,17 +214,26 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if self._scope(instance, run) == "asset" and not self._continues_failed_run(instance, run):
             return None
         branch, publisher, gate = self.branch_of(run.tags), publisher_of_parent(instance, run), self.gate_of(run.tags)
-        return open_run_session(instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate, resume=False)
+        return open_run_session(
+            instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate, resume=False
+        )
 
     def _continues_failed_run(self, instance: DagsterInstance, run: DagsterRun) -> bool:
         """Return whether a run without a session of its own continues a failed one's: a job of ops leaves out the op that opened it."""
-        return run.parent_run_id is not None and self.is_lake() and inherited_session(instance, run, self.open()) is not None
+        return (
+            run.parent_run_id is not None
+            and self.is_lake()
+            and inherited_session(instance, run, self.open()) is not None
+        )
 
     def _scope(self, instance: DagsterInstance, run: DagsterRun) -> PublishScope:
         return scope_of((instance.get_run_by_id(run.run_id) or run).tags, self.scope)
 
     def assignment(self, attempt: Attempt) -> Assignment:
-        """Return the assignment of an attempt: where it writes, and as which writer. Raises NotALake, RefNotFound, SessionNotFound."""
+        """Return the assignment of an attempt: where it writes, and as which writer.
+
+        Raises NotALake, RefNotFound, SessionNotFound.
+        """
         session = self.run_session(attempt.instance, attempt.run)
         if session is not None:
             return attempt.assigned_to_session(self.root, self.open().get_session(session.id).record, session.epoch)
@@ -212,23 +241,32 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if self.is_lake():
             return attempt.assigned_to_branch(self.root, branch)
         if branch != "main":
-            raise NotALake(f"{self.root} is not a lake, and only a lake has a branch {branch!r}: make it one with `lake init {self.root}`")
+            raise NotALake(
+                f"{self.root} is not a lake, and only a lake has a branch {branch!r}: make it one with `lake init "
+                f"{self.root}`"
+            )
         return attempt.assigned_to_folder(self.root)
 
     def workspace(self, attempt: Attempt) -> Workspace:
-        """Open the workspace for an attempt at an output. Raises the errors of `assignment` and of joining the run's session."""
+        """Open the workspace for an attempt at an output.
+
+        Raises the errors of `assignment` and of joining the run's session.
+        """
         return open_workspace(self.assignment(attempt), self.options(), self.open)
 
     def read_table(self, path: str, run: RunOfStep | None, *, ref: str | None = None, **options: Any) -> DeltaTable:
         """Open a table as a run reads it: at the commit that the run is based on, with the run's own writes.
 
-        `ref` is a branch, tag or commit to read instead. `options` are those of `DeltaTable.open`. Raises TableNotFound.
+        `ref` is a branch, tag or commit to read instead. `options` are those of `DeltaTable.open`. Raises
+        TableNotFound.
         """
         state = self._state(path, run, ref)
         if state is None:
             return DeltaTable.open(self.url(path), storage_options=self.options() or None, **options)
         if path not in state.datasets():
-            raise TableNotFound(f"no table at {path!r} in {state.name}: materialize it first, or publish the run that did")
+            raise TableNotFound(
+                f"no table at {path!r} in {state.name}: materialize it first, or publish the run that did"
+            )
         return state.delta(path, **options)
 
     def read_repository(self, path: str, run: RunOfStep | None, *, ref: str | None = None) -> "Repository":
@@ -240,7 +278,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if state is None:
             return Repository.open(self.url(path), storage_options=self.options() or None)
         if path not in state.datasets():
-            raise RepositoryNotFound(f"no arrays at {path!r} in {state.name}: materialize them first, or publish the run that did")
+            raise RepositoryNotFound(
+                f"no arrays at {path!r} in {state.name}: materialize them first, or publish the run that did"
+            )
         return state.icechunk(path)
 
     def read_pool(self, path: str, run: RunOfStep | None, *, ref: str | None = None) -> "Pool":
@@ -258,7 +298,10 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def is_staged(self, path: str, instance: DagsterInstance, run: DagsterRun) -> bool:
         """Return whether a run has staged changes of a table in its session. Their version is provisional."""
         session = self.run_session(instance, run) if self.is_lake() else None
-        return session is not None and next(self.open().diff(f"{session.id}~1", session.id, prefix=f"{path}/"), None) is not None
+        return (
+            session is not None
+            and next(self.open().diff(f"{session.id}~1", session.id, prefix=f"{path}/"), None) is not None
+        )
 
     def read_files(self, run: RunOfStep | None, *, ref: str | None = None) -> ObjectStore:
         """Open the lake's files by key, as a run reads them; `ref` as in `read_table`. Raises RefNotFound, NotALake."""
@@ -303,7 +346,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
         All calls in an attempt return the same handle, through any resource, so the numbers of batches continue.
 
-        Raises InvalidDefinition for a path outside the root, and if `path` is missing in a step without exactly one asset.
+        Raises InvalidDefinition for a path outside the root, and if `path` is missing in a step without exactly one
+        asset.
         """
         declared = _own_table(context) if path is None else None
         path = _own_path(context) if path is None else checked_path(path)
@@ -344,7 +388,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return self._step_session(attempt, context, numbers, number)
 
     @contextmanager
-    def _step_session(self, attempt: Attempt, context: StepContext, numbers: CallNumbers, number: int) -> Iterator[StepSession]:
+    def _step_session(
+        self, attempt: Attempt, context: StepContext, numbers: CallNumbers, number: int
+    ) -> Iterator[StepSession]:
         try:
             workspace = self.workspace(attempt)
             session = StepSession(
@@ -357,13 +403,16 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             with workspace:
                 yield session
         except BaseException:
-            # A step that tries again by itself makes the same session again, not the next one: a retry makes that under this number, too.
+            # A step that tries again by itself makes the same session again, not the next one: a retry makes that under
+            # this number, too.
             numbers.give_back(number)
             raise
 
     def _marker(self, attempt: Attempt) -> str:
         session = self.run_session(attempt.instance, attempt.run)
-        return (attempt if session is None else attempt.within(self.open().get_session(session.id).record.lineage)).app_id
+        return (
+            attempt if session is None else attempt.within(self.open().get_session(session.id).record.lineage)
+        ).app_id
 
     def _latest(self, attempt: Attempt) -> str | None:
         """Return the ref at which a step sees its own writes."""
@@ -375,7 +424,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         marker = self._marker(attempt)
         if self.run_session(attempt.instance, attempt.run) is None:
             return lambda batch: self.workspace(replace(attempt, output=f"{path}#{batch}")), marker
-        # Not the path alone, which may be what an output of the step is called: each would be taken for a retry of the other.
+        # Not the path alone, which may be what an output of the step is called: each would be taken for a retry of the
+        # other.
         staged = self.workspace(replace(attempt, output=f"table {path}"))
 
         @contextmanager
@@ -395,10 +445,17 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             return
         stored = instance.get_run_by_id(run.run_id)
         session = session_of(instance, run.run_id)
-        if stored is None or session is None or stored.tags.get(PUBLISHER_TAG) != "teardown" or not all_succeeded(instance, stored):
+        if (
+            stored is None
+            or session is None
+            or stored.tags.get(PUBLISHER_TAG) != "teardown"
+            or not all_succeeded(instance, stored)
+        ):
             return
         try:
-            published = publish_session(instance, self.open(), session, gate=self.gate_of(stored.tags), keep_failed_for=self.keep_failed)
+            published = publish_session(
+                instance, self.open(), session, gate=self.gate_of(stored.tags), keep_failed_for=self.keep_failed
+            )
         except LakeError as error:
             if context.log:
                 context.log.error(f"session {session.id} of this run is not published: {error}")
@@ -407,8 +464,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             context.log.info(f"session {session.id} of this run is published as commit {published.commit[:12]}")
 
 
-# A step may reach one table through several resources on the same root. If each counted its batches from one, the second
-# to write would be taken for a retry of the first. So the handles belong to the step, and go with it.
+# A step may reach one table through several resources on the same root. If each counted its batches from one, the
+# second to write would be taken for a retry of the first. So the handles belong to the step, and go with it.
 _handles: WeakKeyDictionary[object, dict[tuple[str, int], LakeTable]] = WeakKeyDictionary()
 _sessions: WeakKeyDictionary[object, CallNumbers] = WeakKeyDictionary()
 

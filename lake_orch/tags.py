@@ -1,7 +1,7 @@
 """Names of run tags, and of metadata of materializations and commits, which link a run with its writes.
 
-A user sets the tags `lake/scope`, `lake/gate`, `lake/branch` and `lake/backfills`. A run with a session shows one tag more, `lake/session`.
-Internal tags have Dagster's prefix for tags that the UI hides. Filters find them, too.
+A user sets the tags `lake/scope`, `lake/gate`, `lake/branch` and `lake/backfills`. A run with a session shows one tag
+more, `lake/session`. Internal tags have Dagster's prefix for tags that the UI hides. Filters find them, too.
 """
 
 from __future__ import annotations

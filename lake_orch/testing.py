@@ -37,11 +37,14 @@ def materialize(
 ) -> dg.ExecuteInProcessResult:
     """Run `dg.materialize`, as one session that is published if all steps succeed.
 
-    `resume`: the id of a failed session to go on with. `options` are those of `dg.materialize`. Raises GateFailed, Conflict.
+    `resume`: the id of a failed session to go on with. `options` are those of `dg.materialize`. Raises GateFailed,
+    Conflict.
     """
 
     def run(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dg.ExecuteInProcessResult:
-        return dg.materialize(assets, resources=resources, instance=instance, tags=tags, raise_on_error=raise_on_error, **options)
+        return dg.materialize(
+            assets, resources=resources, instance=instance, tags=tags, raise_on_error=raise_on_error, **options
+        )
 
     return _as_session(run, resources, options.get("run_config"), instance, tags or {}, gate, resume, "materialize")
 
@@ -56,13 +59,18 @@ def execute_in_process(
     raise_on_error: bool = True,
     **options: Any,
 ) -> dg.ExecuteInProcessResult:
-    """Run `job.execute_in_process`, as one session that is published if all steps succeed. The arguments are as for `materialize`."""
+    """Run `job.execute_in_process`, as one session that is published if all steps succeed.
+
+    The arguments are as for `materialize`.
+    """
 
     def run(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dg.ExecuteInProcessResult:
         return job.execute_in_process(instance=instance, tags=tags, raise_on_error=raise_on_error, **options)
 
     resources = {**job.resource_defs, **(options.get("resources") or {})}
-    return _as_session(run, resources, options.get("run_config"), instance, {**job.tags, **(tags or {})}, gate, resume, job.name)
+    return _as_session(
+        run, resources, options.get("run_config"), instance, {**job.tags, **(tags or {})}, gate, resume, job.name
+    )
 
 
 def _as_session(
@@ -102,7 +110,11 @@ def _as_session(
 
 
 def _publish(
-    instance: dg.DagsterInstance, resource: LakeResource, session: RunSession, gate: Gate, result: dg.ExecuteInProcessResult
+    instance: dg.DagsterInstance,
+    resource: LakeResource,
+    session: RunSession,
+    gate: Gate,
+    result: dg.ExecuteInProcessResult,
 ) -> None:
     try:
         publish_session(instance, resource.open(), session, gate=gate, keep_failed_for=resource.keep_failed)

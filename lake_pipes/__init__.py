@@ -1,4 +1,6 @@
-"""Writes to the lake from a process that Dagster started by Pipes. It needs `lake_core` and `dagster-pipes`, but not Dagster.
+"""Writes to the lake from a process that Dagster started by Pipes.
+
+It needs `lake_core` and `dagster-pipes`, but not Dagster.
 
 `lake_orch.pipes` starts such processes, and passes them the session, epoch and attempt of their writes.
 
@@ -48,10 +50,12 @@ class NotHandedOver(LakeError):
 
 
 class ExternalWriter:
-    """The tables and files that one attempt of a step reads and writes. Writes take effect together, exactly once, after the `with` block.
+    """The tables and files that one attempt of a step reads and writes.
 
-    In a run with one session they are staged in it; otherwise they are published. In a folder of plain tables, which has no sessions,
-    each `append` and `overwrite` takes effect by itself, exactly once by its marker.
+    Writes take effect together, exactly once, after the `with` block.
+
+    In a run with one session they are staged in it; otherwise they are published. In a folder of plain tables, which
+    has no sessions, each `append` and `overwrite` takes effect by itself, exactly once by its marker.
     """
 
     def __init__(self, workspace: Workspace, assignment: Assignment) -> None:
@@ -90,16 +94,25 @@ class ExternalWriter:
             raise TableNotFound(f"no table at {path!r}: create it with create_delta, or write to it with append")
         return table
 
-    def create_delta(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
+    def create_delta(
+        self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any
+    ) -> DeltaTable:
         """Create a table, or open the existing one."""
         return self._workspace.create_table(path, schema, partition_by=partition_by, **options)
 
-    def append(self, path: str, rows: pa.Table | pa.RecordBatchReader, *, partition_by: Sequence[str] = ()) -> OperationResult:
+    def append(
+        self, path: str, rows: pa.Table | pa.RecordBatchReader, *, partition_by: Sequence[str] = ()
+    ) -> OperationResult:
         """Add rows to a table, which is created if absent. The n-th write to a table is the same in every attempt."""
         return self._write(path, rows, partition_by, lambda table, txn: table.append(rows, txn=txn))
 
     def overwrite(
-        self, path: str, rows: pa.Table | pa.RecordBatchReader, *, where: str | None = None, partition_by: Sequence[str] = ()
+        self,
+        path: str,
+        rows: pa.Table | pa.RecordBatchReader,
+        *,
+        where: str | None = None,
+        partition_by: Sequence[str] = (),
     ) -> OperationResult:
         """Replace a table's rows, or those that `where` (Spark SQL) selects; it is created if absent."""
         return self._write(path, rows, partition_by, lambda table, txn: table.overwrite(rows, where=where, txn=txn))
@@ -131,17 +144,20 @@ class ExternalWriter:
 
 
 @contextmanager
-def open_workspace(pipes: PipesContext | None = None, *, storage_options: Mapping[str, Any] | None = None) -> Iterator[ExternalWriter]:
+def open_workspace(
+    pipes: PipesContext | None = None, *, storage_options: Mapping[str, Any] | None = None
+) -> Iterator[ExternalWriter]:
     """Open the workspace in which this process writes, from the assignment that Dagster's side passed.
 
     Args:
         pipes: the context of `open_dagster_pipes`; by default the one that is open.
         storage_options: the storage options of the lake's root; by default those in the environment.
 
-    A process may open several, one after the other. Each takes effect exactly once, by its number, as do the writes in it.
+    A process may open several, one after the other. Each takes effect exactly once, by its number, as do the writes in
+    it.
 
-    Raises NotHandedOver, and if a later attempt or run has taken over, the errors of joining and leaving a session: StaleEpoch,
-    StaleAttempt, SessionClosed.
+    Raises NotHandedOver, and if a later attempt or run has taken over, the errors of joining and leaving a session:
+    StaleEpoch, StaleAttempt, SessionClosed.
     """
     options = _options() if storage_options is None else storage_options
     with _numbered(_handed_over(pipes)) as assignment:
@@ -159,7 +175,9 @@ def _handed_over(pipes: PipesContext | None) -> Assignment:
     extras = pipes.extras
     values = extras.get(EXTRAS) if isinstance(extras, Mapping) else None
     if not isinstance(values, Mapping):
-        raise NotHandedOver("no session was handed over to this process: start it by LakePipesSubprocessClient or LakeSparkSubmitClient")
+        raise NotHandedOver(
+            "no session was handed over to this process: start it by LakePipesSubprocessClient or LakeSparkSubmitClient"
+        )
     return Assignment.from_json(values)
 
 

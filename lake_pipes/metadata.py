@@ -20,12 +20,15 @@ SKIPPED = "lake/skipped"
 def receipt_metadata(receipt: Receipt) -> dict[str, str]:
     """Return the commit that published a write, or the session that it is staged in.
 
-    Staged data becomes visible later or never, and its materialization is not changed then. So the metadata does not say that it is staged.
+    Staged data becomes visible later or never, and its materialization is not changed then. So the metadata does not
+    say that it is staged.
     """
     staged = receipt.state == STAGED
     metadata = {
         STATE: None if staged else receipt.state,
-        VISIBLE: f"once session {receipt.session} is published: an observation of this asset then names the commit" if staged else None,
+        VISIBLE: f"once session {receipt.session} is published: an observation of this asset then names the commit"
+        if staged
+        else None,
         BRANCH: receipt.branch,
         COMMIT: receipt.commit,
         SESSION: receipt.session,

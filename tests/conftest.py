@@ -38,7 +38,8 @@ _SHARED = ("spark", "demo")
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what needs Java, and keep together what shares a fixture that is slow to start.
 
-    As soon as an item is collected: later hooks deselect by these markers, and xdist reads the groups before a conftest can set them there.
+    As soon as an item is collected: later hooks deselect by these markers, and xdist reads the groups before a conftest
+    can set them there.
     """
     shared = next((name for name in _SHARED if name in getattr(item, "fixturenames", ())), None)
     if shared is not None:
@@ -114,10 +115,20 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     folder = tmp_path_factory.mktemp("demo")
     (folder / "home").mkdir()
     shutil.copy(ROOT / ".dagster" / "dagster.yaml", folder / "home")
-    places = {"LAKE_ROOT": str(folder / "lake"), "LAKE_LANDING": str(folder / "landing"), "DAGSTER_HOME": str(folder / "home")}
+    places = {
+        "LAKE_ROOT": str(folder / "lake"),
+        "LAKE_LANDING": str(folder / "landing"),
+        "DAGSTER_HOME": str(folder / "home"),
+    }
     environment = {**os.environ, **places}
     command = [sys.executable, "-m", "example_pipelines.flights.demo"]
     ended = subprocess.run(
-        command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEMO_SECONDS
+        command,
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=DEMO_SECONDS,
     )
     return Demo(ended.returncode, ended.stdout, environment)

@@ -1,7 +1,7 @@
 """What the documents say of tests, held against how these ended: in a whole run each one named ran, and none was skipped.
 
-`make test` leaves the long ones out: of those it is only seen that they are there. Judged once all is over, where all reports come
-together, however many processes ran the tests.
+`make test` leaves the long ones out: of those it is only seen that they are there. Judged once all is over, where all
+reports come together, however many processes ran the tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A real S3 server for tests, in a process of its own, with faults on demand. Fixtures: `s3_endpoint`, `s3_options`, `s3_url`."""
+"""A real S3 server for tests, in a process of its own, with faults on demand.
+
+Fixtures: `s3_endpoint`, `s3_options`, `s3_url`.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,15 @@ _LAKE_WINGS = (
     *("exporting", "settings", "maintenance", "lake", "filesystem"),
 )
 """What a lake consists of, lowest first: each imports only what stands before it."""
-_ALL_OF_CORE = (*_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS, "lake_core.workspace", "lake_core.spark")
+_ALL_OF_CORE = (
+    *_FOUNDATION,
+    "lake_core.expression",
+    *_TREE,
+    "lake_core.lake",
+    *_FORMATS,
+    "lake_core.workspace",
+    "lake_core.spark",
+)
 _ORCH_FOUNDATION = (
     "lake_orch.errors",
     "lake_orch.tags",
@@ -53,7 +61,10 @@ _DEFINITIONS = (
 )
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "lake_core": ("lake_core.lake", "lake_core.version"),  # when it is asked for: importing the package itself costs nothing
+    "lake_core": (
+        "lake_core.lake",
+        "lake_core.version",
+    ),  # when it is asked for: importing the package itself costs nothing
     "lake_core.version": (),
     "lake_core.errors": (),
     "lake_core.readable": (),
@@ -64,7 +75,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.backoff": ("lake_core.runtime",),
     "lake_core.store": ("lake_core.errors", "lake_core.runtime", "lake_core.backoff"),
     "lake_core.dataset": ("lake_core.errors", "lake_core.store"),  # a format is handed stores
-    "lake_core.testing": ("lake_core.errors", "lake_core.runtime", "lake_core.store", "lake_core.dataset", "lake_core.lake"),
+    "lake_core.testing": (
+        "lake_core.errors",
+        "lake_core.runtime",
+        "lake_core.store",
+        "lake_core.dataset",
+        "lake_core.lake",
+    ),
     "lake_core.expression": _FOUNDATION,
     "lake_core.journal": _FOUNDATION,
     "lake_core.graveler": (*_FOUNDATION, "lake_core.journal"),
@@ -94,7 +111,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.runs": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes"),
     "lake_orch.tables": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs", "lake_orch.spark"),
     "lake_orch.arrays": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs", "lake_orch.tables"),
-    "lake_orch.pools": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs", "lake_orch.spark", "lake_orch.tables"),
+    "lake_orch.pools": (
+        *_ALL_OF_CORE,
+        *_ORCH_FOUNDATION,
+        "lake_pipes",
+        "lake_orch.runs",
+        "lake_orch.spark",
+        "lake_orch.tables",
+    ),
     "lake_orch.resources": (*_ALL_OF_CORE, *_BELOW_RESOURCES),
     "lake_orch.io_managers": _ABOVE_RESOURCES,
     "lake_orch.jobs": _ABOVE_RESOURCES,
@@ -108,7 +132,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.components": (*_ABOVE_RESOURCES, *_DEFINITIONS),
     "lake_orch.cli": (*_ABOVE_RESOURCES, "lake_orch.jobs", "lake_core.cli"),  # it looks and answers as `lake` does
     "lake_orch.__main__": ("lake_orch.cli",),
-    "example_pipelines": (*_ALL_OF_CORE, "lake_core", "lake_orch", *_DEFINITIONS, "lake_orch.tables", "lake_orch.testing"),
+    "example_pipelines": (
+        *_ALL_OF_CORE,
+        "lake_core",
+        "lake_orch",
+        *_DEFINITIONS,
+        "lake_orch.tables",
+        "lake_orch.testing",
+    ),
 }
 """What each layer may import of ours, besides itself."""
 
@@ -166,8 +197,14 @@ def imports(source: str, module: str, *, is_package: bool) -> Iterator[tuple[int
 
 def lines_for_type_checkers(source: str) -> set[int]:
     """Return the lines of the imports that only type checkers do."""
-    guarded = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-    return {inner.lineno for node in guarded for inner in ast.walk(node) if isinstance(inner, (ast.Import, ast.ImportFrom))}
+    guarded = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    return {
+        inner.lineno for node in guarded for inner in ast.walk(node) if isinstance(inner, (ast.Import, ast.ImportFrom))
+    }
 
 
 def violations(path: Path) -> Iterator[str]:
@@ -201,7 +238,9 @@ def imported_modules() -> dict[str, set[str]]:
     for module, path in paths.items():
         names = {name for _, name in imports(path.read_text("utf-8"), module, is_package=name_of(path)[1])}
         targets = {name if name in paths else name.rpartition(".")[0] for name in names}
-        graph[module] = {target for target in (targets & paths.keys()) - {module} if not is_type_of_a_handle(module, target)}
+        graph[module] = {
+            target for target in (targets & paths.keys()) - {module} if not is_type_of_a_handle(module, target)
+        }
     return graph
 
 

@@ -15,8 +15,12 @@ from tests.skip_rule import ALLOWED_SKIPS
 
 
 def make(target: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "JAVA_HOME"))}
-    return subprocess.run(["make", target], cwd=ROOT, env={**inherited, **environment}, capture_output=True, text=True, timeout=60)
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "JAVA_HOME"))
+    }
+    return subprocess.run(
+        ["make", target], cwd=ROOT, env={**inherited, **environment}, capture_output=True, text=True, timeout=60
+    )
 
 
 def java(folder: Path, said: str) -> str:
@@ -37,7 +41,9 @@ def test_without_java_the_commands_stop_at_once(target: str, tmp_path: Path) -> 
     assert process.stdout == ""
 
 
-@pytest.mark.parametrize("said", ['java version "1.8.0_202"', 'openjdk version "11.0.2" 2019-01-15', 'openjdk version "16-ea" 2021-03-16'])
+@pytest.mark.parametrize(
+    "said", ['java version "1.8.0_202"', 'openjdk version "11.0.2" 2019-01-15', 'openjdk version "16-ea" 2021-03-16']
+)
 def test_with_an_old_java_the_commands_stop_at_once(said: str, tmp_path: Path) -> None:
     process = make("demo", JAVA_HOME=java(tmp_path, said))
     assert process.returncode != 0
@@ -45,7 +51,9 @@ def test_with_an_old_java_the_commands_stop_at_once(said: str, tmp_path: Path) -
     assert "install a newer one" in process.stderr
 
 
-@pytest.mark.parametrize("said", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19 LTS', 'openjdk version "25-ea"'])
+@pytest.mark.parametrize(
+    "said", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19 LTS', 'openjdk version "25-ea"']
+)
 def test_newer_javas_are_fine(said: str, tmp_path: Path) -> None:
     assert make("java", JAVA_HOME=java(tmp_path, said)).returncode == 0
 
@@ -78,12 +86,16 @@ def test_expected_failure():
 """
 
 
-@pytest.mark.parametrize(("ci", "selected", "passes"), [("true", "", False), ("true", "not other", True), ("", "", True)])
+@pytest.mark.parametrize(
+    ("ci", "selected", "passes"), [("true", "", False), ("true", "not other", True), ("", "", True)]
+)
 def test_a_skip_outside_the_list_fails_ci(tmp_path: Path, ci: str, selected: str, passes: bool) -> None:
     shutil.copy(ROOT / "tests" / "skip_rule.py", tmp_path)
     (tmp_path / "test_skips.py").write_text(SKIPPING.format(allowed=ALLOWED_SKIPS[0]))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "skip_rule", "-p", "no:cacheprovider", "-k", selected]
-    process = subprocess.run(command, cwd=tmp_path, env={**os.environ, "CI": ci}, capture_output=True, text=True, timeout=60)
+    process = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "CI": ci}, capture_output=True, text=True, timeout=60
+    )
     assert (process.returncode == 0) is passes, process.stdout
     assert ("skips that fail this run" in process.stdout) is not passes
     assert process.stdout.splitlines()[-1].startswith(("1 skipped", "2 skipped")), "pytest's own line comes last"

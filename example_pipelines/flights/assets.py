@@ -55,9 +55,17 @@ CORRECTIONS = LandingZone("corrections", f"{LANDING}/corrections", pattern="*.pa
     partitions_def=MONTHS,
     metadata={"partition_expr": "month"},
     check_specs=[
-        dg.AssetCheckSpec("identified", asset="flights", blocking=True, description="Carrier, number, airport and hour identify a flight."),
         dg.AssetCheckSpec(
-            "possible", asset="flights", blocking=True, description="Only the three airports, and every flight goes somewhere."
+            "identified",
+            asset="flights",
+            blocking=True,
+            description="Carrier, number, airport and hour identify a flight.",
+        ),
+        dg.AssetCheckSpec(
+            "possible",
+            asset="flights",
+            blocking=True,
+            description="Only the three airports, and every flight goes somewhere.",
         ),
     ],
     kinds={"deltalake", "pyspark"},
@@ -81,10 +89,14 @@ def flights(context: dg.AssetExecutionContext, spark: SparkResource, lake: LakeR
         metadata={**table.metadata(), "lake/landing_batch": batch.number},
         check_results=[
             dg.AssetCheckResult(
-                passed=distinct == len(arrived), check_name="identified", metadata={"rows": len(arrived), "distinct": distinct}
+                passed=distinct == len(arrived),
+                check_name="identified",
+                metadata={"rows": len(arrived), "distinct": distinct},
             ),
             dg.AssetCheckResult(
-                passed=not elsewhere and not nowhere, check_name="possible", metadata={"elsewhere": elsewhere, "nowhere": nowhere}
+                passed=not elsewhere and not nowhere,
+                check_name="possible",
+                metadata={"elsewhere": elsewhere, "nowhere": nowhere},
             ),
         ],
     )
@@ -118,7 +130,10 @@ def weather() -> pa.Table:
     owners=OWNERS,
 )
 def hourly_weather(context: dg.AssetExecutionContext, weather: pa.Table) -> xr.Dataset:
-    """The weather as arrays: airports by hours (UTC), a variable for each measurement. What was not measured is missing."""
+    """The weather as arrays: airports by hours (UTC), a variable for each measurement.
+
+    What was not measured is missing.
+    """
     window = context.partition_time_window
     hours = pd.date_range(window.start, window.end, freq="h", inclusive="left")
     return weather_arrays(weather).reindex(time=hours.tz_localize(None))
@@ -201,8 +216,13 @@ def monthly_totals(delays_by_hour: pa.Table) -> pa.Table:
     owners=OWNERS,
 )
 def routes(flights: pa.Table) -> pa.Table:
-    """The routes, with the first and last month in which they were flown. Known routes are updated, new ones are added."""
-    summary = flights.group_by(["origin", "dest", "carrier"]).aggregate([("month", "min"), ("month", "max"), ([], "count_all")])
+    """The routes, with the first and last month in which they were flown.
+
+    Known routes are updated, new ones are added.
+    """
+    summary = flights.group_by(["origin", "dest", "carrier"]).aggregate(
+        [("month", "min"), ("month", "max"), ([], "count_all")]
+    )
     return summary.rename_columns({"month_min": "first_month", "month_max": "last_month", "count_all": "flights"})
 
 
@@ -223,7 +243,9 @@ def carrier_airport_summary(
     return (
         flights.join(planes.select("tailnum", "seats"), "tailnum", "left")
         .groupBy("carrier", "dest")
-        .agg(*_delay_columns(config.late_after), F.sum("seats").alias("known_seats"), F.avg("distance").alias("distance"))
+        .agg(
+            *_delay_columns(config.late_after), F.sum("seats").alias("known_seats"), F.avg("distance").alias("distance")
+        )
         .join(names, "carrier", "left")
         .join(destinations, "dest", "left")
         .select(
@@ -251,7 +273,11 @@ class DepartureLogConfig(dg.Config):
 @dg.asset(
     partitions_def=MONTHS,
     metadata={"partition_expr": "month"},
-    ins={"flights": dg.AssetIn(metadata={"columns": ["month", "date", "time_hour", "carrier", "flight", "origin", "dest", "dep_delay"]})},
+    ins={
+        "flights": dg.AssetIn(
+            metadata={"columns": ["month", "date", "time_hour", "carrier", "flight", "origin", "dest", "dep_delay"]}
+        )
+    },
     kinds={"deltalake", "arrow"},
     group_name="delays",
     owners=OWNERS,
@@ -307,5 +333,7 @@ def _delay_columns(late_after: int = 15) -> list[Column]:
         F.count("*").alias("flights"),
         F.count_if(F.col("dep_delay").isNull()).alias("cancelled"),
         F.avg("dep_delay").alias("mean_dep_delay"),
-        F.avg(F.when(F.col("dep_delay").isNotNull(), (F.col("dep_delay") > late_after).cast("int"))).alias("share_late"),
+        F.avg(F.when(F.col("dep_delay").isNotNull(), (F.col("dep_delay") > late_after).cast("int"))).alias(
+            "share_late"
+        ),
     ]

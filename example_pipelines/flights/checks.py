@@ -1,4 +1,7 @@
-"""What must hold of the tables and arrays. The checks compare with the source for whatever months are there, so they hold at any time."""
+"""What must hold of the tables and arrays.
+
+The checks compare with the source for whatever months are there, so they hold at any time.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -39,7 +42,9 @@ def flights_as_in_source(flights: DeltaTable) -> dg.AssetCheckResult:
     """Each month has exactly the flights of the source: 336 776 in all."""
     counts = _rows_by_month(flights.to_arrow(columns=["month"]))
     expected = {month: source.flights_of_month(_month_number(month)).num_rows for month in counts}
-    return dg.AssetCheckResult(passed=counts == expected and bool(counts), metadata={"rows": sum(counts.values()), "months": len(counts)})
+    return dg.AssetCheckResult(
+        passed=counts == expected and bool(counts), metadata={"rows": sum(counts.values()), "months": len(counts)}
+    )
 
 
 @dg.asset_check(asset=assets.flights)

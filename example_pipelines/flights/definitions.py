@@ -27,7 +27,9 @@ __all__ = ["LAKE_ROOT", "REPOSITORY", "defs"]
 
 SUMMARY = dg.AssetSelection.assets(assets.carrier_airport_summary)
 REFERENCE = dg.AssetSelection.assets(assets.weather, assets.planes, assets.airlines, assets.airports)
-OF_A_MONTH = dg.AssetSelection.assets(assets.delays_by_hour, assets.monthly_totals, assets.routes, assets.carrier_airport_summary)
+OF_A_MONTH = dg.AssetSelection.assets(
+    assets.delays_by_hour, assets.monthly_totals, assets.routes, assets.carrier_airport_summary
+)
 MONTH = OF_A_MONTH | dg.AssetSelection.assets(assets.flights, assets.hourly_weather)
 CORRECTED = OF_A_MONTH | dg.AssetSelection.assets(assets.flight_corrections)
 
@@ -37,17 +39,23 @@ GATES = dg.AssetSelection.checks(
 )
 
 month = dg.define_asset_job(
-    "month", MONTH.without_checks() | GATES, description="A month's file, into five tables, and its weather, into arrays."
+    "month",
+    MONTH.without_checks() | GATES,
+    description="A month's file, into five tables, and its weather, into arrays.",
 )
 corrections = dg.define_asset_job(
-    "corrections", CORRECTED.without_checks(), description="Late corrections, into the flights and what is made of them."
+    "corrections",
+    CORRECTED.without_checks(),
+    description="Late corrections, into the flights and what is made of them.",
 )
 jobs = [
     dg.define_asset_job("reference", REFERENCE.without_checks(), description="The tables that have no months."),
     month,
     corrections,
     dg.define_asset_job(
-        "year", dg.AssetSelection.assets(assets.carrier_airport_summary).without_checks(), description="The summary alone."
+        "year",
+        dg.AssetSelection.assets(assets.carrier_airport_summary).without_checks(),
+        description="The summary alone.",
     ),
     dg.define_asset_job(
         "log",
@@ -56,14 +64,18 @@ jobs = [
         description="One month of the departure log, which is published batch by batch.",
     ),
     dg.define_asset_job(
-        "compaction", dg.AssetSelection.assets(dg.AssetKey(["maintenance", "compaction"])), description="Merge small files."
+        "compaction",
+        dg.AssetSelection.assets(dg.AssetKey(["maintenance", "compaction"])),
+        description="Merge small files.",
     ),
     dg.define_asset_job(
         "manifests",
         dg.AssetSelection.assets(dg.AssetKey(["maintenance", "manifest_rewrite"])),
         description="Merge small manifests.",
     ),
-    dg.define_asset_job("check", dg.AssetSelection.checks(*checks.all_checks), description="Run every check on every table."),
+    dg.define_asset_job(
+        "check", dg.AssetSelection.checks(*checks.all_checks), description="Run every check on every table."
+    ),
     lake_recover(),
 ]
 
@@ -74,10 +86,20 @@ def _of_its_month(batch: BatchRecord) -> dict[str, str]:
 
 
 arrivals = landing_zone_sensor(
-    assets.ARRIVALS, target=month, table="tables/flights", asset_key="flights", request=_of_its_month, minimum_interval_seconds=10
+    assets.ARRIVALS,
+    target=month,
+    table="tables/flights",
+    asset_key="flights",
+    request=_of_its_month,
+    minimum_interval_seconds=10,
 )
 late = landing_zone_sensor(
-    assets.CORRECTIONS, target=corrections, table="tables/flights", asset_key="flights", request=_of_its_month, minimum_interval_seconds=10
+    assets.CORRECTIONS,
+    target=corrections,
+    table="tables/flights",
+    asset_key="flights",
+    request=_of_its_month,
+    minimum_interval_seconds=10,
 )
 
 lake = LakeResource(root=LAKE_ROOT)

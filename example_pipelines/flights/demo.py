@@ -1,9 +1,9 @@
 """`make demo`: a year of flights that arrives month by month, and all that can go wrong on the way.
 
-Twelve files are dropped into a landing zone. A sensor asks for a run for each; the run is one session of the lake and publishes five tables
-and the weather's arrays at once. One month arrives broken and is held back; one step is killed; late corrections are merged; a question is
-tried out on a branch; small files and manifests are merged. Runs go on in this process, so that all of them share one Spark session;
-the killed step has its own.
+Twelve files are dropped into a landing zone. A sensor asks for a run for each; the run is one session of the lake and
+publishes five tables and the weather's arrays at once. One month arrives broken and is held back; one step is killed;
+late corrections are merged; a question is tried out on a branch; small files and manifests are merged. Runs go on in
+this process, so that all of them share one Spark session; the killed step has its own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def main() -> int:
     started = time.monotonic()
     os.environ.setdefault("DAGSTER_HOME", str(REPOSITORY / ".dagster"))
     if "://" in LAKE_ROOT or "://" in assets.LANDING:
-        sys.exit(f"The demo starts from an empty lake and removes an old one only from local folders: LAKE_ROOT is {LAKE_ROOT}.")
+        sys.exit(
+            "The demo starts from an empty lake and removes an old one only from local folders: LAKE_ROOT is "
+            f"{LAKE_ROOT}."
+        )
     remove_lake(Path(LAKE_ROOT), Path(assets.LANDING))
     lake = Lake.create(LAKE_ROOT)
     print(f"Lake: {LAKE_ROOT}, and files arrive in {assets.LANDING}")
@@ -84,12 +87,18 @@ def spark_starting(log: Path) -> Iterator[None]:
 
 
 def remove_lake(root: Path, landing: Path) -> None:
-    """Remove the lake and the files that an earlier demo left. What is not known to be the demo's own is never touched."""
+    """Remove the lake and the files that an earlier demo left.
+
+    What is not known to be the demo's own is never touched.
+    """
     for folder in (root, landing):
         if not folder.exists() or not any(folder.iterdir()):
             continue
         if not (folder / MARK).is_file() and not is_new_lake(folder):
-            sys.exit(f"{folder} holds something, and it is not known to be the demo's: move it away, or set LAKE_ROOT to another folder.")
+            sys.exit(
+                f"{folder} holds something, and it is not known to be the demo's: move it away, or set LAKE_ROOT to "
+                "another folder."
+            )
         shutil.rmtree(folder)
         print(f"Removed {folder} of an earlier demo")
     for folder in (root, landing):
@@ -117,7 +126,11 @@ class Demo:
         """Load the reference tables, then twelve files through the landing zone; one of them is broken."""
         print("\nReference tables ...", flush=True)
         self.run(reference_job)
-        print("Twelve monthly files arrive. Each is one run, one session, one commit of five tables and an array of weather:", flush=True)
+        print(
+            "Twelve monthly files arrive. Each is one run, one session, one commit of five tables and an array of "
+            "weather:",
+            flush=True,
+        )
         fine = [self.month(number) for number in range(1, 13)]  # all of them, whatever becomes of one
         return all(fine)
 
@@ -132,7 +145,11 @@ class Demo:
         rows, hours = self.count(name), self.hours(name)
         size = f"{rows:>7,} flights  {hours} hours of weather  {len(self.touched())} datasets"
         print(f"  {name}  {size}  {time.monotonic() - started:5.1f} s", flush=True)
-        return run.is_success and rows == source.flights_of_month(number).num_rows and hours == source.hours_of_month(number)
+        return (
+            run.is_success
+            and rows == source.flights_of_month(number).num_rows
+            and hours == source.hours_of_month(number)
+        )
 
     def repair(self, run: dg.DagsterRun, name: str) -> bool:
         """Repair a month that arrived broken.
@@ -148,17 +165,29 @@ class Demo:
             for entry in self.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
             if entry.dagster_event and not entry.dagster_event.asset_check_evaluation_data.passed
         ]
-        print(f"  {name}  arrived broken: checks {' and '.join(sorted(failed))} failed, run {run.run_id[:8]} is held back", flush=True)
-        print(f"           main has {rows} of its flights and still {months} months; the session can be read: {held:,} flights", flush=True)
         print(
-            f"           the arrays are held back with the tables: main has {hours} hours of its weather, the session {held_hours}",
+            f"  {name}  arrived broken: checks {' and '.join(sorted(failed))} failed, run {run.run_id[:8]} is held "
+            "back",
+            flush=True,
+        )
+        print(
+            f"           main has {rows} of its flights and still {months} months; the session can be read: {held:,} "
+            "flights",
+            flush=True,
+        )
+        print(
+            f"           the arrays are held back with the tables: main has {hours} hours of its weather, the session "
+            f"{held_hours}",
             flush=True,
         )
         drop("flights", name, source.flights_of_month(BROKEN_MONTH))
         resumed = self.run(month_job, reexecute=run)
         mended = self.count(name)
         same = resumed.tags.get("lake/session") == session
-        print(f"           the file is replaced, and run {resumed.run_id[:8]} resumes the session: {mended:,} flights", flush=True)
+        print(
+            f"           the file is replaced, and run {resumed.run_id[:8]} resumes the session: {mended:,} flights",
+            flush=True,
+        )
         return (
             not run.is_success
             and rows == hours == 0
@@ -179,7 +208,11 @@ class Demo:
         run = self.run(corrections_job, self.ask(definitions.late))
         after = self.arrivals_of("HA")
         changed = sum(pair[0] != pair[1] for pair in zip(before, after, strict=True))
-        print(f"\nCorrections for {name} came late: {changed} arrivals merged, {len(self.touched())} tables in one commit", flush=True)
+        print(
+            f"\nCorrections for {name} came late: {changed} arrivals merged, {len(self.touched())} tables in one "
+            "commit",
+            flush=True,
+        )
         self.print_reused(run)
         again = self.ask(definitions.late) is None and self.ask(definitions.arrivals) is None
         return run.is_success and changed == source.corrections(CORRECTED_MONTH).num_rows and again
@@ -196,10 +229,15 @@ class Demo:
         tags = {"dagster/partition": KILLED_MONTH}
         config: dict[str, Any] = {**QUIET, "ops": {"departure_log": {"config": {"pause": 2.0}}}}
         batches = len(assets.ORIGINS)
-        print(f"\nThe departure log of {KILLED_MONTH[:7]} publishes in {batches} batches, from a process of its own.", flush=True)
+        print(
+            f"\nThe departure log of {KILLED_MONTH[:7]} publishes in {batches} batches, from a process of its own.",
+            flush=True,
+        )
         killer = StepKiller(self.instance)
         killer.start()
-        with dg.execute_job(dg.reconstructable(log_job), instance=self.instance, run_config=config, tags=tags) as failed:
+        with dg.execute_job(
+            dg.reconstructable(log_job), instance=self.instance, run_config=config, tags=tags
+        ) as failed:
             killer.join()
             outcome = "succeeded" if failed.success else "failed"
             print(f"  run {failed.run_id[:8]}: {outcome}; {report.rows_of('departure_log'):,} rows are in the table")
@@ -208,9 +246,15 @@ class Demo:
         options = dg.ReexecutionOptions.from_failure(failed.run_id, self.instance)
         config["ops"] = {"departure_log": {"config": {"pause": 0.0}}}
         with dg.execute_job(
-            dg.reconstructable(log_job), instance=self.instance, run_config=config, tags=tags, reexecution_options=options
+            dg.reconstructable(log_job),
+            instance=self.instance,
+            run_config=config,
+            tags=tags,
+            reexecution_options=options,
         ) as resumed:
-            print(f"  run {resumed.run_id[:8]}, re-executed from failure: {'succeeded' if resumed.success else 'failed'}")
+            print(
+                f"  run {resumed.run_id[:8]}, re-executed from failure: {'succeeded' if resumed.success else 'failed'}"
+            )
         for message in log_messages(self.instance, resumed.run_id):
             print(f"    {message}")
         rows = report.rows_of("departure_log")
@@ -227,7 +271,11 @@ class Demo:
         before = self.share_late()
         run = self.run(year_job, tags={"lake/branch": "experiment"}, config=config)
         tried, during = self.share_late("experiment"), self.share_late()
-        print(f"\nOn branch 'experiment' late means an hour: {tried:.1%} of flights are, on main {during:.1%} are, as before", flush=True)
+        print(
+            f"\nOn branch 'experiment' late means an hour: {tried:.1%} of flights are, on main {during:.1%} are, as "
+            "before",
+            flush=True,
+        )
         self.lake.merge("experiment", into="main", message="Late means an hour")
         merged = self.share_late()
         print(f"  merged: {merged:.1%} on main", flush=True)
@@ -289,7 +337,10 @@ class Demo:
         tags: dict[str, str] | None = None,
         config: dict[str, Any] | None = None,
     ) -> dg.DagsterRun:
-        """Run a job with its executor, in this process. Its events go to the instance, so the UI shows it like any other."""
+        """Run a job with its executor, in this process.
+
+        Its events go to the instance, so the UI shows it like any other.
+        """
         asked = {**(request.tags if request else {}), **(tags or {})}
         if request is not None and request.partition_key is not None:
             asked["dagster/partition"] = request.partition_key
@@ -297,10 +348,16 @@ class Demo:
         if reexecute is not None:
             options = dg.ReexecutionOptions.from_failure(reexecute.run_id, self.instance)
             asked = {
-                name: value for name, value in reexecute.tags.items() if name.startswith(("lake/landing", LEDGER_TAG, "dagster/partition"))
+                name: value
+                for name, value in reexecute.tags.items()
+                if name.startswith(("lake/landing", LEDGER_TAG, "dagster/partition"))
             }
         with dg.execute_job(
-            dg.reconstructable(job), instance=self.instance, run_config=config or HERE, tags=asked, reexecution_options=options
+            dg.reconstructable(job),
+            instance=self.instance,
+            run_config=config or HERE,
+            tags=asked,
+            reexecution_options=options,
         ) as result:
             run = self.instance.get_run_by_id(result.run_id)
         assert run is not None
@@ -327,13 +384,17 @@ class Demo:
         return len(next(self.lake.icechunk(report.ARRAYS).ancestry(branch="main")).manifests)
 
     def arrivals_of(self, carrier: str) -> list[Any]:
-        where = f"carrier = '{carrier}' AND month = DATE '{source.YEAR}-{CORRECTED_MONTH:02}-01' AND arr_delay IS NOT NULL"
+        where = (
+            f"carrier = '{carrier}' AND month = DATE '{source.YEAR}-{CORRECTED_MONTH:02}-01' AND arr_delay IS NOT NULL"
+        )
         table = self.lake.delta("tables/flights").to_arrow(columns=["time_hour", "arr_delay"], where=where)
         return list(table.sort_by("time_hour")["arr_delay"].to_pylist())
 
     def share_late(self, ref: str = "main") -> float:
         """Return the part of the year's flights that were late."""
-        table = self.lake.delta("tables/carrier_airport_summary", ref=ref).to_arrow(columns=["flights", "cancelled", "share_late"])
+        table = self.lake.delta("tables/carrier_airport_summary", ref=ref).to_arrow(
+            columns=["flights", "cancelled", "share_late"]
+        )
         rows = [row for row in table.to_pylist() if row["share_late"] is not None]
         left = sum(row["flights"] - row["cancelled"] for row in rows)
         return round(sum((row["flights"] - row["cancelled"]) * row["share_late"] for row in rows) / left, 6)
@@ -390,7 +451,9 @@ class StepKiller(threading.Thread):
         self.killed = False
         self._instance = instance
         self._deadline = time.monotonic() + patience
-        self._earlier = {record.dagster_run.run_id for record in instance.get_run_records(dg.RunsFilter(job_name="log"))}
+        self._earlier = {
+            record.dagster_run.run_id for record in instance.get_run_records(dg.RunsFilter(job_name="log"))
+        }
 
     def run(self) -> None:
         while time.monotonic() < self._deadline:
@@ -398,7 +461,10 @@ class StepKiller(threading.Thread):
             if pid and report.exists("departure_log") and report.rows_of("departure_log"):
                 os.kill(pid, signal.SIGKILL)
                 self.killed = True
-                print(f"  the first batch is visible ({report.rows_of('departure_log'):,} rows): process {pid} killed", flush=True)
+                print(
+                    f"  the first batch is visible ({report.rows_of('departure_log'):,} rows): process {pid} killed",
+                    flush=True,
+                )
                 return
             time.sleep(0.1)
 

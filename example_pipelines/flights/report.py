@@ -44,7 +44,15 @@ def print_columns(lines: Sequence[Sequence[str]]) -> None:
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for line in lines:
         first, *numbers, last = line
-        print("  ".join([first.ljust(widths[0]), *(text.rjust(width) for text, width in zip(numbers, widths[1:-1], strict=True)), last]))
+        print(
+            "  ".join(
+                [
+                    first.ljust(widths[0]),
+                    *(text.rjust(width) for text, width in zip(numbers, widths[1:-1], strict=True)),
+                    last,
+                ]
+            )
+        )
 
 
 def print_log(lake: Lake) -> None:
@@ -58,7 +66,9 @@ def print_plot(lake: Lake) -> None:
     """Print the mean delay by hour of departure, read from one of the tables."""
     table = lake.delta("tables/delays_by_hour").to_arrow(columns=["hour", "flights", "cancelled", "mean_dep_delay"])
     left = pa.compute.subtract(table["flights"], table["cancelled"])
-    table = table.append_column("left", left).append_column("minutes", pa.compute.multiply(left, table["mean_dep_delay"]))
+    table = table.append_column("left", left).append_column(
+        "minutes", pa.compute.multiply(left, table["mean_dep_delay"])
+    )
     hours = table.group_by("hour").aggregate([("left", "sum"), ("minutes", "sum")]).sort_by("hour").to_pylist()
     means = {row["hour"]: row["minutes_sum"] / row["left_sum"] for row in hours if row["left_sum"]}
     longest = max(means.values())
@@ -74,13 +84,19 @@ def print_arrays(lake: Lake) -> None:
     means = ", ".join(f"{mean.origin.item()} {mean.item():.1f}" for mean in arrays.temp.mean("time"))
     print(f"\nThe weather as arrays ({ARRAYS}): {len(arrays.data_vars)} variables, {shape}")
     print(f"  mean temperature of the year in °F, by xarray: {means}")
-    print(f"  icechunk reads them as well: icechunk.Repository.open(icechunk.local_filesystem_storage({f'{LAKE_ROOT}/{ARRAYS}'!r}))")
+    print(
+        "  icechunk reads them as well: "
+        f"icechunk.Repository.open(icechunk.local_filesystem_storage({f'{LAKE_ROOT}/{ARRAYS}'!r}))"
+    )
 
 
 def print_further() -> None:
     """Print where to look at what the demo made."""
     print("\nLook at it:")
-    print("  make ui                                       the runs, tables, checks and lineage at http://localhost:3000/assets")
+    print(
+        "  make ui                                       the runs, tables, checks and lineage at "
+        "http://localhost:3000/assets"
+    )
     print(f"  .venv/bin/lake --lake {LAKE_ROOT} log")
     print(f"  .venv/bin/lake --lake {LAKE_ROOT} head tables/carrier_airport_summary")
 

@@ -28,9 +28,7 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-_CREDENTIALS = (
-    "the lake's URL must not hold credentials: pass them in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or others in LAKE_STORAGE_OPTIONS"
-)
+_CREDENTIALS = "the lake's URL must not hold credentials: pass them in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or others in LAKE_STORAGE_OPTIONS"
 
 
 storage_option = click.option(
@@ -68,7 +66,8 @@ class Context:
         except LakeNotFound:
             if self.url is None:
                 raise LakeNotFound(
-                    f"no lake at {Path.cwd()}, nor in a folder above it: make one with `lake init <root>`, or name one by "
+                    f"no lake at {Path.cwd()}, nor in a folder above it: make one with `lake init <root>`, or name one "
+                    "by "
                     f"--lake or LAKE_URL"
                 ) from None
             raise LakeNotFound(

@@ -16,10 +16,13 @@ _SIGNS = {"added": "+", "removed": "-", "dropped": "-", "changed": "~"}
 def comparison_rows(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:
     """Name all that is known of a comparison, each thing with its sign."""
     datasets = [
-        {"sign": _SIGNS[each.kind], "path": each.path, "format": each.format, "kind": each.kind} | _fields(each.comparison)
+        {"sign": _SIGNS[each.kind], "path": each.path, "format": each.format, "kind": each.kind}
+        | _fields(each.comparison)
         for each in comparison.datasets
     ]
-    files = [{"sign": _SIGNS[each.kind], "key": each.key, "kind": each.kind, "size": each.size} for each in comparison.files]
+    files = [
+        {"sign": _SIGNS[each.kind], "key": each.key, "kind": each.kind, "size": each.size} for each in comparison.files
+    ]
     return {"datasets": datasets, "files": files}
 
 

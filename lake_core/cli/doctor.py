@@ -56,7 +56,9 @@ def _if_absent(store: ObjectStore, folder: str) -> str:
     except AlreadyExists:
         pass
     else:
-        raise AssertionError("a second put if absent was accepted: two writers could take the same version. Do not use this store")
+        raise AssertionError(
+            "a second put if absent was accepted: two writers could take the same version. Do not use this store"
+        )
     assert bytes(store.get(f"{folder}/x")) == b"1", "a refused put changed the object"
     return "the second one is refused"
 
@@ -127,5 +129,7 @@ def _listing(store: ObjectStore, folder: str) -> str:
 def _clock(store: ObjectStore, folder: str) -> str:
     store.put(f"{folder}/x", b"")
     skew = abs((store.head(f"{folder}/x").last_modified - datetime.now(UTC)).total_seconds())
-    assert skew < 300, f"the store's clock and this machine's differ by {skew:.0f} s: sessions would expire at wrong times"
+    assert skew < 300, (
+        f"the store's clock and this machine's differ by {skew:.0f} s: sessions would expire at wrong times"
+    )
     return f"{skew:.1f} s apart from this machine's"

@@ -161,8 +161,17 @@ class Import:
 
 @click.command("import")
 @click.argument("path")
-@click.option("--as", "kind", type=click.Choice(["delta", "parquet", "pool", "files"]), help="What it is, instead of by a look at it.")
-@click.option("--partition-by", multiple=True, help="Of Parquet files: a partition column in the folders' names; several times if need be.")
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(["delta", "parquet", "pool", "files"]),
+    help="What it is, instead of by a look at it.",
+)
+@click.option(
+    "--partition-by",
+    multiple=True,
+    help="Of Parquet files: a partition column in the folders' names; several times if need be.",
+)
 @click.option("--to", help="Of plain files: the folder, or for one file the key, that they get in the lake.")
 @click.option("--branch", "branch_name", default="main", show_default=True, type=Ref())
 @click.option("-m", "--message")
@@ -178,7 +187,9 @@ def import_(
     message: str | None,
     dry_run: bool,
 ) -> None:
-    """Bring in what lies in the lake's folder. A Delta table, a folder of Parquet files, a Zed lake with one pool, or plain files.
+    """Bring in what lies in the lake's folder.
+
+    A Delta table, a folder of Parquet files, a Zed lake with one pool, or plain files.
 
     Nothing is copied.
 
@@ -215,7 +226,9 @@ def import_(
     elif dry_run:
         context.output.show({"import": source, "dry_run": True}, f"would bring in {source}")
     else:
-        context.output.show({"import": source, "published": session.result}, f"brought in {source}, commit {_commit(session.result)}")
+        context.output.show(
+            {"import": source, "published": session.result}, f"brought in {source}, commit {_commit(session.result)}"
+        )
 
 
 def _commit(published: Any) -> str:
@@ -235,7 +248,9 @@ def _path_in_lake(lake: Lake, text: str) -> str:
         resolved = path.resolve()
         if resolved.exists() and resolved.is_relative_to(root):
             key = _key(resolved.relative_to(root))
-        elif text not in ("", ".") and (path.is_absolute() or ".." in path.parts or (resolved.exists() and not (root / path).exists())):
+        elif text not in ("", ".") and (
+            path.is_absolute() or ".." in path.parts or (resolved.exists() and not (root / path).exists())
+        ):
             raise InvalidKey(f"{path} lies outside of the lake's folder {root}: move or copy it there first", key=text)
     if not text or not key:
         raise InvalidKey("the lake's folder as a whole cannot be brought in: name a folder or file in it", key=text)
@@ -268,7 +283,9 @@ def _look(lake: Lake, path: str, kind: Kind | None) -> Import:
     tables = {meta.key.partition("/_delta_log/")[0] for meta in metas if "/_delta_log/" in meta.key} - {path}
     if tables:
         names = ", ".join(repr(table) for table in sorted(tables))
-        raise LakeError(f"{path!r} holds Delta tables: {names}. Bring in each by itself, such as by `lake import {min(tables)}`")
+        raise LakeError(
+            f"{path!r} holds Delta tables: {names}. Bring in each by itself, such as by `lake import {min(tables)}`"
+        )
     return Import(path, _checked(path, kind, apparent), len(metas), sum(meta.size for meta in metas))
 
 
@@ -281,16 +298,20 @@ def _check_free(lake: Lake, session: Session, path: str) -> None:
     inside = sorted(other for other in datasets if other.startswith(f"{path}/"))
     if inside:
         names = ", ".join(map(repr, inside))
-        raise DatasetExists(f"{path!r} holds datasets of the lake: {names}. Import what lies beside them by its own name")
+        raise DatasetExists(
+            f"{path!r} holds datasets of the lake: {names}. Import what lies beside them by its own name"
+        )
     if is_claimed(lake.repository.root, path):
         commit = next(iter(lake.log(branch, dataset=path, limit=1)), None)
         if commit is None:
             raise DatasetExists(
-                f"{path!r} is a folder of the lake's own, and {branch} never had a dataset there: it is another branch's, which "
+                f"{path!r} is a folder of the lake's own, and {branch} never had a dataset there: it is another "
+                "branch's, which "
                 f"`lake merge` brings, or of a session that published nothing"
             )
         raise DatasetExists(
-            f"{path!r} was a dataset of {branch}, and commit {commit.id[:12]} took it away: `lake revert {commit.id[:12]}"
+            f"{path!r} was a dataset of {branch}, and commit {commit.id[:12]} took it away: `lake revert "
+            f"{commit.id[:12]}"
             + ("`" if branch == "main" else f" --branch {branch}`")
             + " brings it back with its rows"
         )
@@ -304,7 +325,10 @@ def _prefixes(lake: Lake, source: Import, to: str | None) -> tuple[str, str]:
 
 
 def _check_files(lake: Lake, session: Session, prefix: str, target: str) -> bool:
-    """Return whether plain files would change anything. Raises AlreadyExists for other files at their keys, InvalidKey."""
+    """Return whether plain files would change anything.
+
+    Raises AlreadyExists for other files at their keys, InvalidKey.
+    """
     existing = dict(session.view.list(target))
     changed = False
     for key, item in references(session, prefix, target):
@@ -312,7 +336,8 @@ def _check_files(lake: Lake, session: Session, prefix: str, target: str) -> bool
         changed |= before is None
         if before is not None and (before.entry.address, before.entry.etag) != (item.entry.address, item.entry.etag):
             raise AlreadyExists(
-                f"{session.branch} has another file at {key!r}: bring this one in under another name by --to, or delete that one first, "
+                f"{session.branch} has another file at {key!r}: bring this one in under another name by --to, or "
+                "delete that one first, "
                 f"in Python in a session by `session.delete([{key!r}])`",
                 key=key,
             )

@@ -27,7 +27,8 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 conflict, 4 something 
     "url",
     envvar="LAKE_URL",
     show_envvar=True,
-    help="Where the lake lies: a folder or URL. By default the nearest folder, from the working directory upwards, that is a lake.",
+    help="Where the lake lies: a folder or URL. By default the nearest folder, from the working directory upwards, "
+    "that is a lake.",
 )
 @storage_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -45,7 +46,13 @@ def main(ctx: click.Context, url: str | None, options: tuple[str, ...], as_json:
 
 @main.command()
 @click.argument("url", metavar="[ROOT]", required=False)
-@click.option("--profile", type=click.Choice(["small", "lakefs"]), default="small", show_default=True, help="How large ranges are.")
+@click.option(
+    "--profile",
+    type=click.Choice(["small", "lakefs"]),
+    default="small",
+    show_default=True,
+    help="How large ranges are.",
+)
 @click.option("--exist-ok", is_flag=True, help="A lake that stands there is fine.")
 @command
 def init(context: Context, url: str | None, profile: str, exist_ok: bool) -> None:
@@ -59,7 +66,9 @@ def init(context: Context, url: str | None, profile: str, exist_ok: bool) -> Non
             exist_ok=exist_ok,
         )
     except LakeAlreadyExists:
-        raise LakeAlreadyExists(f"a lake stands at {location} already: leave it as it is, or say --exist-ok if that is fine") from None
+        raise LakeAlreadyExists(
+            f"a lake stands at {location} already: leave it as it is, or say --exist-ok if that is fine"
+        ) from None
     context.output.show({"url": lake.url, "id": lake.id}, f"A lake at {lake.url}")
 
 

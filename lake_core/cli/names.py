@@ -56,7 +56,11 @@ class Ref(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         lake = _lake(ctx)
-        names = [] if lake is None else [*lake.list_branches(), *lake.list_tags(), *(record.id for record in lake.list_sessions())]
+        names = (
+            []
+            if lake is None
+            else [*lake.list_branches(), *lake.list_tags(), *(record.id for record in lake.list_sessions())]
+        )
         return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 

@@ -78,13 +78,18 @@ class Output:
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Any]:
-        """Yield a function to call with (phase, count) during long work. Progress is shown on a terminal's standard error only."""
+        """Yield a function to call with (phase, count) during long work.
+
+        Progress is shown on a terminal's standard error only.
+        """
         self.settle()
         console = self.errors
         if not console.is_terminal:
             yield lambda phase, count: None
             return
-        with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True) as shown:
+        with Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
+        ) as shown:
             task = shown.add_task(what)
             yield lambda phase, count: shown.update(task, description=f"{what}: {phase} {count}")
 
@@ -93,7 +98,9 @@ class SignOfLife:
     """A line on a terminal that says what runs and since when, from some seconds after the start on."""
 
     def __init__(self, console: Console, text: str, patience: float) -> None:
-        self._progress = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True)
+        self._progress = Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
+        )
         self._progress.add_task(text, total=None)
         self._lock, self._ended = threading.Lock(), False
         self._timer = threading.Timer(patience, self._begin)

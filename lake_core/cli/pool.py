@@ -27,7 +27,10 @@ from lake_core.pool.zson.reader import parse_value
 from lake_core.readable import count_of, readable_bytes
 
 zed_option = click.option(
-    "--zed", "location", metavar="LOCATION", help="A Zed lake of its own, whose pools then are named instead of those of the lake."
+    "--zed",
+    "location",
+    metavar="LOCATION",
+    help="A Zed lake of its own, whose pools then are named instead of those of the lake.",
 )
 
 
@@ -35,8 +38,8 @@ zed_option = click.option(
 def pool() -> None:
     """Load records of any shape into a pool, look at them, and keep it in order.
 
-    POOL is the path of a pool in the lake; with --zed LOCATION it is the name of a pool in the Zed lake that lies there, and a ref is one
-    of the pool's branches, or the id of a commit.
+    POOL is the path of a pool in the lake; with --zed LOCATION it is the name of a pool in the Zed lake that lies
+    there, and a ref is one of the pool's branches, or the id of a commit.
     """
 
 
@@ -66,7 +69,9 @@ def _zed_lake(context: Context, location: str) -> PoolLake:
 
 
 @contextmanager
-def _written(context: Context, path: str, branch: str, message: str, location: str | None) -> Iterator[tuple[_At, Callable[[], Any]]]:
+def _written(
+    context: Context, path: str, branch: str, message: str, location: str | None
+) -> Iterator[tuple[_At, Callable[[], Any]]]:
     """Yield a pool to write to, and what tells afterwards what was published."""
     if location is not None:
         yield _At(_zed_lake(context, location).pool(path), branch), lambda: None
@@ -85,19 +90,29 @@ def ls(context: Context, ref: str, location: str | None) -> None:
     """List the pools. What they are sorted by, and how much they hold."""
     if location is None:
         state = context.open().at(ref)
-        rows = [_row(path, state.pool(path), "main") for path, record in sorted(state.datasets().items()) if record.format == "pool"]
+        rows = [
+            _row(path, state.pool(path), "main")
+            for path, record in sorted(state.datasets().items())
+            if record.format == "pool"
+        ]
     else:
         zed = _zed_lake(context, location)
         rows = [_row(config.name, zed.pool(config.name), ref) for config in zed.pools()]
     shown = [row | {"size": readable_bytes(row["bytes"])} for row in rows]
-    context.output.rows(rows if context.output.as_json else shown, ["pool", "key", "order", "records", "objects", "size", "id"])
+    context.output.rows(
+        rows if context.output.as_json else shown, ["pool", "key", "order", "records", "objects", "size", "id"]
+    )
 
 
 def _row(name: str, opened: Pool, branch: str) -> dict[str, Any]:
     config: PoolConfig = opened.config
     objects = opened.objects(branch)
     key = ",".join(".".join(path) for path in config.keys)
-    size = {"records": sum(each.count for each in objects), "objects": len(objects), "bytes": sum(each.size for each in objects)}
+    size = {
+        "records": sum(each.count for each in objects),
+        "objects": len(objects),
+        "bytes": sum(each.size for each in objects),
+    }
     return {"pool": name, "key": key, "order": config.order, **size, "id": config.id}
 
 
@@ -125,7 +140,9 @@ def log(context: Context, path: str, ref: str, limit: int, location: str | None)
 
 @pool.command()
 @click.argument("path", metavar="POOL", type=TablePath())
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument(
+    "files", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True, dir_okay=False, allow_dash=True)
+)
 @click.option("--format", type=click.Choice(FORMATS), help="What the files hold, instead of by their names.")
 @click.option("--branch", default="main", show_default=True, type=Ref())
 @click.option("--author", default="")
@@ -194,7 +211,10 @@ def scan(
 
 
 def _key(text: str | None) -> Value | str | None:
-    """Return a bound: a value of ZSON, or else the text itself. Raises UsageError for what could be meant as a number or a time."""
+    """Return a bound: a value of ZSON, or else the text itself.
+
+    Raises UsageError for what could be meant as a number or a time.
+    """
     if text is None:
         return None
     try:
@@ -202,7 +222,9 @@ def _key(text: str | None) -> Value | str | None:
     except InvalidZson:
         if text[:1].isdigit():
             quoted = f"'\"{text}\"'"
-            raise click.UsageError(f"{text!r} is no key: write a time as 2026-01-31T00:00:00Z, and text as {quoted}") from None
+            raise click.UsageError(
+                f"{text!r} is no key: write a time as 2026-01-31T00:00:00Z, and text as {quoted}"
+            ) from None
         return text
 
 
@@ -230,7 +252,9 @@ def compact(context: Context, path: str, branch: str, cold: timedelta, location:
 @click.option("--dry-run", is_flag=True, help="Only tell what would be deleted.")
 @zed_option
 @command
-def vacuum(context: Context, path: str, branch: str, retention: timedelta | None, dry_run: bool, location: str | None) -> None:
+def vacuum(
+    context: Context, path: str, branch: str, retention: timedelta | None, dry_run: bool, location: str | None
+) -> None:
     """Delete what no branch of a pool needs any more.
 
     In a lake this ends the retention of older states, and `lake gc` deletes.
@@ -248,14 +272,21 @@ def vacuum(context: Context, path: str, branch: str, retention: timedelta | None
 @click.argument("path", metavar="POOL", type=TablePath())
 @click.option("--ref", default="main", show_default=True, type=Ref())
 @click.option("--parquet", "file", metavar="FILE", type=click.Path(dir_okay=False), help="Write a Parquet file.")
-@click.option("--delta", "table", metavar="TABLE", help="Create a Delta table: at a path of the lake; with --zed, at a location.")
-@click.option("--branch", default="main", show_default=True, type=Ref(), help="Of the lake, where the table is created.")
+@click.option(
+    "--delta", "table", metavar="TABLE", help="Create a Delta table: at a path of the lake; with --zed, at a location."
+)
+@click.option(
+    "--branch", default="main", show_default=True, type=Ref(), help="Of the lake, where the table is created."
+)
 @zed_option
 @command
-def export(context: Context, path: str, ref: str, file: str | None, table: str | None, branch: str, location: str | None) -> None:
+def export(
+    context: Context, path: str, ref: str, file: str | None, table: str | None, branch: str, location: str | None
+) -> None:
     """Write the records of a pool to a Parquet file or a Delta table, as columns.
 
-    Fields that a record does not have are null; what has several types becomes JSON text. The columns' metadata keeps their Zed types.
+    Fields that a record does not have are null; what has several types becomes JSON text. The columns' metadata keeps
+    their Zed types.
     """
     if (file is None) == (table is None):
         raise click.UsageError("say where to: --parquet FILE or --delta TABLE")

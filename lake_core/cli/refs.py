@@ -19,14 +19,22 @@ _FIELDS = ("datasets", "at")
 
 
 _sample_option = click.option(
-    "--rows", "sample", is_flag=False, flag_value=10, default=0, type=click.IntRange(0), help="Show some of the rows, 10 by default."
+    "--rows",
+    "sample",
+    is_flag=False,
+    flag_value=10,
+    default=0,
+    type=click.IntRange(0),
+    help="Show some of the rows, 10 by default.",
 )
 
 
 class CreatesByDefault(click.Group):
     """A group that lists when it is called bare, and whose first word, if it names no command, is the name to create."""
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if self.get_command(ctx, args[0]) is None:
             return "create", self.get_command(ctx, "create"), args
         return super().resolve_command(ctx, args)
@@ -40,7 +48,9 @@ class CreatesByDefault(click.Group):
 @click.option("--oneline", is_flag=True, help="A line for each: its id and its message.")
 @click.option("--stat", is_flag=True, help="With the rows and files that each changed, against its first parent.")
 @command
-def log(context: Context, ref: str, dataset: str | None, limit: int, first_parent: bool, oneline: bool, stat: bool) -> None:
+def log(
+    context: Context, ref: str, dataset: str | None, limit: int, first_parent: bool, oneline: bool, stat: bool
+) -> None:
     """List a ref's commits, newest first."""
     lake = context.open()
     commits = lake.log(ref, dataset=dataset, first_parent=first_parent, limit=limit)
@@ -52,7 +62,11 @@ def log(context: Context, ref: str, dataset: str | None, limit: int, first_paren
         return
     lines = []
     for row, commit in zip(rows, commits, strict=True):
-        lines.append(_one_line(commit) if oneline else f"{_one_line(commit)}  ({commit.committer}, {date_text(commit.creation_date)})")
+        lines.append(
+            _one_line(commit)
+            if oneline
+            else f"{_one_line(commit)}  ({commit.committer}, {date_text(commit.creation_date)})"
+        )
         if stat:
             comparison = _against_parent(lake, commit, most_rows=0)
             row["changes"] = comparison
@@ -132,7 +146,10 @@ def diff(context: Context, before: str, after: str, prefix: str, sample: int, ke
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def branch(ctx: click.Context, deleted: str | None, as_json: bool) -> None:
-    """List, make and delete branches. `lake branch` lists them, `lake branch NAME` makes one, `lake branch -d NAME` takes one away."""
+    """List, make and delete branches.
+
+    `lake branch` lists them, `lake branch NAME` makes one, `lake branch -d NAME` takes one away.
+    """
     ctx.ensure_object(Context).output.as_json |= as_json
     if deleted is not None:
         ctx.invoke(branch_delete, name=deleted)
@@ -177,11 +194,16 @@ def branch_protect(context: Context, pattern: str, off: bool) -> None:
 
 
 @click.group(cls=CreatesByDefault, invoke_without_command=True)
-@click.option("-d", "--delete", "deleted", type=Ref(), metavar="NAME", help="Take this tag away; its name is not used again.")
+@click.option(
+    "-d", "--delete", "deleted", type=Ref(), metavar="NAME", help="Take this tag away; its name is not used again."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def tag(ctx: click.Context, deleted: str | None, as_json: bool) -> None:
-    """List, make and delete tags. `lake tag` lists them, `lake tag NAME` makes one, `lake tag -d NAME` takes one away."""
+    """List, make and delete tags.
+
+    `lake tag` lists them, `lake tag NAME` makes one, `lake tag -d NAME` takes one away.
+    """
     ctx.ensure_object(Context).output.as_json |= as_json
     if deleted is not None:
         ctx.invoke(tag_delete, name=deleted)

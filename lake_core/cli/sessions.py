@@ -25,7 +25,8 @@ def session() -> None:
 def session_list(context: Context, everything: bool) -> None:
     """List the sessions on record."""
     rows = [
-        plain(record) | {"session": record.id, "opened": record.opened, "expires": record.expires, "batches": len(record.batches)}
+        plain(record)
+        | {"session": record.id, "opened": record.opened, "expires": record.expires, "batches": len(record.batches)}
         for record in context.open().list_sessions(all=everything)
     ]
     context.output.rows(rows, ["session", "branch", "state", "epoch", "opened", "expires", "batches", "reason"])
@@ -40,7 +41,9 @@ def session_list(context: Context, everything: bool) -> None:
 def session_open(context: Context, branch_name: str, id_: str | None, expires_in: timedelta, message: str) -> None:
     """Open a shared session, or resume one: prints its id."""
     opened = context.open().open_session(branch_name, id=id_, expires_in=expires_in, message=message)
-    context.output.show({"session": opened.id, "epoch": opened.epoch, "branch": opened.branch, "base": opened.commit}, opened.id)
+    context.output.show(
+        {"session": opened.id, "epoch": opened.epoch, "branch": opened.branch, "base": opened.commit}, opened.id
+    )
 
 
 @session.command("abandon")
@@ -68,7 +71,8 @@ def session_fork(context: Context, id_: str, without: tuple[str, ...]) -> None:
 def publish(context: Context, session_id: str) -> None:
     """Publish a shared session; again if need be."""
     context.remedy = (
-        f"Nothing was published, and the session is kept: `lake session fork {session_id} --without PATH` carries on what does not "
+        f"Nothing was published, and the session is kept: `lake session fork {session_id} --without PATH` carries on "
+        "what does not "
         f"conflict; do the rest again in a new session"
     )
     published = context.open().get_session(session_id).publish()
@@ -81,14 +85,19 @@ def publish(context: Context, session_id: str) -> None:
 @click.argument("ref", type=Ref())
 @click.option("--into", default="main", show_default=True, type=Ref())
 @click.option("-m", "--message")
-@click.option("--strategy", type=click.Choice(["ours", "theirs"]), help="Of what conflicts keep the branch's side, or take the ref's.")
+@click.option(
+    "--strategy",
+    type=click.Choice(["ours", "theirs"]),
+    help="Of what conflicts keep the branch's side, or take the ref's.",
+)
 @click.option("--dry-run", is_flag=True, help="Only tell what it would do, or what conflicts.")
 @command
 def merge(context: Context, ref: str, into: str, message: str | None, strategy: Strategy | None, dry_run: bool) -> None:
     """Bring what a ref has and a branch lacks onto the branch."""
     again = f"lake merge {ref}" + ("" if into == "main" else f" --into {into}")
     context.remedy = (
-        f"Nothing was merged. `{again} --strategy theirs` takes what {ref} has of these, `{again} --strategy ours` keeps what {into} has "
+        f"Nothing was merged. `{again} --strategy theirs` takes what {ref} has of these, `{again} --strategy ours` "
+        f"keeps what {into} has "
         f"of them; or do the work again on a new branch: `lake branch NAME --at {into}`"
     )
     lake = context.open()
@@ -103,7 +112,10 @@ def merge(context: Context, ref: str, into: str, message: str | None, strategy: 
 
 
 def _preview_lines(preview: MergePreview, ref: str, into: str, strategy: str | None) -> list[str]:
-    lines = [f"would merge {ref} (commit {preview.incoming[:12]}) into {into} (commit {preview.commit[:12]}); nothing is written"]
+    lines = [
+        f"would merge {ref} (commit {preview.incoming[:12]}) into {into} (commit {preview.commit[:12]}); nothing is "
+        "written"
+    ]
     lines += [f"~ {path}  version {each.version}  {each.operation}" for path, each in sorted(preview.datasets.items())]
     lines += [f"{'-' if change == 'deleted' else '+'} {key}" for key, change in preview.keys.items()]
     lines += [f"! {path}  conflicts, {strategy} is taken" for path in sorted(preview.resolved)]
@@ -119,12 +131,16 @@ def _skipped_line(path: str, into: str) -> str:
 @click.command()
 @click.argument("commit", type=Ref())
 @click.option("--branch", "branch_name", default="main", show_default=True, type=Ref())
-@click.option("--parent", type=click.IntRange(1), default=1, show_default=True, help="Which parent of a merge to go back to.")
+@click.option(
+    "--parent", type=click.IntRange(1), default=1, show_default=True, help="Which parent of a merge to go back to."
+)
 @click.option("-m", "--message")
 @command
 def revert(context: Context, commit: str, branch_name: str, parent: int, message: str | None) -> None:
     """Take back what a commit did; what was done since stays."""
-    context.remedy = "Nothing was taken back: revert the commits in the way first, newest first, or change the rows by hand"
+    context.remedy = (
+        "Nothing was taken back: revert the commits in the way first, newest first, or change the rows by hand"
+    )
     published = context.open().revert(commit, branch=branch_name, parent=parent, message=message)
     context.output.show(published, f"commit {published.commit[:12]} on {branch_name}")
 
@@ -137,6 +153,8 @@ def revert(context: Context, commit: str, branch_name: str, parent: int, message
 @command
 def cherry_pick(context: Context, commit: str, onto: str, parent: int, message: str | None) -> None:
     """Do on a branch what a commit did elsewhere."""
-    context.remedy = f"Nothing was picked: bring the branches together by `lake merge` first, or do the work again on {onto}"
+    context.remedy = (
+        f"Nothing was picked: bring the branches together by `lake merge` first, or do the work again on {onto}"
+    )
     published = context.open().cherry_pick(commit, onto=onto, parent=parent, message=message)
     context.output.show(published, f"commit {published.commit[:12]} on {onto}")

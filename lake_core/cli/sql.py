@@ -31,12 +31,15 @@ class MissingLibrary(LakeError):
 @click.command()
 @click.argument("query")
 @click.option("--ref", default="main", show_default=True, type=Ref())
-@click.option("-n", "--rows", "count", type=click.IntRange(1), default=1000, show_default=True, help="At most so many rows.")
+@click.option(
+    "-n", "--rows", "count", type=click.IntRange(1), default=1000, show_default=True, help="At most so many rows."
+)
 @command
 def sql(context: Context, query: str, ref: str, count: int) -> None:
     """Query the tables of a ref in DuckDB's SQL. For example: lake sql 'select count(*) from "tables/orders"'.
 
-    A table has its path for a name, in double quotes, and where no other path ends alike its last part too: orders. Nothing is written.
+    A table has its path for a name, in double quotes, and where no other path ends alike its last part too: orders.
+    Nothing is written.
     """
     rows = run_query(context.open().at(ref), query, count + 1)
     context.output.rows(rows.slice(0, count).to_pylist(), rows.column_names)
@@ -47,8 +50,8 @@ def sql(context: Context, query: str, ref: str, count: int) -> None:
 def run_query(state: StateStore, query: str, most_rows: int) -> pa.Table:
     """Run a query over the Delta tables of a state, and return its first rows. Raises MissingLibrary, InvalidQuery.
 
-    Rows come from the tables' own logs: of the columns that the query names, and where one table is read with plain comparisons, of the
-    files that can match. The engine itself opens no file and no connection.
+    Rows come from the tables' own logs: of the columns that the query names, and where one table is read with plain
+    comparisons, of the files that can match. The engine itself opens no file and no connection.
     """
     try:
         import duckdb
@@ -62,7 +65,9 @@ def run_query(state: StateStore, query: str, most_rows: int) -> pa.Table:
             connection.register(name, TableRows(state.delta(names[name]), _use(parsed, name)))
         relation = connection.sql(query)
         if relation is None:
-            raise InvalidQuery("the statement returns no rows: `lake sql` only reads. Write in a session, from Python or Spark")
+            raise InvalidQuery(
+                "the statement returns no rows: `lake sql` only reads. Write in a session, from Python or Spark"
+            )
         return relation.limit(most_rows).to_arrow_table()
     except duckdb.Error as error:
         tables = ", ".join(_quoted(path) for path in sorted(set(names.values()))) or "none"
@@ -128,9 +133,16 @@ def _use(query: exp.Expr | None, name: str) -> Use:
     )
     names = frozenset(identifier.name.lower() for identifier in query.find_all(exp.Identifier))
     conditions: Sequence[exp.Expr] = ()
-    if once and len(tables) == 1 and len(list(query.find_all(exp.Select))) == 1 and query.find(exp.Join, exp.TableSample) is None:
+    if (
+        once
+        and len(tables) == 1
+        and len(list(query.find_all(exp.Select))) == 1
+        and query.find(exp.Join, exp.TableSample) is None
+    ):
         where = query.args.get("where")
-        conditions = list(where.this.flatten() if isinstance(where.this, exp.And) else [where.this]) if where is not None else []
+        conditions = (
+            list(where.this.flatten() if isinstance(where.this, exp.And) else [where.this]) if where is not None else []
+        )
         conditions = [each for each in conditions if _is_of(tables[0], each)]
     return Use(once, None if _may_take_all(query, tables) else names, conditions)
 
@@ -168,7 +180,9 @@ class TableRows:
 
     def __init__(self, table: DeltaTable, use: Use) -> None:
         schema: pa.Schema = table.schema
-        names = [name for name in schema.names if use.columns is None or name.lower() in use.columns] or schema.names[:1]
+        names = [name for name in schema.names if use.columns is None or name.lower() in use.columns] or schema.names[
+            :1
+        ]
         self._table, self._names, self._once = table, names, use.once
         self._schema = pa.schema([schema.field(name) for name in names])
         self._where = " AND ".join(_as_where(use.conditions, schema)) or None
@@ -198,7 +212,10 @@ _COMPARISONS = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 
 def _as_where(conditions: Sequence[exp.Expr], schema: pa.Schema) -> Iterator[str]:
-    """Return, as Spark SQL, the conditions that compare a column with a literal of its own kind. DuckDB checks all of them again."""
+    """Return, as Spark SQL, the conditions that compare a column with a literal of its own kind.
+
+    DuckDB checks all of them again.
+    """
     fields = {field.name.lower(): field.type for field in schema}
     for condition in conditions:
         column, literal = condition.this, condition.expression

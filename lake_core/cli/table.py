@@ -29,12 +29,17 @@ def table() -> None:
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True)
 @command
 def history(context: Context, path: str, ref: str, limit: int) -> None:
-    """List a table's versions, newest first. When, by whom, in which commit, and how many rows each added and removed."""
+    """List a table's versions, newest first.
+
+    When, by whom, in which commit, and how many rows each added and removed.
+    """
     lake = context.open()
     table = lake.delta(path, ref=ref)
     versions = table.history(limit)
     changes = version_rows(table.snapshot, [each["version"] for each in versions])
-    commits = {} if _is_session(lake, ref) else _commits_by_version(lake.log(ref, dataset=path, first_parent=True), path)
+    commits = (
+        {} if _is_session(lake, ref) else _commits_by_version(lake.log(ref, dataset=path, first_parent=True), path)
+    )
     rows = []
     for each in versions:
         change, commit = changes[each["version"]], commits.get(each["version"])
@@ -53,7 +58,9 @@ def history(context: Context, path: str, ref: str, limit: int) -> None:
         | {"by": row.get("committer", row.get("userName"))}
         for row in rows
     ]
-    context.output.rows(shown, ["version", "date", "operation", "rows", "parameters", "by", "commit", "message", "metadata"])
+    context.output.rows(
+        shown, ["version", "date", "operation", "rows", "parameters", "by", "commit", "message", "metadata"]
+    )
 
 
 def _is_session(lake: Lake, ref: str) -> bool:
@@ -115,7 +122,9 @@ def vacuum(context: Context, path: str, branch: str, retention: timedelta | None
     lake.at(branch).dataset(path, "delta")  # Raises in words of the branch, where the session would speak of itself.
     with lake.session(branch, message=f"Vacuum {path}") as session:
         session.delta(path).vacuum(retention)
-    context.output.show({"published": session.result}, f"older versions of {path} are let go: `lake gc` deletes their files")
+    context.output.show(
+        {"published": session.result}, f"older versions of {path} are let go: `lake gc` deletes their files"
+    )
 
 
 @table.command()

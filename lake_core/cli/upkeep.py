@@ -18,12 +18,16 @@ from lake_core.store import FolderStore, open_store
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only tell.")
-@click.option("--history", type=Span(), help="How long commits are kept that no ref names, such as 30d; a week at least.")
+@click.option(
+    "--history", type=Span(), help="How long commits are kept that no ref names, such as 30d; a week at least."
+)
 @command
 def gc(context: Context, dry_run: bool, history: timedelta | None) -> None:
     """Delete what no branch, tag, session or retained commit reaches."""
     if history is not None and history < MOST_EXPIRY:
-        raise click.UsageError(f"--history: commits are kept for {MOST_EXPIRY.days} days at least, as long as a session may work on one")
+        raise click.UsageError(
+            f"--history: commits are kept for {MOST_EXPIRY.days} days at least, as long as a session may work on one"
+        )
     with context.output.progress("collecting") as progress:
         collected = context.open().maintenance.gc(dry_run=dry_run, history=history, progress=progress)
     verb = "would go" if dry_run else "deleted"
@@ -49,7 +53,9 @@ def adopt(context: Context, dataset: str) -> None:
     state = lake.at()
     if dataset not in state.registered():
         if dataset_format("delta").exists(FolderStore(lake.repository.root, dataset)):
-            raise DatasetNotFound(f"the table at {dataset!r} is not in the lake yet: bring it in with `lake import {dataset}`")
+            raise DatasetNotFound(
+                f"the table at {dataset!r} is not in the lake yet: bring it in with `lake import {dataset}`"
+            )
         state.dataset(dataset)  # Raises, and names those there.
     published = lake.maintenance.adopt(dataset)
     context.output.show(published, f"commit {published.commit[:12]} {dataset}@{published.versions.get(dataset)}")
@@ -73,7 +79,9 @@ def verify(context: Context, quick: bool) -> None:
     """Look whether every reachable object exists and is what its name says."""
     with context.output.progress("verifying") as progress:
         problems = context.open().maintenance.verify(hashes=not quick, progress=progress)
-    context.output.show(problems, "\n".join(f"{each.kind}: {each.key}: {each.detail}" for each in problems) or "all is there")
+    context.output.show(
+        problems, "\n".join(f"{each.kind}: {each.key}: {each.detail}" for each in problems) or "all is there"
+    )
     if problems:
         raise SystemExit(FOUND)
 
@@ -83,7 +91,10 @@ def verify(context: Context, quick: bool) -> None:
 def doctor(context: Context) -> None:
     """Try whether this store's conditional puts really hold, and what else a lake asks of it."""
     findings = examine(open_store(context.location, storage_options=context.storage_options))
-    rows = [{"check": each.check, "result": "ok" if each.ok else "FAILED", "detail": each.detail, "ok": each.ok} for each in findings]
+    rows = [
+        {"check": each.check, "result": "ok" if each.ok else "FAILED", "detail": each.detail, "ok": each.ok}
+        for each in findings
+    ]
     context.output.rows(rows, ["result", "check", "detail"])
     if not all(each.ok for each in findings):
         raise SystemExit(FOUND)

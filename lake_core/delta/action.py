@@ -1,4 +1,6 @@
-"""The single actions of a commit as values. File actions (add, remove) are bulk: they live in Arrow tables, see `action_fields`.
+"""The single actions of a commit as values.
+
+File actions (add, remove) are bulk: they live in Arrow tables, see `action_fields`.
 
 Protocol sections: Change Metadata, Protocol Evolution, Transaction Identifiers, Domain Metadata.
 """
@@ -42,7 +44,9 @@ class Protocol:
         """Parse a protocol action. Raises MalformedProtocol where versions and feature lists contradict one another."""
         reader, writer = body.get("minReaderVersion"), body.get("minWriterVersion")
         if type(reader) is not int or type(writer) is not int or reader < 0 or writer < 0:  # a bool is an int too
-            raise MalformedProtocol("the protocol action lacks minReaderVersion or minWriterVersion, or one of them is no whole number")
+            raise MalformedProtocol(
+                "the protocol action lacks minReaderVersion or minWriterVersion, or one of them is no whole number"
+            )
         reader_features, writer_features = _features(body, "readerFeatures"), _features(body, "writerFeatures")
         if reader <= NEWEST_READER:  # a later one is refused by its number, and may list features by other rules
             _check_lists(reader, writer, reader_features, writer_features)
@@ -54,7 +58,10 @@ class Protocol:
         )
 
     def to_json(self) -> dict[str, Any]:
-        body: dict[str, Any] = {"minReaderVersion": self.min_reader_version, "minWriterVersion": self.min_writer_version}
+        body: dict[str, Any] = {
+            "minReaderVersion": self.min_reader_version,
+            "minWriterVersion": self.min_writer_version,
+        }
         if self.reader_features is not None:
             body["readerFeatures"] = sorted(self.reader_features)
         if self.writer_features is not None:
@@ -97,7 +104,9 @@ class Metadata:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], *, overruled: bool = False) -> Metadata:
-        """Parse a metaData action. Raises MalformedMetadata where a required field is missing or the schema does not parse.
+        """Parse a metaData action.
+
+        Raises MalformedMetadata where a required field is missing or the schema does not parse.
 
         `overruled`: a later action is in force, so this one may be older than the table's columns and lack a schema.
         """
@@ -121,7 +130,9 @@ class Metadata:
             format_options=_texts(file_format, "options"),
         )
         if metadata.format_provider.lower() != "parquet":
-            raise MalformedMetadata(f"data files of format {metadata.format_provider!r}: only parquet is part of the protocol")
+            raise MalformedMetadata(
+                f"data files of format {metadata.format_provider!r}: only parquet is part of the protocol"
+            )
         return metadata
 
     def to_json(self) -> dict[str, Any]:
@@ -177,18 +188,26 @@ class DomainMetadata:
             raise MalformedAction("a domainMetadata action lacks its domain")
         configuration = body.get("configuration")
         if configuration is not None and not isinstance(configuration, str):
-            raise MalformedAction(f"the configuration of domain {body['domain']!r} is {str(configuration)[:80]!r}, not text")
+            raise MalformedAction(
+                f"the configuration of domain {body['domain']!r} is {str(configuration)[:80]!r}, not text"
+            )
         return cls(body["domain"], configuration or "", bool(body.get("removed")))
 
     def to_json(self) -> dict[str, Any]:
         return {"domain": self.domain, "configuration": self.configuration, "removed": self.removed}
 
 
-def _check_lists(reader: int, writer: int, reader_features: list[str] | None, writer_features: list[str] | None) -> None:
+def _check_lists(
+    reader: int, writer: int, reader_features: list[str] | None, writer_features: list[str] | None
+) -> None:
     if (reader >= 3) != (reader_features is not None):
-        raise MalformedProtocol(f"reader version {reader} with readerFeatures {reader_features!r}: listed exactly from version 3 on")
+        raise MalformedProtocol(
+            f"reader version {reader} with readerFeatures {reader_features!r}: listed exactly from version 3 on"
+        )
     if (writer >= 7) != (writer_features is not None):
-        raise MalformedProtocol(f"writer version {writer} with writerFeatures {writer_features!r}: listed exactly from version 7 on")
+        raise MalformedProtocol(
+            f"writer version {writer} with writerFeatures {writer_features!r}: listed exactly from version 7 on"
+        )
     if reader >= 3 and writer < 7:
         raise MalformedProtocol(f"reader version {reader} needs writer version 7, not {writer}")
     if reader_features is not None and not set(reader_features) <= set(writer_features or ()):
@@ -234,7 +253,9 @@ def _partition_columns(listed: Any, schema: StructType) -> tuple[str, ...]:
             raise MalformedMetadata(f"partition column {name!r} is not in the table's schema")
         kind = types[name]
         if not isinstance(kind, PrimitiveType) or kind.name == "void":
-            raise MalformedMetadata(f"partition column {name!r} is nested or void: only a column of a primitive type can partition")
+            raise MalformedMetadata(
+                f"partition column {name!r} is nested or void: only a column of a primitive type can partition"
+            )
     return tuple(listed)
 
 
@@ -264,5 +285,7 @@ def _optional(body: Mapping[str, Any], name: str, kind: type[_Plain]) -> _Plain 
     if value is None:
         return None
     if type(value) is not kind or (isinstance(value, int) and not -(2**63) <= value < 2**63):
-        raise MalformedMetadata(f"{name} of the metaData action is {str(value)[:80]!r}, not {'text' if kind is str else 'a whole number'}")
+        raise MalformedMetadata(
+            f"{name} of the metaData action is {str(value)[:80]!r}, not {'text' if kind is str else 'a whole number'}"
+        )
     return value

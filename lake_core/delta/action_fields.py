@@ -1,4 +1,7 @@
-"""The fields of each action as Arrow types, in the protocol's own names. Protocol section: Actions, Checkpoint Schema."""
+"""The fields of each action as Arrow types, in the protocol's own names.
+
+Protocol section: Actions, Checkpoint Schema.
+"""
 
 from __future__ import annotations
 

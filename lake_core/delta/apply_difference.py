@@ -1,9 +1,9 @@
 """How the difference of two snapshots becomes one version of a third.
 
-A publish, a merge, a revert of a lake all bring the net difference of two snapshots onto a third, as exactly one commit, so that a
-plain reader of the table never sees half of it. The protocol's conflict rules (`conflict`) decide whether that is sound, with what
-each commit recorded of its reads (`read_set`); what only a lake can ask is decided here: a table that was dropped, rewritten or made
-append-only meanwhile.
+A publish, a merge, a revert of a lake all bring the net difference of two snapshots onto a third, as exactly one
+commit, so that a plain reader of the table never sees half of it. The protocol's conflict rules (`conflict`) decide
+whether that is sound, with what each commit recorded of its reads (`read_set`); what only a lake can ask is decided
+here: a table that was dropped, rewritten or made append-only meanwhile.
 """
 
 from __future__ import annotations
@@ -80,19 +80,26 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
     """Append one table to the other where both sides created it, if they mean the same table."""
     if not _alike(after, head):
         raise DatasetConflict(
-            f"it was created on {context.onto} meanwhile, with another schema or partitioning, or other properties", kind="MetadataChanged"
+            f"it was created on {context.onto} meanwhile, with another schema or partitioning, or other properties",
+            kind="MetadataChanged",
         )
     markers = _set_markers(after)
     recorded = [marker for marker in markers if head.transaction(marker.app_id) is not None]
     if recorded:
-        if len(recorded) == len(markers) and all((head.transaction_version(m.app_id) or 0) >= m.version for m in recorded):
+        if len(recorded) == len(markers) and all(
+            (head.transaction_version(m.app_id) or 0) >= m.version for m in recorded
+        ):
             return Applied({}, head.version, SKIPPED)
-        raise DatasetConflict(f"application {recorded[0].app_id!r} wrote to it on both sides", kind="ConcurrentTransaction")
+        raise DatasetConflict(
+            f"application {recorded[0].app_id!r} wrote to it on both sides", kind="ConcurrentTransaction"
+        )
     files = after.files(_ADD)
     lacking = _lacking(files, head, None, context)
     if len(files) and not len(lacking) and not markers:
         return Applied({}, head.version, NOTHING)
-    operation = Operation(commits.operation(), commits.parameters(), head, commits.metrics(), restored=lacking, markers=markers)
+    operation = Operation(
+        commits.operation(), commits.parameters(), head, commits.metrics(), restored=lacking, markers=markers
+    )
     changes = _change_actions(after, commits, context, now) if _feeds(head) and len(lacking) == len(files) else ()
     return _committed(operation, head, [], changes, context, now)
 
@@ -100,14 +107,19 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
 def _alike(table: Snapshot, other: Snapshot) -> bool:
     """Return whether files of one table may become files of the other: the same columns, constraints and features."""
     left, right = table.metadata, other.metadata
-    same = left.schema == right.schema and left.partition_columns == right.partition_columns and left.configuration == right.configuration
+    same = (
+        left.schema == right.schema
+        and left.partition_columns == right.partition_columns
+        and left.configuration == right.configuration
+    )
     return same and supported_features(table.protocol) == supported_features(other.protocol)
 
 
 def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: ApplyContext) -> pa.Table:
     """Return those of these files that the target does not have already: it took some of the same commits in another way.
 
-    Raises DatasetConflict for one that it had and gave up since `before`: put back, its rows would be doubled, or deleted ones return.
+    Raises DatasetConflict for one that it had and gave up since `before`: put back, its rows would be doubled, or
+    deleted ones return.
     """
     if not len(files) or before is head:
         return files
@@ -120,7 +132,8 @@ def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: 
     if len(lost):
         raise DatasetConflict(
             f"{context.onto} took {len(lost)} of these files earlier (cherry-picked, merged, or imported too), such as "
-            f"{lost['path'][0].as_py()!r}, and has rewritten or removed them since: to put them back would double rows, or bring deleted "
+            f"{lost['path'][0].as_py()!r}, and has rewritten or removed them since: to put them back would double "
+            "rows, or bring deleted "
             f"ones back. To undo a revert, revert that",
             kind="RewrittenThere",
         )
@@ -131,7 +144,9 @@ def apply_recreated(after: Snapshot, commits: CommitRange, head: Snapshot, conte
     """Apply a table where one was dropped. Its log continues the old one, as plain readers expect of a log."""
     protocol = upgraded(head.protocol, supported_features(after.protocol))
     files = after.files(_ADD)
-    operation = Operation(commits.operation(), commits.parameters(), head, commits.metrics(), restored=files, markers=_set_markers(after))
+    operation = Operation(
+        commits.operation(), commits.parameters(), head, commits.metrics(), restored=files, markers=_set_markers(after)
+    )
     return _committed(operation.defining(after.metadata, protocol), head, [Reads.WHOLE_TABLE], (), context, now)
 
 
@@ -143,7 +158,14 @@ def apply_replaced(after: Snapshot, head: Snapshot, context: ApplyContext, now: 
     _check_not_append_only(ours, head)
     metrics = {"numRestoredFiles": len(ours.adds), "numRemovedFiles": len(ours.removes)}
     operation = Operation(
-        "RESTORE", {}, head, metrics, restored=ours.adds, removes=ours.removes or None, markers=ours.markers, domains=ours.domains
+        "RESTORE",
+        {},
+        head,
+        metrics,
+        restored=ours.adds,
+        removes=ours.removes or None,
+        markers=ours.markers,
+        domains=ours.domains,
     )
     if ours.metadata is not None or ours.protocol is not None:
         protocol = upgraded(head.protocol, supported_features(after.protocol) - supported_features(head.protocol))
@@ -153,10 +175,14 @@ def apply_replaced(after: Snapshot, head: Snapshot, context: ApplyContext, now: 
 
 def _check_not_append_only(ours: SnapshotDifference, head: Snapshot) -> None:
     if len(ours.removes) and head.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
-        raise DatasetConflict("it is append-only (delta.appendOnly): rows can't be taken back or changed", kind="AppendOnlyTable")
+        raise DatasetConflict(
+            "it is append-only (delta.appendOnly): rows can't be taken back or changed", kind="AppendOnlyTable"
+        )
 
 
-def apply_changed(before: Snapshot, after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
+def apply_changed(
+    before: Snapshot, after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int
+) -> Applied:
     ours = difference(before, after)
     if not ours:
         return Applied({}, head.version, NOTHING)
@@ -165,7 +191,9 @@ def apply_changed(before: Snapshot, after: Snapshot, commits: CommitRange, head:
     replaced = before.metadata.id != after.metadata.id  # dropped and created again
     reads = [Reads.WHOLE_TABLE] if replaced else commits.reads(before.metadata)
     rearranged = commits.only_rearranges()
-    moved = before.version != head.version or log_etag(before.store, before.version) != log_etag(head.store, head.version)
+    moved = before.version != head.version or log_etag(before.store, before.version) != log_etag(
+        head.store, head.version
+    )
     if moved:
         check_applicable(ours, reads, before, head, rearranges=rearranged, now=now)
     if not rearranged:
@@ -186,15 +214,21 @@ def apply_changed(before: Snapshot, after: Snapshot, commits: CommitRange, head:
         domains=ours.domains,
     )
     if ours.metadata is not None or ours.protocol is not None:
-        operation = operation.defining(ours.metadata or head.metadata, merged_protocol(head.protocol, before.protocol, after.protocol))
+        operation = operation.defining(
+            ours.metadata or head.metadata, merged_protocol(head.protocol, before.protocol, after.protocol)
+        )
     changes = _change_actions(after, commits, context, now) if _feeds(head) and commits.continues and whole else ()
     return _committed(operation, head, reads, changes, context, now)
 
 
 def _recorded(ours: SnapshotDifference, commits: CommitRange, before: Snapshot, head: Snapshot) -> bool:
     """Return whether the target has every one of these batches already: each commit carried a marker, and each is recorded there."""
-    if not commits.bodies or not all(any(True for _ in single_actions(version, data, "txn")) for version, data in commits.bodies):
-        return False  # what goes back, such as a revert, lowers markers: a later one there does not mean that it was done
+    if not commits.bodies or not all(
+        any(True for _ in single_actions(version, data, "txn")) for version, data in commits.bodies
+    ):
+        return (
+            False  # what goes back, such as a revert, lowers markers: a later one there does not mean that it was done
+        )
     for marker in ours.markers:
         recorded, earlier = head.transaction_version(marker.app_id), before.transaction_version(marker.app_id)
         if recorded is None or recorded == earlier or recorded < marker.version:
@@ -214,8 +248,8 @@ def _feeds(snapshot: Snapshot) -> bool:
 def _change_actions(after: Snapshot, commits: CommitRange, context: ApplyContext, now: int) -> Sequence[dict[str, Any]]:
     """Return the change files of several commits that become one.
 
-    Readers take all changes of a version from its change files where it has any. So the changes that some of the commits leave to their
-    adds and removes are written as change files here.
+    Readers take all changes of a version from its change files where it has any. So the changes that some of the
+    commits leave to their adds and removes are written as change files here.
     """
     if not _feeds(after) or context.dry_run:
         return ()
@@ -228,7 +262,10 @@ def _change_actions(after: Snapshot, commits: CommitRange, context: ApplyContext
             for batch in read_changes(after, version, version, None, None):
                 rows = pa.Table.from_batches([batch]).drop_columns([COMMIT_VERSION, COMMIT_TIMESTAMP])
                 writer.add(rows)
-    return [*(body for bodies in recorded.values() for body in bodies), *(file.to_change_json() for file in writer.finish())]
+    return [
+        *(body for bodies in recorded.values() for body in bodies),
+        *(file.to_change_json() for file in writer.finish()),
+    ]
 
 
 def _committed(
@@ -241,7 +278,9 @@ def _committed(
 ) -> Applied:
     body = _body(operation, head, head.store, reads, changes, context, now)
     version = head.version + 1
-    return Applied({commit_key(version): body}, version, operation.name, operation.metrics, _references(operation, head, changes))
+    return Applied(
+        {commit_key(version): body}, version, operation.name, operation.metrics, _references(operation, head, changes)
+    )
 
 
 def _body(

@@ -1,7 +1,7 @@
 """The change data feed: which rows each version inserted, deleted and updated.
 
-A version that has change files says it in them; else its added files hold inserts and its removed files deletes, and where a
-file only changed its deletion vector, just the rows whose state differs. Read version by version, file by file.
+A version that has change files says it in them; else its added files hold inserts and its removed files deletes, and
+where a file only changed its deletion vector, just the rows whose state differs. Read version by version, file by file.
 Protocol sections: Add CDC File, Change Data Files.
 """
 
@@ -40,7 +40,9 @@ from lake_core.errors import NotFound
 from lake_core.expression import And, Predicate, columns, matching, parse_predicate
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
-_CHANGE_COLUMNS = pa.schema([(CHANGE_TYPE, pa.string()), (COMMIT_VERSION, pa.int64()), (COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC"))])
+_CHANGE_COLUMNS = pa.schema(
+    [(CHANGE_TYPE, pa.string()), (COMMIT_VERSION, pa.int64()), (COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC"))]
+)
 _PROPERTY = "delta.enableChangeDataFeed"
 _COMMITS_AT_ONCE = 8
 _ENTRIES = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.string())]))
@@ -54,17 +56,33 @@ def read_changes(
 ) -> pa.RecordBatchReader:
     """Read the changes of the versions `start` to `end`, both included; see `DeltaTable.changes`."""
     first, last, times = _range(snapshot, start, end)
-    final = snapshot if last >= snapshot.version else load_snapshot(snapshot.store, last, allowed_roots=snapshot.allowed_roots)
+    final = (
+        snapshot
+        if last >= snapshot.version
+        else load_snapshot(snapshot.store, last, allowed_roots=snapshot.allowed_roots)
+    )
     metadata = final.metadata
     whole = _nullable(metadata.arrow_schema)
     taken = [name for name in whole.names if name.lower() in _CHANGE_COLUMNS.names]
     if taken:
-        raise SchemaMismatch(f"the table has a column {taken[0]!r}, a name that the change data feed needs: its changes cannot be read")
-    selected = whole if columns_ is None else chosen_columns(whole, [name for name in columns_ if name not in _CHANGE_COLUMNS.names])
+        raise SchemaMismatch(
+            f"the table has a column {taken[0]!r}, a name that the change data feed needs: its changes cannot be read"
+        )
+    selected = (
+        whole
+        if columns_ is None
+        else chosen_columns(whole, [name for name in columns_ if name not in _CHANGE_COLUMNS.names])
+    )
     schema = pa.schema([*selected, *_CHANGE_COLUMNS])
-    predicate = None if where is None else parse_predicate(where, pa.schema([*whole, *_CHANGE_COLUMNS]), now=now_ms(system_clock))
+    predicate = (
+        None
+        if where is None
+        else parse_predicate(where, pa.schema([*whole, *_CHANGE_COLUMNS]), now=now_ms(system_clock))
+    )
     named = set() if predicate is None else {column.path[0] for column in columns(predicate)}
-    read = pa.schema([*selected, *(child for child in whole if child.name in named and child.name not in selected.names)])
+    read = pa.schema(
+        [*selected, *(child for child in whole if child.name in named and child.name not in selected.names)]
+    )
     if first > last:
         return pa.RecordBatchReader.from_batches(schema, iter(()))
     initial = final if first == last else load_snapshot(snapshot.store, first, allowed_roots=snapshot.allowed_roots)
@@ -81,7 +99,9 @@ def _range(snapshot: Snapshot, start: Bound, end: Bound | None) -> tuple[int, in
     last = _latest_until(times, upper) if isinstance(upper, dt.datetime) else upper
     for version in (first, last):
         if not 0 <= version <= snapshot.version:
-            raise VersionNotFound(f"version {version} does not exist: the latest that this handle shows is {snapshot.version}")
+            raise VersionNotFound(
+                f"version {version} does not exist: the latest that this handle shows is {snapshot.version}"
+            )
     # Between two commits nothing changed; versions the wrong way round are a mistake.
     by_time = isinstance(lower, dt.datetime) or isinstance(upper, dt.datetime)
     if first > last + by_time:
@@ -100,7 +120,8 @@ def _earliest_from(times: CommitTimes, moment: dt.datetime, latest: int) -> int:
     version = times.earliest_from(moment)
     if version is None:
         raise VersionNotFound(
-            f"no commit at or after {moment.isoformat()}: the last one, version {latest}, was committed at {times.text(latest)}"
+            f"no commit at or after {moment.isoformat()}: the last one, version {latest}, was committed at "
+            f"{times.text(latest)}"
         )
     return version
 
@@ -109,7 +130,8 @@ def _latest_until(times: CommitTimes, moment: dt.datetime) -> int:
     version = times.latest_until(moment)
     if version is None:
         raise VersionNotFound(
-            f"no commit at or before {moment.isoformat()}: the first one that can be rebuilt, version {times.earliest}, was committed "
+            f"no commit at or before {moment.isoformat()}: the first one that can be rebuilt, version "
+            f"{times.earliest}, was committed "
             f"at {times.text(times.earliest)}"
         )
     return version
@@ -132,14 +154,16 @@ class _Feed:
         last = self.snapshot.version
         if metadata.configuration.get(_PROPERTY, "false").lower() != "true":
             raise ChangeDataFeedDisabled(
-                f"changes were not recorded for version {version}: {_PROPERTY} is not set there. Ask for versions at which it is, or set "
+                f"changes were not recorded for version {version}: {_PROPERTY} is not set there. Ask for versions at "
+                "which it is, or set "
                 f"it for those to come"
             )
         final = self.snapshot.metadata
         same_partitions = sorted(metadata.partition_keys.values()) == sorted(final.partition_keys.values())
         if not same_partitions or not _reads_as(_physical(metadata), _physical(final)):
             raise IncompatibleSchema(
-                f"the schema of version {version} cannot be read as that of version {last}: a column was dropped or changed its type, or "
+                f"the schema of version {version} cannot be read as that of version {last}: a column was dropped or "
+                "changed its type, or "
                 f"the partitioning changed in between. Ask for the changes up to and from that change apart"
             )
 
@@ -150,7 +174,11 @@ class _Feed:
                 self.check(Metadata.from_json(body), version)
             when = pa.scalar(self.times.at(version, info) * 1000, _CHANGE_COLUMNS.field(COMMIT_TIMESTAMP).type)
             for rows in self._version_rows(version, data):
-                columns_ = [*rows.columns, pa.repeat(pa.scalar(version, pa.int64()), len(rows)), pa.repeat(when, len(rows))]
+                columns_ = [
+                    *rows.columns,
+                    pa.repeat(pa.scalar(version, pa.int64()), len(rows)),
+                    pa.repeat(when, len(rows)),
+                ]
                 table = pa.table(columns_, schema=pa.schema([*self.read, *_CHANGE_COLUMNS]))
                 if self.predicate is not None:
                     table = matching(table, self.predicate)
@@ -164,7 +192,8 @@ class _Feed:
                 bodies = self.snapshot.store.get_many([commit_key(version) for version in versions])
             except NotFound as error:
                 raise VersionNotFound(
-                    f"{error.key} is gone: the log was cleaned up, and with it the changes of that version. Start at a later one"
+                    f"{error.key} is gone: the log was cleaned up, and with it the changes of that version. Start at a "
+                    "later one"
                 ) from None
             yield from zip(versions, bodies, strict=True)
 
@@ -179,7 +208,8 @@ class _Feed:
                 yield from self._derived(version, data, keys)
         except DataFileMissing as error:
             raise DataFileMissing(
-                f"{str(error).partition(':')[0]}: it was vacuumed, and with it the changes of version {version}. Start at a later version"
+                f"{str(error).partition(':')[0]}: it was vacuumed, and with it the changes of version {version}. Start "
+                "at a later version"
             ) from None
 
     def _recorded(self, version: int, changes: pa.Table) -> Iterator[pa.Table]:
@@ -190,7 +220,8 @@ class _Feed:
                 # Writers by hand use texts of their own, which are theirs to understand.
                 if rows[CHANGE_TYPE].null_count:
                     raise CorruptDataFile(
-                        f"change file {files.keys[index]} of version {version} has rows without {CHANGE_TYPE}. Restore it from a backup"
+                        f"change file {files.keys[index]} of version {version} has rows without {CHANGE_TYPE}. Restore "
+                        "it from a backup"
                     )
                 yield rows
 
@@ -210,7 +241,9 @@ class _Feed:
                     differing = np.setdiff1d(other[place], rows_of_side[place], assume_unique=True)
                     if not len(differing):
                         continue
-                    chosen = replace(files, only=[differing if index == number else None for index in range(len(files.keys))])
+                    chosen = replace(
+                        files, only=[differing if index == number else None for index in range(len(files.keys))]
+                    )
                 for rows in chosen.batches(number):
                     yield rows.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(kind), len(rows)))
 
@@ -240,7 +273,10 @@ class _Feed:
         return files if about is None else files.filter(mask(skip(files, about, self.snapshot.metadata)))
 
     def _with_partitions(self, version: int, removes: pa.Table) -> pa.Table:
-        """Return removes with their partition values. Old writers left these out; then they come from the version before."""
+        """Return removes with their partition values.
+
+        Old writers left these out; then they come from the version before.
+        """
         bare = pc.invert(pc.fill_null(removes["extendedFileMetadata"], False))
         bare = pc.and_(bare, mask(_without_values(removes["partitionValues"])))
         if not pc.any(bare).as_py():
@@ -249,11 +285,16 @@ class _Feed:
         earlier_files = earlier.files(["path", "partitionValues"])
         rows = pc.index_in(removes["path"].filter(bare), earlier_files["path"].combine_chunks())
         if rows.null_count:
-            raise CorruptCommit(f"{commit_key(version)} removes a file without its partition values that version {version - 1} lacks")
+            raise CorruptCommit(
+                f"{commit_key(version)} removes a file without its partition values that version {version - 1} lacks"
+            )
         incomplete = removes.filter(bare)
         place = incomplete.column_names.index("partitionValues")
         return pa.concat_tables(
-            [removes.filter(pc.invert(bare)), incomplete.set_column(place, "partitionValues", earlier_files["partitionValues"].take(rows))]
+            [
+                removes.filter(pc.invert(bare)),
+                incomplete.set_column(place, "partitionValues", earlier_files["partitionValues"].take(rows)),
+            ]
         )
 
 
@@ -288,7 +329,9 @@ def _scalar_reads_as(old: pa.DataType, new: pa.DataType) -> bool:
         exact = types.is_float64(new) and old.bit_width <= 32
         return bool(wider or exact or (types.is_decimal(new) and digits <= new.precision - new.scale))
     return bool(
-        old == new or (types.is_float32(old) and types.is_float64(new)) or (types.is_date(old) and types.is_timestamp(new) and not new.tz)
+        old == new
+        or (types.is_float32(old) and types.is_float64(new))
+        or (types.is_date(old) and types.is_timestamp(new) and not new.tz)
     )
 
 
@@ -298,7 +341,9 @@ def _gone_by_place(files: DataFiles, version: int) -> dict[tuple[int, str], npt.
     for number, key in enumerate(files.keys):
         place = (id(files.elsewhere.get(number)), key)
         if place in rows_by_place:
-            raise CorruptCommit(f"{commit_key(version)} names the file {key} in two actions of one kind, so its changes are not known")
+            raise CorruptCommit(
+                f"{commit_key(version)} names the file {key} in two actions of one kind, so its changes are not known"
+            )
         gone = files.deleted[number] if files.deleted else None
         rows_by_place[place] = np.empty(0, np.int64) if gone is None else gone
     return rows_by_place

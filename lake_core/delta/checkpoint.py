@@ -62,7 +62,10 @@ def _damage_told(method: Callable[Concatenate[Checkpoint, _P], _R]) -> Callable[
 
 
 class Checkpoint:
-    """The state of a table at one version, read in columns on demand. Every method raises CorruptCheckpoint for damaged files."""
+    """The state of a table at one version, read in columns on demand.
+
+    Every method raises CorruptCheckpoint for damaged files.
+    """
 
     def __init__(self, store: ObjectStore, files: CheckpointFiles) -> None:
         self._store = store
@@ -119,7 +122,8 @@ class Checkpoint:
     @_damage_told
     def has_deletion_vectors(self) -> bool:
         """Return whether any add has a deletion vector."""
-        # From the column itself, not from the footer's statistics: asking for those ends the process where they are damaged.
+        # From the column itself, not from the footer's statistics: asking for those ends the process where they are
+        # damaged.
         if self._vectors is None:
             name = "add.deletionVector.storageType"
             files = [file for file in [*self._top_files(), *self._sidecar_files()] if name in _leaves(file)]
@@ -172,14 +176,19 @@ class Checkpoint:
             ) from None
 
     def _checked(self, read: Callable[[], Any]) -> Any:
-        """Return what a read of a file's columns returns, validated. Raises CorruptCheckpoint for data that cannot be read."""
+        """Return what a read of a file's columns returns, validated.
+
+        Raises CorruptCheckpoint for data that cannot be read.
+        """
         try:
             table = read()
             if table is not None:
                 table.validate(full=True)
             return table
         except NotFound as error:
-            raise CorruptCheckpoint(f"checkpoint file {error.key} is gone: the log was cleaned up while it was read") from None
+            raise CorruptCheckpoint(
+                f"checkpoint file {error.key} is gone: the log was cleaned up while it was read"
+            ) from None
         except (pa.ArrowException, OSError, ValueError) as error:
             raise CorruptCheckpoint(f"the checkpoint of version {self.version} cannot be read ({error})") from None
 
@@ -191,7 +200,9 @@ class Checkpoint:
         for group in range(file.num_row_groups):
             yield from self._group_structs(file, group, columns, action)
 
-    def _group_structs(self, file: pq.ParquetFile, group: int, columns: Sequence[str], action: str) -> Iterator[pa.StructArray]:
+    def _group_structs(
+        self, file: pq.ParquetFile, group: int, columns: Sequence[str], action: str
+    ) -> Iterator[pa.StructArray]:
         batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=list(columns), use_threads=False)
         while (batch := self._checked(functools.partial(next, batches, None))) is not None:
             yield batch.column(action)
@@ -202,7 +213,9 @@ class Checkpoint:
         It is read row group by row group, and the columns of a group one batch at a time.
         """
         for group in range(file.num_row_groups):
-            struct = self._checked(functools.partial(file.read_row_group, group, columns=["add.partitionValues"]))["add"].combine_chunks()
+            struct = self._checked(functools.partial(file.read_row_group, group, columns=["add.partitionValues"]))[
+                "add"
+            ].combine_chunks()
             if not _has(struct.type, "partitionValues"):
                 raise ValueError("it has no column add.partitionValues")
             values = _as_type(pc.struct_field(struct, ["partitionValues"]), PARTITION_VALUES)
@@ -210,7 +223,9 @@ class Checkpoint:
             keep = np.full(len(values), True)
             if len(rows):
                 partition_values = (
-                    values.slice(int(rows[0]), len(rows)) if rows[-1] - rows[0] + 1 == len(rows) else values.take(integers(rows))
+                    values.slice(int(rows[0]), len(rows))
+                    if rows[-1] - rows[0] + 1 == len(rows)
+                    else values.take(integers(rows))
                 )
                 keep[rows] = only(pa.table({"partitionValues": partition_values}))
             if not keep[rows].any() and struct.null_count == len(struct) - len(rows):
@@ -267,7 +282,9 @@ class Checkpoint:
         for struct in self._structs(file, leaf_names, action) if only is None else self._wanted(file, leaf_names, only):
             # A struct column of an action may be null as a whole, or (older writers) have all of its fields null.
             if not _has(struct.type, key):
-                raise CorruptCheckpoint(f"the checkpoint of version {self.version} has {action} actions, but no column {action}.{key}")
+                raise CorruptCheckpoint(
+                    f"the checkpoint of version {self.version} has {action} actions, but no column {action}.{key}"
+                )
             present = pc.struct_field(struct, [key]).is_valid()
             if not pc.all(present).as_py():
                 _check_empty(struct.filter(pc.and_not(struct.is_valid(), present)), action, key)
@@ -313,7 +330,11 @@ def _has(struct: pa.StructType, name: str) -> bool:
 def _check_empty(rows: pa.StructArray, action: str, key: str) -> None:
     """Check that rows without their key hold nothing else: they are other actions' rows, as older writers spell them."""
     for child in rows.type:
-        if child.name != key and not pa.types.is_nested(child.type) and pc.struct_field(rows, [child.name]).null_count < len(rows):
+        if (
+            child.name != key
+            and not pa.types.is_nested(child.type)
+            and pc.struct_field(rows, [child.name]).null_count < len(rows)
+        ):
             raise CorruptCheckpoint(f"an action {action} in a checkpoint has no {key}")
 
 
@@ -340,7 +361,9 @@ def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
         if not pa.types.is_struct(array.type):
             raise TypeError(f"a column is {array.type} instead of a struct")
         children = [
-            _as_type(pc.struct_field(array, [child.name]), child.type) if _has(array.type, child.name) else pa.nulls(len(array), child.type)
+            _as_type(pc.struct_field(array, [child.name]), child.type)
+            if _has(array.type, child.name)
+            else pa.nulls(len(array), child.type)
             for child in kind
         ]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())

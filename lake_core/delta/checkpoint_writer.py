@@ -23,7 +23,12 @@ from lake_core.delta.action_fields import (
     TRANSACTION_FIELDS,
 )
 from lake_core.delta.log_segment import LAST_CHECKPOINT, checkpoint_key, read_last_checkpoint
-from lake_core.delta.properties import deleted_file_retention_ms, stats_as_json, stats_as_struct, transaction_retention_ms
+from lake_core.delta.properties import (
+    deleted_file_retention_ms,
+    stats_as_json,
+    stats_as_struct,
+    transaction_retention_ms,
+)
 from lake_core.delta.skipping import partition_table
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.statistics import indexed_leaves
@@ -60,7 +65,9 @@ def _state(snapshot: Snapshot, now: int) -> tuple[pa.Table, int]:
     if retention is not None:
         expired = pc.less_equal(pc.fill_null(removes["deletionTimestamp"], 0), now - retention)
         removes = removes.filter(pc.invert(expired))
-    removes = removes.set_column(removes.schema.get_field_index("dataChange"), "dataChange", pa.repeat(False, len(removes)))
+    removes = removes.set_column(
+        removes.schema.get_field_index("dataChange"), "dataChange", pa.repeat(False, len(removes))
+    )
     columns: list[tuple[str, pa.StructArray]] = [
         ("protocol", _rows([snapshot.protocol.to_json()], PROTOCOL)),
         ("metaData", _rows([_pairs(snapshot.metadata.to_json())], METADATA)),
@@ -113,7 +120,11 @@ def _with_columns(adds: pa.Table, snapshot: Snapshot) -> pa.Table:
 def _without_empty(table: pa.Table, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
     """Leave out optional columns that no row uses; readers take a missing column for nulls."""
     optional = {"deletionVector", "baseRowId", "defaultRowCommitVersion", "clusteringProvider"}
-    unused = [name for name, _ in fields if name in optional and name in table.column_names and table[name].null_count == len(table)]
+    unused = [
+        name
+        for name, _ in fields
+        if name in optional and name in table.column_names and table[name].null_count == len(table)
+    ]
     return table.drop_columns(unused)
 
 

@@ -1,7 +1,7 @@
 """Column mapping: the names under which data files and the log know a column, where they are not the schema's own.
 
-Protocol section: Column Mapping. Mode `name` finds a file's columns by their physical names, mode `id` by their field ids;
-partition values and statistics go by physical names in both.
+Protocol section: Column Mapping. Mode `name` finds a file's columns by their physical names, mode `id` by their field
+ids; partition values and statistics go by physical names in both.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class ColumnMapping:
         for child in walk(self.schema):
             name = self._name(child)
             if names.setdefault(child.metadata[ID], name) != name:
-                raise MalformedMetadata(f"column {child.name!r} has the column mapping id of another column: {child.metadata[ID]}")
+                raise MalformedMetadata(
+                    f"column {child.name!r} has the column mapping id of another column: {child.metadata[ID]}"
+                )
         return names
 
     def data_file_schema(self, names: list[str]) -> pa.Schema:
@@ -86,7 +88,9 @@ class ColumnMapping:
     def _name(self, child: StructField) -> str:
         name = child.metadata.get(PHYSICAL_NAME)
         if not isinstance(name, str) or (self.mode == "id" and type(child.metadata.get(ID)) is not int):
-            raise MalformedMetadata(f"column {child.name!r} of a table with column mapping lacks its physical name or id")
+            raise MalformedMetadata(
+                f"column {child.name!r} of a table with column mapping lacks its physical name or id"
+            )
         return name
 
     def _field(self, child: StructField) -> StructField:
@@ -104,11 +108,13 @@ class ColumnMapping:
                 return kind
 
 
-def with_mapping(schema: StructType, properties: Mapping[str, str], *, keep_names: bool) -> tuple[StructType, dict[str, str]]:
+def with_mapping(
+    schema: StructType, properties: Mapping[str, str], *, keep_names: bool
+) -> tuple[StructType, dict[str, str]]:
     """Return a schema whose fields all have an id and a physical name, and the properties that go with it.
 
-    `keep_names`: fields without a physical name keep their own name as one, because their files exist already. Otherwise they get one that
-    no rename ever changes. Fields that have both stay as they are.
+    `keep_names`: fields without a physical name keep their own name as one, because their files exist already.
+    Otherwise they get one that no rename ever changes. Fields that have both stay as they are.
     """
     used = [child.metadata[ID] for child in walk(schema) if type(child.metadata.get(ID)) is int]
     text = properties.get(_MAX_ID, "0")
@@ -138,7 +144,9 @@ def with_mapping(schema: StructType, properties: Mapping[str, str], *, keep_name
 
 def without_mapping(schema: StructType) -> StructType:
     """Return a schema without ids and physical names, at any depth. They come from a table with column mapping."""
-    return edited_metadata(schema, lambda metadata: {key: value for key, value in metadata.items() if not key.startswith(_PREFIX)})
+    return edited_metadata(
+        schema, lambda metadata: {key: value for key, value in metadata.items() if not key.startswith(_PREFIX)}
+    )
 
 
 def edited_metadata(schema: StructType, edit: Callable[[Mapping[str, Any]], dict[str, Any]]) -> StructType:

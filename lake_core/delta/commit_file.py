@@ -67,7 +67,9 @@ def split_runs(commits: Sequence[tuple[int, bytes]]) -> Iterator[tuple[Metadata 
         yield metadata, group
 
 
-def parse_run(commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str], metadata: Metadata | None) -> CommitRun:
+def parse_run(
+    commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str], metadata: Metadata | None
+) -> CommitRun:
     """Parse commits that share their partition columns (`partition_keys`: their names as the log spells them).
 
     Raises CorruptCommit naming the file for anything that is not lines of JSON actions, a cut last line included.
@@ -80,7 +82,10 @@ def parse_run(commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str
         raise _culprit(commits, schema, error) from None
     version = table[_MARKER].combine_chunks()
     if version.drop_null().to_pylist() != [number for number, _ in commits]:
-        raise CorruptCommit(f"a commit between versions {commits[0][0]} and {commits[-1][0]} has the field {_MARKER!r}, which is reserved")
+        raise CorruptCommit(
+            f"a commit between versions {commits[0][0]} and {commits[-1][0]} has the field {_MARKER!r}, which is "
+            "reserved"
+        )
     version = pc.fill_null_forward(version)
     position = integers(np.arange(len(table)))
     protocol: Protocol | None = None
@@ -103,9 +108,14 @@ def parse_run(commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str
         for key in required:
             if columns[key].null_count:
                 raise MalformedAction(
-                    f"a commit between versions {commits[0][0]} and {commits[-1][0]} has an action {action} without {key}"
+                    f"a commit between versions {commits[0][0]} and {commits[-1][0]} has an action {action} without "
+                    f"{key}"
                 )
-        return pa.table(columns).append_column("commit", version.filter(present)).append_column("position", position.filter(present))
+        return (
+            pa.table(columns)
+            .append_column("commit", version.filter(present))
+            .append_column("position", position.filter(present))
+        )
 
     return CommitRun(
         versions=tuple(number for number, _ in commits),
@@ -120,7 +130,10 @@ def parse_run(commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str
 
 
 def change_files(version: int, data: bytes, partition_keys: Sequence[str]) -> pa.Table:
-    """Return a commit's cdc actions: path, partitionValues, size. Raises CorruptCommit, and MalformedAction for one without a path."""
+    """Return a commit's cdc actions: path, partitionValues, size.
+
+    Raises CorruptCommit, and MalformedAction for one without a path.
+    """
     kind = _struct(CHANGE_FIELDS, partition_keys)
     if b'"cdc"' not in data:
         return pa.schema(list(CHANGE_FIELDS)).empty_table()
@@ -155,7 +168,8 @@ def add_tags(run: CommitRun) -> dict[str, dict[str, str | None]]:
             action_tags = body.get("tags")
             if isinstance(action_tags, dict) and action_tags:
                 tags[body["path"]] = {
-                    key: text if text is None or isinstance(text, str) else json.dumps(text) for key, text in action_tags.items()
+                    key: text if text is None or isinstance(text, str) else json.dumps(text)
+                    for key, text in action_tags.items()
                 }
     return tags
 
@@ -163,7 +177,11 @@ def add_tags(run: CommitRun) -> dict[str, dict[str, str | None]]:
 def encode_actions(actions: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
     """Encode a commit: one JSON object a line, fields of the value None left out."""
     lines = (
-        json.dumps({name: {key: value for key, value in body.items() if value is not None}}, separators=(",", ":"), ensure_ascii=False)
+        json.dumps(
+            {name: {key: value for key, value in body.items() if value is not None}},
+            separators=(",", ":"),
+            ensure_ascii=False,
+        )
         for name, body in actions
     )
     return "".join(f"{line}\n" for line in lines).encode()
@@ -178,7 +196,9 @@ def partition_map(struct: pa.StructArray, keys: Sequence[str]) -> pa.MapArray:
         return pa.MapArray.from_arrays(offsets, names, names)
     values = pa.concat_arrays([pc.struct_field(struct, [key]) for key in keys])
     row_major = integers(np.arange(rows * width).reshape(width, rows).T.ravel())
-    return pa.MapArray.from_arrays(offsets, names.take(integers(np.tile(np.arange(width), rows))), values.take(row_major))
+    return pa.MapArray.from_arrays(
+        offsets, names.take(integers(np.tile(np.arange(width), rows))), values.take(row_major)
+    )
 
 
 @cache
@@ -198,7 +218,10 @@ def _struct(fields: Sequence[tuple[str, pa.DataType]], partition_keys: Sequence[
 
 
 def _read_json(body: bytes, schema: pa.Schema) -> pa.Table:
-    """Parse lines of JSON objects. Raises an ArrowException or ValueError for anything that is not lines of JSON objects in UTF-8."""
+    """Parse lines of JSON objects.
+
+    Raises an ArrowException or ValueError for anything that is not lines of JSON objects in UTF-8.
+    """
     _check_lines(body)
     if len(body) > _PARALLEL_BLOCK:
         try:
@@ -235,7 +258,9 @@ def _culprit(commits: Sequence[tuple[int, bytes]], schema: pa.Schema, error: Exc
         try:
             _read_json(b"{}\n" + data, schema)
         except (pa.ArrowException, ValueError, OverflowError) as own:
-            return CorruptCommit(f"{commit_key(version)} is not a commit: {own}. Restore it from a backup, or open an earlier version")
+            return CorruptCommit(
+                f"{commit_key(version)} is not a commit: {own}. Restore it from a backup, or open an earlier version"
+            )
     return CorruptCommit(f"commits {commits[0][0]} to {commits[-1][0]} cannot be parsed: {error}")
 
 

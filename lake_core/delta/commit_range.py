@@ -69,18 +69,25 @@ class CommitRange:
         return total
 
     def only_rearranges(self) -> bool:
-        """Return whether the commits only rearrange rows. Raises MixedRearrangement where some do and others change them."""
+        """Return whether the commits only rearrange rows.
+
+        Raises MixedRearrangement where some do and others change them.
+        """
         kinds = {kind for version, body in self.bodies if (kind := rearranges(version, body)) is not None}
         if len(kinds) > 1:
             raise MixedRearrangement(
-                "a session rearranged this table (optimize, Z-order) and changed its rows: as one version nobody could tell which rows are "
+                "a session rearranged this table (optimize, Z-order) and changed its rows: as one version nobody could "
+                "tell which rows are "
                 "new. Publish the changes first, and optimize in a session of its own"
             )
         return kinds == {True}
 
 
 def log_etag(store: ObjectStore, version: int) -> str | None:
-    """Return the ETag of a version's commit, None if it is missing. Two logs with equal ETags are equal up to that version."""
+    """Return the ETag of a version's commit, None if it is missing.
+
+    Two logs with equal ETags are equal up to that version.
+    """
     try:
         return store.head(commit_key(version)).etag
     except NotFound:

@@ -1,8 +1,9 @@
 """When each version was committed, and which version stood at an instant.
 
-The time of a commit is when the store says that its file was put, made monotone as Spark does: never less than a millisecond
-after the commit before, because copied logs have their files' times in any order. Where `delta.enableInCommitTimestamps` is
-active it is what the commit itself says, and follows the log wherever it is copied. Milliseconds since the epoch.
+The time of a commit is when the store says that its file was put, made monotone as Spark does: never less than a
+millisecond after the commit before, because copied logs have their files' times in any order. Where
+`delta.enableInCommitTimestamps` is active it is what the commit itself says, and follows the log wherever it is copied.
+Milliseconds since the epoch.
 Protocol section: In-Commit Timestamps.
 """
 
@@ -62,7 +63,9 @@ class CommitTimes:
         Raises VersionNotFound where its commit is no longer in the log.
         """
         if version not in self._times:
-            raise VersionNotFound(f"the log no longer holds {commit_key(version)}, so when version {version} was committed is not known")
+            raise VersionNotFound(
+                f"the log no longer holds {commit_key(version)}, so when version {version} was committed is not known"
+            )
         if self._in_commit_from is not None and version >= self._in_commit_from:
             timestamp = self._in_commit(version) if info is None else in_commit_time(info)
             if timestamp is not None:
@@ -76,20 +79,22 @@ class CommitTimes:
     def version_at(self, when: Instant) -> int:
         """Return the latest version that was committed at or before an instant.
 
-        Raises VersionNotFound for an instant before the first version that can be rebuilt, and for one after the last commit: later commits
-        may still get a time before it.
+        Raises VersionNotFound for an instant before the first version that can be rebuilt, and for one after the last
+        commit: later commits may still get a time before it.
         """
         asked = parse_instant(when)
         self._check_any()
         version = self.latest_until(asked)
         if version is None:
             raise VersionNotFound(
-                f"no version stood at {asked.isoformat()}: the first that can be rebuilt, version {self.earliest}, was committed at "
+                f"no version stood at {asked.isoformat()}: the first that can be rebuilt, version {self.earliest}, was "
+                "committed at "
                 f"{self.text(self.earliest)}. Ask for that instant or a later one"
             )
         if asked > instant_of(self.at(self._latest)):
             raise VersionNotFound(
-                f"{asked.isoformat()} lies after the last commit, version {self._latest} of {self.text(self._latest)}: later commits "
+                f"{asked.isoformat()} lies after the last commit, version {self._latest} of {self.text(self._latest)}: "
+                "later commits "
                 f"may still fall before it. Ask for that instant, or leave the timestamp away for the latest version"
             )
         return version
@@ -116,7 +121,8 @@ class CommitTimes:
     def _check_any(self) -> None:
         if self._latest not in self._times:
             raise VersionNotFound(
-                f"the log no longer holds {commit_key(self._latest)}, so when version {self._latest} was committed is not known. "
+                f"the log no longer holds {commit_key(self._latest)}, so when version {self._latest} was committed is "
+                "not known. "
                 f"Open the table by its version"
             )
 
@@ -154,7 +160,10 @@ def instant_of(milliseconds: int) -> dt.datetime:
 
 
 def parse_instant(when: Instant) -> dt.datetime:
-    """Parse an instant from a caller. Raises ValueError for text that is not a timestamp, and for one without a time zone."""
+    """Parse an instant from a caller.
+
+    Raises ValueError for text that is not a timestamp, and for one without a time zone.
+    """
     instant = when
     if isinstance(instant, str):
         try:
@@ -165,7 +174,9 @@ def parse_instant(when: Instant) -> dt.datetime:
         raise ValueError(f"a timestamp is an aware datetime or ISO 8601 text, not {when!r}")
     if instant.tzinfo is None or instant.utcoffset() is None:
         cure = (
-            f"{when}Z" if isinstance(when, str) and ("T" in when or " " in when) else "….replace(tzinfo=datetime.UTC), or end the text in Z"
+            f"{when}Z"
+            if isinstance(when, str) and ("T" in when or " " in when)
+            else "….replace(tzinfo=datetime.UTC), or end the text in Z"
         )
         raise ValueError(f"the timestamp {when!s} has no time zone, so it names no instant. If it is UTC, use {cure}")
     return instant

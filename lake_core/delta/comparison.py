@@ -24,8 +24,8 @@ _SIGN = "\x00sign"
 def compare(before: Snapshot | None, after: Snapshot | None, *, sample: int, most_rows: int) -> DatasetComparison:
     """Return what leads from one state to another; None is a table that does not exist.
 
-    Where files were rewritten, their rows are compared if they are at most `most_rows`; else the commits' own numbers count. Up to
-    `sample` of the rows that were added and removed are shown.
+    Where files were rewritten, their rows are compared if they are at most `most_rows`; else the commits' own numbers
+    count. Up to `sample` of the rows that were added and removed are shown.
     """
     nothing = pa.schema(list(ADD_FIELDS)).empty_table()
     if before is not None and after is not None:
@@ -62,7 +62,11 @@ def _estimated(before: Snapshot, after: Snapshot, added: int | None, removed: in
     if len(commits.bodies) == 1 and commits.only_rearranges():
         return RowChange(0, 0)
     change = row_change(added, removed, commits.metrics())
-    return change if commits.continues and len(commits.bodies) == 1 else RowChange(change.added, change.removed, exact=False)
+    return (
+        change
+        if commits.continues and len(commits.bodies) == 1
+        else RowChange(change.added, change.removed, exact=False)
+    )
 
 
 def _columns(before: Snapshot | None, after: Snapshot | None) -> Iterator[ColumnChange]:
@@ -124,7 +128,10 @@ def _signed(snapshot: Snapshot, schema: pa.Schema, files: pa.Table, sign: int) -
             continue
         column = table[child.name]
         if pa.types.is_nested(child.type) or pa.types.is_nested(column.type):
-            values = (None if value is None else json.dumps(value, default=str, sort_keys=True) for value in column.to_pylist())
+            values = (
+                None if value is None else json.dumps(value, default=str, sort_keys=True)
+                for value in column.to_pylist()
+            )
             columns[child.name] = pa.chunked_array([pa.array(values, pa.string())])
         elif column.type == child.type:
             columns[child.name] = column

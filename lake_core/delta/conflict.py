@@ -1,8 +1,10 @@
 """Whether an operation can be replayed on top of commits that won the race: delta-spark's rules.
 
-Checked per winning commit: protocol, metadata, domains, application markers, added files, removed files. Only the loser's
-isolation level counts. Where delta-spark asks whether an added file is in a partition that was read, its statistics are asked
-as well: a file that provably holds no row that the operation's predicate is true for could not have changed its outcome.
+Checked per winning commit: protocol, metadata, domains, application markers, added files, removed files. Only the
+loser's isolation level counts. Where delta-spark asks whether an added file is in a partition that was read, its
+statistics are asked
+as well: a file that provably holds no row that the operation's predicate is true for could not have changed its
+outcome.
 """
 
 from __future__ import annotations
@@ -86,7 +88,9 @@ def isolation_level(metadata: Metadata, *, data_change: bool) -> Isolation:
     return Isolation.WRITE_SERIALIZABLE if level.lower() == "writeserializable" else Isolation.SERIALIZABLE
 
 
-def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], metadata: Metadata, protocol: Protocol, now: int) -> bool:
+def check_conflicts(
+    footprint: Footprint, winners: Sequence[CommitRun], metadata: Metadata, protocol: Protocol, now: int
+) -> bool:
     """Return True if the winners include this very operation (same marker, same or later version): there is nothing left to do.
 
     Return False if the operation may go on. Raises the ConcurrentModification that applies.
@@ -114,7 +118,8 @@ def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], metadata
         lowered = footprint.markers & set(run.transactions["appId"].to_pylist()) if footprint.markers else set()
         if lowered:
             raise ConcurrentTransaction(
-                f"version {version} recorded a version of application {min(lowered)!r}, whose marker this operation sets",
+                f"version {version} recorded a version of application {min(lowered)!r}, whose marker this operation "
+                "sets",
                 version=version,
             )
     for run in winners:
@@ -137,7 +142,11 @@ def _harmless(before: Metadata, after: Metadata) -> bool:
     def rest(configuration: Mapping[str, str]) -> dict[str, str]:
         return {key: value for key, value in configuration.items() if not key.startswith(_HARMLESS)}
 
-    same = (before.id, before.schema_string, before.partition_columns) == (after.id, after.schema_string, after.partition_columns)
+    same = (before.id, before.schema_string, before.partition_columns) == (
+        after.id,
+        after.schema_string,
+        after.partition_columns,
+    )
     changed = before.configuration != after.configuration
     return same and changed and rest(before.configuration) == rest(after.configuration)
 
@@ -160,7 +169,9 @@ def check_unseen(footprint: Footprint, base: Snapshot, newest: Snapshot, now: in
 
 def _recorded(transaction: SetTransaction, winners: Sequence[CommitRun], metadata: Metadata, now: int) -> bool:
     # The last word counts: a restore takes markers back.
-    markers_by_run = (run.transactions.filter(pc.equal(run.transactions["appId"], transaction.app_id)) for run in reversed(winners))
+    markers_by_run = (
+        run.transactions.filter(pc.equal(run.transactions["appId"], transaction.app_id)) for run in reversed(winners)
+    )
     markers = next((rows for rows in markers_by_run if len(rows)), None)
     if markers is None or is_expired(markers["lastUpdated"][-1].as_py(), metadata, now):
         return False
@@ -169,7 +180,8 @@ def _recorded(transaction: SetTransaction, winners: Sequence[CommitRun], metadat
         return True
     version = markers["commit"][-1].as_py()
     raise ConcurrentTransaction(
-        f"version {version} recorded version {latest} of application {transaction.app_id!r} while version {transaction.version} "
+        f"version {version} recorded version {latest} of application {transaction.app_id!r} while version "
+        f"{transaction.version} "
         f"was under way: two writers share this id",
         version=version,
     )
@@ -183,24 +195,31 @@ def _check_files(footprint: Footprint, run: CommitRun, metadata: Metadata) -> No
         case Reads.WHOLE_TABLE:
             read_added, all_removed = added, footprint.isolation is not Isolation.SNAPSHOT
         case predicate:
-            read_added, all_removed = added.filter(mask(skip(added, predicate, metadata))) if len(added) else added, False
+            read_added, all_removed = (
+                added.filter(mask(skip(added, predicate, metadata))) if len(added) else added,
+                False,
+            )
     if len(read_added):
         version = read_added["commit"][0].as_py()
         raise ConcurrentAppend(
-            f"version {version} added {count_of(len(read_added), 'file')} to what this operation read{_sample(read_added)}", version=version
+            f"version {version} added {count_of(len(read_added), 'file')} to what this operation "
+            f"read{_sample(read_added)}",
+            version=version,
         )
     read_removed = removed if all_removed else _shared(removed, footprint.read_files)
     if len(read_removed):
         version = read_removed["commit"][0].as_py()
         raise ConcurrentDeleteRead(
-            f"version {version} removed {count_of(len(read_removed), 'file')} that this operation read{_sample(read_removed)}",
+            f"version {version} removed {count_of(len(read_removed), 'file')} that this operation "
+            f"read{_sample(read_removed)}",
             version=version,
         )
     twice = _shared(removed, footprint.removed)
     if len(twice):
         version = twice["commit"][0].as_py()
         raise ConcurrentDeleteDelete(
-            f"version {version} removed {count_of(len(twice), 'file')} that this operation removes too{_sample(twice)}", version=version
+            f"version {version} removed {count_of(len(twice), 'file')} that this operation removes too{_sample(twice)}",
+            version=version,
         )
 
 
@@ -225,7 +244,11 @@ def _candidates(footprint: Footprint, run: CommitRun) -> pa.Table:
                 for version, data in zip(run.versions, run.sources, strict=True)
                 if read_commit_info(version, data).get("isBlindAppend") is True
             ]
-            return run.adds.filter(pc.invert(pc.is_in(run.adds["commit"], value_set=pa.array(blind, pa.int64())))) if blind else run.adds
+            return (
+                run.adds.filter(pc.invert(pc.is_in(run.adds["commit"], value_set=pa.array(blind, pa.int64()))))
+                if blind
+                else run.adds
+            )
         case _:
             return run.adds
 

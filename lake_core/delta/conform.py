@@ -15,14 +15,15 @@ from lake_core.delta.schema import DataType, arrow_type, is_zoneless, schema_fro
 def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()) -> None:
     """Raise SchemaMismatch unless data of one schema can be written to a table of the other without loss.
 
-    Columns are matched by name, ignoring case. The data may lack nullable columns and those that are `computed`, but may not have columns
-    that the table lacks. Its types must be the table's, or types that widen to them.
+    Columns are matched by name, ignoring case. The data may lack nullable columns and those that are `computed`, but
+    may not have columns that the table lacks. Its types must be the table's, or types that widen to them.
 
     Raises UnsupportedType for types that need the caller's decision.
     """
     if not len(data):
         raise SchemaMismatch(
-            "the data has no columns, so it holds no rows of any table. Where there are no rows, give the columns all the same"
+            "the data has no columns, so it holds no rows of any table. Where there are no rows, give the columns all "
+            "the same"
         )
     # A column of nulls alone fits everywhere; the others must have a Delta type of their own.
     schema_from_arrow(pa.schema([child for child in data if not pa.types.is_null(child.type)]))
@@ -49,8 +50,8 @@ def check_nulls(rows: pa.Table, schema: pa.Schema) -> None:
 def conform_in(batch: pa.Table, schema: pa.Schema) -> pa.Table:
     """Convert data to the table's own schema: columns in its order, types decoded and widened, missing columns null.
 
-    NOT NULL is not checked. Call `check_fits` first. Raises SchemaMismatch for a value that a widening cannot hold exactly (nanoseconds,
-    decimals).
+    NOT NULL is not checked. Call `check_fits` first. Raises SchemaMismatch for a value that a widening cannot hold
+    exactly (nanoseconds, decimals).
     """
     by_name = {name.lower(): index for index, name in enumerate(batch.column_names)}
     columns = []
@@ -123,7 +124,9 @@ def _check_type(data: pa.DataType, table: pa.DataType, path: str) -> None:
     elif is_zoneless(data) and not is_zoneless(table):
         raise zoneless(path)
     elif not pa.types.is_null(data) and not _widens(data, table, path):
-        raise SchemaMismatch(f"column {path!r} is {data} in the data and {table} in the table. Cast it to {table} before writing")
+        raise SchemaMismatch(
+            f"column {path!r} is {data} in the data and {table} in the table. Cast it to {table} before writing"
+        )
 
 
 def widens(data: DataType, table: DataType) -> bool:
@@ -150,15 +153,23 @@ def _widens(data: pa.DataType, table: pa.DataType, path: str) -> bool:
 
 
 def plain(rows: pa.Table) -> pa.Table:
-    """Convert rows of any origin to the types that a table would give them; columns of nulls alone stay so. Raises UnsupportedType."""
-    kinds = [child.type if pa.types.is_null(child.type) else arrow_type(type_from_arrow(child.type, child.name)) for child in rows.schema]
+    """Convert rows of any origin to the types that a table would give them; columns of nulls alone stay so.
+
+    Raises UnsupportedType.
+    """
+    kinds = [
+        child.type if pa.types.is_null(child.type) else arrow_type(type_from_arrow(child.type, child.name))
+        for child in rows.schema
+    ]
     columns = []
     for child, column, kind in zip(rows.schema, rows.columns, kinds, strict=True):
         try:
             columns.append(pa.chunked_array([_convert(chunk, kind) for chunk in column.chunks], kind))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SchemaMismatch(f"column {child.name!r} cannot be taken as {kind}: {error}") from None
-    return pa.Table.from_arrays(columns, schema=pa.schema([pa.field(c.name, kind) for c, kind in zip(rows.schema, kinds, strict=True)]))
+    return pa.Table.from_arrays(
+        columns, schema=pa.schema([pa.field(c.name, kind) for c, kind in zip(rows.schema, kinds, strict=True)])
+    )
 
 
 def relabelled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -167,7 +178,9 @@ def relabelled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         return rows
     columns = []
     for column, child in zip(rows.columns, schema, strict=True):
-        columns.append(pa.chunked_array([_convert(chunk, child.type, by_position=True) for chunk in column.chunks], child.type))
+        columns.append(
+            pa.chunked_array([_convert(chunk, child.type, by_position=True) for chunk in column.chunks], child.type)
+        )
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -188,7 +201,11 @@ def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -
             child = kind.field(index)
             part = pa.nulls(len(array), child.type) if place is None else pc.struct_field(array, [place])
             children.append(part if place is None else _convert(part, child.type, by_position=by_position))
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null()) if children else _empty_structs(array, kind)
+        return (
+            pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
+            if children
+            else _empty_structs(array, kind)
+        )
     if types.is_list(kind) and hasattr(source, "value_field"):
         offsets, children = _lists(array)
         values = _convert(children, kind.value_type, by_position=by_position)
@@ -197,7 +214,9 @@ def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -
         offsets, first, last = _rebased(array)
         keys = _convert(array.keys.slice(first, last - first), kind.key_type, by_position=by_position)
         items = _convert(array.items.slice(first, last - first), kind.item_type, by_position=by_position)
-        return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=array.is_null() if array.null_count else None)
+        return pa.MapArray.from_arrays(
+            offsets, keys, items, type=kind, mask=array.is_null() if array.null_count else None
+        )
     if types.is_timestamp(kind) and types.is_timestamp(source):
         # The zone is a label on an instant: only the unit is converted, and it must be exact.
         return array.cast(pa.timestamp(kind.unit, source.tz)).cast(kind)
@@ -240,7 +259,9 @@ def _check_text(child: pa.Field, column: pa.ChunkedArray) -> None:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise SchemaMismatch(f"column {child.name!r} holds bytes that are not UTF-8 text, which no reader could read: {error}") from None
+        raise SchemaMismatch(
+            f"column {child.name!r} holds bytes that are not UTF-8 text, which no reader could read: {error}"
+        ) from None
 
 
 def _holds_text(kind: pa.DataType) -> bool:
@@ -256,8 +277,12 @@ def _check_nulls(array: pa.Array, child: pa.Field, path: str) -> None:
         present = array.filter(array.is_valid()) if array.null_count else array
         for index, nested in enumerate(child.type):
             _check_nulls(pc.struct_field(present, [index]), nested, f"{path}.{nested.name}")
-    elif pa.types.is_list(child.type) and (not child.type.value_field.nullable or pa.types.is_nested(child.type.value_type)):
+    elif pa.types.is_list(child.type) and (
+        not child.type.value_field.nullable or pa.types.is_nested(child.type.value_type)
+    ):
         _check_nulls(array.flatten(), child.type.value_field, f"{path}.element")
-    elif pa.types.is_map(child.type) and (not child.type.item_field.nullable or pa.types.is_nested(child.type.item_type)):
+    elif pa.types.is_map(child.type) and (
+        not child.type.item_field.nullable or pa.types.is_nested(child.type.item_type)
+    ):
         present = array.filter(array.is_valid()) if array.null_count else array
         _check_nulls(present.items, child.type.item_field, f"{path}.value")

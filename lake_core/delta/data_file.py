@@ -76,23 +76,35 @@ class AddFile:
 class DataFileWriter:
     """Writes rows of one table into data files, holding back each partition's rows until they make a file.
 
-    `store`: at the table's root. `now`: milliseconds since the epoch. `target`: uncompressed Arrow bytes a file. `changes`: the
-    rows are change data, with their kind in a last column `_change_type`. `threads` encode large files meanwhile. Nothing
-    becomes visible by writing; a failure leaves at most unreferenced files. Runs in the driver and in Spark's executors.
+    `store`: at the table's root. `now`: milliseconds since the epoch. `target`: uncompressed Arrow bytes a file.
+    `changes`: the rows are change data, with their kind in a last column `_change_type`. `threads` encode large files
+    meanwhile. Nothing becomes visible by writing; a failure leaves at most unreferenced files. Runs in the driver and
+    in Spark's executors.
     """
 
     def __init__(
-        self, store: ObjectStore, metadata: Metadata, now: int, *, target: int = TARGET_BYTES, changes: bool = False, threads: int = 0
+        self,
+        store: ObjectStore,
+        metadata: Metadata,
+        now: int,
+        *,
+        target: int = TARGET_BYTES,
+        changes: bool = False,
+        threads: int = 0,
     ) -> None:
         self._store, self._now, self._target = store, now, target
         self._folder = CHANGES_FOLDER if changes else ""
         self._partition_columns = metadata.partition_columns
         self._partition_keys = tuple(metadata.partition_keys.values())
         mapping = metadata.column_mapping
-        self._physical = mapping.data_file_schema([name for name in metadata.schema.names if name not in metadata.partition_columns])
+        self._physical = mapping.data_file_schema(
+            [name for name in metadata.schema.names if name not in metadata.partition_columns]
+        )
         if changes:
             self._physical = self._physical.append(pa.field(CHANGE_TYPE, pa.string()))
-        leaves = [] if changes else indexed_leaves(metadata.arrow_schema, metadata.partition_columns, metadata.configuration)
+        leaves = (
+            [] if changes else indexed_leaves(metadata.arrow_schema, metadata.partition_columns, metadata.configuration)
+        )
         self._indexed = [(mapping.physical_path(path), kind) for path, kind in leaves]
         self._held: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self._bytes: dict[tuple[str | None, ...], int] = {}
@@ -158,7 +170,9 @@ class DataFileWriter:
         # Whether a NaN is among them shows too late: without bounds in the footer no reader can skip wrongly.
         floating = {path for path, kind in leaf_columns(list(self._physical)) if pa.types.is_floating(kind)}
         bounded = [
-            ".".join(path) for path, kind in leaf_columns(list(self._physical)) if path not in floating and not pa.types.is_nested(kind)
+            ".".join(path)
+            for path, kind in leaf_columns(list(self._physical))
+            if path not in floating and not pa.types.is_nested(kind)
         ]
         file = self._open(tuple(values[key] for key in self._partition_keys), bounded)
         held: list[pa.Table] = []
@@ -217,7 +231,9 @@ class _OpenFile:
         # The store may have normalised the name: the log must say what it is now.
         key = self._store.put(self._key, memoryview(body), unique=True).key
         statistics = self._statistics
-        return AddFile(encode_path(key), self._partition_values, body.size, self._now, statistics.to_json(), statistics.rows)
+        return AddFile(
+            encode_path(key), self._partition_values, body.size, self._now, statistics.to_json(), statistics.rows
+        )
 
 
 def change_rows(rows: pa.Table, kind: str) -> pa.Table:
@@ -228,12 +244,20 @@ def change_rows(rows: pa.Table, kind: str) -> pa.Table:
 def without_nan(rows: pa.Table) -> bool | list[str]:
     """Return the Parquet columns that get statistics: all of them (True) if none holds a NaN.
 
-    Columns with a NaN get none, because the bounds in a Parquet footer ignore NaN. For Spark, NaN is above every number, so Spark would
-    skip row groups that have matching rows.
+    Columns with a NaN get none, because the bounds in a Parquet footer ignore NaN. For Spark, NaN is above every
+    number, so Spark would skip row groups that have matching rows.
     """
     leaves = leaf_columns(list(rows.schema))
-    holding = [path for path, kind in leaves if pa.types.is_floating(kind) and pc.any(pc.is_nan(leaf_values(rows, path))).as_py()]
-    return [".".join(path) for path, kind in leaves if path not in holding and not pa.types.is_nested(kind)] if holding else True
+    holding = [
+        path
+        for path, kind in leaves
+        if pa.types.is_floating(kind) and pc.any(pc.is_nan(leaf_values(rows, path))).as_py()
+    ]
+    return (
+        [".".join(path) for path, kind in leaves if path not in holding and not pa.types.is_nested(kind)]
+        if holding
+        else True
+    )
 
 
 def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:

@@ -83,7 +83,12 @@ class DeltaFormat(DatasetFormat):
         return DeltaTable.at(self.snapshot(store), clock)
 
     def create(
-        self, store: DatasetStore, *args: Any, clock: Callable[[], dt.datetime] | None, managed: bool = True, **options: Any
+        self,
+        store: DatasetStore,
+        *args: Any,
+        clock: Callable[[], dt.datetime] | None,
+        managed: bool = True,
+        **options: Any,
     ) -> DeltaTable:
         """Create a table as `DeltaTable.create`.
 
@@ -99,7 +104,10 @@ class DeltaFormat(DatasetFormat):
         return DeltaTable.convert(store, clock=clock, **options)
 
     def import_keys(self, place: ObjectStore) -> Sequence[str]:
-        """Return the keys of the commits. If the first commits were cleaned up, add the newest checkpoint with its files."""
+        """Return the keys of the commits.
+
+        If the first commits were cleaned up, add the newest checkpoint with its files.
+        """
         listing = list_log(place)
         keys = [commit_key(version) for version in sorted(listing.commits)]
         if 0 not in listing.commits and listing.checkpoints:
@@ -117,7 +125,10 @@ class DeltaFormat(DatasetFormat):
         remaining = supported_features(protocol) - {MANAGED}
         if remaining != supported_features(protocol):
             without = replace(protocol, writer_features=remaining)
-            table.operate(lambda snapshot, _: Operation("DROP FEATURE", {"featureName": MANAGED}, snapshot, protocol=without), None)
+            table.operate(
+                lambda snapshot, _: Operation("DROP FEATURE", {"featureName": MANAGED}, snapshot, protocol=without),
+                None,
+            )
 
     def version(self, store: ObjectStore) -> int | None:
         return self.snapshot(store).version if log_exists(store) else None
@@ -134,7 +145,9 @@ class DeltaFormat(DatasetFormat):
             session_commits = [commit for commit in commits.bodies if brought is None or commit[0] > brought]
             CommitRange([*session_commits, (int(match[1]), data)], continues=True).only_rearranges()
 
-    def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
+    def apply(
+        self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
+    ) -> Applied:
         now = now_ms(lambda: context.now)
         before, after, head = (None if store is None else self.snapshot(store) for store in (base, incoming, target))
         try:
@@ -154,7 +167,9 @@ class DeltaFormat(DatasetFormat):
         except ConcurrentModification as error:
             raise DatasetConflict(error.reason, kind=type(error).__name__) from error
 
-    def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
+    def compare(
+        self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int
+    ) -> DatasetComparison:
         old, new = (None if store is None else self.snapshot(store) for store in (before, after))
         return compare(old, new, sample=sample, most_rows=most_rows)
 
@@ -202,7 +217,10 @@ class DeltaFormat(DatasetFormat):
         return times.earliest if version is None else version
 
     def snapshot(self, store: ObjectStore, version: int | None = None) -> Snapshot:
-        """Return the snapshot of a state, built on the latest cached one that its log continues. Raises as `load_snapshot`."""
+        """Return the snapshot of a state, built on the latest cached one that its log continues.
+
+        Raises as `load_snapshot`.
+        """
         if version is not None:
             return load_snapshot(store, version)
         url = store.url()

@@ -36,8 +36,12 @@ def asked_protocol(protocol: Protocol, properties: Mapping[str, str]) -> tuple[P
         if key.startswith(_FEATURE_PREFIX) and value not in ("supported", "enabled"):
             raise InvalidProperty(f"{key} is {value!r}: the only value is 'supported'")
     if protocol.writer_features is None:
-        protocol = Protocol(max(protocol.min_reader_version, min(reader, 2)), max(protocol.min_writer_version, min(writer, 5)))
-    plain_properties = {key: value for key, value in properties.items() if key not in _VERSIONS and not key.startswith(_FEATURE_PREFIX)}
+        protocol = Protocol(
+            max(protocol.min_reader_version, min(reader, 2)), max(protocol.min_writer_version, min(writer, 5))
+        )
+    plain_properties = {
+        key: value for key, value in properties.items() if key not in _VERSIONS and not key.startswith(_FEATURE_PREFIX)
+    }
     return upgraded(protocol, features), plain_properties
 
 
@@ -97,27 +101,33 @@ def check_same(existing: Metadata, asked: Metadata, store: ObjectStore) -> None:
     """Raise SchemaMismatch unless the existing table has the schema and the partitioning of the one that was to be created."""
     if existing.schema.to_arrow() != asked.schema.to_arrow():
         raise SchemaMismatch(
-            f"the table at {store.url()} has another schema: {existing.schema.to_arrow()} instead of {asked.schema.to_arrow()}"
+            f"the table at {store.url()} has another schema: {existing.schema.to_arrow()} instead of "
+            f"{asked.schema.to_arrow()}"
         )
     if existing.partition_columns != asked.partition_columns:
         raise SchemaMismatch(
-            f"the table at {store.url()} is partitioned by {list(existing.partition_columns)}, not by {list(asked.partition_columns)}"
+            f"the table at {store.url()} is partitioned by {list(existing.partition_columns)}, not by "
+            f"{list(asked.partition_columns)}"
         )
 
 
 def check_empty(store: ObjectStore) -> None:
     """Raise FolderNotEmpty for a new table in a folder with other files.
 
-    Hidden files (`_…`, `.…`) and other tables in folders of their own may be there. In a lake its own rules hold instead.
+    Hidden files (`_…`, `.…`) and other tables in folders of their own may be there. In a lake its own rules hold
+    instead.
     """
     if store.versioned:
         return
     keys = list(islice(_foreign_keys(store), _NAMED + 1))
-    if not keys or log_exists(store):  # another writer may have created the table, and written to it, during the listing
+    if not keys or log_exists(
+        store
+    ):  # another writer may have created the table, and written to it, during the listing
         return
     names = ", ".join(repr(key) for key in keys[:_NAMED]) + (", …" if len(keys) > _NAMED else "")
     raise FolderNotEmpty(
-        f"the folder {store.url()} holds files already that are no table's: {names}. Make a table of Parquet files that lie there with "
+        f"the folder {store.url()} holds files already that are no table's: {names}. Make a table of Parquet files "
+        "that lie there with "
         f"DeltaTable.convert({store.url()!r}), or choose another path. Nothing was written"
     )
 

@@ -1,7 +1,7 @@
 """Deletion vectors: which rows of a data file are deleted. Protocol sections: Deletion Vectors, Deletion Vector Format.
 
-All storage kinds: inline, beside the table's files by a random name, and at an absolute path under the table's root or another
-that the caller allowed.
+All storage kinds: inline, beside the table's files by a random name, and at an absolute path under the table's root or
+another that the caller allowed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _RFC1924 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&(
 _TO_RFC1924 = str.maketrans(_Z85, _RFC1924)
 
 
-def deleted_rows(store: ObjectStore, descriptor: Mapping[str, Any], allowed_roots: Sequence[ObjectStore] = ()) -> npt.NDArray[np.int64]:
+def deleted_rows(
+    store: ObjectStore, descriptor: Mapping[str, Any], allowed_roots: Sequence[ObjectStore] = ()
+) -> npt.NDArray[np.int64]:
     """Return the row numbers, ascending, that a deletion vector's descriptor (an add's `deletionVector`) marks as deleted.
 
     `store` is the table's; an absolute path may also lie under one of the `allowed_roots`.

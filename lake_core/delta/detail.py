@@ -58,7 +58,9 @@ def table_detail(snapshot: Snapshot) -> TableDetail:
         num_files=len(files),
         size_in_bytes=int(pc.sum(files["size"]).as_py() or 0),
         num_rows=row_count(files),
-        columns={child.name: str(child.type) + ("" if child.nullable else " not null") for child in metadata.arrow_schema},
+        columns={
+            child.name: str(child.type) + ("" if child.nullable else " not null") for child in metadata.arrow_schema
+        },
         properties=dict(metadata.configuration),
         min_reader_version=protocol.min_reader_version,
         min_writer_version=protocol.min_writer_version,

@@ -1,7 +1,8 @@
 """The net difference of two snapshots of a table, and how it is brought onto a third: what a lake publishes and merges.
 
-However many versions lie between two snapshots, what differs is which files are in force, the definition, and the markers. It is
-checked by the protocol's own conflict rules against what differs between the first snapshot and the target, and becomes one commit.
+However many versions lie between two snapshots, what differs is which files are in force, the definition, and the
+markers. It is checked by the protocol's own conflict rules against what differs between the first snapshot and the
+target, and becomes one commit.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class SnapshotDifference:
 def _numbered(table: pa.Table, version: int) -> pa.Table:
     rows = len(table)
     place = pa.array(range(rows), pa.int64())
-    return table.append_column("commit", pa.repeat(pa.scalar(version, pa.int64()), rows)).append_column("position", place)
+    return table.append_column("commit", pa.repeat(pa.scalar(version, pa.int64()), rows)).append_column(
+        "position", place
+    )
 
 
 def difference(before: Snapshot, after: Snapshot) -> SnapshotDifference:
@@ -111,9 +114,17 @@ def _markers(snapshot: Snapshot) -> dict[str, SetTransaction]:
 
 
 def check_applicable(
-    ours: SnapshotDifference, reads: Sequence[Reads | Predicate], base: Snapshot, target: Snapshot, *, rearranges: bool, now: int
+    ours: SnapshotDifference,
+    reads: Sequence[Reads | Predicate],
+    base: Snapshot,
+    target: Snapshot,
+    *,
+    rearranges: bool,
+    now: int,
 ) -> None:
-    """Return whether a difference from `base`, which came about by reading this, can be applied to `target`. `now`: milliseconds.
+    """Return whether a difference from `base`, which came about by reading this, can be applied to `target`.
+
+    `now`: milliseconds.
 
     Raises the ConcurrentModification that applies. `rearranges`: the difference changes no data.
     """

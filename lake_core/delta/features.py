@@ -19,7 +19,15 @@ MANAGED = "lakeManaged"
 """The writer feature of a lake's own tables. Others do not know it, so they read such a table and never write it."""
 
 READABLE_FEATURES = frozenset(
-    {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "vacuumProtocolCheck", "v2Checkpoint"}
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "vacuumProtocolCheck",
+        "v2Checkpoint",
+    }
 )
 """Reader features that are implemented, or that ask nothing of readers."""
 
@@ -43,8 +51,11 @@ WRITABLE_FEATURES = frozenset(
         "vacuumProtocolCheck",
     }
 )
-"""Table features that writing respects. New deletion vectors and version 2 checkpoints are never written, which both allow;
-identity columns are refused where there is one."""
+"""Table features that writing respects.
+
+New deletion vectors and version 2 checkpoints are never written, which both allow; identity columns are refused where
+there is one.
+"""
 
 _OF_WRITER_VERSION: tuple[tuple[int, frozenset[str]], ...] = (
     (2, frozenset({"appendOnly", "invariants"})),
@@ -69,19 +80,30 @@ def supported_features(protocol: Protocol) -> frozenset[str]:
     """Return the features that writers must support: those listed, or those that a legacy writer version implies."""
     if protocol.writer_features is not None:
         return protocol.writer_features
-    return frozenset().union(*(names for version, names in _OF_WRITER_VERSION if version <= protocol.min_writer_version))
+    return frozenset().union(
+        *(names for version, names in _OF_WRITER_VERSION if version <= protocol.min_writer_version)
+    )
 
 
-def upgraded_for(protocol: Protocol, before: Metadata | None, after: Metadata, asked: Mapping[str, str] | None = None) -> Protocol:
-    """Return the lowest protocol for a table's definition, or for a change of it. `asked`: the properties that the change sets.
+def upgraded_for(
+    protocol: Protocol, before: Metadata | None, after: Metadata, asked: Mapping[str, str] | None = None
+) -> Protocol:
+    """Return the lowest protocol for a table's definition, or for a change of it.
 
-    A feature that the definition named before stays out of force if the protocol does not have it. Raises UnsupportedWriterFeature, and
-    UnsupportedType for timestamps without a zone in a table that did not ask for them: it would lose readers by mistake.
+    `asked`: the properties that the change sets.
+
+    A feature that the definition named before stays out of force if the protocol does not have it. Raises
+    UnsupportedWriterFeature, and UnsupportedType for timestamps without a zone in a table that did not ask for them: it
+    would lose readers by mistake.
     """
     _refuse_identity(after)
     used = _used_features(after) - (frozenset() if before is None else _used_features(before))
     if "timestampNtz" in used - supported_features(protocol):
-        raise zoneless(next(child.name for child in after.schema.fields if PrimitiveType("timestamp_ntz") in leaf_types(child.type)))
+        raise zoneless(
+            next(
+                child.name for child in after.schema.fields if PrimitiveType("timestamp_ntz") in leaf_types(child.type)
+            )
+        )
     return upgraded(protocol, used | _features_of_properties(asked or {}))
 
 
@@ -118,8 +140,8 @@ def _refuse_identity(metadata: Metadata) -> None:
 def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
     """Return the lowest protocol that adds these features to its own; the protocol itself if it has them all.
 
-    Legacy versions are used as long as they can express the features. Feature lists (reader 3, writer 7) are used only where a feature has
-    no version. Raises UnsupportedWriterFeature for a feature that is not implemented.
+    Legacy versions are used as long as they can express the features. Feature lists (reader 3, writer 7) are used only
+    where a feature has no version. Raises UnsupportedWriterFeature for a feature that is not implemented.
     """
     requested = set(features)
     missing = sorted(requested - supported_features(protocol))
@@ -136,7 +158,9 @@ def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
     listed = supported_features(protocol) | set(missing)
     if "columnMapping" in listed:
         reader = max(reader, 2)
-    in_readers = frozenset(feature for feature in listed if feature in _READER_VERSION_OF) | (protocol.reader_features or frozenset())
+    in_readers = frozenset(feature for feature in listed if feature in _READER_VERSION_OF) | (
+        protocol.reader_features or frozenset()
+    )
     return Protocol(reader, 7, in_readers if reader >= 3 else None, listed)
 
 
@@ -151,7 +175,8 @@ def check_protocol(protocol: Protocol) -> None:
     """Do what `check_readable` does, by the protocol alone."""
     if protocol.min_reader_version > NEWEST_READER:
         raise UnsupportedReaderFeature(
-            f"the table needs reader version {protocol.min_reader_version}; version {NEWEST_READER} is the newest known. Upgrade lake-orch",
+            f"the table needs reader version {protocol.min_reader_version}; version {NEWEST_READER} is the newest "
+            "known. Upgrade lake-orch",
             feature=f"readerVersion={protocol.min_reader_version}",
         )
     for feature in sorted(protocol.reader_features or ()):
@@ -167,8 +192,10 @@ def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -
     """
     if MANAGED in supported_features(protocol) and not store.versioned:
         raise ManagedTable(
-            f"the table at {store.url()} is managed by a lake (it has the feature {MANAGED!r}), which alone may write it: open it in a "
-            f"session, Lake.open(root).session(branch).delta(path), or make it a plain table with lake.maintenance.release(path)",
+            f"the table at {store.url()} is managed by a lake (it has the feature {MANAGED!r}), which alone may write "
+            "it: open it in a "
+            "session, Lake.open(root).session(branch).delta(path), or make it a plain table with "
+            "lake.maintenance.release(path)",
             feature=MANAGED,
         )
     if protocol.min_writer_version > 7:
@@ -204,7 +231,8 @@ _FEATURE_OF_PROPERTY = {
 
 def _refuse_read(feature: str) -> None:
     raise UnsupportedReaderFeature(
-        f"the table uses the feature {feature!r}, which this reader does not implement. Read it with another Delta client, "
+        f"the table uses the feature {feature!r}, which this reader does not implement. Read it with another Delta "
+        "client, "
         f"or drop the feature there (ALTER TABLE … DROP FEATURE {feature})",
         feature=feature,
     )
@@ -212,7 +240,8 @@ def _refuse_read(feature: str) -> None:
 
 def _refuse_write(feature: str, where: str = "") -> None:
     raise UnsupportedWriterFeature(
-        f"the table uses the feature {feature!r}{where}, which this writer does not implement: writing would break its promise "
+        f"the table uses the feature {feature!r}{where}, which this writer does not implement: writing would break its "
+        "promise "
         f"to others. Write it with another Delta client, or into a new table",
         feature=feature,
     )

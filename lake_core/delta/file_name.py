@@ -1,6 +1,7 @@
 """Names of data files, which distinguish this writer's uncommitted files from files of other writers.
 
-A name proves nothing about a file's content, but this writer's names hold a UUID of version 7 in a place where no other writer puts one.
+A name proves nothing about a file's content, but this writer's names hold a UUID of version 7 in a place where no other
+writer puts one.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TIME_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _NAMED_TIME = re.compile(_TIME_UUID)
 _OWN = re.compile(rf"(part|cdc)-00000-{_TIME_UUID}-c000\.{COMPRESSION}\.parquet")
-_DELTA_WRITERS = re.compile(rf"(part|cdc)-[0-9]{{5}}-{_UUID}[-.]c[0-9]{{3}}(\.[a-z0-9]+)?\.parquet|deletion_vector_{_UUID}\.bin")
+_DELTA_WRITERS = re.compile(
+    rf"(part|cdc)-[0-9]{{5}}-{_UUID}[-.]c[0-9]{{3}}(\.[a-z0-9]+)?\.parquet|deletion_vector_{_UUID}\.bin"
+)
 
 
 def new_name(now: int, *, changes: bool = False) -> str:
-    """Return a name that was never used before for a data file, or for a change file. `now`: milliseconds since the epoch."""
+    """Return a name that was never used before for a data file, or for a change file.
+
+    `now`: milliseconds since the epoch.
+    """
     return f"{'cdc' if changes else 'part'}-00000-{time_uuid(now)}-c000.{COMPRESSION}.parquet"
 
 
@@ -44,7 +50,11 @@ def is_own_name(key: str) -> bool:
     """
     *folders, name = key.removeprefix(CHANGES_FOLDER).split("/")
     match = _OWN.fullmatch(name)
-    return match is not None and (match[1] == "cdc") == key.startswith(CHANGES_FOLDER) and all("=" in folder for folder in folders)
+    return (
+        match is not None
+        and (match[1] == "cdc") == key.startswith(CHANGES_FOLDER)
+        and all("=" in folder for folder in folders)
+    )
 
 
 def is_delta_name(key: str) -> bool:
@@ -59,4 +69,7 @@ def is_hidden(key: str) -> bool:
     """Return whether a key is outside of a table's data: in the log, or where other tools keep things, under names of `_` and `.`."""
     if key[0] not in "_." and "/_" not in key and "/." not in key:
         return False
-    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in key.removeprefix(CHANGES_FOLDER).split("/"))
+    return any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part)
+        for part in key.removeprefix(CHANGES_FOLDER).split("/")
+    )

@@ -20,8 +20,8 @@ _LOOK_BACK = 1000
 def history(snapshot: Snapshot, limit: int | None) -> list[dict[str, Any]]:
     """Return the commits that lead to the snapshot's version and that the log still holds, newest first.
 
-    Each has its `version`, its `timestamp` (milliseconds since the epoch, as `DeltaTable.open(timestamp=)` uses it) and the other fields of
-    its commitInfo.
+    Each has its `version`, its `timestamp` (milliseconds since the epoch, as `DeltaTable.open(timestamp=)` uses it) and
+    the other fields of its commitInfo.
     """
     times = CommitTimes(snapshot)
     commits = []
@@ -33,7 +33,9 @@ def history(snapshot: Snapshot, limit: int | None) -> list[dict[str, Any]]:
 
 
 def find_transaction(store: ObjectStore, latest: int, app_id: str, version: int) -> tuple[int, dict[str, Any]] | None:
-    """Return the version and the commitInfo of the commit that recorded a marker. In it operationMetrics is an object if present.
+    """Return the version and the commitInfo of the commit that recorded a marker.
+
+    In it operationMetrics is an object if present.
 
     Return None if the log no longer holds that commit.
     """
@@ -48,7 +50,10 @@ def find_transaction(store: ObjectStore, latest: int, app_id: str, version: int)
 
 
 def _with_metrics(info: dict[str, Any]) -> dict[str, Any]:
-    """Return a commitInfo in which operationMetrics, if present, is an object. The field is free-form: other writers put anything there."""
+    """Return a commitInfo in which operationMetrics, if present, is an object.
+
+    The field is free-form: other writers put anything there.
+    """
     return info if isinstance(info.get("operationMetrics", {}), dict) else {**info, "operationMetrics": {}}
 
 

@@ -1,7 +1,8 @@
 """Log clean-up: commits and checkpoints that no version within the retention needs are deleted.
 
-Rules: the cutoff is midnight (UTC) before now less `delta.logRetentionDuration`. The newest checkpoint whose version was committed
-at or before it stays, with its commit and everything after; without such a checkpoint nothing goes. Sidecars that no checkpoint
+Rules: the cutoff is midnight (UTC) before now less `delta.logRetentionDuration`. The newest checkpoint whose version
+was committed at or before it stays, with its commit and everything after; without such a checkpoint nothing goes.
+Sidecars that no checkpoint
 names go a day after they were written. Protocol section: Metadata Cleanup.
 """
 

@@ -1,8 +1,8 @@
 """Which log files make up one version of a table: the newest usable checkpoint and every commit after it.
 
-Protocol sections: Delta Log Entries, Checkpoints, Last Checkpoint File, Log Compaction Files. `_last_checkpoint` is a hint: it
-may be missing, stale, cut or wrong, and is never a reason to fail. A compaction file stands for the commits that it names, and
-where it turns out damaged, they stand for it.
+Protocol sections: Delta Log Entries, Checkpoints, Last Checkpoint File, Log Compaction Files. `_last_checkpoint` is a
+hint: it may be missing, stale, cut or wrong, and is never a reason to fail. A compaction file stands for the commits
+that it names, and where it turns out damaged, they stand for it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class LogListing:
             yield LogSegment(target, base, tuple((number, number) for number in range(first, target + 1)))
         elif compacted is None and base is None and (oldest := self._cleaned_up_to(target)) is not None:
             yield VersionNotFound(
-                f"version {target} is no longer in the log, which was cleaned up: the oldest that can be opened is {oldest}"
+                f"version {target} is no longer in the log, which was cleaned up: the oldest that can be opened is "
+                f"{oldest}"
             )
         elif compacted is None:
             since = f"the checkpoint of version {base.version}" if base else "the start of the log"
@@ -169,13 +170,18 @@ def list_log(store: ObjectStore, *, start: int = 0, end: int | None = None) -> L
             parts.setdefault((number, total), {})[part] = meta.key
     for (number, total), keys_by_part in parts.items():
         if total and sorted(keys_by_part) == list(range(1, total + 1)):
-            listing.checkpoints.append(CheckpointFiles(number, tuple(keys_by_part[part] for part in sorted(keys_by_part))))
+            listing.checkpoints.append(
+                CheckpointFiles(number, tuple(keys_by_part[part] for part in sorted(keys_by_part)))
+            )
     listing.checkpoints.sort(key=lambda checkpoint: (checkpoint.version, -len(checkpoint.keys)))
     return listing
 
 
 def log_exists(store: ObjectStore) -> bool:
-    """Return whether a log exists here: a commit or a complete checkpoint. Other files in the log folder are no table."""
+    """Return whether a log exists here: a commit or a complete checkpoint.
+
+    Other files in the log folder are no table.
+    """
     parts: dict[tuple[int, int], set[int]] = {}
     folder = f"{LOG_FOLDER}/"
     for meta in store.list(folder):
@@ -202,7 +208,9 @@ def read_last_checkpoint(store: ObjectStore) -> int | None:
 
 
 def find_segments(store: ObjectStore, version: int | None) -> Iterator[LogSegment]:
-    """Yield every way to rebuild a version, best first. The caller takes the next one when a checkpoint turns out damaged.
+    """Yield every way to rebuild a version, best first.
+
+    The caller takes the next one when a checkpoint turns out damaged.
 
     Raises TableNotFound, VersionNotFound or LogGap once no way is left and none was yielded.
     """
@@ -217,7 +225,9 @@ def find_segments(store: ObjectStore, version: int | None) -> Iterator[LogSegmen
                 yield segment
     listing = list_log(store)
     if not listing.commits and not listing.checkpoints:
-        raise TableNotFound(f"no Delta table at {store.url()}: {LOG_FOLDER}/ holds no commits. Create one with DeltaTable.create")
+        raise TableNotFound(
+            f"no Delta table at {store.url()}: {LOG_FOLDER}/ holds no commits. Create one with DeltaTable.create"
+        )
     for segment in listing.segments(version):
         if isinstance(segment, DeltaError):
             first_error = first_error or segment
@@ -229,7 +239,10 @@ def find_segments(store: ObjectStore, version: int | None) -> Iterator[LogSegmen
 
 
 def newer_versions(store: ObjectStore, version: int) -> list[int] | None:
-    """Return the commits after `version`, ascending. None if the log no longer continues from there: it was cleaned up or replaced."""
+    """Return the commits after `version`, ascending.
+
+    None if the log no longer continues from there: it was cleaned up or replaced.
+    """
     listing = list_log(store, start=version)
     if version not in listing.commits and all(checkpoint.version != version for checkpoint in listing.checkpoints):
         return None

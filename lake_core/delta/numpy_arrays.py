@@ -1,6 +1,7 @@
 """Between NumPy and Arrow without a copy where that is possible, and without pandas.
 
-Not `pa.array` and `to_numpy`: their first call imports pandas where that is installed, which takes longer than to open a table.
+Not `pa.array` and `to_numpy`: their first call imports pandas where that is installed, which takes longer than to open
+a table.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def texts(values: Sequence[str]) -> pa.StringArray:
     """Return an Arrow array of a few strings."""
     encoded = [value.encode() for value in values]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.Array.from_buffers(pa.string(), len(encoded), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))])
+    return pa.Array.from_buffers(
+        pa.string(), len(encoded), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    )
 
 
 def numbers(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:

@@ -1,8 +1,9 @@
 r"""Partition values: typed in a column, text in the log. The empty string is null for every type.
 
-Protocol section: Partition Value Serialization. Timestamps are written as ISO 8601 in UTC, and read in that form or with a
-space and without a zone (then also UTC). A binary value stands in the log as the text whose UTF-8 bytes it is: so Spark, the
-kernels and deltalake read it (delta-io/delta#6480), and the protocol's example "\u0001\u0002\u0003" is that text in JSON.
+Protocol section: Partition Value Serialization. Timestamps are written as ISO 8601 in UTC, and read in that form or
+with a space and without a zone (then also UTC). A binary value stands in the log as the text whose UTF-8 bytes it is:
+so Spark, the kernels and deltalake read it (delta-io/delta#6480), and the protocol's example "\u0001\u0002\u0003" is
+that text in JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _ZONE = r"(?:[zZ]|[+-]\d{2}:?\d{2})$"
 def serialize(values: pa.Array) -> pa.Array:
     """Convert typed values to the log's text; '' and null become null.
 
-    Raises MalformedAction for a type that cannot partition, ConstraintViolation for a value that readers could not read back.
+    Raises MalformedAction for a type that cannot partition, ConstraintViolation for a value that readers could not read
+    back.
     """
     kind = values.type
     if outside_calendar(values):
@@ -42,8 +44,12 @@ def serialize(values: pa.Array) -> pa.Array:
         return pc.if_else(pc.equal(values, ""), pa.scalar(None, kind), values)
     if pa.types.is_timestamp(kind):
         if not kind.tz:
-            return pc.strftime(values.cast(pa.timestamp("us")), format="%Y-%m-%d %H:%M:%S")  # the kernels read no T here
-        return pc.binary_join_element_wise(pc.strftime(values.cast(pa.timestamp("us")), format="%Y-%m-%dT%H:%M:%S"), "Z", "")
+            return pc.strftime(
+                values.cast(pa.timestamp("us")), format="%Y-%m-%d %H:%M:%S"
+            )  # the kernels read no T here
+        return pc.binary_join_element_wise(
+            pc.strftime(values.cast(pa.timestamp("us")), format="%Y-%m-%dT%H:%M:%S"), "Z", ""
+        )
     if pa.types.is_floating(kind):
         return pa.array([None if v is None else _java_float(v) for v in values.to_pylist()], pa.string())
     if pa.types.is_binary(kind):
@@ -54,7 +60,10 @@ def serialize(values: pa.Array) -> pa.Array:
 
 
 def parse(texts: pa.Array | pa.ChunkedArray, kind: pa.DataType, column: str) -> pa.Array:
-    """Parse the log's text into typed values. Raises MalformedAction naming the column and a value that its type does not allow."""
+    """Parse the log's text into typed values.
+
+    Raises MalformedAction naming the column and a value that its type does not allow.
+    """
     array = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     # Few distinct values: convert each once.
     encoded = array.dictionary_encode()
@@ -68,7 +77,10 @@ def parse(texts: pa.Array | pa.ChunkedArray, kind: pa.DataType, column: str) -> 
 
 
 def _parse_far(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Parse dates and instants of any year. Those that Arrow does not parse are moved into the calendar's present cycle, and back."""
+    """Parse dates and instants of any year.
+
+    Those that Arrow does not parse are moved into the calendar's present cycle, and back.
+    """
     if not pc.any(pc.match_substring_regex(texts, _FAR)).as_py():
         return _parse(texts, kind)
     spelled, cycles = [], []
@@ -106,7 +118,8 @@ def _texts_of_binary(values: pa.Array) -> pa.Array:
         texts.validate(full=True)
     except (pa.ArrowInvalid, UnicodeDecodeError):
         raise ConstraintViolation(
-            "a binary partition value is not UTF-8 text: the log holds partition values as text, so readers would get other bytes. "
+            "a binary partition value is not UTF-8 text: the log holds partition values as text, so readers would get "
+            "other bytes. "
             "Partition by its hexadecimal text instead"
         ) from None
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)

@@ -36,14 +36,19 @@ def data_key(path: str, store: ObjectStore) -> str:
 
 
 def data_keys(paths: pa.ChunkedArray, store: ObjectStore) -> pa.ChunkedArray:
-    """Do what `data_key` does for many paths. Plain relative ones, which need no decoding, are not handled one by one."""
+    """Do what `data_key` does for many paths.
+
+    Plain relative ones, which need no decoding, are not handled one by one.
+    """
     if not pc.any(pc.match_substring_regex(paths, _NOT_PLAIN)).as_py():
         return paths
     return pa.chunked_array([pa.array([data_key(path, store) for path in paths.to_pylist()], pa.string())])
 
 
 def locate(path: str, roots: Sequence[ObjectStore]) -> tuple[int, str]:
-    """Return the root that a data file is under, and its key there. The first root is the table's, the only one of relative paths.
+    """Return the root that a data file is under, and its key there.
+
+    The first root is the table's, the only one of relative paths.
 
     Raises PathOutsideTable for everything that is under none of them.
     """
@@ -56,8 +61,10 @@ def locate(path: str, roots: Sequence[ObjectStore]) -> tuple[int, str]:
             return number, _checked(whole[len(start) :], path)
     allowed = ", ".join(root.url() for root in roots[1:]) or "none"
     raise PathOutsideTable(
-        f"the log names the data file {path!r}, which is not under the table's root {roots[0].url()}. If the table borrows another's "
-        f"files (a shallow clone), and you trust its log, open it with DeltaTable.open(…, allowed_roots=[the folder of those files]); "
+        f"the log names the data file {path!r}, which is not under the table's root {roots[0].url()}. If the table "
+        "borrows another's "
+        "files (a shallow clone), and you trust its log, open it with DeltaTable.open(…, allowed_roots=[the folder of "
+        "those files]); "
         f"allowed now: {allowed}"
     )
 
@@ -70,14 +77,18 @@ def locate_all(paths: pa.ChunkedArray, roots: Sequence[ObjectStore]) -> tuple[li
     return [key for _, key in places], {row: roots[number] for row, (number, _) in enumerate(places) if number}
 
 
-def open_roots(locations: Sequence[str | PathLike[str] | ObjectStore], options: Mapping[str, Any]) -> tuple[ObjectStore, ...]:
+def open_roots(
+    locations: Sequence[str | PathLike[str] | ObjectStore], options: Mapping[str, Any]
+) -> tuple[ObjectStore, ...]:
     """Open the stores at the folders from which a caller allows a log to name files. They are only read from."""
     if isinstance(locations, (str, PathLike, ObjectStore)):
         raise ValueError(f"allowed_roots takes a list of locations: [{locations!r}]")
     return tuple(
         place
         if isinstance(place, ObjectStore)
-        else open_store(_one_scheme(place) if isinstance(place, str) else place, storage_options=options, read_only=True)
+        else open_store(
+            _one_scheme(place) if isinstance(place, str) else place, storage_options=options, read_only=True
+        )
         for place in locations
     )
 
@@ -122,5 +133,7 @@ def _checked(key: str, path: str) -> str:
     try:
         check_key(key)
     except InvalidKey as error:
-        raise PathOutsideTable(f"the log names the data file {path!r}, which is not under the table's root: {error}") from None
+        raise PathOutsideTable(
+            f"the log names the data file {path!r}, which is not under the table's root: {error}"
+        ) from None
     return key

@@ -57,7 +57,8 @@ def checkpoint_interval(properties: Mapping[str, str]) -> int:
 def deleted_file_retention_ms(properties: Mapping[str, str]) -> int | None:
     """Return `delta.deletedFileRetentionDuration` in milliseconds: how long a removed file stays on record, one week by default.
 
-    None where another writer set what cannot be read (such as months, which differ in length): then no removed file may be forgotten.
+    None where another writer set what cannot be read (such as months, which differ in length): then no removed file may
+    be forgotten.
     """
     try:
         return _deleted_file_retention_ms(properties)
@@ -66,9 +67,12 @@ def deleted_file_retention_ms(properties: Mapping[str, str]) -> int | None:
 
 
 def transaction_retention_ms(properties: Mapping[str, str]) -> int | None:
-    """Return `delta.setTransactionRetentionDuration` in milliseconds: how long markers count. None, the default, is for ever.
+    """Return `delta.setTransactionRetentionDuration` in milliseconds: how long markers count.
 
-    None too where another writer set what cannot be read: a marker that is kept too long does less harm than one that is forgotten.
+    None, the default, is for ever.
+
+    None too where another writer set what cannot be read: a marker that is kept too long does less harm than one that
+    is forgotten.
     """
     text = properties.get(_TRANSACTION_RETENTION)
     try:
@@ -80,7 +84,8 @@ def transaction_retention_ms(properties: Mapping[str, str]) -> int | None:
 def log_retention_ms(properties: Mapping[str, str]) -> int | None:
     """Return `delta.logRetentionDuration` in milliseconds: how long versions can be opened, 30 days by default.
 
-    None where nothing may be cleaned up: `delta.enableExpiredLogCleanup` is false, or another writer set what cannot be read.
+    None where nothing may be cleaned up: `delta.enableExpiredLogCleanup` is false, or another writer set what cannot be
+    read.
     """
     try:
         if not _flag(properties, _LOG_CLEANUP, default=True):
@@ -137,7 +142,9 @@ def interval_ms(text: str, name: str) -> int:
         total += float(number) * scale
     # Past any clock's milliseconds it is no duration any more, and no 64-bit integer.
     if match is None or not 0 <= total < _LONGEST_MS:
-        raise InvalidProperty(f"{name} is {text!r}: use an interval such as 'interval 7 days' (weeks at most: months differ in length)")
+        raise InvalidProperty(
+            f"{name} is {text!r}: use an interval such as 'interval 7 days' (weeks at most: months differ in length)"
+        )
     return int(total)
 
 
@@ -147,7 +154,9 @@ def check_texts(properties: Mapping[str, str]) -> None:
         raise InvalidProperty(f"table properties are a mapping from names to texts, not {type(properties).__name__}")
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidProperty(f"table property {key!r} is {value!r}: names and values are text, such as 'true' or '10'")
+            raise InvalidProperty(
+                f"table property {key!r} is {value!r}: names and values are text, such as 'true' or '10'"
+            )
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
@@ -161,6 +170,10 @@ def check_properties(properties: Mapping[str, str]) -> None:
     for name in _FLAGS:
         _flag(properties, name, default=False)
     if properties.get(_MAPPING_MODE, "none") not in ("none", "name", "id"):
-        raise InvalidProperty(f"{_MAPPING_MODE} is {properties[_MAPPING_MODE]!r}: use 'none' or 'name' (or 'id' when a table is created)")
+        raise InvalidProperty(
+            f"{_MAPPING_MODE} is {properties[_MAPPING_MODE]!r}: use 'none' or 'name' (or 'id' when a table is created)"
+        )
     if properties.get(_ISOLATION_LEVEL, "Serializable") not in ("Serializable", "WriteSerializable"):
-        raise InvalidProperty(f"{_ISOLATION_LEVEL} is {properties[_ISOLATION_LEVEL]!r}: use 'Serializable' or 'WriteSerializable'")
+        raise InvalidProperty(
+            f"{_ISOLATION_LEVEL} is {properties[_ISOLATION_LEVEL]!r}: use 'Serializable' or 'WriteSerializable'"
+        )

@@ -34,7 +34,12 @@ def file_key(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray:
 
 
 def live_files(
-    checkpoint: Checkpoint | None, runs: Sequence[CommitRun], columns: Sequence[str], *, vectors: bool, only: FileFilter | None = None
+    checkpoint: Checkpoint | None,
+    runs: Sequence[CommitRun],
+    columns: Sequence[str],
+    *,
+    vectors: bool,
+    only: FileFilter | None = None,
 ) -> pa.Table:
     """Return the add actions in force, with these of their fields; only those for which `only` is true.
 

@@ -51,7 +51,9 @@ def recorded_operation(store: ObjectStore, latest: int, marker: SetTransaction) 
         return OperationResult(latest, True)
     metrics = commit[1].get("operationMetrics")
     texts = metrics.items() if isinstance(metrics, dict) else ()
-    return OperationResult(commit[0], True, {name: number for name, text in texts if (number := _whole(text)) is not None})
+    return OperationResult(
+        commit[0], True, {name: number for name, text in texts if (number := _whole(text)) is not None}
+    )
 
 
 def _whole(text: object) -> int | None:

@@ -62,7 +62,13 @@ def version_rows(snapshot: Snapshot, versions: Sequence[int]) -> Mapping[int, Ro
         before = load_snapshot(snapshot.store, first - 1) if first else None
     except (DeltaError, NotFound):
         before = None  # cleaned up: rows that the oldest versions removed are unknown
-    commits = list(zip(range(first, last + 1), snapshot.store.get_many([commit_key(v) for v in range(first, last + 1)]), strict=True))
+    commits = list(
+        zip(
+            range(first, last + 1),
+            snapshot.store.get_many([commit_key(v) for v in range(first, last + 1)]),
+            strict=True,
+        )
+    )
     run = parse_run(commits, (), None)
     keys, counts = [file_key(run.adds)], [row_counts(run.adds)]
     if before is not None:

@@ -1,6 +1,7 @@
 """The rules for a table's rows besides their types: generated columns, CHECK constraints, column invariants.
 
-Protocol sections: Generated Columns, CHECK Constraints, Column Invariants. The expressions are SQL that stands in the table's
+Protocol sections: Generated Columns, CHECK Constraints, Column Invariants. The expressions are SQL that stands in the
+table's
 metadata: they are parsed to a closed list of operations, and a table whose rules cannot be evaluated is not written to.
 """
 
@@ -96,8 +97,15 @@ class RowRules:
             expected = store_assign(evaluate(rule.expression, rows), values.type)
             if rule.in_log and pa.types.is_string(values.type):
                 expected = pc.if_else(pc.equal(expected, ""), pa.scalar(None, values.type), expected)
-            same = pc.or_kleene(pc.fill_null(_equal(values, expected), False), pc.and_(pc.is_null(values), pc.is_null(expected)))
-            _refuse(rows.filter(pc.invert(same)), rows, f"the generated column {rule.column!r}", f"{rule.column} <=> ({rule.text})")
+            same = pc.or_kleene(
+                pc.fill_null(_equal(values, expected), False), pc.and_(pc.is_null(values), pc.is_null(expected))
+            )
+            _refuse(
+                rows.filter(pc.invert(same)),
+                rows,
+                f"the generated column {rule.column!r}",
+                f"{rule.column} <=> ({rule.text})",
+            )
         for check in self.checks:
             _refuse(check.violations(rows), rows, check.what, check.text)
 
@@ -117,7 +125,9 @@ def check_rules(metadata: Metadata) -> None:
     if metadata.configuration.get("delta.enableChangeDataFeed", "false").lower() == "true":
         taken = [name for name in metadata.schema.names if name.lower() in CHANGE_COLUMNS]
         if taken:
-            raise SchemaMismatch(f"column {taken[0]!r} has a name that the change data feed needs: rename it, or leave the feed off")
+            raise SchemaMismatch(
+                f"column {taken[0]!r} has a name that the change data feed needs: rename it, or leave the feed off"
+            )
     check_indexed(metadata.arrow_schema, metadata.configuration)
 
 
@@ -126,7 +136,10 @@ def rule_columns(metadata: Metadata) -> list[tuple[str, set[tuple[str, ...]]]]:
     rules = _all_rules(metadata)
     checked = [(check.what, {column.path for column in columns(check.predicate)}) for check in rules.checks]
     return checked + [
-        (f"the generated column {rule.column!r}", {column.path for column in columns(rule.expression)} | {(rule.column,)})
+        (
+            f"the generated column {rule.column!r}",
+            {column.path for column in columns(rule.expression)} | {(rule.column,)},
+        )
         for rule in rules.generated
     ]
 
@@ -138,7 +151,11 @@ def constraint(name: str, text: str, schema: pa.Schema) -> Check:
 
 def constraints(metadata: Metadata) -> dict[str, str]:
     """Return the CHECK constraints by name, as the table's properties hold them."""
-    return {key.removeprefix(CONSTRAINT_PREFIX): text for key, text in metadata.configuration.items() if key.startswith(CONSTRAINT_PREFIX)}
+    return {
+        key.removeprefix(CONSTRAINT_PREFIX): text
+        for key, text in metadata.configuration.items()
+        if key.startswith(CONSTRAINT_PREFIX)
+    }
 
 
 def _all_rules(metadata: Metadata, invariants: bool = True, checks: bool = True, generated: bool = True) -> RowRules:
@@ -149,17 +166,22 @@ def _all_rules(metadata: Metadata, invariants: bool = True, checks: bool = True,
             for child in walk(metadata.schema):
                 if INVARIANTS in child.metadata:
                     text = _invariant(child.name, child.metadata[INVARIANTS])
-                    row_checks.append(Check(f"the invariant of column {child.name!r}", text, parse_predicate(text, schema)))
+                    row_checks.append(
+                        Check(f"the invariant of column {child.name!r}", text, parse_predicate(text, schema))
+                    )
         if checks:
             row_checks += [constraint(name, text, schema) for name, text in constraints(metadata).items()]
         columns_ = _generated_columns(metadata.schema) if generated else []
         computed = [_generated(child.name, child.metadata[GENERATION_EXPRESSION], schema) for child in columns_]
     except InvalidExpression as error:
         raise UnsupportedExpression(
-            f"a rule in the table's metadata cannot be evaluated here, so no row can be checked against it: {error}. Write the table "
+            f"a rule in the table's metadata cannot be evaluated here, so no row can be checked against it: {error}. "
+            "Write the table "
             f"with another Delta client, or drop the rule"
         ) from None
-    return RowRules(tuple(row_checks), tuple(replace(rule, in_log=rule.column in metadata.partition_columns) for rule in computed))
+    return RowRules(
+        tuple(row_checks), tuple(replace(rule, in_log=rule.column in metadata.partition_columns) for rule in computed)
+    )
 
 
 def _generated_columns(schema: StructType) -> list[StructField]:
@@ -192,4 +214,6 @@ def _equal(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
 def _refuse(broken: pa.Table, rows: pa.Table, what: str, text: str) -> None:
     if broken.num_rows:
         example = ", ".join(f"{name}={value!r}" for name, value in list(broken.slice(0, 1).to_pylist()[0].items())[:8])
-        raise ConstraintViolation(f"{broken.num_rows} of {rows.num_rows} rows break {what}, {text}; the first: {example[:300]}")
+        raise ConstraintViolation(
+            f"{broken.num_rows} of {rows.num_rows} rows break {what}, {text}; the first: {example[:300]}"
+        )

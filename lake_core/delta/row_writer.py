@@ -41,7 +41,9 @@ class ReplaceWhere:
         """Raise RowsOutsidePredicate unless the predicate is true for every row."""
         if matching(rows, self.predicate).num_rows < rows.num_rows:
             outside = rows.filter(pc.invert(pc.fill_null(evaluate(self.predicate, rows), False)))
-            raise RowsOutsidePredicate(self.error(f"{outside.num_rows} of {rows.num_rows}", samples(outside, self.predicate)))
+            raise RowsOutsidePredicate(
+                self.error(f"{outside.num_rows} of {rows.num_rows}", samples(outside, self.predicate))
+            )
 
     def error(self, count: str, shown: str = "") -> str:
         """Return the error for rows outside. `count`: how many there are; `shown`: what some of them hold."""
@@ -57,7 +59,10 @@ def samples(rows: pa.Table, predicate: Predicate) -> str:
 
 def _some(values: pa.ChunkedArray) -> str:
     distinct = values.unique()
-    shown = ["null" if value is None else repr(value) if isinstance(value, str) else str(value) for value in distinct[:_SHOWN].to_pylist()]
+    shown = [
+        "null" if value is None else repr(value) if isinstance(value, str) else str(value)
+        for value in distinct[:_SHOWN].to_pylist()
+    ]
     return ", ".join([*shown, "…"] if len(distinct) > _SHOWN else shown)
 
 
@@ -65,7 +70,8 @@ def _some(values: pa.ChunkedArray) -> str:
 class RowWriter:
     """How rows are written into a table. Picklable.
 
-    Raises, while rows are written: SchemaMismatch, ConstraintViolation, RowsOutsidePredicate, EvaluationFailed and the store's errors.
+    Raises, while rows are written: SchemaMismatch, ConstraintViolation, RowsOutsidePredicate, EvaluationFailed and the
+    store's errors.
     """
 
     store: ObjectStore

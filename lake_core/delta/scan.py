@@ -68,7 +68,9 @@ def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | P
     read = schema
     if predicate is not None:
         files = files.filter(mask(skip(files, predicate, snapshot.metadata)))
-        read = pa.schema([*schema, *(child for child in whole if child.name in named and child.name not in schema.names)])
+        read = pa.schema(
+            [*schema, *(child for child in whole if child.name in named and child.name not in schema.names)]
+        )
     return Scan(snapshot, schema, predicate, files, read)
 
 
@@ -118,7 +120,10 @@ class DataFiles:
         return map(self.read, range(len(self.keys)))
 
     def read(self, index: int) -> pa.Table:
-        """Read the rows of one file. Raises DataFileMissing, CorruptDataFile, CorruptDeletionVector and the store's errors."""
+        """Read the rows of one file.
+
+        Raises DataFileMissing, CorruptDataFile, CorruptDeletionVector and the store's errors.
+        """
         with self._telling(index):
             file, names = self._open(index)
             rows = file.read(columns=names, use_threads=False)
@@ -134,7 +139,8 @@ class DataFiles:
         total, first = file.metadata.num_rows, 0
         if not names:
             yield from (
-                self._finished(index, pa.table({}), start, min(_BATCH_ROWS, total - start)) for start in range(0, total, _BATCH_ROWS)
+                self._finished(index, pa.table({}), start, min(_BATCH_ROWS, total - start))
+                for start in range(0, total, _BATCH_ROWS)
             )
             return
         for group in range(file.num_row_groups):
@@ -148,7 +154,9 @@ class DataFiles:
                 yield self._finished(index, pa.Table.from_batches([batch]), first, batch.num_rows)
                 first += batch.num_rows
         if first != total:
-            raise CorruptDataFile(f"data file {self.keys[index]} holds {first} rows instead of {total}. Restore it from a backup")
+            raise CorruptDataFile(
+                f"data file {self.keys[index]} holds {first} rows instead of {total}. Restore it from a backup"
+            )
 
     def _open(self, index: int) -> tuple[pq.ParquetFile, list[str]]:
         """Open a file. Returns it with the names of the columns to read."""
@@ -161,22 +169,31 @@ class DataFiles:
         gone = self.deleted[index] if self.deleted else None
         if gone is not None and len(gone) and gone[-1] >= file.metadata.num_rows:
             raise CorruptDeletionVector(
-                f"the deletion vector of {self.keys[index]} names row {gone[-1]} of {file.metadata.num_rows}. Restore the table's log"
+                f"the deletion vector of {self.keys[index]} names row {gone[-1]} of {file.metadata.num_rows}. Restore "
+                "the table's log"
             )
         folded = {child.name.lower() for child in self._data_fields()[1]}
         file_schema = file.schema_arrow
-        return file, [old.name for old, new in zip(file_schema, self._named(file_schema), strict=True) if new.name.lower() in folded]
+        return file, [
+            old.name
+            for old, new in zip(file_schema, self._named(file_schema), strict=True)
+            if new.name.lower() in folded
+        ]
 
     def _named(self, file_schema: pa.Schema) -> pa.Schema:
         """Return a file's own schema under physical names."""
         if not self.names_by_id:
             return file_schema
-        return pa.schema([child if child.name in self.by_name else renamed_field(child, self.names_by_id) for child in file_schema])
+        return pa.schema(
+            [child if child.name in self.by_name else renamed_field(child, self.names_by_id) for child in file_schema]
+        )
 
     def _data_fields(self) -> tuple[pa.Schema, pa.Schema]:
         """Return the columns that are stored in data files, under the table's names and under physical ones."""
         chosen = [number for number, child in enumerate(self.schema) if child.name not in self.partitions.column_names]
-        data, physical = (pa.schema([schema.field(number) for number in chosen]) for schema in (self.schema, self.physical))
+        data, physical = (
+            pa.schema([schema.field(number) for number in chosen]) for schema in (self.schema, self.physical)
+        )
         return data, physical
 
     def _finished(self, index: int, rows: pa.Table, first: int, count: int) -> pa.Table:
@@ -196,7 +213,9 @@ class DataFiles:
             else:
                 columns_.append(conformed[child.name])
         # Without columns a table has no rows to count: one that carries them is dropped again last.
-        table = pa.Table.from_arrays(columns_, schema=self.schema) if columns_ else pa.table({"\x00rows": pa.nulls(count)})
+        table = (
+            pa.Table.from_arrays(columns_, schema=self.schema) if columns_ else pa.table({"\x00rows": pa.nulls(count)})
+        )
         names = self.schema.names
         if self.position is not None:
             table = table.append_column(self.position, integers(np.arange(first, first + count, dtype=np.int64)))
@@ -226,7 +245,9 @@ class DataFiles:
         except NotFound:
             raise data_file_missing(self.version, key) from None
         except (pa.ArrowException, OSError) as error:
-            raise CorruptDataFile(f"data file {key} cannot be read as Parquet: {error}. Restore it from a backup") from None
+            raise CorruptDataFile(
+                f"data file {key} cannot be read as Parquet: {error}. Restore it from a backup"
+            ) from None
 
 
 def _within(rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int64]:
@@ -238,7 +259,8 @@ def _within(rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[
 def data_file_missing(version: int, what: str) -> DataFileMissing:
     """Return the error for a data file that the log names and the store lacks."""
     return DataFileMissing(
-        f"data file {what} of version {version} is gone: it was vacuumed while this reader held an old version, or deleted by hand. "
+        f"data file {what} of version {version} is gone: it was vacuumed while this reader held an old version, or "
+        "deleted by hand. "
         f"Refresh the table; if the latest version misses it too, restore the file from a backup"
     )
 
@@ -288,7 +310,10 @@ def stream_rows(scan: Scan) -> pa.RecordBatchReader:
 
 
 def read_rows(scan: Scan) -> pa.Table:
-    """Read the rows of a scan as one table. Raises DataFileMissing, CorruptDataFile, PathOutsideTable and the store's errors."""
+    """Read the rows of a scan as one table.
+
+    Raises DataFileMissing, CorruptDataFile, PathOutsideTable and the store's errors.
+    """
     files = open_data_files(scan, predicate=scan.predicate)
     with runtime.thread_pool(_READERS) as pool:
         tables = [table.select(scan.schema.names) for table in pool.map(files.read, range(len(files.keys)))]

@@ -1,6 +1,7 @@
 """Delta schemas: from and to Spark's JSON form and Arrow.
 
-Protocol sections: Schema Serialization Format, Primitive Types. Arrow out: UTC timestamps in microseconds, small offsets.
+Protocol sections: Schema Serialization Format, Primitive Types. Arrow out: UTC timestamps in microseconds, small
+offsets.
 """
 
 from __future__ import annotations
@@ -87,7 +88,10 @@ class StructType:
         return [child.name for child in self.fields]
 
     def field(self, name: str) -> StructField:
-        """Return the field of that name: the exact one, else one that differs only in case. Raises KeyError if there is none."""
+        """Return the field of that name: the exact one, else one that differs only in case.
+
+        Raises KeyError if there is none.
+        """
         folded: StructField | None = None
         for child in self.fields:
             if child.name == name:
@@ -138,7 +142,10 @@ def leaf_types(data_type: DataType) -> Iterator[PrimitiveType]:
 
 
 def schema_from_json(body: Any) -> StructType:
-    """Parse a schema from decoded JSON. Raises MalformedMetadata for anything else, nesting past 100 levels included."""
+    """Parse a schema from decoded JSON.
+
+    Raises MalformedMetadata for anything else, nesting past 100 levels included.
+    """
     parsed = _type_from_json(body, 0)
     if not isinstance(parsed, StructType):
         raise MalformedMetadata("a table's schema is a struct")
@@ -171,7 +178,9 @@ def check_names(schema: StructType) -> None:
             if not isinstance(child.name, str) or not child.name:
                 raise SchemaMismatch(f"a column has an empty name, or one that is no text: {child.name!r}")
             if any("\ud800" <= letter <= "\udfff" for letter in child.name):
-                raise SchemaMismatch(f"the name of column {child.name!r} is no Unicode text: it holds half of a character")
+                raise SchemaMismatch(
+                    f"the name of column {child.name!r} is no Unicode text: it holds half of a character"
+                )
             if child.name.lower() in names:
                 other = names[child.name.lower()]
                 raise SchemaMismatch(f"columns {other!r} and {child.name!r} are the same name: Delta ignores case")
@@ -232,7 +241,8 @@ def _primitive_from_json(name: str) -> PrimitiveType:
         match = _DECIMAL.fullmatch(name)
         if match is None or not 1 <= int(match[1]) <= _MAX_PRECISION or not 0 <= int(match[2]) <= int(match[1]):
             raise MalformedMetadata(
-                f"the table's schema holds the type {name[:80]!r}: a decimal has 1 to {_MAX_PRECISION} digits, of which its scale is a part"
+                f"the table's schema holds the type {name[:80]!r}: a decimal has 1 to {_MAX_PRECISION} digits, of "
+                "which its scale is a part"
             )
     return PrimitiveType("decimal(10,0)" if name == "decimal" else "void" if name == "null" else name)
 
@@ -256,12 +266,23 @@ def _type_to_json(data_type: DataType) -> Any:
         case ArrayType(element=element, contains_null=nulls):
             return {"type": "array", "elementType": _type_to_json(element), "containsNull": nulls}
         case MapType(key=key, value=value, value_contains_null=nulls):
-            return {"type": "map", "keyType": _type_to_json(key), "valueType": _type_to_json(value), "valueContainsNull": nulls}
+            return {
+                "type": "map",
+                "keyType": _type_to_json(key),
+                "valueType": _type_to_json(value),
+                "valueContainsNull": nulls,
+            }
         case StructType(fields=fields):
             return {
                 "type": "struct",
                 "fields": [
-                    {"name": c.name, "type": _type_to_json(c.type), "nullable": c.nullable, "metadata": dict(c.metadata)} for c in fields
+                    {
+                        "name": c.name,
+                        "type": _type_to_json(c.type),
+                        "nullable": c.nullable,
+                        "metadata": dict(c.metadata),
+                    }
+                    for c in fields
                 ],
             }
 
@@ -274,18 +295,24 @@ def arrow_type(data_type: DataType) -> pa.DataType:
         case ArrayType(element=element, contains_null=nulls):
             return pa.list_(pa.field("element", arrow_type(element), nullable=nulls))
         case MapType(key=key, value=value, value_contains_null=nulls):
-            return pa.map_(pa.field("key", arrow_type(key), nullable=False), pa.field("value", arrow_type(value), nullable=nulls))
+            return pa.map_(
+                pa.field("key", arrow_type(key), nullable=False), pa.field("value", arrow_type(value), nullable=nulls)
+            )
         case StructType(fields=fields):
             return pa.struct([_field_to_arrow(child) for child in fields])
 
 
 def _field_to_arrow(child: StructField) -> pa.Field:
-    metadata = {ARROW_METADATA_KEY: json.dumps(dict(child.metadata), ensure_ascii=False).encode()} if child.metadata else None
+    metadata = (
+        {ARROW_METADATA_KEY: json.dumps(dict(child.metadata), ensure_ascii=False).encode()} if child.metadata else None
+    )
     return pa.field(child.name, arrow_type(child.type), nullable=child.nullable, metadata=metadata)
 
 
 def _field_from_arrow(child: pa.Field, path: str) -> StructField:
-    return StructField(child.name, type_from_arrow(child.type, path), child.nullable, _metadata_from_arrow(child.metadata or {}, path))
+    return StructField(
+        child.name, type_from_arrow(child.type, path), child.nullable, _metadata_from_arrow(child.metadata or {}, path)
+    )
 
 
 def _metadata_from_arrow(raw: Mapping[bytes, bytes], path: str) -> dict[str, Any]:
@@ -297,7 +324,9 @@ def _metadata_from_arrow(raw: Mapping[bytes, bytes], path: str) -> dict[str, Any
     except (ValueError, RecursionError):
         metadata = None
     if not isinstance(metadata, dict):
-        raise SchemaMismatch(f"column {path!r} carries field metadata that is no JSON object, or a comment that is no text: remove it")
+        raise SchemaMismatch(
+            f"column {path!r} carries field metadata that is no JSON object, or a comment that is no text: remove it"
+        )
     return metadata
 
 
@@ -349,7 +378,9 @@ def type_from_arrow(data_type: pa.DataType, path: str) -> DataType:
         return ArrayType(type_from_arrow(data_type.value_type, f"{path}.element"), data_type.value_field.nullable)
     if types.is_decimal(data_type):
         if data_type.precision > 38:
-            raise UnsupportedType(f"column {path!r}: {data_type} has more than the 38 digits that Delta can hold; cast it to decimal128")
+            raise UnsupportedType(
+                f"column {path!r}: {data_type} has more than the 38 digits that Delta can hold; cast it to decimal128"
+            )
         if not 0 <= data_type.scale <= data_type.precision:
             raise UnsupportedType(f"column {path!r}: {data_type} has a scale outside 0..precision; cast it")
         return PrimitiveType(f"decimal({data_type.precision},{data_type.scale})")
@@ -370,19 +401,27 @@ def zoneless(path: str) -> NaiveTimestamp:
     """Return what to raise where timestamps without a zone are given and the table did not ask for such: only the caller can decide."""
     return NaiveTimestamp(
         f"column {path!r} has timestamps with no time zone, so their instants are unknown. Say which one it is, e.g. "
-        f"pc.assume_timezone(column, 'UTC'), or cast it to pa.timestamp('us', tz='UTC') if it already is UTC. If clock times of no "
+        "pc.assume_timezone(column, 'UTC'), or cast it to pa.timestamp('us', tz='UTC') if it already is UTC. If clock "
+        "times of no "
         f"zone are meant, ask for a table that has them: delta.feature.timestampNtz = supported (readers must know it)",
         column=path,
     )
 
 
 def _is_text(data_type: pa.DataType) -> bool:
-    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type))
+    return bool(
+        pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
+    )
 
 
 def _is_bytes(data_type: pa.DataType) -> bool:
     t = pa.types
-    return bool(t.is_binary(data_type) or t.is_large_binary(data_type) or t.is_binary_view(data_type) or t.is_fixed_size_binary(data_type))
+    return bool(
+        t.is_binary(data_type)
+        or t.is_large_binary(data_type)
+        or t.is_binary_view(data_type)
+        or t.is_fixed_size_binary(data_type)
+    )
 
 
 _LEAF_OF_ARROW: tuple[tuple[str, Any], ...] = (

@@ -39,7 +39,13 @@ def with_schema(metadata: Metadata, schema: StructType, partition_columns: Seque
     if metadata.column_mapping.mode != "none":
         schema, configuration = with_mapping(schema, configuration, keep_names=False)
     columns = metadata.partition_columns if partition_columns is None else tuple(partition_columns)
-    changed = replace(metadata, schema=schema, schema_string=schema_to_json(schema), configuration=configuration, partition_columns=columns)
+    changed = replace(
+        metadata,
+        schema=schema,
+        schema_string=schema_to_json(schema),
+        configuration=configuration,
+        partition_columns=columns,
+    )
     check_rules(changed)
     return changed
 
@@ -47,8 +53,8 @@ def with_schema(metadata: Metadata, schema: StructType, partition_columns: Seque
 def added(schema: StructType, new: StructType, path: str = "") -> StructType:
     """Return a schema with the columns of another that it lacks, at any depth of structs, at the end of each struct and nullable.
 
-    New columns keep their comments, but no rule of the table that they come from: the existing rows could not satisfy it. Raises
-    SchemaMismatch where both have a column and its types differ, or where a new one is NOT NULL.
+    New columns keep their comments, but no rule of the table that they come from: the existing rows could not satisfy
+    it. Raises SchemaMismatch where both have a column and its types differ, or where a new one is NOT NULL.
     """
     fields = {child.name.lower(): child for child in schema.fields}
     for child in new.fields:
@@ -58,7 +64,8 @@ def added(schema: StructType, new: StructType, path: str = "") -> StructType:
             fields[child.name.lower()] = existing if kind == existing.type else replace(existing, type=kind)
         elif not child.nullable:
             raise SchemaMismatch(
-                f"column {path}{child.name!r} is NOT NULL: the rows that are there have no value for it. Add it as nullable"
+                f"column {path}{child.name!r} is NOT NULL: the rows that are there have no value for it. Add it as "
+                "nullable"
             )
         else:
             fields[child.name.lower()] = edited_metadata(StructType((child,)), _foreign).fields[0]
@@ -66,7 +73,10 @@ def added(schema: StructType, new: StructType, path: str = "") -> StructType:
 
 
 def evolved(metadata: Metadata, data: pa.Schema) -> Metadata:
-    """Return the metadata with the columns that the table lacks and the rows to be written have, as nullable ones. Raises as `added`."""
+    """Return the metadata with the columns that the table lacks and the rows to be written have, as nullable ones.
+
+    Raises as `added`.
+    """
     # A column of nulls alone has no type to add, and fits every column that is there.
     nullable = pa.schema([child.with_nullable(True) for child in data if not pa.types.is_null(child.type)])
     schema = added(metadata.schema, schema_from_arrow(nullable))
@@ -83,7 +93,8 @@ def _added_type(existing: DataType, new: DataType, path: str) -> DataType:
             return MapType(_added_type(key, other, f"{path}.key"), _added_type(a, b, f"{path}.value"), nulls)
     if existing != new and not _fits(new, existing):
         raise SchemaMismatch(
-            f"column {path!r} is {_name(existing)} in the table, and would be {_name(new)}: a column's type cannot be changed. "
+            f"column {path!r} is {_name(existing)} in the table, and would be {_name(new)}: a column's type cannot be "
+            "changed. "
             f"Write it under another name, or into a new table"
         )
     return existing
@@ -99,7 +110,11 @@ def _fits(new: DataType, existing: DataType) -> bool:
 
 
 def _name(kind: DataType) -> str:
-    return kind.name if not isinstance(kind, StructType | ArrayType | MapType) else type(kind).__name__.removesuffix("Type").lower()
+    return (
+        kind.name
+        if not isinstance(kind, StructType | ArrayType | MapType)
+        else type(kind).__name__.removesuffix("Type").lower()
+    )
 
 
 def replaced(schema: StructType, new: StructType) -> StructType:
@@ -139,7 +154,9 @@ def renamed(metadata: Metadata, column: str, name: str) -> Metadata:
     path = _path(metadata.schema, column)
     _check_unused(metadata, path, "renamed")
     schema = _edited(metadata.schema, path, lambda child: replace(child, name=name))
-    partition_columns = [name if (partition_column,) == path else partition_column for partition_column in metadata.partition_columns]
+    partition_columns = [
+        name if (partition_column,) == path else partition_column for partition_column in metadata.partition_columns
+    ]
     return with_schema(metadata, schema, partition_columns)
 
 
@@ -151,50 +168,67 @@ def dropped(metadata: Metadata, names: Sequence[str]) -> Metadata:
         path = _path(schema, column)
         if path[0] in metadata.partition_columns:
             raise SchemaMismatch(
-                f"column {column!r} partitions the table and cannot be dropped: overwrite the table with another partitioning"
+                f"column {column!r} partitions the table and cannot be dropped: overwrite the table with another "
+                "partitioning"
             )
         _check_unused(metadata, path, "dropped")
         schema = _edited(schema, path, lambda child: None)
     if len(schema.fields) <= len(metadata.partition_columns):
         raise SchemaMismatch(
-            "every column would be dropped, or only partition columns would be left: a table needs a column for its data files"
+            "every column would be dropped, or only partition columns would be left: a table needs a column for its "
+            "data files"
         )
     return with_schema(metadata, schema)
 
 
 def made_nullable(metadata: Metadata, column: str) -> Metadata:
     """Return the metadata with a column, or a field inside one (by dots), that takes nulls. Raises SchemaMismatch."""
-    return with_schema(metadata, _edited(metadata.schema, _path(metadata.schema, column), lambda child: replace(child, nullable=True)))
+    return with_schema(
+        metadata, _edited(metadata.schema, _path(metadata.schema, column), lambda child: replace(child, nullable=True))
+    )
 
 
 def commented(metadata: Metadata, comments: Mapping[str, str | None]) -> Metadata:
-    """Return the metadata with other comments on columns, or fields inside them (by dots); None removes one. Raises SchemaMismatch."""
+    """Return the metadata with other comments on columns, or fields inside them (by dots); None removes one.
+
+    Raises SchemaMismatch.
+    """
     schema = metadata.schema
     for column, comment in comments.items():
         if comment is not None and not isinstance(comment, str):
-            raise SchemaMismatch(f"the comment on column {column!r} is {comment!r}: a comment is text, or None to take it away")
+            raise SchemaMismatch(
+                f"the comment on column {column!r} is {comment!r}: a comment is text, or None to take it away"
+            )
         entry = {} if comment is None else {"comment": comment}
 
         def edit(child: StructField, entry: Mapping[str, str] = entry) -> StructField:
-            return replace(child, metadata={key: value for key, value in child.metadata.items() if key != "comment"} | dict(entry))
+            return replace(
+                child, metadata={key: value for key, value in child.metadata.items() if key != "comment"} | dict(entry)
+            )
 
         schema = _edited(schema, _path(schema, column), edit)
     return with_schema(metadata, schema)
 
 
 def reordered(metadata: Metadata, names: Sequence[str]) -> Metadata:
-    """Return the metadata with these columns first, in this order, and the others behind them as before. Raises SchemaMismatch."""
+    """Return the metadata with these columns first, in this order, and the others behind them as before.
+
+    Raises SchemaMismatch.
+    """
     paths = [_path(metadata.schema, name) for name in names]
     if any(len(path) > 1 for path in paths) or len(set(paths)) < len(paths):
         raise SchemaMismatch(f"the order of columns is given by their names, each once: {list(names)}")
     first = [metadata.schema.field(path[0]) for path in paths]
-    return with_schema(metadata, StructType((*first, *(child for child in metadata.schema.fields if child not in first))))
+    return with_schema(
+        metadata, StructType((*first, *(child for child in metadata.schema.fields if child not in first)))
+    )
 
 
 def _check_mapped(metadata: Metadata, verb: str) -> None:
     if metadata.column_mapping.mode == "none":
         raise SchemaMismatch(
-            f"a column can be {verb} only where files name columns by themselves (column mapping), which older readers cannot read. "
+            f"a column can be {verb} only where files name columns by themselves (column mapping), which older readers "
+            "cannot read. "
             f"To switch it on: set_properties({{{MODE_PROPERTY!r}: 'name'}})"
         )
 

@@ -1,6 +1,9 @@
-"""Markers: the (application id, version) pair by which a repeated write is recognised. Protocol section: Transaction Identifiers.
+"""Markers: the (application id, version) pair by which a repeated write is recognised.
 
-Who asks: `DeltaTable` before it writes, `conflict` when another writer's commit came first, `apply_difference` when a lake publishes.
+Protocol section: Transaction Identifiers.
+
+Who asks: `DeltaTable` before it writes, `conflict` when another writer's commit came first, `apply_difference` when a
+lake publishes.
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ def set_transaction(txn: Txn, now: int | None) -> SetTransaction:
 
 
 def recorded_version(snapshot: Snapshot, app_id: str, now: int) -> int | None:
-    """Return the version that an application recorded last, None if it has expired. `now`: milliseconds since the epoch."""
+    """Return the version that an application recorded last, None if it has expired.
+
+    `now`: milliseconds since the epoch.
+    """
     marker = snapshot.transaction(app_id)
     return None if marker is None or is_expired(marker.last_updated, snapshot.metadata, now) else marker.version
 

@@ -1,7 +1,7 @@
 """Data skipping: which files may hold a row for which a predicate is true. Never drops a file on a doubt.
 
-Partition values decide exactly. Statistics decide where they are present: bounds may be wider than the data (strings cut,
-timestamps cut to milliseconds), and NaN, which compares above every number, is in no bound.
+Partition values decide exactly. Statistics decide where they are present: bounds may be wider than the data (strings
+cut, timestamps cut to milliseconds), and NaN, which compares above every number, is in no bound.
 Protocol sections: Per-file Statistics, Partition Value Serialization.
 """
 
@@ -45,11 +45,19 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 """One answer a file."""
 
 _MANY_VALUES = 64
-_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
+_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
 
 
 def partition_table(files: pa.Table, metadata: Metadata, columns_: Sequence[str] | None = None) -> pa.Table:
-    """Return the files' partition values as typed columns, one row a file. Reads the files' column `partitionValues`."""
+    """Return the files' partition values as typed columns, one row a file.
+
+    Reads the files' column `partitionValues`.
+    """
     chosen = metadata.partition_columns if columns_ is None else columns_
     keys, schema = metadata.partition_keys, metadata.arrow_schema
     values = files["partitionValues"].combine_chunks()
@@ -70,7 +78,10 @@ def _lookup(maps: pa.MapArray, key: str) -> pa.Array:
     if not maps.null_count and key in names and (np.diff(offsets) == width).all():
         place = names.index(key)
         chosen = None if width == 1 else integers(np.arange(first + place, int(offsets[-1]), width))
-        own_keys, values = (column.slice(first, len(maps)) if chosen is None else column.take(chosen) for column in (maps.keys, maps.items))
+        own_keys, values = (
+            column.slice(first, len(maps)) if chosen is None else column.take(chosen)
+            for column in (maps.keys, maps.items)
+        )
         if pc.all(pc.equal(own_keys, key)).as_py():
             return values
     return pc.map_lookup(maps, pa.scalar(key), "first")
@@ -183,7 +194,11 @@ class _Skipper:
                 return _evaluate(self._partitions, predicate, self._rows)
             except EvaluationFailed:  # the rest of the predicate may keep such rows from it: reading them tells
                 return np.full(self._rows, True)
-        if self._statistics is None or any(name in self._partitions.column_names for name in named) or not is_pushable(predicate):
+        if (
+            self._statistics is None
+            or any(name in self._partitions.column_names for name in named)
+            or not is_pushable(predicate)
+        ):
             return np.full(self._rows, True)
         return _StatisticsSkipper(self._statistics, self._rows).may_match(predicate)
 
@@ -247,7 +262,11 @@ class _StatisticsSkipper:
             return keep
         low, high = self._statistics.get("minValues", column), self._statistics.get("maxValues", column)
         start = None if low is None else pc.utf8_slice_codeunits(low, 0, len(prefix))
-        return keep & self._bound(pc.less_equal, start, pa.scalar(prefix)) & self._bound(pc.greater_equal, high, pa.scalar(prefix))
+        return (
+            keep
+            & self._bound(pc.less_equal, start, pa.scalar(prefix))
+            & self._bound(pc.greater_equal, high, pa.scalar(prefix))
+        )
 
     def _has_values(self, column: Column) -> Mask:
         """Return whether a file may hold a value that is not null."""

@@ -1,4 +1,6 @@
-"""A table at one version: protocol, metadata, files, tombstones, markers. Immutable; bulk state is read when first asked for.
+"""A table at one version: protocol, metadata, files, tombstones, markers.
+
+Immutable; bulk state is read when first asked for.
 
 Protocol section: Delta Table Specification (the state of a table).
 """
@@ -30,7 +32,14 @@ from lake_core.delta.errors import (
     VersionNotFound,
 )
 from lake_core.delta.features import check_protocol, check_readable
-from lake_core.delta.log_segment import CheckpointFiles, LogSegment, checkpoint_key, entry_key, find_segments, newer_versions
+from lake_core.delta.log_segment import (
+    CheckpointFiles,
+    LogSegment,
+    checkpoint_key,
+    entry_key,
+    find_segments,
+    newer_versions,
+)
 from lake_core.errors import NotFound
 from lake_core.store import ObjectStore
 
@@ -80,11 +89,13 @@ class Snapshot:
     def files(self, columns: Sequence[str], only: FileFilter | None = None) -> pa.Table:
         """Return the add actions in force with these of their fields (names of `action_fields.ADD_FIELDS`).
 
-        `only`: returns which files are needed, from their `partitionValues` (see `skipping.partition_filter`). The other fields of the rest
-        are not kept in memory.
+        `only`: returns which files are needed, from their `partitionValues` (see `skipping.partition_filter`). The
+        other fields of the rest are not kept in memory.
         """
         vectors = self.has_deletion_vectors()
-        return self._recovering(lambda s: replay.live_files(s._checkpoint, s._runs, columns, vectors=vectors, only=only))
+        return self._recovering(
+            lambda s: replay.live_files(s._checkpoint, s._runs, columns, vectors=vectors, only=only)
+        )
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -159,7 +170,11 @@ class Snapshot:
 
     def on_checkpoint(self) -> Snapshot:
         """Return this snapshot, read from the checkpoint of its version, which was just written, instead of from many commits."""
-        return replace(self, _checkpoint=Checkpoint(self.store, CheckpointFiles(self.version, (checkpoint_key(self.version),))), _runs=())
+        return replace(
+            self,
+            _checkpoint=Checkpoint(self.store, CheckpointFiles(self.version, (checkpoint_key(self.version),))),
+            _runs=(),
+        )
 
     def since(self, earlier: Snapshot) -> tuple[CommitRun, ...]:
         """Return the commits that lead from an earlier snapshot to this one, however this one was loaded."""
@@ -221,7 +236,9 @@ def load_snapshot(
     allowed_roots: tuple[ObjectStore, ...] = (),
     _damaged: _Damaged | None = None,
 ) -> Snapshot:
-    """Load the table at `version` (None: the latest). Data files outside of its root are read from the `allowed_roots` only.
+    """Load the table at `version` (None: the latest).
+
+    Data files outside of its root are read from the `allowed_roots` only.
 
     Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, MissingProtocol, MissingMetadata,
     MalformedProtocol, MalformedMetadata and UnsupportedReaderFeature.
@@ -234,7 +251,9 @@ def load_snapshot(
     return _load_snapshot(store, version, allowed_roots, _damaged or _Damaged((), None))
 
 
-def _load_snapshot(store: ObjectStore, version: int | None, allowed_roots: tuple[ObjectStore, ...], damaged: _Damaged) -> Snapshot:
+def _load_snapshot(
+    store: ObjectStore, version: int | None, allowed_roots: tuple[ObjectStore, ...], damaged: _Damaged
+) -> Snapshot:
     first_error = damaged.error
     try:
         for segment in find_segments(store, version):
@@ -263,7 +282,9 @@ def _load_snapshot(store: ObjectStore, version: int | None, allowed_roots: tuple
             # Newer checkpoints are there, so nothing is damaged: this version has left the log.
             raise VersionNotFound(f"{error}. Refresh the table, and run the operation again") from None
         raise first_error or error from None
-    raise first_error or CorruptCheckpoint(f"no checkpoint and no commits of {store.url()} lead to a version of the table")
+    raise first_error or CorruptCheckpoint(
+        f"no checkpoint and no commits of {store.url()} lead to a version of the table"
+    )
 
 
 def _load_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
@@ -292,7 +313,8 @@ def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
     needed = Protocol.from_json(changes[-1]) if changes else base_protocol
     if needed is None:
         raise MissingProtocol(
-            f"the log of {store.url()} has no protocol action up to version {segment.version}: it is not a complete table"
+            f"the log of {store.url()} has no protocol action up to version {segment.version}: it is not a complete "
+            "table"
         )
     check_protocol(needed)  # before anything is made of the rest, which may follow rules that are not known here
     base_metadata = checkpoint.metadata() if checkpoint else None
@@ -302,7 +324,8 @@ def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
             _check_reconciled(runs, first, last)
     if metadata is None:
         raise MissingMetadata(
-            f"the log of {store.url()} has no metaData action up to version {segment.version}: it is not a complete table"
+            f"the log of {store.url()} has no metaData action up to version {segment.version}: it is not a complete "
+            "table"
         )
     assert protocol is not None
     check_readable(protocol, metadata)
@@ -332,7 +355,9 @@ def _read_entries(store: ObjectStore, entries: Sequence[tuple[int, int]]) -> lis
     try:
         bodies = store.get_many([entry_key(first, last) for first, last in entries])
     except NotFound as error:
-        raise _Vanished(f"{error.key} vanished while it was read: the log was cleaned up. Open the table again") from None
+        raise _Vanished(
+            f"{error.key} vanished while it was read: the log was cleaned up. Open the table again"
+        ) from None
     for (first, last), data in zip(entries, bodies, strict=True):
         # Several commits without one action are far less likely than a file that lost its bytes.
         if first != last and not data.strip():

@@ -1,7 +1,7 @@
 """Per-file statistics: collected from Arrow data as it is written. Protocol section: Per-file Statistics.
 
-Strings are cut to 32 characters (a cut maximum gets a tie-breaker above every continuation), timestamps to milliseconds.
-Bounds that JSON cannot hold (NaN, infinities) are left out: a missing bound never hides a row.
+Strings are cut to 32 characters (a cut maximum gets a tie-breaker above every continuation), timestamps to
+milliseconds. Bounds that JSON cannot hold (NaN, infinities) are left out: a missing bound never hides a row.
 """
 
 from __future__ import annotations
@@ -35,14 +35,17 @@ def indexed_columns(properties: Mapping[str, str]) -> int:
     except ValueError:
         number = -2
     if number < -1:
-        raise InvalidProperty(f"delta.dataSkippingNumIndexedCols is {text!r}: use a whole number, or -1 for all columns")
+        raise InvalidProperty(
+            f"delta.dataSkippingNumIndexedCols is {text!r}: use a whole number, or -1 for all columns"
+        )
     return number
 
 
 def indexed_leaves(schema: pa.Schema, partition_columns: Sequence[str], properties: Mapping[str, str]) -> list[Leaf]:
     """Return the columns of a table that get statistics. Raises InvalidProperty.
 
-    They are those of `delta.dataSkippingStatsColumns`, else the first `delta.dataSkippingNumIndexedCols` (32) leaf columns.
+    They are those of `delta.dataSkippingStatsColumns`, else the first `delta.dataSkippingNumIndexedCols` (32) leaf
+    columns.
     """
     leaves = leaf_columns([child for child in schema if child.name not in partition_columns])
     chosen = properties.get(STATS_COLUMNS)
@@ -72,7 +75,9 @@ def _column_paths(text: str) -> list[tuple[str, ...]]:
         return []
     part = r"\s*(?:`(?:[^`]|``)+`|[^`.,]+)\s*"
     if not re.fullmatch(rf"{part}(?:[.,]{part})*", text):
-        raise InvalidProperty(f"{STATS_COLUMNS} is {text!r}: use column names separated by commas, such as 'id, address.city'")
+        raise InvalidProperty(
+            f"{STATS_COLUMNS} is {text!r}: use column names separated by commas, such as 'id, address.city'"
+        )
     paths: list[list[str]] = [[]]
     for match in re.finditer(rf"({part})([.,]?)", text):
         name = match[1].strip()
@@ -83,7 +88,10 @@ def _column_paths(text: str) -> list[tuple[str, ...]]:
 
 
 class StatisticsCollector:
-    """Gathers the statistics of one data file over the batches that go into it. `leaves`: the columns, as the file names them."""
+    """Gathers the statistics of one data file over the batches that go into it.
+
+    `leaves`: the columns, as the file names them.
+    """
 
     def __init__(self, leaves: Sequence[Leaf]) -> None:
         self._rows = 0
@@ -211,7 +219,11 @@ def _json_value(value: Any) -> Any:
 def _dumps(value: Any) -> str:
     # Not json.dumps alone: it has no way to write a decimal with all of its digits.
     if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_dumps(child)}" for key, child in value.items()) + "}"
+        return (
+            "{"
+            + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_dumps(child)}" for key, child in value.items())
+            + "}"
+        )
     return format(value, "f") if isinstance(value, decimal.Decimal) else json.dumps(value, ensure_ascii=False)
 
 

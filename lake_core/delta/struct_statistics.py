@@ -22,8 +22,9 @@ _CONTROL = r"[\x00-\x1f]"
 def stats_json(parsed: pa.Array) -> pa.StringArray:
     """Return the statistics of each file as JSON text, null where there are none.
 
-    Values without a form in JSON (NaN, infinity, bytes, an instant beyond the calendar) are left out; writers of JSON leave them out too.
-    Statistics of a type that makes no sense are left out as well: without them no file is skipped, which is never wrong.
+    Values without a form in JSON (NaN, infinity, bytes, an instant beyond the calendar) are left out; writers of JSON
+    leave them out too. Statistics of a type that makes no sense are left out as well: without them no file is skipped,
+    which is never wrong.
     """
     try:
         text = _json(parsed) if pa.types.is_struct(parsed.type) else None
@@ -68,7 +69,9 @@ def _string(values: pa.StringArray) -> pa.Array:
     if pc.any(pc.match_substring_regex(values, _CONTROL)).as_py():
         # Rare, and of many forms.
         encoded = values.dictionary_encode()
-        return pa.array([json.dumps(text) for text in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
+        return pa.array([json.dumps(text) for text in encoded.dictionary.to_pylist()], pa.string()).take(
+            encoded.indices
+        )
     return _quoted(pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), '"', '\\"'))
 
 
@@ -101,8 +104,17 @@ def parsed_stats(texts: pa.ChunkedArray, leaves: Sequence[Leaf]) -> pa.StructArr
     None where some file's have other types: then only their text tells them.
     """
     bounded = [(path, kind) for path, kind in leaves if has_bounds(kind)]
-    nulls, as_read = _nested([(path, pa.int64()) for path, _ in leaves]), _nested([(path, _as_read(kind)) for path, kind in bounded])
-    fields = [("numRecords", pa.int64()), ("minValues", as_read), ("maxValues", as_read), ("nullCount", nulls), ("tightBounds", pa.bool_())]
+    nulls, as_read = (
+        _nested([(path, pa.int64()) for path, _ in leaves]),
+        _nested([(path, _as_read(kind)) for path, kind in bounded]),
+    )
+    fields = [
+        ("numRecords", pa.int64()),
+        ("minValues", as_read),
+        ("maxValues", as_read),
+        ("nullCount", nulls),
+        ("tightBounds", pa.bool_()),
+    ]
     table = parse_stats(json_lines(texts), [(name, kind) for name, kind in fields if kind is not None], len(texts))
     if table is None:
         return None

@@ -77,7 +77,8 @@ class DeltaTable(TableView):
         """Create an empty table, at the lowest protocol that serves its schema and properties (reader 1, writer 2 for most).
 
         With `exist_ok` a table that stands there already is opened, if its schema and partitioning are the same.
-        Raises TableAlreadyExists, FolderNotEmpty, SchemaMismatch, UnsupportedType, InvalidProperty, UnsupportedWriterFeature.
+        Raises TableAlreadyExists, FolderNotEmpty, SchemaMismatch, UnsupportedType, InvalidProperty,
+        UnsupportedWriterFeature.
         """
         store = store_at(url_or_store, storage_options)
         clock = clock or system_clock
@@ -89,7 +90,9 @@ class DeltaTable(TableView):
             if not cls.exists(store):
                 check_empty(store)
                 parameters = {"partitionBy": partition_by_text(metadata.partition_columns), "isManaged": "false"}
-                commit_first(store, Operation("CREATE TABLE", parameters, protocol=protocol, metadata=metadata), now_ms(clock))
+                commit_first(
+                    store, Operation("CREATE TABLE", parameters, protocol=protocol, metadata=metadata), now_ms(clock)
+                )
                 return cls.at(load_snapshot(store, 0), clock)
             raise TableAlreadyExists(f"a table stands at {store.url()}. Open it, or pass exist_ok=True")
         except TableAlreadyExists:
@@ -99,7 +102,9 @@ class DeltaTable(TableView):
         check_same(table.metadata, metadata, store)
         return table
 
-    def append(self, arrow: ArrowData, *, schema_mode: SchemaMode | None = None, txn: Txn | None = None) -> OperationResult:
+    def append(
+        self, arrow: ArrowData, *, schema_mode: SchemaMode | None = None, txn: Txn | None = None
+    ) -> OperationResult:
         """Add rows. Never conflicts with other appends. `schema_mode="merge"` adds columns that the table lacks.
 
         Raises SchemaMismatch, UnsupportedType, ConstraintViolation, InvalidTransaction, UnsupportedWriterFeature,
@@ -119,25 +124,32 @@ class DeltaTable(TableView):
     ) -> OperationResult:
         """Replace all rows, or those for which `where` is true, or with `dynamic` all rows of the partitions that get new ones.
 
-        The new rows must lie inside `where`; no rows at all just clear it. `schema_mode="merge"` adds columns that the table
-        lacks, `"overwrite"` makes the data's schema (and `partition_by`) the table's. Raises RowsOutsidePredicate,
-        InvalidExpression, AppendOnlyTable, ConcurrentAppend and its siblings where others wrote there since this handle's
-        version, and what `append` raises.
+        The new rows must lie inside `where`; no rows at all just clear it. `schema_mode="merge"` adds columns that the
+        table lacks, `"overwrite"` makes the data's schema (and `partition_by`) the table's. Raises
+        RowsOutsidePredicate, InvalidExpression, AppendOnlyTable, ConcurrentAppend and its siblings where others wrote
+        there since this handle's version, and what `append` raises.
         """
 
         def plan(schema: pa.Schema) -> Write:
-            return self.plan_overwrite(schema, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by)
+            return self.plan_overwrite(
+                schema, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by
+            )
 
         return self._write(arrow, plan, txn)
 
     def delete(self, where: str | None = None, *, txn: Txn | None = None) -> OperationResult:
-        """Delete the rows for which `where` (Spark SQL) is true, all rows without it. Only files that hold one are written anew.
+        """Delete the rows for which `where` (Spark SQL) is true, all rows without it.
 
-        Raises InvalidExpression, AppendOnlyTable, ConcurrentModification and its kinds, and what reading and writing raise.
+        Only files that hold one are written anew.
+
+        Raises InvalidExpression, AppendOnlyTable, ConcurrentModification and its kinds, and what reading and writing
+        raise.
         """
         return self.operate(lambda snapshot, now: delete(snapshot, where, now), txn)
 
-    def update(self, changes: Mapping[str, str], where: str | None = None, *, txn: Txn | None = None) -> OperationResult:
+    def update(
+        self, changes: Mapping[str, str], where: str | None = None, *, txn: Txn | None = None
+    ) -> OperationResult:
         """Set columns to the values of SQL expressions (`{"price": "price * 2"}`) in the rows for which `where` is true.
 
         Raises SchemaMismatch, InvalidExpression, EvaluationFailed, ConstraintViolation, and what `delete` raises.
@@ -157,13 +169,19 @@ class DeltaTable(TableView):
         return Merge(on, alias, execute)
 
     def optimize(
-        self, where: str | None = None, *, target_size: int | None = None, zorder_by: Sequence[str] = (), txn: Txn | None = None
+        self,
+        where: str | None = None,
+        *,
+        target_size: int | None = None,
+        zorder_by: Sequence[str] = (),
+        txn: Txn | None = None,
     ) -> OperationResult:
         """Put small files together, up to `target_size` bytes (`delta.targetFileSize`, else 128 MiB), or with `zorder_by` sort the rows
-        so that filters on these columns skip files. `where`: only these partitions. No row changes, so other writers may go on.
+        so that filters on these columns skip files. `where`: only these partitions. No row changes, so other writers
+        may go on.
 
-        Raises InvalidPredicate, InvalidExpression, SchemaMismatch, ConcurrentDeleteRead where a file was rewritten meanwhile, and
-        what reading and writing raise.
+        Raises InvalidPredicate, InvalidExpression, SchemaMismatch, ConcurrentDeleteRead where a file was rewritten
+        meanwhile, and what reading and writing raise.
         """
 
         def plan(snapshot: Snapshot, now: int) -> Operation | None:
@@ -183,22 +201,33 @@ class DeltaTable(TableView):
         """Delete data files that were removed, or never committed, longer ago than `retention`: a timedelta, or an interval
         such as '14 days'; the table's own by default.
 
-        `full` lists the table's folder; `lite` goes by the log alone, and so finds no orphans. A file that no commit in the log names
-        goes only if its name is one that this writer gives. `orphans="delta"` also takes the names that other Delta writers give; files
-        that Spark writes without Delta have the same names, so use it only where nobody puts such files into the table's folder.
-        The result's `unknown` lists what stays. `dry_run` only tells. Moves the handle to the latest version. Raises UnsafeRetention for a
-        retention below the table's own unless `allow_unsafe`.
+        `full` lists the table's folder; `lite` goes by the log alone, and so finds no orphans. A file that no commit in
+        the log names goes only if its name is one that this writer gives. `orphans="delta"` also takes the names that
+        other Delta writers give; files that Spark writes without Delta have the same names, so use it only where nobody
+        puts such files into the table's folder. The result's `unknown` lists what stays. `dry_run` only tells. Moves
+        the handle to the latest version. Raises UnsafeRetention for a retention below the table's own unless
+        `allow_unsafe`.
         """
         self.refresh()
         self._check_writable()
         now = now_ms(self._clock)
-        return vacuum(self._snapshot, now, retention=retention, mode=mode, orphans=orphans, dry_run=dry_run, allow_unsafe=allow_unsafe)
+        return vacuum(
+            self._snapshot,
+            now,
+            retention=retention,
+            mode=mode,
+            orphans=orphans,
+            dry_run=dry_run,
+            allow_unsafe=allow_unsafe,
+        )
 
-    def restore(self, version: int | None = None, timestamp: Instant | None = None, *, txn: Txn | None = None) -> OperationResult:
+    def restore(
+        self, version: int | None = None, timestamp: Instant | None = None, *, txn: Txn | None = None
+    ) -> OperationResult:
         """Bring back the table as it was at a version or a time, as a new version; the markers of that time too.
 
-        Raises VersionNotFound, AppendOnlyTable, DataFileMissing where a file of that version was vacuumed, and ConcurrentModification
-        and its kinds.
+        Raises VersionNotFound, AppendOnlyTable, DataFileMissing where a file of that version was vacuumed, and
+        ConcurrentModification and its kinds.
         """
         if (version is None) == (timestamp is None):
             raise ValueError("a table is restored to a version or to a timestamp")
@@ -215,10 +244,13 @@ class DeltaTable(TableView):
         clock: Clock | None = None,
         run: Runner = run_here,
     ) -> DeltaTable:
-        """Make a table of a folder of Parquet files, where they lie. Partitions are read from folder names such as `day=2024-01-01/`.
+        """Make a table of a folder of Parquet files, where they lie.
 
-        `partition_by`: the partition columns if they are not to be inferred, with types if a schema. Raises TableAlreadyExists,
-        ConvertFailed, SchemaMismatch, UnsupportedType, CorruptDataFile. `run` says who reads the files: this process by default.
+        Partitions are read from folder names such as `day=2024-01-01/`.
+
+        `partition_by`: the partition columns if they are not to be inferred, with types if a schema. Raises
+        TableAlreadyExists, ConvertFailed, SchemaMismatch, UnsupportedType, CorruptDataFile. `run` says who reads the
+        files: this process by default.
         """
         store, clock = store_at(url_or_store, storage_options), clock or system_clock
         files = store.data_root
@@ -226,7 +258,9 @@ class DeltaTable(TableView):
         return cls.at(load_snapshot(store, 0), clock)
 
     def set_properties(self, properties: Mapping[str, str], *, txn: Txn | None = None) -> OperationResult:
-        """Set table properties. One that switches a feature on (`delta.enableChangeDataFeed`, …) upgrades the protocol as far as it needs.
+        """Set table properties.
+
+        One that switches a feature on (`delta.enableChangeDataFeed`, …) upgrades the protocol as far as it needs.
 
         Raises InvalidProperty, UnsupportedWriterFeature, MetadataChanged.
         """
@@ -248,17 +282,24 @@ class DeltaTable(TableView):
         return self.operate(lambda snapshot, _: alter.drop_constraint(snapshot, name), txn)
 
     def add_columns(self, schema: pa.Schema, *, txn: Txn | None = None) -> OperationResult:
-        """Add nullable columns; fields inside a struct by a struct of its name with the new fields. Columns that are there already are
-        passed over. Raises SchemaMismatch, UnsupportedType, MetadataChanged.
+        """Add nullable columns; fields inside a struct by a struct of its name with the new fields.
+
+        Columns that are there already are passed over. Raises SchemaMismatch, UnsupportedType, MetadataChanged.
         """
         return self.operate(lambda snapshot, _: alter.add_columns(snapshot, schema), txn)
 
     def rename_column(self, column: str, name: str, *, txn: Txn | None = None) -> OperationResult:
-        """Rename a column, or a field inside one (by dots). Needs `delta.columnMapping.mode`. Raises SchemaMismatch, MetadataChanged."""
+        """Rename a column, or a field inside one (by dots).
+
+        Needs `delta.columnMapping.mode`. Raises SchemaMismatch, MetadataChanged.
+        """
         return self.operate(lambda snapshot, _: alter.rename_column(snapshot, column, name), txn)
 
     def drop_columns(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
-        """Drop columns, or fields inside columns (by dots). Needs `delta.columnMapping.mode`. Raises SchemaMismatch, MetadataChanged."""
+        """Drop columns, or fields inside columns (by dots).
+
+        Needs `delta.columnMapping.mode`. Raises SchemaMismatch, MetadataChanged.
+        """
         return self.operate(lambda snapshot, _: alter.drop_columns(snapshot, names), txn)
 
     def drop_not_null(self, column: str, *, txn: Txn | None = None) -> OperationResult:
@@ -266,7 +307,10 @@ class DeltaTable(TableView):
         return self.operate(lambda snapshot, _: alter.drop_not_null(snapshot, column), txn)
 
     def set_comments(self, comments: Mapping[str, str | None], *, txn: Txn | None = None) -> OperationResult:
-        """Give columns, or fields inside them (by dots), a comment; None takes it away. Raises SchemaMismatch, MetadataChanged."""
+        """Give columns, or fields inside them (by dots), a comment; None takes it away.
+
+        Raises SchemaMismatch, MetadataChanged.
+        """
         return self.operate(lambda snapshot, _: alter.set_comments(snapshot, comments), txn)
 
     def reorder_columns(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
@@ -274,7 +318,10 @@ class DeltaTable(TableView):
         return self.operate(lambda snapshot, _: alter.reorder_columns(snapshot, names), txn)
 
     def plan_append(self, data: pa.Schema, schema_mode: SchemaMode | None = None) -> Write:
-        """Plan an append to this snapshot, for writers that bring rows into data files themselves. Raises as `append`."""
+        """Plan an append to this snapshot, for writers that bring rows into data files themselves.
+
+        Raises as `append`.
+        """
         return plan_append(self._snapshot, data, now_ms(self._clock), schema_mode)
 
     def plan_overwrite(
@@ -286,9 +333,14 @@ class DeltaTable(TableView):
         schema_mode: SchemaMode | None = None,
         partition_by: Sequence[str] | None = None,
     ) -> Write:
-        """Plan an overwrite of this snapshot, for writers that bring rows into data files themselves. Raises as `overwrite`."""
+        """Plan an overwrite of this snapshot, for writers that bring rows into data files themselves.
+
+        Raises as `overwrite`.
+        """
         now = now_ms(self._clock)
-        return plan_overwrite(self._snapshot, data, now, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by)
+        return plan_overwrite(
+            self._snapshot, data, now, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by
+        )
 
     def checkpoint(self) -> None:
         """Write a checkpoint of this version, and point `_last_checkpoint` at it unless it points further."""
@@ -332,8 +384,8 @@ class DeltaTable(TableView):
     def operate(self, plan: Callable[[Snapshot, int], Operation | None], txn: Txn | None) -> OperationResult:
         """Plan an operation on this snapshot (`plan` takes it and the time, in milliseconds), and commit it.
 
-        A marker that is recorded already makes it a no-op. Where there is nothing to do but a marker to set, the marker is
-        committed alone.
+        A marker that is recorded already makes it a no-op. Where there is nothing to do but a marker to set, the marker
+        is committed alone.
         """
         earlier = self.recorded(txn)
         if earlier is not None:
@@ -371,13 +423,16 @@ class DeltaTable(TableView):
         if earlier is not None:
             return earlier
         write = plan(reader.schema)
-        adds, changes = replace(write.writer, threads=_WRITERS).write(pa.Table.from_batches([batch]) for batch in reader)
+        adds, changes = replace(write.writer, threads=_WRITERS).write(
+            pa.Table.from_batches([batch]) for batch in reader
+        )
         return self.commit(write.operation(adds, changes), txn)
 
     def _checkpoint_if_due(self, committed: Committed) -> None:
         if self.store.versioned:
             return  # the lake writes what is derived, once main has the version
-        # The commit stands, whatever happens here: an error now would make the caller repeat it. Readers only lose time.
+        # The commit stands, whatever happens here: an error now would make the caller repeat it. Readers only lose
+        # time.
         try:
             if committed.version % checkpoint_interval(self.metadata.configuration) == 0:
                 write_checkpoint(committed.snapshot, now_ms(self._clock))
@@ -385,7 +440,9 @@ class DeltaTable(TableView):
                 clean_log(self._snapshot, now_ms(self._clock))
         except Exception:
             what = "its checkpoint, or the clean-up of its log, failed"
-            _LOG.warning("version %d of %s is committed, but %s", committed.version, self.store.url(), what, exc_info=True)
+            _LOG.warning(
+                "version %d of %s is committed, but %s", committed.version, self.store.url(), what, exc_info=True
+            )
 
 
 class _Once:
@@ -402,7 +459,9 @@ class _Once:
         if self._rows is None:
             reader, self._reader = self._reader, None
             if reader is None:
-                raise InvalidMerge("the source of this merge failed while it was read, and cannot be read again: begin another merge")
+                raise InvalidMerge(
+                    "the source of this merge failed while it was read, and cannot be read again: begin another merge"
+                )
             self._rows = reader.read_all()
         return self._rows
 

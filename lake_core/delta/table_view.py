@@ -47,11 +47,11 @@ class TableView:
         """Open the table at `version`, or the last one committed at or before `timestamp`; the latest by default.
 
         A timestamp is an aware datetime or ISO 8601 text with a zone, not after the last commit.
-        A log may name data files outside of the table's own root (that of a shallow clone does): they are read from folders
-        under the `allowed_roots` only.
+        A log may name data files outside of the table's own root (that of a shallow clone does): they are read from
+        folders under the `allowed_roots` only.
 
-        Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, UnsupportedReaderFeature, and the
-        Missing… and Malformed… errors.
+        Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, UnsupportedReaderFeature, and
+        the Missing… and Malformed… errors.
         """
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
             raise ValueError(f"a version is a whole number, not {version!r}")
@@ -147,8 +147,8 @@ class TableView:
     def files(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the data files, one a row. `columns` selects some columns, which is faster.
 
-        The columns are path (relative to the root, decoded; a URL for a file elsewhere), size (bytes), modification_time (milliseconds),
-        partition_values, num_records (null where unknown) and stats (JSON).
+        The columns are path (relative to the root, decoded; a URL for a file elsewhere), size (bytes),
+        modification_time (milliseconds), partition_values, num_records (null where unknown) and stats (JSON).
         """
         names = list(_FILE_COLUMNS) if columns is None else list(columns)
         unknown = [name for name in names if name not in _FILE_COLUMNS]
@@ -169,26 +169,39 @@ class TableView:
         if not self._snapshot.allowed_roots:
             return data_keys(paths, self.store)
         keys, elsewhere = locate_all(paths, self._snapshot.roots)
-        return pa.chunked_array([texts([elsewhere[row].url(key) if row in elsewhere else key for row, key in enumerate(keys)])])
+        return pa.chunked_array(
+            [texts([elsewhere[row].url(key) if row in elsewhere else key for row, key in enumerate(keys)])]
+        )
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
-        """Read the rows, with these columns, for which `where` (Spark SQL) is true. Files that cannot hold such rows are not opened.
+        """Read the rows, with these columns, for which `where` (Spark SQL) is true.
+
+        Files that cannot hold such rows are not opened.
 
         Raises SchemaMismatch, InvalidExpression, DataFileMissing, CorruptDataFile, PathOutsideTable.
         """
         return scan.read_rows(scan.plan_read(self._snapshot, columns, where))
 
     def to_pandas(self, columns: Sequence[str] | None = None, where: str | None = None) -> Any:
-        """Return what `to_arrow` returns as a `pandas.DataFrame`. Raises LakeError too, where pandas is not installed."""
+        """Return what `to_arrow` returns as a `pandas.DataFrame`.
+
+        Raises LakeError too, where pandas is not installed.
+        """
         _imported("pandas")
         return self.to_arrow(columns, where).to_pandas()
 
     def to_polars(self, columns: Sequence[str] | None = None, where: str | None = None) -> Any:
-        """Return what `to_arrow` returns as a `polars.DataFrame`. Raises LakeError too, where polars is not installed."""
+        """Return what `to_arrow` returns as a `polars.DataFrame`.
+
+        Raises LakeError too, where polars is not installed.
+        """
         return _imported("polars").DataFrame(self.to_arrow(columns, where))
 
     def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
-        """Read as `to_arrow`, a batch at a time: for tables that do not fit into memory. Errors in a data file are raised on the way."""
+        """Read as `to_arrow`, a batch at a time: for tables that do not fit into memory.
+
+        Errors in a data file are raised on the way.
+        """
         return scan.stream_rows(scan.plan_read(self._snapshot, columns, where))
 
     def changes(
@@ -196,29 +209,31 @@ class TableView:
     ) -> pa.RecordBatchReader:
         """Read the change data feed: what the versions `start` to `end` changed, both included (`end`: this handle's version by default).
 
-        The result has the table's columns (or those of `columns`), then `_change_type` (insert, delete, update_preimage, update_postimage),
-        `_commit_version` and `_commit_timestamp`. Only rows for which `where` (Spark SQL over all of these) is true are returned, in the
-        order of the versions. Columns are those of the last version, all nullable; a column that an earlier version lacks is null there. A
-        timestamp means the versions committed at or after it (`start`), at or before it (`end`).
+        The result has the table's columns (or those of `columns`), then `_change_type` (insert, delete,
+        update_preimage, update_postimage), `_commit_version` and `_commit_timestamp`. Only rows for which `where`
+        (Spark SQL over all of these) is true are returned, in the order of the versions. Columns are those of the last
+        version, all nullable; a column that an earlier version lacks is null there. A timestamp means the versions
+        committed at or after it (`start`), at or before it (`end`).
 
-        Raises ChangeDataFeedDisabled, IncompatibleSchema, VersionNotFound, SchemaMismatch, InvalidExpression; while it is read
-        also DataFileMissing, CorruptDataFile, CorruptDeletionVector, PathOutsideTable and, for what happened between the first
-        and the last version, the first two.
+        Raises ChangeDataFeedDisabled, IncompatibleSchema, VersionNotFound, SchemaMismatch, InvalidExpression; while it
+        is read also DataFileMissing, CorruptDataFile, CorruptDeletionVector, PathOutsideTable and, for what happened
+        between the first and the last version, the first two.
         """
         return read_changes(self._snapshot, start, end, columns, where)
 
     def txn_version(self, app_id: str) -> int | None:
         """Return the version that an application recorded last in this snapshot.
 
-        It is returned after `delta.setTransactionRetentionDuration` has passed as well, when writes no longer consider it.
+        It is returned after `delta.setTransactionRetentionDuration` has passed as well, when writes no longer consider
+        it.
         """
         return self._snapshot.transaction_version(app_id)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the commits up to this version, newest first.
 
-        Each has its `version`, its `timestamp` (time of the commit, in milliseconds since the epoch) and the other fields of its
-        commitInfo.
+        Each has its `version`, its `timestamp` (time of the commit, in milliseconds since the epoch) and the other
+        fields of its commitInfo.
         """
         return history(self._snapshot, limit)
 

@@ -21,7 +21,14 @@ from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransa
 from lake_core.delta.commit_file import encode_actions, read_commit_info
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts, check_unseen, isolation_level
 from lake_core.delta.data_file import AddFile
-from lake_core.delta.errors import CommitOutcomeUnknown, CommitTimeout, MissingMetadata, TableAlreadyExists, TableNotFound, VersionNotFound
+from lake_core.delta.errors import (
+    CommitOutcomeUnknown,
+    CommitTimeout,
+    MissingMetadata,
+    TableAlreadyExists,
+    TableNotFound,
+    VersionNotFound,
+)
 from lake_core.delta.features import check_writable, is_active, upgraded_for
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
@@ -73,7 +80,9 @@ class Operation:
     def planned_on(self) -> Snapshot:
         """The base. Raises TableNotFound for an operation that creates its table, which `commit_first` commits."""
         if self.base is None:
-            raise TableNotFound(f"{self.name} was planned on no version of a table: open the table, and plan it on that")
+            raise TableNotFound(
+                f"{self.name} was planned on no version of a table: open the table, and plan it on that"
+            )
         return self.base
 
     @property
@@ -98,7 +107,9 @@ class Operation:
     def isolation(self) -> Isolation:
         """The level that it runs at, by the table's properties and by what it does."""
         only_files = self.metadata is None and self.protocol is None and not self.domains
-        return isolation_level(self.metadata or self.planned_on.metadata, data_change=self.data_change or not only_files)
+        return isolation_level(
+            self.metadata or self.planned_on.metadata, data_change=self.data_change or not only_files
+        )
 
     @property
     def footprint(self) -> Footprint:
@@ -130,8 +141,8 @@ class Committed:
 def commit(operation: Operation, now: int, deadline: float = COMMIT_DEADLINE) -> Committed:
     """Commit an operation at the next free version, on top of what was committed since its base.
 
-    `now`: milliseconds since the epoch. `deadline`: seconds. Raises a ConcurrentModification where a faster commit is in the way,
-    CommitTimeout after the deadline, CommitOutcomeUnknown where the store stopped answering in between.
+    `now`: milliseconds since the epoch. `deadline`: seconds. Raises a ConcurrentModification where a faster commit is
+    in the way, CommitTimeout after the deadline, CommitOutcomeUnknown where the store stopped answering in between.
     """
     end = runtime.monotonic() + deadline
     with _queue(operation.planned_on.store.url()):
@@ -180,7 +191,10 @@ def _queue(url: str) -> Iterator[None]:
 
 
 def _overtaken(operation: Operation, base: Snapshot, newest: Snapshot, now: int) -> bool:
-    """Return whether the commits between two snapshots include this very operation. Raises the conflict that prevents it."""
+    """Return whether the commits between two snapshots include this very operation.
+
+    Raises the conflict that prevents it.
+    """
     if newest.version < base.version or newest.metadata.id != base.metadata.id:
         return check_unseen(operation.footprint, base, newest, now)  # another table stands here now
     try:
@@ -196,7 +210,9 @@ def _overtaken(operation: Operation, base: Snapshot, newest: Snapshot, now: int)
 def commit_first(store: ObjectStore, operation: Operation, now: int) -> bytes:
     """Create version 0. Returns its bytes. Raises TableAlreadyExists where another writer was first."""
     txn_id = str(runtime.uuid4())
-    body = encode_actions([("commitInfo", commit_info(operation, None, store, txn_id, now))]) + encode_operation(operation, now)
+    body = encode_actions([("commitInfo", commit_info(operation, None, store, txn_id, now))]) + encode_operation(
+        operation, now
+    )
     if not _put_commit(store, 0, body, txn_id, runtime.monotonic() + COMMIT_DEADLINE):
         raise TableAlreadyExists(f"a table stands at {store.url()}. Open it, or pass exist_ok=True")
     return body
@@ -220,7 +236,8 @@ def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, end:
             tried = not isinstance(error, NotFound)
             if runtime.monotonic() > end:
                 raise CommitOutcomeUnknown(
-                    f"the store gave no clear answer while version {version} was committed ({error}). Whether it landed is unknown: "
+                    f"the store gave no clear answer while version {version} was committed ({error}). Whether it "
+                    "landed is unknown: "
                     f"repeat the operation with the same txn marker once the store is back"
                 ) from None
             failures += 1
@@ -249,12 +266,19 @@ def encode_operation(operation: Operation, now: int) -> bytes:
     return encode_actions(actions)
 
 
-def commit_info(operation: Operation, latest: Snapshot | None, store: ObjectStore, txn_id: str, now: int) -> dict[str, Any]:
-    """Return the provenance of a commit on top of `latest`; inside a lake also what it read. `now`: milliseconds since the epoch."""
+def commit_info(
+    operation: Operation, latest: Snapshot | None, store: ObjectStore, txn_id: str, now: int
+) -> dict[str, Any]:
+    """Return the provenance of a commit on top of `latest`; inside a lake also what it read.
+
+    `now`: milliseconds since the epoch.
+    """
     metadata = operation.metadata or (latest.metadata if latest is not None else None)
     protocol = operation.protocol or (latest.protocol if latest is not None else None)
     if metadata is None or protocol is None:
-        raise MissingMetadata(f"{operation.name} is to create the table at {store.url()}, and does not say which columns it has")
+        raise MissingMetadata(
+            f"{operation.name} is to create the table at {store.url()}, and does not say which columns it has"
+        )
     info: dict[str, Any] = {}
     if is_active("inCommitTimestamp", protocol, metadata):
         before = -1 if latest is None else last_in_commit_timestamp(latest)

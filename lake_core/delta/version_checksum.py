@@ -1,7 +1,8 @@
 """Version checksums (`N.crc`): what a writer believed a version to be, held against what the log says.
 
-A checksum is never read instead of the log: it is written after the commit, by whoever likes, and one that is wrong or belongs to
-another table would make the table wrong without an error. The checkpoint and the commits have to be opened for the files anyhow.
+A checksum is never read instead of the log: it is written after the commit, by whoever likes, and one that is wrong or
+belongs to another table would make the table wrong without an error. The checkpoint and the commits have to be opened
+for the files anyhow.
 It serves to find a log that lost or gained something. Protocol section: Version Checksum File.
 """
 
@@ -56,7 +57,16 @@ def read_checksum(store: ObjectStore, version: int) -> VersionChecksum | None:
             _pairs(body.get("setTransactions"), "appId", "version"),
             _pairs(body.get("domainMetadata"), "domain", "configuration"),
         )
-    except (NotFound, ValueError, KeyError, TypeError, AttributeError, RecursionError, MalformedProtocol, MalformedMetadata):
+    except (
+        NotFound,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        MalformedProtocol,
+        MalformedMetadata,
+    ):
         return None
 
 

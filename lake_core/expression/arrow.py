@@ -13,12 +13,21 @@ import pyarrow.compute as pc
 from lake_core.expression.numeric import value_set
 from lake_core.expression.tree import And, Column, Comparison, In, IsNull, Like, Literal, Not, Or, Predicate
 
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {"=": op.eq, "!=": op.ne, "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": op.eq,
+    "!=": op.ne,
+    "<": op.lt,
+    "<=": op.le,
+    ">": op.gt,
+    ">=": op.ge,
+}
 _CHAIN = 32
 
 
 def to_arrow(predicate: Predicate) -> pc.Expression:
-    """Convert the predicate to an expression over a table with its columns. `Table.filter` keeps the rows where it is true.
+    """Convert the predicate to an expression over a table with its columns.
+
+    `Table.filter` keeps the rows where it is true.
 
     This is for pushable predicates. Use `matching` or `evaluate` for the others.
     """
@@ -28,12 +37,18 @@ def to_arrow(predicate: Predicate) -> pc.Expression:
             if operator == "<=>":
                 return pc.coalesce(field == value, pc.scalar(False))
             compared = _COMPARE[operator](field, value)
-            return compared | pc.is_nan(field) if operator in (">", ">=") and pa.types.is_floating(column.type) else compared
+            return (
+                compared | pc.is_nan(field)
+                if operator in (">", ">=") and pa.types.is_floating(column.type)
+                else compared
+            )
         case Comparison(operator=operator, left=Column() as left, right=Column() as right):
             return _compare_columns(operator, left, right)
         case In(operand=Column() as column, values=values):
             field = _field(column)
-            return pc.if_else(field.is_valid(), field.isin(value_set(column.type, values)), pc.scalar(None).cast(pa.bool_()))
+            return pc.if_else(
+                field.is_valid(), field.isin(value_set(column.type, values)), pc.scalar(None).cast(pa.bool_())
+            )
         case Like(operand=Column() as column, pattern=pattern):
             return pc.match_like(_field(column), pattern)
         case IsNull(operand=Column() as column):
@@ -53,7 +68,8 @@ def to_arrow(predicate: Predicate) -> pc.Expression:
 def _tree(join: Callable[[pc.Expression, pc.Expression], pc.Expression], parts: list[pc.Expression]) -> pc.Expression:
     """Combine many parts as a tree of small depth.
 
-    Arrow turns a tree of one operator into a chain, and its recursion overflows the stack. A double negation prevents that.
+    Arrow turns a tree of one operator into a chain, and its recursion overflows the stack. A double negation prevents
+    that.
     """
     while len(parts) > _CHAIN:
         parts = [~~functools.reduce(join, parts[i : i + _CHAIN]) for i in range(0, len(parts), _CHAIN)]

@@ -75,6 +75,8 @@ def _list(array: pa.Array, target: pa.DataType) -> pa.Array:
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
     try:
         # `flatten` leaves out what stands below a null.
-        return pa.ListArray.from_arrays(offsets, _assigned(array.flatten(), target.value_type), type=target, mask=array.is_null())
+        return pa.ListArray.from_arrays(
+            offsets, _assigned(array.flatten(), target.value_type), type=target, mask=array.is_null()
+        )
     except pa.ArrowException as error:
         raise EvaluationFailed(f"a list cannot be assigned to {target}: {error}") from None

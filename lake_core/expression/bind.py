@@ -67,7 +67,12 @@ TYPES: dict[object, pa.DataType] = {
 }
 
 
-_CLOCK: dict[str, pa.DataType] = {"current_timestamp": TIMESTAMP, "now": TIMESTAMP, "current_date": pa.date32(), "curdate": pa.date32()}
+_CLOCK: dict[str, pa.DataType] = {
+    "current_timestamp": TIMESTAMP,
+    "now": TIMESTAMP,
+    "current_date": pa.date32(),
+    "curdate": pa.date32(),
+}
 _CLOCK_WORDS = ("current_timestamp", "current_date")
 """Functions that go without parentheses too, where there is no column of the name."""
 
@@ -88,7 +93,9 @@ class Binder:
             return self._bind(node)
         except InvalidExpression as error:
             message = str(error)
-            raise error if message.startswith(short(self._text)) else InvalidExpression(f"{short(self._text)}: {message}") from None
+            raise (
+                error if message.startswith(short(self._text)) else InvalidExpression(f"{short(self._text)}: {message}")
+            ) from None
         finally:
             self._depth -= 1
 
@@ -98,7 +105,9 @@ class Binder:
         if pa.types.is_null(expression.type):
             return cast_expression(expression, pa.bool_())
         if not pa.types.is_boolean(expression.type):
-            raise InvalidExpression(f"{short(self._text)}: {short_sql(node)} is {spark_name(expression.type)}, not a condition")
+            raise InvalidExpression(
+                f"{short(self._text)}: {short_sql(node)} is {spark_name(expression.type)}, not a condition"
+            )
         return expression
 
     def check(self, node: exp.Expr) -> None:
@@ -177,11 +186,18 @@ class Binder:
     def is_clock(self, node: exp.Expr) -> bool:
         """Return whether a name is no column's, but that of the current time."""
         parts = parts_of(node)
-        return len(parts) == 1 and parts[0].lower() in _CLOCK_WORDS and not node.this.quoted and not self._names.knows(parts[0])
+        return (
+            len(parts) == 1
+            and parts[0].lower() in _CLOCK_WORDS
+            and not node.this.quoted
+            and not self._names.knows(parts[0])
+        )
 
     def _clock(self, name: str) -> Expression:
         if self._now is None:
-            raise InvalidExpression(f"{name} has another value at every look, so that no rule of a table can be built on it")
+            raise InvalidExpression(
+                f"{name} has another value at every look, so that no rule of a table can be built on it"
+            )
         moment = Literal(pa.scalar(self._now * 1000, TIMESTAMP))
         return cast_expression(moment, _CLOCK[name.lower()])
 
@@ -218,7 +234,9 @@ class Binder:
         subject = None if node.this is None else self.bind(node.this)
         conditions, values = [], []
         for branch in node.args["ifs"]:
-            condition = self.condition(branch.this) if subject is None else compare("=", subject, self.bind(branch.this))
+            condition = (
+                self.condition(branch.this) if subject is None else compare("=", subject, self.bind(branch.this))
+            )
             conditions.append(condition)
             values.append(self.bind(branch.args["true"]))
         default = node.args.get("default")
@@ -235,9 +253,18 @@ class Binder:
     def _to(self, inner: exp.Expr, target: exp.DataType, null_if_invalid: bool) -> Expression:
         operand, kind = self.bind(inner), self._type(target)
         cast = cast_expression(operand, kind, null_if_invalid=null_if_invalid)
-        if isinstance(inner, exp.Literal) and not inner.is_string and isinstance(cast, Literal) and cast.value.as_py() == float("inf"):
+        if (
+            isinstance(inner, exp.Literal)
+            and not inner.is_string
+            and isinstance(cast, Literal)
+            and cast.value.as_py() == float("inf")
+        ):
             raise InvalidExpression(f"{short(inner.this)} is too great for {short_sql(target)}")
-        if isinstance(cast, Literal) and pa.types.is_integer(kind) and not (_is_number(inner) and self._are_suffixes(inner)):
+        if (
+            isinstance(cast, Literal)
+            and pa.types.is_integer(kind)
+            and not (_is_number(inner) and self._are_suffixes(inner))
+        ):
             # No literal to Spark, which gives literals less digits in decimal arithmetic.
             return Cast(operand, kind, null_if_invalid)
         return cast
@@ -247,7 +274,9 @@ class Binder:
         casts = sum(_is_number(cast.this) for cast in inner.root().find_all(exp.Cast))
         suffixes = suffixed_numbers(self._text)
         if 0 < suffixes < casts:
-            raise InvalidExpression("numbers with suffixes beside casts of numbers are not told apart here; write only one of them")
+            raise InvalidExpression(
+                "numbers with suffixes beside casts of numbers are not told apart here; write only one of them"
+            )
         return suffixes > 0
 
     def _type(self, target: exp.DataType) -> pa.DataType:
@@ -262,7 +291,8 @@ class Binder:
 
     def _refused(self, node: exp.Expr) -> InvalidExpression:
         return InvalidExpression(
-            f"{short_sql(node)!r} ({type(node).__name__}) is not evaluated here: only scalar functions of a row's columns"
+            f"{short_sql(node)!r} ({type(node).__name__}) is not evaluated here: only scalar functions of a row's "
+            "columns"
         )
 
 

@@ -1,7 +1,7 @@
 """Casts between primitive types, as Spark casts with ANSI mode on and UTC for its zone.
 
-What Spark would accept and this does not (years beyond 9999, zones by name, `1.5d`) fails, with TRY_CAST too: it never becomes
-another value or null.
+What Spark would accept and this does not (years beyond 9999, zones by name, `1.5d`) fails, with TRY_CAST too: it never
+becomes another value or null.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.expression.arrays import Mask, array, null_unless, true, valid, values
-from lake_core.expression.cast_text import text_to_bool, text_to_date, text_to_decimal, text_to_float, text_to_integer, text_to_timestamp
+from lake_core.expression.cast_text import (
+    text_to_bool,
+    text_to_date,
+    text_to_decimal,
+    text_to_float,
+    text_to_integer,
+    text_to_timestamp,
+)
 from lake_core.expression.decimals import WIDEST, exact_decimal, to_decimal, unscaled
 from lake_core.expression.errors import EvaluationFailed
 
@@ -34,7 +41,10 @@ def castable(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def cast_array(source: pa.Array, target: pa.DataType, *, null_if_invalid: bool = False) -> pa.Array:
-    """Cast an array. Raises EvaluationFailed for a value that the type does not have, unless such values become null."""
+    """Cast an array.
+
+    Raises EvaluationFailed for a value that the type does not have, unless such values become null.
+    """
     if source.type == target:
         return source
     if pa.types.is_null(source.type):
@@ -75,7 +85,10 @@ def _family(kind: pa.DataType) -> str:
 
 
 _Cast = tuple[pa.Array, Mask | None]
-"""The values, and which of them are none of the target's, or None where all are. Null stays null and counts as valid."""
+"""The values, and which of them are none of the target's, or None where all are.
+
+Null stays null and counts as valid.
+"""
 
 
 def _integer_to_integer(source: pa.Array, target: pa.DataType) -> _Cast:
@@ -210,7 +223,12 @@ _CASTS: dict[str, dict[str, Callable[[pa.Array, pa.DataType], _Cast]]] = {
         "boolean": _number_to_boolean,
         "timestamp": _integer_to_timestamp,
     },
-    "float": {"integer": _float_to_integer, "float": _float_to_float, "decimal": _float_to_decimal, "boolean": _number_to_boolean},
+    "float": {
+        "integer": _float_to_integer,
+        "float": _float_to_float,
+        "decimal": _float_to_decimal,
+        "boolean": _number_to_boolean,
+    },
     "decimal": {
         "integer": _decimal_to_integer,
         "float": _decimal_to_float,
@@ -218,7 +236,12 @@ _CASTS: dict[str, dict[str, Callable[[pa.Array, pa.DataType], _Cast]]] = {
         "text": _decimal_to_text,
         "boolean": _number_to_boolean,
     },
-    "boolean": {"integer": _boolean_to_number, "float": _boolean_to_number, "decimal": _boolean_to_number, "text": _plain},
+    "boolean": {
+        "integer": _boolean_to_number,
+        "float": _boolean_to_number,
+        "decimal": _boolean_to_number,
+        "text": _plain,
+    },
     "text": {
         "integer": text_to_integer,
         "float": text_to_float,
@@ -231,6 +254,11 @@ _CASTS: dict[str, dict[str, Callable[[pa.Array, pa.DataType], _Cast]]] = {
     },
     "binary": {"text": _plain},
     "date": {"timestamp": _date_to_timestamp, "ntz": _date_to_timestamp, "text": _date_to_text},
-    "timestamp": {"date": _timestamp_to_date, "ntz": _same_instant, "text": _timestamp_to_text, "integer": _timestamp_to_integer},
+    "timestamp": {
+        "date": _timestamp_to_date,
+        "ntz": _same_instant,
+        "text": _timestamp_to_text,
+        "integer": _timestamp_to_integer,
+    },
     "ntz": {"date": _timestamp_to_date, "timestamp": _same_instant, "text": _timestamp_to_text},
 }

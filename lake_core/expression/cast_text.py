@@ -70,7 +70,9 @@ def text_to_decimal(source: pa.Array, target: pa.DataType) -> _Cast:
     text = _trimmed(source)
     ok = _matches(text, _NUMBER)
     # Half up looks at one digit more than are kept.
-    cut = pc.replace_substring_regex(null_unless(text, ok), rf"^([+-]?[0-9]*\.[0-9]{{{target.scale + 1}}})[0-9]+$", r"\1")
+    cut = pc.replace_substring_regex(
+        null_unless(text, ok), rf"^([+-]?[0-9]*\.[0-9]{{{target.scale + 1}}})[0-9]+$", r"\1"
+    )
     try:
         wide = cut.cast(pa.decimal256(WIDEST, target.scale + 1))
     except pa.ArrowInvalid:

@@ -56,7 +56,9 @@ def as_decimal(kind: pa.DataType) -> pa.DataType:
 
 def decimal_operand(expression: Expression) -> Expression:
     """Convert an operand of decimal arithmetic to a decimal. Literals have as many digits as are written."""
-    if isinstance(expression, Literal) and expression.type in INTEGERS[1:] and expression.value.is_valid:  # not TINYINT, in Spark
+    if (
+        isinstance(expression, Literal) and expression.type in INTEGERS[1:] and expression.value.is_valid
+    ):  # not TINYINT, in Spark
         return implicit(expression, pa.decimal128(len(str(abs(expression.value.as_py()))), 0))
     return implicit(expression, as_decimal(expression.type))
 
@@ -126,12 +128,19 @@ def implicit(expression: Expression, kind: pa.DataType) -> Expression:
 
 
 def cast_expression(expression: Expression, kind: pa.DataType, *, null_if_invalid: bool = False) -> Expression:
-    """Make a CAST or TRY_CAST. Raises InvalidExpression for types without a cast between them, and for literals without a value there."""
+    """Make a CAST or TRY_CAST.
+
+    Raises InvalidExpression for types without a cast between them, and for literals without a value there.
+    """
     if not castable(expression.type, kind):
-        raise InvalidExpression(f"a cast from {spark_name(expression.type)} to {spark_name(kind)} is not evaluated here")
+        raise InvalidExpression(
+            f"a cast from {spark_name(expression.type)} to {spark_name(kind)} is not evaluated here"
+        )
     if isinstance(expression, Literal):
         try:
-            return Literal(cast_array(pa.array([expression.value], expression.type), kind, null_if_invalid=null_if_invalid)[0])
+            return Literal(
+                cast_array(pa.array([expression.value], expression.type), kind, null_if_invalid=null_if_invalid)[0]
+            )
         except EvaluationFailed as error:
             raise InvalidExpression(str(error)) from None
     return Cast(expression, kind, null_if_invalid)

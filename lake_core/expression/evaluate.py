@@ -46,13 +46,16 @@ def evaluate(expression: Expression, rows: pa.Table) -> pa.ChunkedArray:
     """Return the expression's value for every row. Raises EvaluationFailed where Spark's ANSI mode fails a row."""
     if isinstance(expression, Column):
         return pa.chunked_array(
-            [_column(chunk, expression.path[1:], expression.type) for chunk in rows.column(expression.path[0]).chunks], expression.type
+            [_column(chunk, expression.path[1:], expression.type) for chunk in rows.column(expression.path[0]).chunks],
+            expression.type,
         )
     names = sorted({column.path[0] for column in columns(expression)})
     chunks = []
     if names:
         for batch in rows.select(names).to_batches(max_chunksize=_BATCH):
-            chunks.append(evaluate_batch(expression, Rows(batch.num_rows, dict(zip(names, batch.columns, strict=True)))))
+            chunks.append(
+                evaluate_batch(expression, Rows(batch.num_rows, dict(zip(names, batch.columns, strict=True))))
+            )
     else:
         for start in range(0, rows.num_rows, _BATCH):
             chunks.append(evaluate_batch(expression, Rows(min(_BATCH, rows.num_rows - start), {})))
@@ -138,7 +141,9 @@ def _column(whole: pa.Array, path: Sequence[str], kind: pa.DataType) -> pa.Array
     return whole if whole.type == kind else whole.cast(kind)
 
 
-def _case(branches: Sequence[tuple[Expression, Expression]], otherwise: Expression, kind: pa.DataType, rows: Rows) -> pa.Array:
+def _case(
+    branches: Sequence[tuple[Expression, Expression]], otherwise: Expression, kind: pa.DataType, rows: Rows
+) -> pa.Array:
     left = np.arange(rows.length)
     pieces: list[tuple[Values, pa.Array]] = []
     for condition, value in branches:

@@ -1,6 +1,9 @@
-"""The allow-list: every function and operator there is, with its rule of types. Text from a stranger can call nothing else.
+"""The allow-list: every function and operator there is, with its rule of types.
 
-Names are Spark's. A rule makes a tree of what `implementations` evaluates; some need nothing there (COALESCE is a node of its own).
+Text from a stranger can call nothing else.
+
+Names are Spark's. A rule makes a tree of what `implementations` evaluates; some need nothing there (COALESCE is a node
+of its own).
 """
 
 from __future__ import annotations
@@ -27,7 +30,19 @@ from lake_core.expression.coercion import (
     wider,
 )
 from lake_core.expression.errors import InvalidExpression
-from lake_core.expression.tree import Call, Case, Coalesce, Column, Comparison, Expression, IsNull, Like, Literal, Not, Operator
+from lake_core.expression.tree import (
+    Call,
+    Case,
+    Coalesce,
+    Column,
+    Comparison,
+    Expression,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Operator,
+)
 
 Bind: TypeAlias = Callable[[str, Sequence[Expression]], Expression]
 Accept: TypeAlias = Callable[[str, Expression], Expression]
@@ -128,7 +143,9 @@ def _function(result: pa.DataType, *accepts: Accept, optional: int = 0) -> Funct
     """Return a function of fixed parameters, the last of which may be left out."""
 
     def bind(name: str, arguments: Sequence[Expression]) -> Expression:
-        return Call(name, tuple(accept(name, argument) for accept, argument in zip(accepts, arguments, strict=False)), result)
+        return Call(
+            name, tuple(accept(name, argument) for accept, argument in zip(accepts, arguments, strict=False)), result
+        )
 
     return Function(bind, len(accepts) - optional, len(accepts))
 
@@ -151,7 +168,9 @@ def _bind_comparison(operator: Operator) -> Bind:
 def _bind_arithmetic(name: str, arguments: Sequence[Expression]) -> Expression:
     left, right = arguments
     if pa.types.is_date(left.type) and name in "+-" and (right.type in INTEGERS[:3]):
-        return FUNCTIONS["date_add" if name == "+" else "date_sub"].bind("date_add" if name == "+" else "date_sub", arguments)
+        return FUNCTIONS["date_add" if name == "+" else "date_sub"].bind(
+            "date_add" if name == "+" else "date_sub", arguments
+        )
     if pa.types.is_date(right.type) and name == "+" and (left.type in INTEGERS[:3]):
         return FUNCTIONS["date_add"].bind("date_add", (right, left))
     return _numbers(name, left, right)
@@ -160,7 +179,9 @@ def _bind_arithmetic(name: str, arguments: Sequence[Expression]) -> Expression:
 def _numbers(name: str, left: Expression, right: Expression) -> Expression:
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         kind = right.type if pa.types.is_null(left.type) else left.type
-        left, right = (implicit(side, kind) if is_number(kind) and pa.types.is_null(side.type) else side for side in (left, right))
+        left, right = (
+            implicit(side, kind) if is_number(kind) and pa.types.is_null(side.type) else side for side in (left, right)
+        )
     left, right = (_operand(name, side) for side in (left, right))
     if pa.types.is_string(left.type) and pa.types.is_string(right.type):
         raise InvalidExpression(f"{name} takes numbers, not two texts; cast them")
@@ -212,7 +233,8 @@ def _bind_concat(name: str, arguments: Sequence[Expression]) -> Expression:
     if all(pa.types.is_binary(argument.type) for argument in arguments):
         return call("concat", pa.binary(), *arguments)
     texts = [
-        cast_expression(argument, pa.string()) if pa.types.is_binary(argument.type) else _text(name, argument) for argument in arguments
+        cast_expression(argument, pa.string()) if pa.types.is_binary(argument.type) else _text(name, argument)
+        for argument in arguments
     ]
     return call("concat", pa.string(), *texts)
 
@@ -290,7 +312,11 @@ def _bind_round(name: str, arguments: Sequence[Expression]) -> Expression:
 
 def _bind_truncate(name: str, arguments: Sequence[Expression]) -> Expression:
     moment, unit = arguments if name == "trunc" else (arguments[1], arguments[0])
-    units = list(temporal.UNITS) if name == "date_trunc" else [each for each in temporal.UNITS if temporal.UNITS[each] in _DATE_UNITS]
+    units = (
+        list(temporal.UNITS)
+        if name == "date_trunc"
+        else [each for each in temporal.UNITS if temporal.UNITS[each] in _DATE_UNITS]
+    )
     chosen = unit.value.as_py() if isinstance(unit, Literal) else None
     if not isinstance(chosen, str) or chosen.lower() not in units:
         raise InvalidExpression(f"{name} takes one of these units as a literal: {', '.join(units)}")
@@ -307,7 +333,9 @@ def _bind_date_format(name: str, arguments: Sequence[Expression]) -> Expression:
     pattern = _literal(_text)(name, arguments[1])
     text = pattern.value.as_py() or ""
     if not text or "".join(match[0] for match in temporal.PATTERN.finditer(text)) != text:
-        raise InvalidExpression(f"date_format with {text!r} is not evaluated here: patterns consist of yyyy, MM, dd, HH, mm, ss and signs")
+        raise InvalidExpression(
+            f"date_format with {text!r} is not evaluated here: patterns consist of yyyy, MM, dd, HH, mm, ss and signs"
+        )
     return call(name, pa.string(), _timestamp(name, arguments[0]), pattern)
 
 
@@ -336,14 +364,19 @@ def _bind_named_struct(name: str, arguments: Sequence[Expression]) -> Expression
 
 
 def _bind_struct(name: str, arguments: Sequence[Expression]) -> Expression:
-    names = [argument.path[-1] if isinstance(argument, Column) else f"col{number}" for number, argument in enumerate(arguments, 1)]
+    names = [
+        argument.path[-1] if isinstance(argument, Column) else f"col{number}"
+        for number, argument in enumerate(arguments, 1)
+    ]
     return _struct(names, arguments)
 
 
 def _struct(names: Sequence[str], values: Sequence[Expression]) -> Expression:
     if len({each.lower() for each in names}) < len(names):
         raise InvalidExpression(f"a struct has each field once, when case is ignored, not {', '.join(names)}")
-    return call("struct", pa.struct([pa.field(each, value.type) for each, value in zip(names, values, strict=True)]), *values)
+    return call(
+        "struct", pa.struct([pa.field(each, value.type) for each, value in zip(names, values, strict=True)]), *values
+    )
 
 
 def _bind_array(name: str, arguments: Sequence[Expression]) -> Expression:
@@ -364,7 +397,9 @@ def _bind_array_contains(name: str, arguments: Sequence[Expression]) -> Expressi
         raise _not_taken(name, elements, "an ARRAY")
     kind = elements.type.value_type
     if pa.types.is_nested(kind) or wider(kind, element.type, promote_text=False) != kind:
-        raise InvalidExpression(f"{name}: {spark_name(element.type)} is not looked for among {spark_name(kind)}; cast it")
+        raise InvalidExpression(
+            f"{name}: {spark_name(element.type)} is not looked for among {spark_name(kind)}; cast it"
+        )
     return call(name, pa.bool_(), elements, implicit(element, kind))
 
 

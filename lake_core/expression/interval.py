@@ -30,7 +30,10 @@ class Interval:
 
 
 def interval(node: exp.Expr) -> Interval | None:
-    """Parse the interval of a parser's node, None for another node. Raises InvalidExpression for a form that is not supported."""
+    """Parse the interval of a parser's node, None for another node.
+
+    Raises InvalidExpression for a form that is not supported.
+    """
     match node.unnest():
         case exp.Interval() as literal:
             return _literal(literal)
@@ -41,19 +44,27 @@ def interval(node: exp.Expr) -> Interval | None:
                 return None
             if bool(first.months) != bool(second.months):
                 raise InvalidExpression(f"{short_sql(node)!r} has both months and days: add one after the other")
-            return Interval(first.months + second.months, first.microseconds + second.microseconds, first.of_days and second.of_days)
+            return Interval(
+                first.months + second.months, first.microseconds + second.microseconds, first.of_days and second.of_days
+            )
     return None
 
 
 def _literal(node: exp.Interval) -> Interval:
     number, unit = node.this, node.args.get("unit")
-    if isinstance(number, exp.Literal) and isinstance(unit, exp.Var) and re.fullmatch(r"\s*[-+]?[0-9]{1,12}\s*", number.this):
+    if (
+        isinstance(number, exp.Literal)
+        and isinstance(unit, exp.Var)
+        and re.fullmatch(r"\s*[-+]?[0-9]{1,12}\s*", number.this)
+    ):
         count, name = int(number.this), unit.name.lower().removesuffix("s")
         if name in _MONTHS:
             return Interval(count * _MONTHS[name], 0, of_days=True)
         if name in _MICROSECONDS:
             return Interval(0, count * _MICROSECONDS[name], of_days=name in _DAYS)
-    raise InvalidExpression(f"{short_sql(node)!r} is not evaluated here: write a whole number and a unit, such as INTERVAL 30 DAYS")
+    raise InvalidExpression(
+        f"{short_sql(node)!r} is not evaluated here: write a whole number and a unit, such as INTERVAL 30 DAYS"
+    )
 
 
 def moved(moment: Expression, by: Interval, *, back: bool) -> Expression:

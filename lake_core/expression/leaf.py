@@ -45,7 +45,21 @@ from lake_core.expression.tree import (
 )
 
 _UNDERSTOOD = frozenset(
-    {"this", "expression", "expressions", "low", "high", "query", "unnest", "negate", "quoted", "table", "db", "catalog", "to"}
+    {
+        "this",
+        "expression",
+        "expressions",
+        "low",
+        "high",
+        "query",
+        "unnest",
+        "negate",
+        "quoted",
+        "table",
+        "db",
+        "catalog",
+        "to",
+    }
 )
 """Arguments of the parser's nodes that the binder looks at, or refuses in a place of its own."""
 
@@ -103,11 +117,13 @@ class LeafBinder:
                 )
             if pa.types.is_nested(pair[0].type):
                 raise InvalidExpression(
-                    f"predicate {short(self._text)}: columns of type {pair[0].type} cannot be compared; name their fields"
+                    f"predicate {short(self._text)}: columns of type {pair[0].type} cannot be compared; name their "
+                    "fields"
                 )
             if not _comparable(pair[0].type, pair[1].type):
                 raise InvalidExpression(
-                    f"predicate {short(self._text)}: no decimal type holds both {'.'.join(pair[0].path)} ({pair[0].type}) "
+                    f"predicate {short(self._text)}: no decimal type holds both {'.'.join(pair[0].path)} "
+                    f"({pair[0].type}) "
                     f"and {'.'.join(pair[1].path)} ({pair[1].type})"
                 )
             return Comparison(operator, *pair)
@@ -138,7 +154,9 @@ class LeafBinder:
         if not isinstance(pattern, exp.Literal) or not pattern.is_string:
             raise self._refused(pattern)
         if _family(column.type) != "text":
-            raise InvalidExpression(f"predicate {short(self._text)}: LIKE needs text, but {'.'.join(column.path)} is {column.type}")
+            raise InvalidExpression(
+                f"predicate {short(self._text)}: LIKE needs text, but {'.'.join(column.path)} is {column.type}"
+            )
         return Like(column, pattern.this)
 
     def _is_column(self, node: exp.Expr) -> bool:
@@ -147,7 +165,9 @@ class LeafBinder:
     def _boolean(self, node: exp.Expr) -> Column:
         column = self._column(node)
         if not pa.types.is_boolean(column.type):
-            raise InvalidExpression(f"predicate {short(self._text)}: {'.'.join(column.path)} is {column.type}, not boolean")
+            raise InvalidExpression(
+                f"predicate {short(self._text)}: {'.'.join(column.path)} is {column.type}, not boolean"
+            )
         return column
 
     def _column(self, node: exp.Expr) -> Column:
@@ -174,13 +194,15 @@ class LeafBinder:
             convert = CONVERT[family]
         except KeyError:
             raise InvalidExpression(
-                f"predicate {short(self._text)}: columns of type {column.type} cannot be compared ({'.'.join(column.path)})"
+                f"predicate {short(self._text)}: columns of type {column.type} cannot be compared "
+                f"({'.'.join(column.path)})"
             ) from None
         try:
             return convert(value, column.type)
         except (ValueError, ArithmeticError, TypeError, pa.ArrowInvalid):
             raise InvalidExpression(
-                f"predicate {short(self._text)}: {short_sql(node)} is no value of {'.'.join(column.path)} ({column.type})"
+                f"predicate {short(self._text)}: {short_sql(node)} is no value of {'.'.join(column.path)} "
+                f"({column.type})"
             ) from None
 
     def _moment(self, node: exp.Expr, kind: pa.DataType) -> pa.Scalar | None:
@@ -207,7 +229,9 @@ class LeafBinder:
                 try:
                     return to_number(text)
                 except (ValueError, ArithmeticError):
-                    raise InvalidExpression(f"predicate {short(self._text)}: {short(text)} is no number that can be compared") from None
+                    raise InvalidExpression(
+                        f"predicate {short(self._text)}: {short(text)} is no number that can be compared"
+                    ) from None
             case exp.Neg(this=inner):
                 number = self._value(inner.unnest())
                 if isinstance(number, Decimal):
@@ -218,7 +242,11 @@ class LeafBinder:
                 return bool(flag)
             case exp.HexString(this=digits):
                 return hex_bytes(digits)
-            case exp.Cast(this=inner, to=exp.DataType() as target) if not {k for k, v in node.args.items() if v} - {"this", "to", "safe"}:
+            case exp.Cast(this=inner, to=exp.DataType() as target) if not {k for k, v in node.args.items() if v} - {
+                "this",
+                "to",
+                "safe",
+            }:
                 return self._cast(inner.unnest(), target)
         raise self._refused(node)
 
@@ -228,7 +256,12 @@ class LeafBinder:
         try:
             if target.this == kinds.DATE and isinstance(value, str):
                 return parse_date(value)
-            if target.this in (kinds.TIMESTAMP, kinds.TIMESTAMPTZ, kinds.TIMESTAMPLTZ, kinds.TIMESTAMPNTZ) and isinstance(value, str):
+            if target.this in (
+                kinds.TIMESTAMP,
+                kinds.TIMESTAMPTZ,
+                kinds.TIMESTAMPLTZ,
+                kinds.TIMESTAMPNTZ,
+            ) and isinstance(value, str):
                 moment = parse_timestamp(value)
                 if target.this != kinds.TIMESTAMPNTZ or moment.tzinfo is None:
                     return moment
@@ -243,11 +276,15 @@ class LeafBinder:
         except (ValueError, ArithmeticError):
             pass
         raise InvalidExpression(
-            f"predicate {short(self._text)}: CAST({short_sql(inner)} AS {short_sql(target)}) is no literal that can be compared"
+            f"predicate {short(self._text)}: CAST({short_sql(inner)} AS {short_sql(target)}) is no literal that can be "
+            "compared"
         )
 
     def _refused(self, node: exp.Expr) -> InvalidExpression:
-        return NoLeaf(f"predicate {short(self._text)}: {short_sql(node)!r} ({type(node).__name__}) is no comparison with a literal")
+        return NoLeaf(
+            f"predicate {short(self._text)}: {short_sql(node)!r} ({type(node).__name__}) is no comparison with a "
+            "literal"
+        )
 
 
 def _comparable(left: pa.DataType, right: pa.DataType) -> bool:

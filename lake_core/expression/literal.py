@@ -24,7 +24,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DAY = r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
 _DATE = re.compile(_DAY)
 _TIMESTAMP = re.compile(
-    _DAY + r"(?:[T ]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6}))?)?(?: ?(Z|UTC|[+-][0-9]{1,2}(?::?[0-9]{2})?))?)?"
+    _DAY
+    + r"(?:[T ]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6}))?)?(?: ?(Z|UTC|[+-][0-9]{1,2}(?::?[0-9]{2})?))?)?"
 )
 _BLANK = " \t\n\v\f\r"
 
@@ -159,7 +160,9 @@ def _instant(value: object, data_type: pa.DataType) -> pa.Scalar:
         if value.tzinfo is not None:
             raise ValueError(value)
         return pa.scalar(value, pa.timestamp("us"))
-    return pa.scalar(value.astimezone(dt.UTC) if value.tzinfo else value.replace(tzinfo=dt.UTC), pa.timestamp("us", tz="UTC"))
+    return pa.scalar(
+        value.astimezone(dt.UTC) if value.tzinfo else value.replace(tzinfo=dt.UTC), pa.timestamp("us", tz="UTC")
+    )
 
 
 def parse_date(text: str) -> dt.date:
@@ -175,7 +178,9 @@ def parse_timestamp(text: str) -> dt.datetime:
         raise ValueError(text)
     year, month, day, hour, minute, second, fraction, zone = match.groups(default="")
     micros = int(fraction.ljust(6, "0")) if fraction else 0
-    return dt.datetime(int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), micros, _zone(zone))
+    return dt.datetime(
+        int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), micros, _zone(zone)
+    )
 
 
 def _zone(text: str) -> dt.tzinfo | None:

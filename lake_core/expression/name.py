@@ -53,7 +53,9 @@ class Names:
         return Column(tuple(path), kind)
 
     def _unknown(self, names: Sequence[str], columns: Sequence[str]) -> InvalidExpression:
-        return InvalidExpression(f"{short(self._text)}: no column {'.'.join(names)!r}; there are {', '.join(columns[:20])}")
+        return InvalidExpression(
+            f"{short(self._text)}: no column {'.'.join(names)!r}; there are {', '.join(columns[:20])}"
+        )
 
 
 def _field(fields: Sequence[pa.Field], name: str) -> pa.Field | None:
@@ -62,7 +64,9 @@ def _field(fields: Sequence[pa.Field], name: str) -> pa.Field | None:
 
 
 def is_column(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Column) or (isinstance(node, exp.Dot) and all(isinstance(part, exp.Identifier) for part in node.parts))
+    return isinstance(node, exp.Column) or (
+        isinstance(node, exp.Dot) and all(isinstance(part, exp.Identifier) for part in node.parts)
+    )
 
 
 def parts_of(node: exp.Expr) -> list[str]:

@@ -24,7 +24,11 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-_CHECKED: dict[str, Callable[[Any, Any], Any]] = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
+_CHECKED: dict[str, Callable[[Any, Any], Any]] = {
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
+}
 _NEGATED_DIGITS = 34
 _PLAIN: dict[str, Callable[[Any, Any], Any]] = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
 
@@ -41,7 +45,9 @@ def compare_value(operator: str, left: pa.Array, value: pa.Scalar) -> pa.Array:
     """Compare as `compare`, with one value on the right."""
     floating = pa.types.is_floating(value.type)
     if not value.is_valid or (floating and math.isnan(value.as_py())):
-        return compare(operator, left, pa.repeat(value, len(left)) if value.is_valid else pa.nulls(len(left), value.type))
+        return compare(
+            operator, left, pa.repeat(value, len(left)) if value.is_valid else pa.nulls(len(left), value.type)
+        )
     if operator == "<=>":
         return pc.fill_null(pc.equal(left, value), False)
     compared = _COMPARE[operator](left, value)
@@ -124,12 +130,15 @@ def divide(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     _check_divisor(left, right, call)
     if not pa.types.is_decimal(call.type):
         return pc.divide(left, right)
-    # Arrow truncates after as many digits as the divisor has, and one: at least one more than is kept, since half up looks at it.
+    # Arrow truncates after as many digits as the divisor has, and one: at least one more than is kept, since half up
+    # looks at it.
     a, b = left.type, right.type
     more = max(0, call.type.scale - a.scale - b.precision + b.scale)
     digits = min(b.precision, WIDEST - 1 - a.precision - more)
     more = max(more, call.type.scale - a.scale - digits + b.scale)
-    exact = pc.divide(left.cast(pa.decimal256(a.precision + more, a.scale + more)), right.cast(pa.decimal256(digits, b.scale)))
+    exact = pc.divide(
+        left.cast(pa.decimal256(a.precision + more, a.scale + more)), right.cast(pa.decimal256(digits, b.scale))
+    )
     return _decimal(exact, call)
 
 
@@ -187,7 +196,9 @@ def extreme(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     best = arguments[0]
     operator = ">" if call.function == "greatest" else "<"
     for other in arguments[1:]:
-        better = pc.or_kleene(pc.and_(best.is_null(), other.is_valid()), pc.fill_null(_compare(operator, other, best), False))
+        better = pc.or_kleene(
+            pc.and_(best.is_null(), other.is_valid()), pc.fill_null(_compare(operator, other, best), False)
+        )
         best = pc.if_else(better, other, best)
     return best
 
@@ -221,7 +232,9 @@ def round_half_up(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     stored, where = values(source).astype(np.float64), valid(source)
     with np.errstate(invalid="ignore"):
         small = where & (np.abs(stored) < 2.0**53)
-    rounded = pc.round(exact_decimal(array(np.where(small, stored, 0.0), pa.float64())), digits, "half_towards_infinity")
+    rounded = pc.round(
+        exact_decimal(array(np.where(small, stored, 0.0), pa.float64())), digits, "half_towards_infinity"
+    )
     return pc.if_else(booleans(small), rounded.cast(pa.string()).cast(call.type), source)
 
 

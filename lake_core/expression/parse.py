@@ -17,10 +17,10 @@ from lake_core.expression.tree import Expression, Predicate, negated
 def parse_expression(text: str, schema: pa.Schema, *, relations: bool = False, now: int | None = None) -> Expression:
     """Parse a scalar Spark SQL expression over the columns of `schema`, with the types that Spark's ANSI mode gives it.
 
-    With `relations` the schema's columns are relations, structs of their fields: `t.id` is the field `id` of `t`, and a bare
-    name is looked up in all of them. Timestamps are UTC. `now`: what CURRENT_TIMESTAMP stands for, in milliseconds since the epoch;
-    without it, it is refused. Raises InvalidExpression: for what does not parse, for a function that is not on the list, for types
-    that do not go together.
+    With `relations` the schema's columns are relations, structs of their fields: `t.id` is the field `id` of `t`, and a
+    bare name is looked up in all of them. Timestamps are UTC. `now`: what CURRENT_TIMESTAMP stands for, in milliseconds
+    since the epoch; without it, it is refused. Raises InvalidExpression: for what does not parse, for a function that
+    is not on the list, for types that do not go together.
     """
     tree = parse_sql(text)
     try:
@@ -32,11 +32,12 @@ def parse_expression(text: str, schema: pa.Schema, *, relations: bool = False, n
 def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False, now: int | None = None) -> Predicate:
     """Parse a boolean Spark SQL expression over the columns of `schema`.
 
-    Leaves that files can be skipped by: `= == != <> < <= > >= <=>`, IN, BETWEEN, LIKE, IS [NOT] NULL of a column and literals of
-    every primitive type, typed ones (`DATE '…'`, `TIMESTAMP '…'`, CAST of a literal) included, and boolean columns; nested fields
-    by dots. Column names ignore case. A timestamp literal without a zone is UTC. Whole numbers and decimals are compared exactly,
-    whatever the literal's type; floats as doubles, so that a FLOAT column is equal to `0.1F`, not to `0.1`. What is none of these
-    is bound as `parse_expression` does, with `relations` and `now` as there, and evaluated row by row. Raises InvalidExpression.
+    Leaves that files can be skipped by: `= == != <> < <= > >= <=>`, IN, BETWEEN, LIKE, IS [NOT] NULL of a column and
+    literals of every primitive type, typed ones (`DATE '…'`, `TIMESTAMP '…'`, CAST of a literal) included, and boolean
+    columns; nested fields by dots. Column names ignore case. A timestamp literal without a zone is UTC. Whole numbers
+    and decimals are compared exactly, whatever the literal's type; floats as doubles, so that a FLOAT column is equal
+    to `0.1F`, not to `0.1`. What is none of these is bound as `parse_expression` does, with `relations` and `now` as
+    there, and evaluated row by row. Raises InvalidExpression.
     """
     tree = parse_sql(text)
     names = Names(text, schema, relations=relations)
@@ -50,8 +51,8 @@ def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False, no
 def parse_known(text: str, schema: pa.Schema) -> list[Predicate]:
     """Parse those operands of the outermost AND of a predicate that are over the columns of `schema`, and leave out the others.
 
-    With all of them the predicate says no more than with these, so that they can rule out rows. Raises InvalidExpression for what does
-    not parse.
+    With all of them the predicate says no more than with these, so that they can rule out rows. Raises
+    InvalidExpression for what does not parse.
     """
     tree = parse_sql(text)
     names = Names(text, schema, relations=False)

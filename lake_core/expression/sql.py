@@ -19,7 +19,10 @@ _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 _PREFIXES = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE})
 _SEPARATORS = frozenset({TokenType.COMMA, TokenType.AND, TokenType.OR})
 _ARITHMETIC = frozenset(
-    {getattr(TokenType, name) for name in ("PLUS", "DASH", "STAR", "SLASH", "MOD", "DIV", "DPIPE", "PIPE", "AMP", "CARET")}
+    {
+        getattr(TokenType, name)
+        for name in ("PLUS", "DASH", "STAR", "SLASH", "MOD", "DIV", "DPIPE", "PIPE", "AMP", "CARET")
+    }
 )
 _MAX_CHAIN = 1000
 """Operators in a row: each is a level of the tree, which the parser would build for seconds only to find it too deep."""
@@ -32,12 +35,17 @@ class _NamedFunctions(Spark):
     class Parser(Spark.Parser):  # type: ignore[misc, valid-type]
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: Spark.Parser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST")}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: Spark.Parser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST")
+        }
         NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": Spark.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
 
 
 def parse_sql(text: object) -> exp.Expr:
-    """Parse one expression to a tree. Raises InvalidExpression for text that does not parse, and for text that is too long or too deep."""
+    """Parse one expression to a tree.
+
+    Raises InvalidExpression for text that does not parse, and for text that is too long or too deep.
+    """
     if not isinstance(text, str) or not text.strip():
         raise InvalidExpression("an expression is Spark SQL text, such as \"month = DATE '2024-01-01'\"")
     if len(text) > MAX_TEXT:
@@ -69,13 +77,21 @@ def _check_tokens(text: str) -> None:
         if chain > _MAX_CHAIN:
             raise too_deep(text)
         if terms >= _MAX_TERMS:
-            raise InvalidExpression(f"{short(text)} has too many terms (at most {_MAX_TERMS} comparisons and list items)")
+            raise InvalidExpression(
+                f"{short(text)} has too many terms (at most {_MAX_TERMS} comparisons and list items)"
+            )
         if kind == TokenType.HEX_STRING and text[token.start] == "0":
-            raise InvalidExpression(f"{short(text)}: {text[token.start : token.end + 1]} is no literal; binary ones are X'…'")
+            raise InvalidExpression(
+                f"{short(text)}: {text[token.start : token.end + 1]} is no literal; binary ones are X'…'"
+            )
         if kind == TokenType.L_PAREN and before in _SIZED_TEXT:
-            raise InvalidExpression(f"{short(text)}: {before}(…) is not evaluated here; cast to STRING and cut with substring")
+            raise InvalidExpression(
+                f"{short(text)}: {before}(…) is not evaluated here; cast to STRING and cut with substring"
+            )
         if kind == TokenType.STRING and token.start == end + 1 and text[end] == text[token.start]:
-            raise InvalidExpression(f"{short(text)}: whether a doubled quote is one depends on the version of Spark; write \\'")
+            raise InvalidExpression(
+                f"{short(text)}: whether a doubled quote is one depends on the version of Spark; write \\'"
+            )
         before, end = token.text.lower(), token.end
 
 

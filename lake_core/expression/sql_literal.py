@@ -42,7 +42,11 @@ def typed_literal(text: str, target: exp.DataType) -> Literal | None:
     try:
         if target.this == exp.DataType.Type.DATE:
             return Literal(pa.scalar(parse_date(text), pa.date32()))
-        if target.this in (exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ, exp.DataType.Type.TIMESTAMPNTZ):
+        if target.this in (
+            exp.DataType.Type.TIMESTAMPTZ,
+            exp.DataType.Type.TIMESTAMPLTZ,
+            exp.DataType.Type.TIMESTAMPNTZ,
+        ):
             moment = parse_timestamp(text)
             zoned = target.this != exp.DataType.Type.TIMESTAMPNTZ
             if not zoned and moment.tzinfo is not None:
@@ -83,7 +87,10 @@ def _decimal_literal(number: Decimal) -> Literal:
 
 
 def like_pattern(text: str, escape: str) -> str:
-    """Return the pattern with a backslash for its escape character. Refuses what Spark refuses: an escape before another letter."""
+    """Return the pattern with a backslash for its escape character.
+
+    Refuses what Spark refuses: an escape before another letter.
+    """
     if len(escape) != 1:
         raise InvalidExpression("ESCAPE takes one character")
     pattern, letters = [], iter(text)

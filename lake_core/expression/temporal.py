@@ -31,7 +31,14 @@ UNITS = {
 }
 """What Spark calls the units of DATE_TRUNC, and what Arrow does."""
 
-_SPANS = {"day": 86_400 * _SECOND, "hour": 3600 * _SECOND, "minute": 60 * _SECOND, "second": _SECOND, "millisecond": 1000, "microsecond": 1}
+_SPANS = {
+    "day": 86_400 * _SECOND,
+    "hour": 3600 * _SECOND,
+    "minute": 60 * _SECOND,
+    "second": _SECOND,
+    "millisecond": 1000,
+    "microsecond": 1,
+}
 
 PATTERN = re.compile(r"yyyy|MM|dd|HH|mm|ss|'[^']+'|[^A-Za-z'\[\]{}#]")
 """The pieces of a pattern of DATE_FORMAT that mean the same to everyone."""

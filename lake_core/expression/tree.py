@@ -1,7 +1,8 @@
 """Expressions: small immutable trees over typed columns and literals, as Spark's analyser would leave them.
 
-Implicit casts stand in the tree, so that evaluation knows no type rules. A predicate is an expression of type boolean, with SQL's
-three-valued logic. What a file can be skipped by, or an engine filter by, is a shape among predicates: see `is_leaf`.
+Implicit casts stand in the tree, so that evaluation knows no type rules. A predicate is an expression of type boolean,
+with SQL's three-valued logic. What a file can be skipped by, or an engine filter by, is a shape among predicates: see
+`is_leaf`.
 """
 
 from __future__ import annotations
@@ -81,7 +82,10 @@ class _Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Comparison(_Boolean):
-    """left <operator> right, both of one type. Columns of one family may differ in width, and a floating column be beside a double."""
+    """left <operator> right, both of one type.
+
+    Columns of one family may differ in width, and a floating column be beside a double.
+    """
 
     operator: Operator
     left: Expression
@@ -128,7 +132,9 @@ class Or(_Boolean):
     operands: tuple[Expression, ...]
 
 
-Expression: TypeAlias = Column | Literal | Call | Cast | Case | Coalesce | Comparison | In | Like | IsNull | Not | And | Or
+Expression: TypeAlias = (
+    Column | Literal | Call | Cast | Case | Coalesce | Comparison | In | Like | IsNull | Not | And | Or
+)
 
 Predicate: TypeAlias = Expression
 """An expression of type boolean."""
@@ -193,8 +199,8 @@ def never(column: Column) -> Predicate:
 def is_leaf(predicate: Predicate) -> bool:
     """Return whether a predicate is a leaf that statistics and other engines know: TRUE, FALSE, NULL, or a test of one column.
 
-    The tests are a comparison with a literal or another column, IN, LIKE and IS NULL. Literals are not null, NaN, infinite or -0.0:
-    engines differ on those.
+    The tests are a comparison with a literal or another column, IN, LIKE and IS NULL. Literals are not null, NaN,
+    infinite or -0.0: engines differ on those.
     """
     match predicate:
         case Comparison(left=Column(), right=Literal(value=value)):

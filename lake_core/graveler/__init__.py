@@ -1,6 +1,7 @@
 """The lakeFS data model: trees of value records in content-addressed SSTables, two levels deep.
 
-A range holds consecutive records (key, identity, value); a metarange lists the ranges of one tree. Both are named by their content.
+A range holds consecutive records (key, identity, value); a metarange lists the ranges of one tree. Both are named by
+their content.
 """
 
 from __future__ import annotations

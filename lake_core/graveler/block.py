@@ -1,6 +1,7 @@
 """Blocks of an SSTable: sorted entries with shared prefixes, maybe compressed, each behind a checksum.
 
-RocksDB's block-based table format, version 2. A stored block is its content, one byte for the compression, and the checksum of both.
+RocksDB's block-based table format, version 2. A stored block is its content, one byte for the compression, and the
+checksum of both.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ KIND_SET = b"\x01\0\0\0\0\0\0\0"
 """What follows a user key in an internal key: sequence number 0 above the kind SET."""
 
 LONGEST_KEY = 1 << 16
-"""Bytes. A few bytes of a block can stand for a key as long as the one before: this bounds what a hostile file makes us build."""
+"""Bytes.
+
+A few bytes of a block can stand for a key as long as the one before: this bounds what a hostile file makes us build.
+"""
 _UNCOMPRESSED = 0
 _SNAPPY = 1
 _MASK_DELTA = 0xA282EAD8

@@ -1,8 +1,8 @@
 """Building a tree out of another one and changes: only touched ranges are read and written.
 
-The rule for where a range ends starts afresh behind each end. So a build walks from the beginning of the first touched range, and as
-soon as it ends a range where the old tree ended one, everything up to the next change is as it was. What comes out depends on the
-content alone, however often and in whatever order it was changed.
+The rule for where a range ends starts afresh behind each end. So a build walks from the beginning of the first touched
+range, and as soon as it ends a range where the old tree ended one, everything up to the next change is as it was. What
+comes out depends on the content alone, however often and in whatever order it was changed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ class Build:
         self._reused = self._added = self._removed = self._changed = 0
 
     def run(self, tree: str, changes: Iterable[tuple[bytes, Record | None]]) -> Built:
-        """Apply the changes to `tree`, whose ranges are the base. Raises ValueError if they are not sorted or a key comes twice."""
+        """Apply the changes to `tree`, whose ranges are the base.
+
+        Raises ValueError if they are not sorted or a key comes twice.
+        """
         queue = _Changes(changes)
         if not self._reader.is_remote:
             return self._run(tree, queue)
@@ -152,7 +155,11 @@ class Build:
             else:
                 self._added += 1
         untouched = before == self._added + self._removed + self._changed
-        if untouched and not self._open_keys and (at < len(self._base) - 1 or queue.first is None or self._is_ended(at)):
+        if (
+            untouched
+            and not self._open_keys
+            and (at < len(self._base) - 1 or queue.first is None or self._is_ended(at))
+        ):
             self._max_keys.append(self._base.max_keys[at])
             self._values.append(self._base.values[at])
             self._reused += 1

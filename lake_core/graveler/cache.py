@@ -1,8 +1,8 @@
 """A folder of ranges on this machine, by their names: bounded by bytes, shared by processes, never required.
 
-Names are those of contents, so nothing in it ever goes out of date. A file appears whole (temporary name, rename); one that is torn or
-damaged nevertheless is noticed when it is read, dropped, and fetched again. Eviction takes what was used longest ago; a process that
-has read a file already doesn't mind.
+Names are those of contents, so nothing in it ever goes out of date. A file appears whole (temporary name, rename); one
+that is torn or damaged nevertheless is noticed when it is read, dropped, and fetched again. Eviction takes what was
+used longest ago; a process that has read a file already doesn't mind.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _TOUCH_AFTER = 60.0
 class RangeCache:
     """Files of ranges and metaranges under `folder`, at most `max_bytes` of them (and a sixteenth more for each process that adds some).
 
-    Without a folder, `lake-orch/ranges` in the user's cache folder (`XDG_CACHE_HOME`, `~/.cache`). It is made when something is first put
-    there. Where it cannot be written, nothing is kept and nothing fails.
+    Without a folder, `lake-orch/ranges` in the user's cache folder (`XDG_CACHE_HOME`, `~/.cache`). It is made when
+    something is first put there. Where it cannot be written, nothing is kept and nothing fails.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = _DEFAULT_BYTES) -> None:

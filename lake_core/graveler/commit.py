@@ -52,7 +52,9 @@ class Commit:
     @property
     def is_named_right(self) -> bool:
         """Whether the id is that of the contents."""
-        return self.id == commit_id(self.committer, self.message, self.metarange_id, self.creation_date, self.metadata, self.parents)
+        return self.id == commit_id(
+            self.committer, self.message, self.metarange_id, self.creation_date, self.metadata, self.parents
+        )
 
     def encode(self) -> bytes:
         """Encode the message. Raises ValueError for a time without a zone."""

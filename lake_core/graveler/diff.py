@@ -11,7 +11,9 @@ from lake_core.graveler.record import Record, identity_of, split_value
 from lake_core.graveler.result import RecordDifference
 
 
-def differences(reader: RangeReader, before: Metarange, after: Metarange, prefix: bytes = b"") -> Iterator[RecordDifference]:
+def differences(
+    reader: RangeReader, before: Metarange, after: Metarange, prefix: bytes = b""
+) -> Iterator[RecordDifference]:
     """Yield the differing records, by key.
 
     A range that is in both trees holds the same records at the same keys, so it is read on neither side.
@@ -38,7 +40,9 @@ class _Side:
     def __init__(self, reader: RangeReader, tree: Metarange, common: set[bytes], prefix: bytes) -> None:
         self._reader = reader
         self._prefix = prefix
-        self._ids = iter([name.decode() for at, name in enumerate(tree.ids) if name not in common and within(tree, at, prefix)])
+        self._ids = iter(
+            [name.decode() for at, name in enumerate(tree.ids) if name not in common and within(tree, at, prefix)]
+        )
         self._keys: Sequence[bytes] = ()
         self._values: Sequence[bytes] = ()
         self._at = self._stop = 0

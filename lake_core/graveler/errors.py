@@ -26,7 +26,10 @@ class MergeConflict(GravelerError):
     def __init__(self, keys: Sequence[bytes]) -> None:
         shown = ", ".join(repr(key.decode("utf-8", "backslashreplace")) for key in keys[:_SHOWN])
         more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
-        super().__init__(f"both sides changed {shown}{more}: choose strategy='ours' or 'theirs', or resolve them by a function of your own")
+        super().__init__(
+            f"both sides changed {shown}{more}: choose strategy='ours' or 'theirs', or resolve them by a function of "
+            "your own"
+        )
         self.keys = tuple(keys)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
 """A whole lakeFS repository out of commits: what `lakectl refs-restore` loads into a bare repository over the same storage.
 
-`_lakefs/<id>`: ranges and metaranges by lakeFS's own parameters, those of the trees and those that dump commits, branches and tags ·
-`_lakefs/refs_manifest.json`: the names of these three · `data/…`: the objects, each once.
+`_lakefs/<id>`: ranges and metaranges by lakeFS's own parameters, those of the trees and those that dump commits,
+branches and tags · `_lakefs/refs_manifest.json`: the names of these three · `data/…`: the objects, each once.
 """
 
 from __future__ import annotations
@@ -56,12 +56,14 @@ def export_commits(
 ) -> Exported:
     """Write commits with their trees and objects as a lakeFS repository's storage namespace into `target`.
 
-    `records` gives a commit's whole tree, sorted by key, with entries as values: of a `Graveler`, `lambda commit: graveler.scan(commit.
-    metarange_id)`. `read` gives the bytes of an entry's object; it is called from up to `workers` threads, once an address. `branches` and
-    `tags` name commits by their ids. Parents that are not among the commits are left out: history begins there.
+    `records` gives a commit's whole tree, sorted by key, with entries as values: of a `Graveler`, `lambda commit:
+    graveler.scan(commit. metarange_id)`. `read` gives the bytes of an entry's object; it is called from up to `workers`
+    threads, once an address. `branches` and `tags` name commits by their ids. Parents that are not among the commits
+    are left out: history begins there.
 
     The manifest is written last, so an export that was cut short is none yet; repeated, it copies only what is missing.
-    Raises ValueError for branches and tags that name none of the commits, for commits in a circle, and for a tree out of order.
+    Raises ValueError for branches and tags that name none of the commits, for commits in a circle, and for a tree out
+    of order.
     """
     ordered = _ancestors_first(commits)
     for kind, refs in (("branch", branches), ("tag", tags or {})):
@@ -76,7 +78,12 @@ def export_commits(
             built = trees.build("", copier.moved(records(commit)))
             parents = [written[parent] for parent in commit.parents if parent in written]
             created = Commit.create(
-                commit.committer, commit.message, commit.creation_date, built.tree, metadata=commit.metadata, parents=parents
+                commit.committer,
+                commit.message,
+                commit.creation_date,
+                built.tree,
+                metadata=commit.metadata,
+                parents=parents,
             )
             written[commit.id] = replace(created, version=commit.version)
     new = {old: commit.id for old, commit in written.items()}
@@ -135,7 +142,8 @@ class _Copier:
                 self.bytes += size or 0
             self._copied.update(missing)
             for record, entry, name in zip(batch, entries, names, strict=True):
-                # lakeFS tells contents apart by size and etag alone, so what tells them apart here has to be in one of them.
+                # lakeFS tells contents apart by size and etag alone, so what tells them apart here has to be in one of
+                # them.
                 etag = entry.etag if entry.identity == record.identity else record.identity.hex()
                 moved = replace(entry, address=name, address_type=AddressType.RELATIVE, etag=etag)
                 yield record.key, moved.record(record.key)
@@ -168,7 +176,9 @@ def _dump(trees: Graveler, entity: str, message: str, rows: Iterable[tuple[str, 
     """Write a tree of references: (name, commit id, message). Returns its name."""
     schema = json.dumps(_SCHEMAS[message], separators=(",", ":"))
     properties = {"entity": entity, "schema_name": f"{_PACKAGE}.{message}", "schema_definition": schema}
-    ordered = sorted((Record(name.encode(), commit.encode(), data) for name, commit, data in rows), key=lambda record: record.key)
+    ordered = sorted(
+        (Record(name.encode(), commit.encode(), data) for name, commit, data in rows), key=lambda record: record.key
+    )
     tree = trees.build("", ((record.key, record) for record in ordered), properties=properties).tree
     if not tree:
         # Here nothing has a name and a file too.
@@ -181,7 +191,11 @@ def _dump(trees: Graveler, entity: str, message: str, rows: Iterable[tuple[str, 
 def _field(name: str, number: int, kind: str, *, repeated: bool = False, of: str = "") -> dict[str, object]:
     """Describe a field of a message in the JSON form of protocol buffers' descriptors."""
     words = name.split("_")
-    out: dict[str, object] = {"name": name, "number": number, "label": "LABEL_REPEATED" if repeated else "LABEL_OPTIONAL"}
+    out: dict[str, object] = {
+        "name": name,
+        "number": number,
+        "label": "LABEL_REPEATED" if repeated else "LABEL_OPTIONAL",
+    }
     out["type"] = f"TYPE_{kind}"
     if of:
         out["typeName"] = of
@@ -203,7 +217,11 @@ _SCHEMAS: Mapping[str, Mapping[str, object]] = {
             _field("generation", 9, "INT32"),
         ],
         "nestedType": [
-            {"name": "MetadataEntry", "field": [_field("key", 1, "STRING"), _field("value", 2, "STRING")], "options": {"mapEntry": True}}
+            {
+                "name": "MetadataEntry",
+                "field": [_field("key", 1, "STRING"), _field("value", 2, "STRING")],
+                "options": {"mapEntry": True},
+            }
         ],
     },
     "BranchData": {

@@ -26,10 +26,10 @@ _BATCH = 4096
 class Graveler:
     """The trees in a store. A tree is named by its metarange's id; "" is the empty tree. Trees never change.
 
-    Files stand at `<folder>/<id>`. `cache` is a folder on this machine; by default one in the user's cache folder, unless the store is
-    local itself; `memory_bytes` bounds what is kept decoded in memory. Safe to use from many threads, picklable. Besides what each method
-    names, all raise NotFound where a file of the tree is gone, CorruptTable where one is not what its name says, and the store's own
-    errors.
+    Files stand at `<folder>/<id>`. `cache` is a folder on this machine; by default one in the user's cache folder,
+    unless the store is local itself; `memory_bytes` bounds what is kept decoded in memory. Safe to use from many
+    threads, picklable. Besides what each method names, all raise NotFound where a file of the tree is gone,
+    CorruptTable where one is not what its name says, and the store's own errors.
     """
 
     def __init__(
@@ -98,13 +98,15 @@ class Graveler:
             if end < len(keys):
                 return
 
-    def list(self, tree: str, prefix: bytes = b"", start_after: bytes = b"", delimiter: bytes = b"") -> Iterator[Record | bytes]:
+    def list(
+        self, tree: str, prefix: bytes = b"", start_after: bytes = b"", delimiter: bytes = b""
+    ) -> Iterator[Record | bytes]:
         """List as `scan`, with keys that go on after a delimiter behind the prefix rolled up to their common prefix, once (bytes).
 
         It is how a lakeFS server lists a folder (lakeFS data model: listing).
 
-        Whole prefixes are skipped without reading what is below them. Nothing that sorts before or at `start_after` is given, neither
-        record nor prefix: so a listing goes on behind the last thing it gave.
+        Whole prefixes are skipped without reading what is below them. Nothing that sorts before or at `start_after` is
+        given, neither record nor prefix: so a listing goes on behind the last thing it gave.
         """
         if not delimiter:
             yield from self.scan(tree, prefix, start_after)
@@ -166,11 +168,12 @@ class Graveler:
     ) -> Built:
         """Apply changes to a tree: (key, its new record, or None to remove it), sorted by key, each key once.
 
-        A record with the identity of the existing one is no change, and the existing one is kept. All files are stored when this returns.
+        A record with the identity of the existing one is no change, and the existing one is kept. All files are stored
+        when this returns.
 
-        `avoid` returns True for ids that must not be given to a file that is written, because another process may be deleting them. Such a
-        file gets another name by a property of its own. Ranges that are taken over keep their names. `properties` are written into each
-        file and become part of its name.
+        `avoid` returns True for ids that must not be given to a file that is written, because another process may be
+        deleting them. Such a file gets another name by a property of its own. Ranges that are taken over keep their
+        names. `properties` are written into each file and become part of its name.
 
         Raises ValueError for changes out of order. Files that were written until then are left for a collector.
         """
@@ -202,9 +205,9 @@ class Graveler:
     ) -> TreeMerge:
         """Apply what `theirs` changed since `base` to `ours`.
 
-        A key is in conflict where both sides changed it, and to different records. `resolve` (key, base, ours, theirs) returns the record
-        to write; else `strategy` names the side that wins. Without either MergeConflict is raised, which names all such keys, and nothing
-        is written. `avoid` as in `build`.
+        A key is in conflict where both sides changed it, and to different records. `resolve` (key, base, ours, theirs)
+        returns the record to write; else `strategy` names the side that wins. Without either MergeConflict is raised,
+        which names all such keys, and nothing is written. `avoid` as in `build`.
         """
         if ours in (base, theirs):
             return TreeMerge(theirs, ())

@@ -1,6 +1,7 @@
 """Three-way merges: what one side changed since the base is applied to the other, unless that changed the same keys differently.
 
-A lake merges datasets by their formats and does not call this: it is the merge of the lakeFS data model, for trees of plain keys.
+A lake merges datasets by their formats and does not call this: it is the merge of the lakeFS data model, for trees of
+plain keys.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ Resolve: TypeAlias = Callable[[bytes, Record | None, Record | None, Record | Non
 def settled(
     changes: Iterable[ThreeWay], strategy: Strategy | None, resolve: Resolve | None
 ) -> tuple[list[tuple[bytes, Record | None]], tuple[bytes, ...]]:
-    """Return what to apply to our side (the target of the changes), and the keys that were in conflict. Raises MergeConflict."""
+    """Return what to apply to our side (the target of the changes), and the keys that were in conflict.
+
+    Raises MergeConflict.
+    """
     apply: list[tuple[bytes, Record | None]] = []
     conflicts: list[bytes] = []
     for key, base, theirs, ours in changes:

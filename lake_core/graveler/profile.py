@@ -1,6 +1,7 @@
 """Where ranges end. The rule looks at nothing but the records since the last end, so equal contents give equal ranges.
 
-After each record: not before `min_bytes`, in any case from `max_bytes` on, else where the key's FNV-1a hash is divisible by `raggedness`.
+After each record: not before `min_bytes`, in any case from `max_bytes` on, else where the key's FNV-1a hash is
+divisible by `raggedness`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from lake_core.graveler.key_columns import fnv64a
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The parameters of the rule. Sizes are bytes of keys and joined values before compression: not a compressor's business.
+    """The parameters of the rule.
+
+    Sizes are bytes of keys and joined values before compression: not a compressor's business.
 
     One tree is built with one profile; another gives the same content another name.
     """
@@ -27,7 +30,9 @@ class Profile:
 
     def __post_init__(self) -> None:
         if self.min_bytes < 0 or self.max_bytes < 1 or self.raggedness < 1:
-            raise ValueError(f"{self} makes no ranges: min_bytes is at least 0, max_bytes and raggedness are at least 1")
+            raise ValueError(
+                f"{self} makes no ranges: min_bytes is at least 0, max_bytes and raggedness are at least 1"
+            )
 
     def ends(self, keys: Sequence[bytes], values: Sequence[bytes], behind: int = 0) -> tuple[list[int], int]:
         """Return the ends (exclusive positions) of the ranges that a run of records closes, and the bytes that it leaves open.

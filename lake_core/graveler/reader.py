@@ -52,10 +52,13 @@ class Columns:
 class RangeReader:
     """Reads ranges by name; keeps at most `memory_bytes` of what it read and decoded. Safe to use from many threads.
 
-    Methods raise NotFound for a name that does not stand in the store, CorruptTable for one with other than a table behind it.
+    Methods raise NotFound for a name that does not stand in the store, CorruptTable for one with other than a table
+    behind it.
     """
 
-    def __init__(self, store: ObjectStore, cache: RangeCache | None, folder: str, *, memory_bytes: int = _MEMORY) -> None:
+    def __init__(
+        self, store: ObjectStore, cache: RangeCache | None, folder: str, *, memory_bytes: int = _MEMORY
+    ) -> None:
         self.store = store
         self.cache = cache
         self.folder = folder

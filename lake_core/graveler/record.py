@@ -48,7 +48,9 @@ def split_value(joined: bytes) -> tuple[bytes, bytes]:
     return identity, _component(joined, at)[0]
 
 
-def fill(records: list[Record | None], places: Iterable[int], keys: Sequence[bytes], values: Mapping[bytes, bytes]) -> None:
+def fill(
+    records: list[Record | None], places: Iterable[int], keys: Sequence[bytes], values: Mapping[bytes, bytes]
+) -> None:
     """Put the records of the keys at these places there, as far as they have joined values. Raises CorruptTable."""
     get, make = values.get, tuple.__new__
     heads: dict[int, bytes] = {}
@@ -79,5 +81,7 @@ def _component(joined: bytes, at: int) -> tuple[bytes, int]:
     doubled, begin = read_uvarint(joined, at)
     length = doubled >> 1
     if doubled & 1 or length > MAX_COMPONENT or begin + length > len(joined):
-        raise CorruptTable(f"a value of {len(joined)} bytes does not hold an identity and a value: wrong length at byte {at}")
+        raise CorruptTable(
+            f"a value of {len(joined)} bytes does not hold an identity and a value: wrong length at byte {at}"
+        )
     return joined[begin : begin + length], begin + length

@@ -1,7 +1,11 @@
-"""Reading SSTables: RocksDB's block-based table, format version 2, as pebble (so lakeFS) writes it. See specs: ranges and metaranges.
+"""Reading SSTables: RocksDB's block-based table, format version 2, as pebble (so lakeFS) writes it.
 
-Supported: one- and two-level indexes, Snappy or no compression, CRC-32C. Filters are not needed and not read. Entries must be plain
-SETs of distinct keys. Nothing that a file declares is trusted: every length is checked against the file, and memory against a budget.
+See specs: ranges and metaranges.
+
+Supported: one- and two-level indexes, Snappy or no compression, CRC-32C. Filters are not needed and not read. Entries
+must be plain
+SETs of distinct keys. Nothing that a file declares is trusted: every length is checked against the file, and memory
+against a budget.
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ _TAIL = 8 << 10
 def read_sstable(data: bytes) -> Table:
     """Open a range, a metarange or any other SSTable of plain values.
 
-    `records, properties = read_sstable(data)` works as well. Raises CorruptTable, for damage inside blocks when these are read.
+    `records, properties = read_sstable(data)` works as well. Raises CorruptTable, for damage inside blocks when these
+    are read.
     """
     return Table(data)
 
@@ -74,7 +79,9 @@ class Table:
     @property
     def properties(self) -> dict[str, str | bytes]:
         """The properties that its writer set: text where they are UTF-8, else bytes."""
-        written_properties = ((name, value) for name, value in self.table_properties.items() if not name.startswith(b"rocksdb."))
+        written_properties = (
+            (name, value) for name, value in self.table_properties.items() if not name.startswith(b"rocksdb.")
+        )
         return {name.decode("utf-8", "backslashreplace"): _text(value) for name, value in written_properties}
 
     @functools.cached_property
@@ -94,7 +101,10 @@ class Table:
 
     @property
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """All keys with the values as they are: also of tables whose values are not lakeFS's. Range deletions are not applied."""
+        """All keys with the values as they are: also of tables whose values are not lakeFS's.
+
+        Range deletions are not applied.
+        """
         return list(zip(*self.columns, strict=True))
 
     @property
@@ -151,7 +161,10 @@ class Table:
 
 
 def read_properties(store: ObjectStore, key: str, size: int) -> dict[str, str | bytes]:
-    """Read what the writer of an SSTable set, from the file's end alone where that suffices. Raises NotFound, CorruptTable."""
+    """Read what the writer of an SSTable set, from the file's end alone where that suffices.
+
+    Raises NotFound, CorruptTable.
+    """
     tail = store.get(key, -_TAIL) if size > _TAIL else store.get(key)
     try:
         return Table(bytes(size - len(tail)) + tail).properties
@@ -168,7 +181,9 @@ def _user_keys(internal: list[bytes]) -> list[bytes]:
     # Another sequence number does no harm: a key stands here only once.
     for key in internal:
         if key[-8:-7] != KIND_SET[:1]:
-            raise CorruptTable("an entry of the SSTable is no plain value: deletions and merge operands are not supported")
+            raise CorruptTable(
+                "an entry of the SSTable is no plain value: deletions and merge operands are not supported"
+            )
     return [key[:-8] for key in internal]
 
 

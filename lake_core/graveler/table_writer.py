@@ -1,6 +1,7 @@
 """Writing SSTables as lakeFS does through pebble: the same blocks, index, properties and footer, byte for byte.
 
-Blocks of 4 KiB, a restart every 16 entries, Snappy, no filter; a two-level index as soon as one index block would exceed 4 KiB.
+Blocks of 4 KiB, a restart every 16 entries, Snappy, no filter; a two-level index as soon as one index block would
+exceed 4 KiB.
 """
 
 from __future__ import annotations
@@ -58,12 +59,19 @@ def write_sstable(
 
 
 def write_table(
-    keys: Sequence[bytes], values: Sequence[bytes], properties: Mapping[str, str], *, name: str | None = None, with_file_id: bool = True
+    keys: Sequence[bytes],
+    values: Sequence[bytes],
+    properties: Mapping[str, str],
+    *,
+    name: str | None = None,
+    with_file_id: bool = True,
 ) -> WrittenTable:
-    """Write as `write_sstable`, from keys and joined values. Returns the file with its name and what a metarange records of it.
+    """Write as `write_sstable`, from keys and joined values.
 
-    `properties` are hashed into the name, which is computed unless it is given. Bounds, counts and the data model's fileID are added
-    after that.
+    Returns the file with its name and what a metarange records of it.
+
+    `properties` are hashed into the name, which is computed unless it is given. Bounds, counts and the data model's
+    fileID are added after that.
     """
     if not all(map(operator.lt, keys, keys[1:])):
         raise ValueError("the keys of a range come in ascending order, each once")
@@ -109,7 +117,11 @@ class _File:
         previous = b""
         for key, value, shared in zip(keys, values, shared_prefixes(keys), strict=True):
             key_size, value_size = len(key) + 8, len(value)
-            if count and (estimate := size + 4 * len(restarts) + 4) > _NEARLY_FULL and _is_full(estimate, key_size, value_size, count):
+            if (
+                count
+                and (estimate := size + 4 * len(restarts) + 4) > _NEARLY_FULL
+                and _is_full(estimate, key_size, value_size, count)
+            ):
                 self._add_data_block(parts, restarts, previous, key)
                 parts, restarts, size, count = [], [], 0, 0
             if count % _RESTART == 0:
@@ -195,7 +207,8 @@ class _File:
             b"column.family.id": uvarint(0x7FFFFFFF),
             b"comparator": b"leveldb.BytewiseComparator",
             b"compression": b"Snappy",
-            b"compression_options": b"window_bits=-14; level=32767; strategy=0; max_dict_bytes=0; zstd_max_train_bytes=0; enabled=0; ",
+            b"compression_options": b"window_bits=-14; level=32767; strategy=0; max_dict_bytes=0; "
+            b"zstd_max_train_bytes=0; enabled=0; ",
             b"creation.time": b"\0",
             b"data.size": uvarint(self._data_bytes),
             b"deleted.keys": b"\0",

@@ -10,7 +10,10 @@ __all__ = ["read_uvarint", "uvarint"]
 
 
 def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the unsigned number at a position, and the position behind it. Raises CorruptTable for one cut short or too long."""
+    """Return the unsigned number at a position, and the position behind it.
+
+    Raises CorruptTable for one cut short or too long.
+    """
     try:
         return varint.read_uvarint(data, at)
     except varint.InvalidVarint as error:

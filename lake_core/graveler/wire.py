@@ -77,7 +77,10 @@ def text_map(fields: Fields, field: int) -> dict[str, str]:
 
 
 def timestamp(fields: Fields, field: int) -> int:
-    """Return a `google.protobuf.Timestamp` in nanoseconds since the epoch; 0 if it is absent. Raises CorruptTable outside its range."""
+    """Return a `google.protobuf.Timestamp` in nanoseconds since the epoch; 0 if it is absent.
+
+    Raises CorruptTable outside its range.
+    """
     if field not in fields:
         return 0
     parts = read_message(octets(fields, field))
@@ -105,7 +108,8 @@ def put_text(field: int, value: str) -> bytes:
 def put_text_map(field: int, pairs: Mapping[str, str]) -> bytes:
     """Encode a map of texts, by key."""
     return b"".join(
-        put_octets(field, put_octets_always(1, key.encode()) + put_octets_always(2, pairs[key].encode())) for key in sorted(pairs)
+        put_octets(field, put_octets_always(1, key.encode()) + put_octets_always(2, pairs[key].encode()))
+        for key in sorted(pairs)
     )
 
 

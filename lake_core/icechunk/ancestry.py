@@ -59,14 +59,17 @@ def snapshots_between(assets: AssetManager, older: bytes, newer: bytes) -> list[
         if snapshot.snapshot_id == older:
             return between[::-1]
         between.append(snapshot.snapshot_id)
-    raise NotInAncestry(f"the snapshot {encode_id(older)} is not in the history of {encode_id(newer)}: name the older one first")
+    raise NotInAncestry(
+        f"the snapshot {encode_id(older)} is not in the history of {encode_id(newer)}: name the older one first"
+    )
 
 
 class _SnapshotReader:
     """The snapshots of a history, from each one to its parent.
 
-    The parent of a snapshot is known when the snapshot has been read, so a long history would take as many requests in a row. A listing
-    shows which snapshots were written at about the same time. These are read concurrently, as long as most of them turn out to be needed.
+    The parent of a snapshot is known when the snapshot has been read, so a long history would take as many requests in
+    a row. A listing shows which snapshots were written at about the same time. These are read concurrently, as long as
+    most of them turn out to be needed.
     """
 
     def __init__(self, assets: AssetManager, most: int) -> None:
@@ -88,7 +91,9 @@ class _SnapshotReader:
             return self._assets.read_snapshot(snapshot_id)
         if not self._order:
             self._list()
-        self._count = min(self._most, 2 * self._count) if len(self._ahead) <= self._count // 2 else max(1, self._count // 4)
+        self._count = (
+            min(self._most, 2 * self._count) if len(self._ahead) <= self._count // 2 else max(1, self._count // 4)
+        )
         place = self._places.get(snapshot_id)
         ids = [snapshot_id] if place is None else self._order[place : place + self._count]
         try:

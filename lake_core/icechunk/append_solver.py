@@ -70,8 +70,8 @@ class _Append:
 class AppendSolver:
     """A solver that moves the appends of a session along a dimension behind those of an earlier commit.
 
-    All arrays of a group that have the dimension move together. The length before both appends and the length of the earlier append must
-    fill whole chunks. All other conflicts are left to another solver.
+    All arrays of a group that have the dimension move together. The length before both appends and the length of the
+    earlier append must fill whole chunks. All other conflicts are left to another solver.
 
     Attributes:
         dimension: The name of the dimension, as in the arrays' `dimension_names`.
@@ -107,7 +107,12 @@ class AppendSolver:
         for path, ours in step.changes.nodes.items():
             base, theirs = step.base.nodes.get(path), step.theirs.nodes.get(path)
             axis = self._axis(ours)
-            if axis is None or not isinstance(ours, ArrayNode) or not isinstance(base, ArrayNode) or not isinstance(theirs, ArrayNode):
+            if (
+                axis is None
+                or not isinstance(ours, ArrayNode)
+                or not isinstance(base, ArrayNode)
+                or not isinstance(theirs, ArrayNode)
+            ):
                 continue
             if _grew(base, ours, axis) and _grew(base, theirs, axis) and _writes_behind(base, ours, axis, step.changes):
                 yield _Append(ours, theirs, axis, base.shape[axis])
@@ -122,19 +127,24 @@ class AppendSolver:
         for append in appends:
             if not append.is_of_whole_chunks:
                 raise step.failed(
-                    f"the chunks of {append.ours.path} hold {append.ours.chunk_shape[append.axis]} elements along {self.dimension}, and "
-                    f"{append.first} elements with {append.shift} appended to them do not fill whole chunks. Append whole chunks"
+                    f"the chunks of {append.ours.path} hold {append.ours.chunk_shape[append.axis]} elements along "
+                    f"{self.dimension}, and "
+                    f"{append.first} elements with {append.shift} appended to them do not fill whole chunks. Append "
+                    "whole chunks"
                 )
         shifts: dict[str, int] = {}
         moved = {append.ours.path for append in appends}
         for append in appends:
             group = append.ours.path.rpartition("/")[0]
             if shifts.setdefault(group, append.shift) != append.shift:
-                raise step.failed(f"the arrays of {group or '/'} were appended to by different lengths along {self.dimension}")
+                raise step.failed(
+                    f"the arrays of {group or '/'} were appended to by different lengths along {self.dimension}"
+                )
         for path, node in step.changes.nodes.items():
             if path.rpartition("/")[0] in shifts and path not in moved and self._changes_length(node, step):
                 raise step.failed(
-                    f"{path} has the dimension {self.dimension} as well, and cannot be moved with the arrays that were appended to"
+                    f"{path} has the dimension {self.dimension} as well, and cannot be moved with the arrays that were "
+                    "appended to"
                 )
 
     def _changes_length(self, node: Node, step: RebaseStep) -> bool:
@@ -151,7 +161,11 @@ def _document(array: ArrayNode) -> dict[str, Any]:
 
 def _grew(before: ArrayNode, after: ArrayNode, axis: int) -> bool:
     """Return whether an array has grown along an axis, with no other change of its metadata."""
-    if before.node_id != after.node_id or len(before.shape) != len(after.shape) or after.shape[axis] <= before.shape[axis]:
+    if (
+        before.node_id != after.node_id
+        or len(before.shape) != len(after.shape)
+        or after.shape[axis] <= before.shape[axis]
+    ):
         return False
     shape = [*before.shape]
     shape[axis] = after.shape[axis]

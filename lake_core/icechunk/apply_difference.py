@@ -65,7 +65,9 @@ class SnapshotApplication:
         ours = difference(self.assets, head, after)
         return self._write(ours, head, after.nodes, ChangeSet(), after, self._markers(after))
 
-    def change(self, base: Snapshot, after: Snapshot, head: Snapshot, *, shares_groups: bool = False) -> AppliedSnapshot | None:
+    def change(
+        self, base: Snapshot, after: Snapshot, head: Snapshot, *, shares_groups: bool = False
+    ) -> AppliedSnapshot | None:
         """Apply the difference between `base` and `after` to the head.
 
         Args:
@@ -146,7 +148,9 @@ class SnapshotApplication:
             if old == new:
                 continue
             if theirs.get(app_id) not in (old, new):
-                raise DatasetConflict(f"the application {app_id!r} was recorded on {self.onto} too", kind="ConcurrentTransaction")
+                raise DatasetConflict(
+                    f"the application {app_id!r} was recorded on {self.onto} too", kind="ConcurrentTransaction"
+                )
             if new is None:
                 merged.pop(app_id, None)
             else:
@@ -154,16 +158,24 @@ class SnapshotApplication:
         return merged
 
 
-def has_all_markers(assets: AssetManager, base: Snapshot | None, after: Snapshot, head: Snapshot, now: datetime) -> bool:
+def has_all_markers(
+    assets: AssetManager, base: Snapshot | None, after: Snapshot, head: Snapshot, now: datetime
+) -> bool:
     """Return whether `after` has recorded markers since `base`, and the head has recorded all of them itself."""
     time = microseconds(now)
     before = {} if base is None else recorded_markers(assets, base, time, None)
     ours = recorded_markers(assets, after, time, None)
     recorded = {app_id: marker for app_id, marker in ours.items() if marker != before.get(app_id)}
     on_head = recorded_markers(assets, head, time, None)
-    new = {app_id: marker for app_id, marker in recorded.items() if app_id not in before or marker.version > before[app_id].version}
+    new = {
+        app_id: marker
+        for app_id, marker in recorded.items()
+        if app_id not in before or marker.version > before[app_id].version
+    }
     return bool(new) and all(
-        app_id in on_head and on_head[app_id] not in (before.get(app_id), marker) and on_head[app_id].version >= marker.version
+        app_id in on_head
+        and on_head[app_id] not in (before.get(app_id), marker)
+        and on_head[app_id].version >= marker.version
         for app_id, marker in new.items()
     )
 
@@ -221,7 +233,11 @@ def _merged_nodes(ours: Difference, theirs: Difference, changes: ChangeSet) -> t
 def _without_shared(assets: AssetManager, ours: Difference, head: Snapshot, shares_groups: bool) -> Difference:
     """Return a difference without the changes that the head has already."""
     existing = head.nodes
-    created = {path: node for path, node in ours.created.items() if not _is_created_there(assets, node, existing.get(path), shares_groups)}
+    created = {
+        path: node
+        for path, node in ours.created.items()
+        if not _is_created_there(assets, node, existing.get(path), shares_groups)
+    }
     return replace(
         ours,
         created=created,
@@ -233,14 +249,22 @@ def _without_shared(assets: AssetManager, ours: Difference, head: Snapshot, shar
 def _chunks_without_shared(
     assets: AssetManager, ours: Difference, created: Mapping[str, Node], head: Snapshot
 ) -> dict[bytes, ChunkDifference]:
-    """Return the chunks of a difference that the head lacks, by array. `created`: the nodes of the difference that the head lacks."""
+    """Return the chunks of a difference that the head lacks, by array.
+
+    `created`: the nodes of the difference that the head lacks.
+    """
     differing = {}
     for path, node in ours.after.nodes.items():
         chunks = ours.chunks.get(node.node_id)
         if chunks is None or (path in ours.created and path not in created):
             continue
         array = head.nodes.get(path)
-        if path not in created and isinstance(node, ArrayNode) and isinstance(array, ArrayNode) and array.node_id == node.node_id:
+        if (
+            path not in created
+            and isinstance(node, ArrayNode)
+            and isinstance(array, ArrayNode)
+            and array.node_id == node.node_id
+        ):
             chunks = _differing(chunks, chunk_difference(assets, array, node))
         if len(chunks.written) or len(chunks.erased):
             differing[node.node_id] = chunks

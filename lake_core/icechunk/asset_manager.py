@@ -28,7 +28,10 @@ _CACHED_SNAPSHOTS = 16
 
 
 class AssetManager:
-    """The snapshots, manifests, transaction logs and chunks of one repository. Safe to use from many threads, picklable."""
+    """The snapshots, manifests, transaction logs and chunks of one repository.
+
+    Safe to use from many threads, picklable.
+    """
 
     def __init__(self, store: ObjectStore, *, compression_level: int = DEFAULT_COMPRESSION_LEVEL) -> None:
         self.store = store
@@ -81,7 +84,10 @@ class AssetManager:
             self._snapshots.pop(snapshot_id, None)
 
     def read_manifests(self, manifest_ids: Sequence[bytes]) -> list[Manifest]:
-        """Return several manifests, read concurrently and not cached. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
+        """Return several manifests, read concurrently and not cached.
+
+        Raises MissingObject, DamagedObject, UnsupportedSpecVersion.
+        """
         paths = [MANIFESTS + encode_id(manifest_id) for manifest_id in manifest_ids]
         return [decode_manifest(data, path) for data, path in zip(self._get_many(paths), paths, strict=True)]
 
@@ -115,7 +121,9 @@ class AssetManager:
         Raises MissingObject, DamagedObject, UnsupportedSpecVersion.
         """
         dimensions = len(array.shape)
-        extents = np.array([ref.extents for ref in array.manifests], np.int64).reshape(len(array.manifests), dimensions, 2)
+        extents = np.array([ref.extents for ref in array.manifests], np.int64).reshape(
+            len(array.manifests), dimensions, 2
+        )
         box = [(0, count) for count in (array.grid if bounds is None else bounds)]
         first, end = extents[:, :, 0], extents[:, :, 1]
         parts = [references_from(dimensions, {})]

@@ -9,7 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from lake_core.icechunk.errors import UnmergeableFork
-from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, ChunkReferences, concatenated, is_in, references_from
+from lake_core.icechunk.manifest import (
+    ChunkIndex,
+    ChunkReference,
+    ChunkReferences,
+    concatenated,
+    is_in,
+    references_from,
+)
 from lake_core.icechunk.snapshot import ArrayNode, Node
 
 
@@ -24,9 +31,15 @@ class ChangeSet:
     chunks: dict[bytes, dict[ChunkIndex, ChunkReference | None]] = field(default_factory=dict)
     """Chunks that were written one by one, and None for those that were erased, by the id of their array."""
     columns: dict[bytes, list[ChunkReferences]] = field(default_factory=dict)
-    """Chunks that were written in bulk, by the id of their array. Later ones take precedence, and those in `chunks` over all of them."""
+    """Chunks that were written in bulk, by the id of their array.
+
+    Later ones take precedence, and those in `chunks` over all of them.
+    """
     bounds: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
-    """By the id of an array that was shrunk: the smallest grid of chunks that it had meanwhile. Chunks outside of it are gone."""
+    """By the id of an array that was shrunk: the smallest grid of chunks that it had meanwhile.
+
+    Chunks outside of it are gone.
+    """
     touched: bool = False
     """Whether there was any change, even if it was undone again."""
 
@@ -43,7 +56,9 @@ class ChangeSet:
             self.bounds.pop(after.node_id, None)
         elif any(new < old for new, old in zip(after.grid, before.grid, strict=True)):
             grid = after.grid
-            self.bounds[after.node_id] = tuple(min(pair) for pair in zip(self.bounds.get(after.node_id, before.grid), grid, strict=True))
+            self.bounds[after.node_id] = tuple(
+                min(pair) for pair in zip(self.bounds.get(after.node_id, before.grid), grid, strict=True)
+            )
             # Chunks that were written after an earlier cut may be outside of it, and stay.
             chunks = self.chunks.get(after.node_id)
             if chunks is not None:
@@ -86,7 +101,9 @@ class ChangeSet:
 
     def changes_chunk(self, node_id: bytes, index: ChunkIndex) -> bool:
         """Return whether a chunk was written or erased."""
-        return index in self.chunks.get(node_id, {}) or any(part.find(index) is not None for part in self.columns.get(node_id, ()))
+        return index in self.chunks.get(node_id, {}) or any(
+            part.find(index) is not None for part in self.columns.get(node_id, ())
+        )
 
     def chunk(self, node_id: bytes, index: ChunkIndex) -> ChunkReference | None:
         """Return a chunk as it was written last, or None if it was erased or not changed."""
@@ -150,7 +167,8 @@ class ChangeSet:
         for path, node in other.nodes.items():
             if path in self.nodes and self.nodes[path] != node:
                 raise UnmergeableFork(
-                    f"two forks changed the metadata of {path}: let one of them do so, or the session before it is forked"
+                    f"two forks changed the metadata of {path}: let one of them do so, or the session before it is "
+                    "forked"
                 )
         for fork, counterpart in ((self, other), (other, self)):
             changed = {node.node_id for node in counterpart.nodes.values()} | counterpart.changed_arrays()
@@ -165,7 +183,9 @@ class ChangeSet:
         for node_id in self.changed_arrays() & other.changed_arrays():
             for index in self._common_chunks(other, node_id):
                 if self.chunk(node_id, index) != other.chunk(node_id, index):
-                    raise UnmergeableFork(f"two forks wrote the chunk {index} of one array: give each chunk to one fork")
+                    raise UnmergeableFork(
+                        f"two forks wrote the chunk {index} of one array: give each chunk to one fork"
+                    )
 
     def _common_chunks(self, other: ChangeSet, node_id: bytes) -> Iterator[ChunkIndex]:
         """Yield the indexes of the chunks of an array that both have written or erased."""

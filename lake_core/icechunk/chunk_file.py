@@ -1,4 +1,6 @@
-"""The bytes of chunks: native ones in objects of their own, inline ones in references. Specification section: Chunk Files.
+"""The bytes of chunks: native ones in objects of their own, inline ones in references.
+
+Specification section: Chunk Files.
 
 Spark's executors read and write chunks by these functions, so this module imports no other package than numpy.
 """
@@ -15,7 +17,9 @@ from lake_core.store import ObjectStore
 CHUNKS = "chunks/"
 
 
-def read_chunk(store: ObjectStore, virtual_chunks: VirtualChunks, chunk: ChunkReference, start: int = 0, end: int | None = None) -> bytes:
+def read_chunk(
+    store: ObjectStore, virtual_chunks: VirtualChunks, chunk: ChunkReference, start: int = 0, end: int | None = None
+) -> bytes:
     """Return the bytes [start, end) of a chunk. A range past the end is cut.
 
     Args:
@@ -54,5 +58,7 @@ def _read_native(store: ObjectStore, chunk: NativeChunk, start: int, end: int | 
     except NotFound:
         raise MissingObject(path, "the repository refers to it, and it is not there") from None
     if len(data) < end - start:
-        raise DamagedObject(path, f"it has {data.size} bytes, and a chunk in it reaches to byte {chunk.offset + chunk.length}")
+        raise DamagedObject(
+            path, f"it has {data.size} bytes, and a chunk in it reaches to byte {chunk.offset + chunk.length}"
+        )
     return data

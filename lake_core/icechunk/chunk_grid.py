@@ -6,5 +6,8 @@ from collections.abc import Sequence
 
 
 def grid_of(shape: Sequence[int], chunk_shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the number of chunks along each dimension, 0 where chunks have no cells. The last chunks may be cut off."""
+    """Return the number of chunks along each dimension, 0 where chunks have no cells.
+
+    The last chunks may be cut off.
+    """
     return tuple(-(-length // chunk) if chunk else 0 for length, chunk in zip(shape, chunk_shape, strict=True))

@@ -110,7 +110,9 @@ def _virtual(chunks: VirtualChunks, numbers: dict[str, int]) -> npt.NDArray[np.b
     return _ranges(names, chunks.offset, chunks.length)
 
 
-def _ranges(names: npt.NDArray[np.uint8], offset: npt.NDArray[np.uint64], length: npt.NDArray[np.uint64]) -> npt.NDArray[np.bytes_]:
+def _ranges(
+    names: npt.NDArray[np.uint8], offset: npt.NDArray[np.uint64], length: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.bytes_]:
     rows = np.empty((len(names), 28), np.uint8)
     rows[:, :12] = names
     rows[:, 12:] = np.stack([offset, length], axis=1).astype("<u8").view(np.uint8)

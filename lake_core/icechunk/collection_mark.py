@@ -42,7 +42,12 @@ def read_mark(store: ObjectStore) -> CollectionMark | None:
         before, seconds = document["before"], document["seconds"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    if not isinstance(before, int) or not isinstance(seconds, int | float) or not seconds >= 0 or len(ids) % OBJECT_ID_LENGTH:
+    if (
+        not isinstance(before, int)
+        or not isinstance(seconds, int | float)
+        or not seconds >= 0
+        or len(ids) % OBJECT_ID_LENGTH
+    ):
         return None
     # The collection did not check objects that were written after it began, even if its own time limit was later.
     begin = microseconds(data.last_modified) - int(min(seconds, 10**9) * 10**6) - _SLACK
@@ -52,7 +57,11 @@ def read_mark(store: ObjectStore) -> CollectionMark | None:
 
 def write_mark(store: ObjectStore, mark: CollectionMark, seconds: float) -> None:
     """Write the mark of a collection that took so many seconds. A failure only makes the next collection slower."""
-    document = {"before": mark.before, "seconds": seconds, "snapshots": base64.b64encode(b"".join(sorted(mark.snapshots))).decode()}
+    document = {
+        "before": mark.before,
+        "seconds": seconds,
+        "snapshots": base64.b64encode(b"".join(sorted(mark.snapshots))).decode(),
+    }
     try:
         store.put(MARK_KEY, json.dumps(document).encode())
     except StoreError:

@@ -1,4 +1,7 @@
-"""Commits: manifests, then the snapshot, then its transaction log. Moving the branch, as the last step, publishes them."""
+"""Commits: manifests, then the snapshot, then its transaction log.
+
+Moving the branch, as the last step, publishes them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,16 @@ from lake_core.icechunk.identifier import encode_id, new_object_id
 from lake_core.icechunk.manifest import ChunkReferences, references_from
 from lake_core.icechunk.manifest_update import ManifestUpdater
 from lake_core.icechunk.marker import METADATA_KEY, Marker, marker_metadata, recorded_markers
-from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Node, Snapshot, microseconds, sort_key
+from lake_core.icechunk.snapshot import (
+    ArrayNode,
+    GroupNode,
+    ManifestFileInfo,
+    ManifestRef,
+    Node,
+    Snapshot,
+    microseconds,
+    sort_key,
+)
 from lake_core.icechunk.splitting import split, split_sizes
 from lake_core.icechunk.transaction_log import TransactionLog
 from lake_core.txn import Txn
@@ -62,7 +74,9 @@ class Commit:
         if not isinstance(self.message, str):
             raise TypeError(f"the message of a commit is text, not {type(self.message).__name__}")
         if METADATA_KEY in self.metadata:
-            raise IcechunkError(f"the metadata key {METADATA_KEY!r} is kept for the markers of commits: use another, or txn=…")
+            raise IcechunkError(
+                f"the metadata key {METADATA_KEY!r} is kept for the markers of commits: use another, or txn=…"
+            )
         try:
             for value in self.metadata.values():
                 msgpack.packb(value)
@@ -81,7 +95,12 @@ class Commit:
         return CommitResult(marker.snapshot, skipped=True) if marker is not None and marker.version >= version else None
 
     def write(
-        self, changes: ChangeSet, parent: Snapshot, *, log: TransactionLog | None = None, markers: Mapping[str, Marker] | None = None
+        self,
+        changes: ChangeSet,
+        parent: Snapshot,
+        *,
+        log: TransactionLog | None = None,
+        markers: Mapping[str, Marker] | None = None,
     ) -> bytes:
         """Write everything except the branch. Return the id of the new snapshot, which nothing refers to yet.
 
@@ -175,7 +194,13 @@ def _changed_arrays(changes: ChangeSet, parent: Snapshot) -> dict[bytes, ArrayNo
     arrays = {node.node_id: node for node in changes.nodes.values() if isinstance(node, ArrayNode)}
     missing = changes.changed_arrays() - arrays.keys()
     if missing:
-        arrays.update({node.node_id: node for node in parent.nodes.values() if isinstance(node, ArrayNode) and node.node_id in missing})
+        arrays.update(
+            {
+                node.node_id: node
+                for node in parent.nodes.values()
+                if isinstance(node, ArrayNode) and node.node_id in missing
+            }
+        )
     return arrays
 
 

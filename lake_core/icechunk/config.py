@@ -63,7 +63,9 @@ class VirtualChunkContainer:
 
     def __post_init__(self) -> None:
         if not isinstance(self.url_prefix, str) or "://" not in self.url_prefix or not self.url_prefix.endswith("/"):
-            raise InvalidConfig(f"the prefix of a virtual chunk container is a URL that ends in '/', not {self.url_prefix!r}")
+            raise InvalidConfig(
+                f"the prefix of a virtual chunk container is a URL that ends in '/', not {self.url_prefix!r}"
+            )
 
 
 @dataclass(slots=True)
@@ -76,7 +78,10 @@ class CompressionConfig:
 
 @dataclass(slots=True)
 class CachingConfig:
-    """The limits of caches. They are stored for other clients: this one limits its cache by bytes, and ignores these values."""
+    """The limits of caches.
+
+    They are stored for other clients: this one limits its cache by bytes, and ignores these values.
+    """
 
     num_snapshot_nodes: int | None = None
     num_chunk_refs: int | None = None
@@ -87,7 +92,10 @@ class CachingConfig:
 
 @dataclass(frozen=True, slots=True)
 class ManifestSplitCondition:
-    """A condition that selects the arrays of a split rule. `kind` is path_matches, name_matches, and, or, or any_array."""
+    """A condition that selects the arrays of a split rule.
+
+    `kind` is path_matches, name_matches, and, or, or any_array.
+    """
 
     kind: str
     argument: str | tuple[ManifestSplitCondition, ...] | None = None
@@ -126,7 +134,10 @@ class ManifestSplitCondition:
 
 @dataclass(frozen=True, slots=True)
 class ManifestSplitDimCondition:
-    """A condition that selects the dimensions of an array that a split size applies to. `kind` is Axis, DimensionName or Any."""
+    """A condition that selects the dimensions of an array that a split size applies to.
+
+    `kind` is Axis, DimensionName or Any.
+    """
 
     kind: str
     argument: int | str | None = None
@@ -152,7 +163,10 @@ SplitSizes = tuple[tuple[ManifestSplitCondition, tuple[tuple[ManifestSplitDimCon
 
 @dataclass(slots=True)
 class ManifestSplittingConfig:
-    """Rules by which the references of an array are spread over several manifests. The first rule that matches an array applies."""
+    """Rules by which the references of an array are spread over several manifests.
+
+    The first rule that matches an array applies.
+    """
 
     split_sizes: SplitSizes | Sequence[Any] | None = None
     """(condition of arrays, ((condition of dimensions, number of chunks), …)), …"""
@@ -161,15 +175,21 @@ class ManifestSplittingConfig:
         self.split_sizes = _split_sizes(self.split_sizes or ())
 
     @staticmethod
-    def from_dict(split_sizes: Mapping[ManifestSplitCondition, Mapping[ManifestSplitDimCondition, int]]) -> ManifestSplittingConfig:
+    def from_dict(
+        split_sizes: Mapping[ManifestSplitCondition, Mapping[ManifestSplitDimCondition, int]],
+    ) -> ManifestSplittingConfig:
         """Return the rules of a mapping of conditions to split sizes by dimension."""
-        return ManifestSplittingConfig(tuple((condition, tuple(sizes.items())) for condition, sizes in split_sizes.items()))
+        return ManifestSplittingConfig(
+            tuple((condition, tuple(sizes.items())) for condition, sizes in split_sizes.items())
+        )
 
 
 def _split_sizes(rules: Sequence[Any]) -> SplitSizes:
     checked = []
     for condition, sizes in rules:
-        pairs = tuple((dimension, number) for dimension, number in (sizes.items() if isinstance(sizes, Mapping) else sizes))
+        pairs = tuple(
+            (dimension, number) for dimension, number in (sizes.items() if isinstance(sizes, Mapping) else sizes)
+        )
         for _, number in pairs:
             if not isinstance(number, int) or isinstance(number, bool) or number < 1:
                 raise InvalidConfig(f"a manifest is split by whole numbers of chunks from 1 up, not by {number!r}")
@@ -216,7 +236,10 @@ class RepositoryConfig:
         return RepositoryConfig()
 
     def merge(self, other: RepositoryConfig) -> RepositoryConfig:
-        """Return this configuration with the values of another that are not None. Containers are added by their URL prefix."""
+        """Return this configuration with the values of another that are not None.
+
+        Containers are added by their URL prefix.
+        """
         merged: RepositoryConfig = _merged(self, other)
         return merged
 
@@ -235,7 +258,9 @@ class RepositoryConfig:
     @property
     def inline_threshold(self) -> int:
         """The longest chunk, in bytes, that is stored in the manifest."""
-        return DEFAULT_INLINE_THRESHOLD if self.inline_chunk_threshold_bytes is None else self.inline_chunk_threshold_bytes
+        return (
+            DEFAULT_INLINE_THRESHOLD if self.inline_chunk_threshold_bytes is None else self.inline_chunk_threshold_bytes
+        )
 
     @property
     def compression_level(self) -> int:
@@ -252,8 +277,14 @@ class RepositoryConfig:
     def check(self) -> None:
         """Raise InvalidConfig for a value that is not valid."""
         threshold = self.inline_threshold
-        if not isinstance(threshold, int) or isinstance(threshold, bool) or not 0 <= threshold <= _LARGEST_INLINE_THRESHOLD:
-            raise InvalidConfig(f"inline_chunk_threshold_bytes is a whole number up to {_LARGEST_INLINE_THRESHOLD}, not {threshold!r}")
+        if (
+            not isinstance(threshold, int)
+            or isinstance(threshold, bool)
+            or not 0 <= threshold <= _LARGEST_INLINE_THRESHOLD
+        ):
+            raise InvalidConfig(
+                f"inline_chunk_threshold_bytes is a whole number up to {_LARGEST_INLINE_THRESHOLD}, not {threshold!r}"
+            )
         level = self.compression_level
         if not isinstance(level, int) or isinstance(level, bool) or not -7 <= level <= 22:
             raise InvalidConfig(f"the level of zstd is a whole number up to 22, not {level!r}")
@@ -262,7 +293,8 @@ class RepositoryConfig:
         for prefix, container in (self.virtual_chunk_containers or {}).items():
             if prefix != container.url_prefix:
                 raise InvalidConfig(
-                    f"the virtual chunk container of {container.url_prefix!r} is listed under the prefix {prefix!r}: add "
+                    f"the virtual chunk container of {container.url_prefix!r} is listed under the prefix {prefix!r}: "
+                    "add "
                     f"containers by set_virtual_chunk_container"
                 )
 
@@ -274,7 +306,9 @@ def _merged(config: Any, other: Any) -> Any:
     if isinstance(config, dict):
         return {**config, **other}
     if type(config) is type(other) and type(config) in _PARTS:
-        return type(config)(**{part.name: _merged(getattr(config, part.name), getattr(other, part.name)) for part in fields(config)})
+        return type(config)(
+            **{part.name: _merged(getattr(config, part.name), getattr(other, part.name)) for part in fields(config)}
+        )
     return other
 
 

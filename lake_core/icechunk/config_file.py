@@ -122,7 +122,12 @@ def _decode_document(document: dict[str, Any]) -> RepositoryConfig:
     config = RepositoryConfig(
         **{
             name: values.pop(name, None)
-            for name in ("inline_chunk_threshold_bytes", "get_partial_values_concurrency", "max_concurrent_requests", "storage")
+            for name in (
+                "inline_chunk_threshold_bytes",
+                "get_partial_values_concurrency",
+                "max_concurrent_requests",
+                "storage",
+            )
         }
     )
     compression, caching = values.pop("compression", None), values.pop("caching", None)
@@ -131,7 +136,9 @@ def _decode_document(document: dict[str, Any]) -> RepositoryConfig:
         config,
         compression=None if compression is None else CompressionConfig(**compression),
         caching=None if caching is None else CachingConfig(**caching),
-        virtual_chunk_containers=None if containers is None else {prefix: _decode_container(value) for prefix, value in containers.items()},
+        virtual_chunk_containers=None
+        if containers is None
+        else {prefix: _decode_container(value) for prefix, value in containers.items()},
         manifest=None if manifest is None else _decode_manifest(manifest),
         unknown=values,
     )
@@ -155,12 +162,17 @@ def _encode_container(container: VirtualChunkContainer) -> dict[str, Any]:
 def _decode_manifest(value: dict[str, Any]) -> ManifestConfig:
     preload, splitting = value.get("preload"), value.get("splitting")
     return ManifestConfig(
-        preload=None if preload is None else ManifestPreloadConfig(preload.get("max_total_refs"), preload.get("preload_if")),
+        preload=None
+        if preload is None
+        else ManifestPreloadConfig(preload.get("max_total_refs"), preload.get("preload_if")),
         splitting=None
         if splitting is None
         else ManifestSplittingConfig(
             tuple(
-                (_decode_condition(condition), tuple((_decode_dimension(size["condition"]), size["num_chunks"]) for size in sizes))
+                (
+                    _decode_condition(condition),
+                    tuple((_decode_dimension(size["condition"]), size["num_chunks"]) for size in sizes),
+                )
                 for condition, sizes in splitting.get("split_sizes") or ()
             )
         ),
@@ -201,7 +213,11 @@ def _encode_condition(condition: ManifestSplitCondition) -> Any:
 
 
 def _decode_dimension(value: Any) -> ManifestSplitDimCondition:
-    return ManifestSplitDimCondition(value.tag, value.value) if isinstance(value, Tagged) else ManifestSplitDimCondition(value)
+    return (
+        ManifestSplitDimCondition(value.tag, value.value)
+        if isinstance(value, Tagged)
+        else ManifestSplitDimCondition(value)
+    )
 
 
 def _encode_dimension(condition: ManifestSplitDimCondition) -> Any:

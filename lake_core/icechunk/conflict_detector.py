@@ -1,7 +1,7 @@
 """Conflicts between the changes of a session and one earlier commit.
 
-Both sides are compared as transaction logs, by the ids of nodes. Rules about paths follow: a rebase must never leave two nodes at one path,
-or a node whose group is gone.
+Both sides are compared as transaction logs, by the ids of nodes. Rules about paths follow: a rebase must never leave
+two nodes at one path, or a node whose group is gone.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class RebaseStep:
                 both = is_in(theirs.T, our_chunks.T)
             bounds = self.changes.bounds.get(node_id)
             if bounds is not None:  # where the array has grown again, these chunks of theirs would be lost
-                both |= (theirs >= np.array(bounds, np.int64)).any(axis=1) & (theirs < np.array(array.grid, np.int64)).all(axis=1)
+                both |= (theirs >= np.array(bounds, np.int64)).any(axis=1) & (
+                    theirs < np.array(array.grid, np.int64)
+                ).all(axis=1)
             if both.any():
                 yield Conflict(ConflictType.ChunkDoubleUpdate, path, theirs[both])
 
@@ -82,7 +84,11 @@ class RebaseStep:
         for node_id, deleted in self.changes.deleted.items():
             node = self.theirs.nodes.get(deleted.path)
             if node is not None and (node.node_id in changed or node.node_id != node_id):
-                kind = ConflictType.DeleteOfUpdatedArray if isinstance(node, ArrayNode) else ConflictType.DeleteOfUpdatedGroup
+                kind = (
+                    ConflictType.DeleteOfUpdatedArray
+                    if isinstance(node, ArrayNode)
+                    else ConflictType.DeleteOfUpdatedGroup
+                )
                 yield Conflict(kind, deleted.path)
 
     def _by_path(self) -> Iterator[Conflict]:
@@ -96,18 +102,26 @@ class RebaseStep:
         new_ids = self.log.new_arrays | self.log.new_groups
         deletes_or_adds_arrays = self.changes.deleted or any(isinstance(node, ArrayNode) for node in created)
         if new_ids and deletes_or_adds_arrays:
-            remaining = {path: node for path, node in self.base.nodes.items() if node.node_id not in self.changes.deleted}
+            remaining = {
+                path: node for path, node in self.base.nodes.items() if node.node_id not in self.changes.deleted
+            }
             for path, node in self.theirs.nodes.items():
                 if node.node_id in new_ids and path not in self.changes.nodes:
                     yield from self._in_invalid_group(node, self.theirs.nodes, {**remaining, **self.changes.nodes})
 
-    def _in_invalid_group(self, node: Node, nodes: Mapping[str, Node], others: Mapping[str, Node]) -> Iterator[Conflict]:
+    def _in_invalid_group(
+        self, node: Node, nodes: Mapping[str, Node], others: Mapping[str, Node]
+    ) -> Iterator[Conflict]:
         """Yield a conflict for each group around a new node that the other side has deleted or replaced by an array."""
         path = node.path
         while path != "/":
             path = parent_path(path)
             other = others.get(path)
-            deleted = other is None and path in self.base.nodes and not (path in nodes and not _is_same(nodes[path], self.base.nodes[path]))
+            deleted = (
+                other is None
+                and path in self.base.nodes
+                and not (path in nodes and not _is_same(nodes[path], self.base.nodes[path]))
+            )
             if deleted or isinstance(other, ArrayNode):
                 yield Conflict(ConflictType.NewNodeInInvalidGroup, path)
 
@@ -121,10 +135,26 @@ class RebaseStep:
 _RULES: tuple[tuple[ConflictType, _Ids, _Ids], ...] = (
     (ConflictType.ZarrMetadataDoubleUpdate, lambda ours: ours.updated_arrays, lambda theirs: theirs.updated_arrays),
     (ConflictType.ZarrMetadataDoubleUpdate, lambda ours: ours.updated_groups, lambda theirs: theirs.updated_groups),
-    (ConflictType.ZarrMetadataUpdateOfDeletedArray, lambda ours: ours.updated_arrays, lambda theirs: theirs.deleted_arrays),
-    (ConflictType.ZarrMetadataUpdateOfDeletedGroup, lambda ours: ours.updated_groups, lambda theirs: theirs.deleted_groups),
-    (ConflictType.ChunksUpdatedInDeletedArray, lambda ours: frozenset(ours.updated_chunks), lambda theirs: theirs.deleted_arrays),
-    (ConflictType.ChunksUpdatedInUpdatedArray, lambda ours: frozenset(ours.updated_chunks), lambda theirs: theirs.updated_arrays),
+    (
+        ConflictType.ZarrMetadataUpdateOfDeletedArray,
+        lambda ours: ours.updated_arrays,
+        lambda theirs: theirs.deleted_arrays,
+    ),
+    (
+        ConflictType.ZarrMetadataUpdateOfDeletedGroup,
+        lambda ours: ours.updated_groups,
+        lambda theirs: theirs.deleted_groups,
+    ),
+    (
+        ConflictType.ChunksUpdatedInDeletedArray,
+        lambda ours: frozenset(ours.updated_chunks),
+        lambda theirs: theirs.deleted_arrays,
+    ),
+    (
+        ConflictType.ChunksUpdatedInUpdatedArray,
+        lambda ours: frozenset(ours.updated_chunks),
+        lambda theirs: theirs.updated_arrays,
+    ),
 )
 """A conflict, and the ids of nodes that ours and theirs must share for it."""
 

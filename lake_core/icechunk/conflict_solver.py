@@ -45,7 +45,10 @@ class BasicConflictSolver:
     fail_on_delete_of_updated_group: bool = False
 
     def solve(self, step: RebaseStep) -> ChangeSet:
-        """Return the changes without the chunks for which theirs wins. Raises RebaseFailedError for conflicts that are not resolved."""
+        """Return the changes without the chunks for which theirs wins.
+
+        Raises RebaseFailedError for conflicts that are not resolved.
+        """
         conflicts = step.conflicts()
         if not all(self._resolves(conflict, step) for conflict in conflicts):
             raise step.failed()
@@ -56,7 +59,9 @@ class BasicConflictSolver:
             if conflict.coordinates is not None:
                 node_id = step.base.nodes[conflict.path].node_id
                 theirs = _indexes(conflict)
-                chunks[node_id] = {index: chunk for index, chunk in chunks.get(node_id, {}).items() if index not in theirs}
+                chunks[node_id] = {
+                    index: chunk for index, chunk in chunks.get(node_id, {}).items() if index not in theirs
+                }
                 if node_id in columns:
                     dropped = np.array(sorted(theirs), np.uint32).T
                     columns[node_id] = [part.take(~is_in(part.index, dropped)) for part in columns[node_id]]

@@ -70,7 +70,8 @@ class IcechunkFormat(DatasetFormat):
         """Raise InvalidRefName for branches and tags other than main."""
         if key not in (_MAIN, CONFIG_KEY):
             raise InvalidRefName(
-                "a repository in a lake has the branch main alone: branches and tags are the lake's, for all its datasets at once "
+                "a repository in a lake has the branch main alone: branches and tags are the lake's, for all its "
+                "datasets at once "
                 "(lake.create_branch, lake.create_tag)"
             )
 
@@ -82,13 +83,23 @@ class IcechunkFormat(DatasetFormat):
         kind = DatasetRepository if isinstance(store, DatasetStore) else Repository
         return kind.open(store, clock=clock, **options)
 
-    def create(self, store: DatasetStore, *args: Any, clock: Callable[[], dt.datetime] | None, **options: Any) -> DatasetRepository:
+    def create(
+        self, store: DatasetStore, *args: Any, clock: Callable[[], dt.datetime] | None, **options: Any
+    ) -> DatasetRepository:
         return DatasetRepository.create(store, *args, clock=clock, **options)
 
     def convert(
-        self, store: DatasetStore, *, clock: Callable[[], dt.datetime] | None, source: ObjectStore | None = None, **options: Any
+        self,
+        store: DatasetStore,
+        *,
+        clock: Callable[[], dt.datetime] | None,
+        source: ObjectStore | None = None,
+        **options: Any,
     ) -> DatasetRepository:
-        """Import the Zarr v3 hierarchy in `source` as a repository. The default is the dataset's folder in place. Chunks are copied."""
+        """Import the Zarr v3 hierarchy in `source` as a repository.
+
+        The default is the dataset's folder in place. Chunks are copied.
+        """
         repository = DatasetRepository.create(store, clock=clock, **options)
         import_zarr(store.place if source is None else source, repository.session)
         return repository
@@ -104,14 +115,21 @@ class IcechunkFormat(DatasetFormat):
         return None
 
     def pointer_keys(self, store: ObjectStore) -> Sequence[str]:
-        """List the configuration before main. A repository is behind as long as its main is, so main must be moved last."""
+        """List the configuration before main.
+
+        A repository is behind as long as its main is, so main must be moved last.
+        """
         return [key for key in (CONFIG_KEY, _MAIN) if store.exists(key)]
 
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
         older, newer = (refs.lookup(side, RefKind.BRANCH, MAIN).snapshot_id for side in (store, other))
-        return older != newer and any(snapshot.snapshot_id == older for snapshot in ancestry(AssetManager(other), newer))
+        return older != newer and any(
+            snapshot.snapshot_id == older for snapshot in ancestry(AssetManager(other), newer)
+        )
 
-    def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
+    def apply(
+        self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
+    ) -> Applied:
         check_spec_version(context.place)
         assets = AssetManager(context.place)
         before, after, head = (None if store is None else _read(assets, store) for store in (base, incoming, target))
@@ -121,12 +139,17 @@ class IcechunkFormat(DatasetFormat):
             raise DatasetConflict(f"it was dropped on {context.onto} meanwhile", kind="Dropped")
         return _applied(assets, before, after, head, context)
 
-    def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
+    def compare(
+        self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int
+    ) -> DatasetComparison:
         """Compare arrays and groups, and count the chunks of arrays that differ."""
         store = after or before
         assert store is not None
         assets = AssetManager(store)
-        old, new = (assets.snapshot(INITIAL_SNAPSHOT) if side is None else _read(assets, side).snapshot for side in (before, after))
+        old, new = (
+            assets.snapshot(INITIAL_SNAPSHOT) if side is None else _read(assets, side).snapshot
+            for side in (before, after)
+        )
         changes = difference(assets, old, new)
         keys = [set() if side is None else set(self.reachable(side, None)) for side in (before, after)]
         files = len(keys[1] - keys[0]), len(keys[0] - keys[1])
@@ -137,7 +160,8 @@ class IcechunkFormat(DatasetFormat):
     def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
         """List the snapshots and transaction logs of the whole history, and the manifests and chunks of the newest snapshot.
 
-        The history is reachable, as readers in place walk it. All chunks of branches and tags that other clients made in place are, too.
+        The history is reachable, as readers in place walk it. All chunks of branches and tags that other clients made
+        in place are, too.
         """
         assets = AssetManager(state)
         snapshot_ids: set[bytes] = set()
@@ -172,7 +196,9 @@ def _decoded(config: bytes | None) -> RepositoryConfig:
     return RepositoryConfig() if config is None else decode_config(config)
 
 
-def _merged_config(before: _RepositoryState | None, after: _RepositoryState, head: _RepositoryState, context: ApplyContext) -> bytes | None:
+def _merged_config(
+    before: _RepositoryState | None, after: _RepositoryState, head: _RepositoryState, context: ApplyContext
+) -> bytes | None:
     old = None if before is None else before.config
     if after.config in (old, head.config):
         return head.config
@@ -182,17 +208,25 @@ def _merged_config(before: _RepositoryState | None, after: _RepositoryState, hea
 
 
 def _applied(
-    assets: AssetManager, before: _RepositoryState | None, after: _RepositoryState, head: _RepositoryState | None, context: ApplyContext
+    assets: AssetManager,
+    before: _RepositoryState | None,
+    after: _RepositoryState,
+    head: _RepositoryState | None,
+    context: ApplyContext,
 ) -> Applied:
     """Apply the difference between two states to the head of main. Raises DatasetConflict."""
     overwrites = context.recreated or context.replaces
     config = after.config if head is None or overwrites else _merged_config(before, after, head, context)
-    application = SnapshotApplication(assets, _decoded(config), context.now, _message(context), context.onto, context.dry_run)
+    application = SnapshotApplication(
+        assets, _decoded(config), context.now, _message(context), context.onto, context.dry_run
+    )
     if head is None:
         applied = application.create(after.snapshot)
     elif overwrites:
         applied = application.replace(head.snapshot, after.snapshot)
-    elif has_all_markers(assets, None if before is None else before.snapshot, after.snapshot, head.snapshot, context.now):
+    elif has_all_markers(
+        assets, None if before is None else before.snapshot, after.snapshot, head.snapshot, context.now
+    ):
         return Applied({}, None, SKIPPED)
     else:
         first = assets.snapshot(INITIAL_SNAPSHOT) if before is None else before.snapshot
@@ -211,13 +245,19 @@ def _config_put(config: bytes | None, head_config: bytes | None) -> dict[str, by
     return {} if config is None or config == head_config else {CONFIG_KEY: config}
 
 
-def _dropped(assets: AssetManager, before: _RepositoryState | None, head: _RepositoryState, context: ApplyContext) -> Applied:
+def _dropped(
+    assets: AssetManager, before: _RepositoryState | None, head: _RepositoryState, context: ApplyContext
+) -> Applied:
     """Write an empty snapshot on top of the head, so that readers in place see that its arrays are gone."""
     if before is not None and not difference(assets, before.snapshot, head.snapshot).is_empty():
         raise DatasetConflict(f"it was written on {context.onto}, and is dropped here", kind="Rewritten")
-    application = SnapshotApplication(assets, _decoded(head.config), context.now, "Dropped", context.onto, context.dry_run)
+    application = SnapshotApplication(
+        assets, _decoded(head.config), context.now, "Dropped", context.onto, context.dry_run
+    )
     applied = application.replace(head.snapshot, assets.snapshot(INITIAL_SNAPSHOT))
-    return Applied({_MAIN: encode_ref(applied.snapshot_id)}, None, "DROP", _summary(applied.difference), applied.references)
+    return Applied(
+        {_MAIN: encode_ref(applied.snapshot_id)}, None, "DROP", _summary(applied.difference), applied.references
+    )
 
 
 def _message(context: ApplyContext) -> str:

@@ -23,7 +23,10 @@ _MESSAGE = "Written in a session of the lake"
 
 
 class BufferedSession(Session):
-    """The session of a repository in a session of a lake, which flushes it. Its own commits are provisional, and it stays writable."""
+    """The session of a repository in a session of a lake, which flushes it.
+
+    Its own commits are provisional, and it stays writable.
+    """
 
     def check_writable(self) -> None:
         """Raise where the lake's session has ended, or the dataset was dropped in it."""
@@ -38,19 +41,29 @@ class BufferedSession(Session):
 
     def flush(self, message: str = _MESSAGE, metadata: Mapping[str, Any] | None = None) -> str:
         """Commit the changes, if there are any, to the lake's session."""
-        return self.commit(message, metadata, rebase_with=ConflictDetector()) if self.has_uncommitted_changes else self.snapshot_id
+        return (
+            self.commit(message, metadata, rebase_with=ConflictDetector())
+            if self.has_uncommitted_changes
+            else self.snapshot_id
+        )
 
     def refresh(self) -> None:
         """Continue from the current snapshot of the lake's session."""
         self._base_id = refs.lookup(self.assets.store, RefKind.BRANCH, MAIN).snapshot_id
 
     def reference(self, array: ArrayNode, index: ChunkIndex) -> ChunkReference | None:
-        """Return where the bytes of a chunk are. A serializable session then requires that no other commit changes the repository."""
+        """Return where the bytes of a chunk are.
+
+        A serializable session then requires that no other commit changes the repository.
+        """
         self._dataset.note_scan()
         return super().reference(array, index)
 
     def references(self, array: ArrayNode, extents: Extents | None = None) -> ChunkReferences:
-        """Return where the bytes of chunks are. A serializable session then requires that no other commit changes the repository."""
+        """Return where the bytes of chunks are.
+
+        A serializable session then requires that no other commit changes the repository.
+        """
         self._dataset.note_scan()
         return super().references(array, extents)
 
@@ -63,15 +76,17 @@ class BufferedSession(Session):
 class DatasetRepository(Repository):
     """A repository in a lake.
 
-    In a session of the lake, `store` is writable, and publishing the session commits its writes with all others of the session. Elsewhere
-    it is read-only. Branches and tags are the lake's: the repository has the branch main alone.
+    In a session of the lake, `store` is writable, and publishing the session commits its writes with all others of the
+    session. Elsewhere it is read-only. Branches and tags are the lake's: the repository has the branch main alone.
     """
 
     def __init__(self, store: ObjectStore, *args: Any, **options: Any) -> None:
         super().__init__(store, *args, **options)
         self._reader: Session | None = None
 
-    def reopen(self, config: RepositoryConfig | None = None, authorize_virtual_chunk_access: Mapping[str, Access] | None = None) -> Self:
+    def reopen(
+        self, config: RepositoryConfig | None = None, authorize_virtual_chunk_access: Mapping[str, Access] | None = None
+    ) -> Self:
         """Return another handle on the repository, as `Repository.reopen` does."""
         other = super().reopen(config, authorize_virtual_chunk_access)
         other._reader = None

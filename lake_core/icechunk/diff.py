@@ -70,7 +70,9 @@ def merged(logs: Iterable[TransactionLog]) -> TransactionLog:
 
 def _union(parts: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
     filled = [part for part in parts if len(part)]
-    if len({part.shape[1] for part in filled}) > 1:  # the array was created again with other dimensions under the same id
+    if (
+        len({part.shape[1] for part in filled}) > 1
+    ):  # the array was created again with other dimensions under the same id
         filled = filled[-1:]
     return np.unique(np.concatenate(filled), axis=0) if filled else parts[0]
 
@@ -91,5 +93,7 @@ def describe(log: TransactionLog, before: Mapping[str, Node], after: Mapping[str
         deleted_arrays=named(log.deleted_arrays, paths_before),
         updated_groups=named(log.updated_groups, paths),
         updated_arrays=named(log.updated_arrays, paths),
-        updated_chunks={paths[node_id]: chunks.tolist() for node_id, chunks in log.updated_chunks.items() if node_id in paths},
+        updated_chunks={
+            paths[node_id]: chunks.tolist() for node_id, chunks in log.updated_chunks.items() if node_id in paths
+        },
     )

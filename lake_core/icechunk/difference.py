@@ -62,7 +62,10 @@ class Difference:
         )
 
     def change_set(self) -> ChangeSet:
-        """Return the difference as changes on top of the earlier snapshot. Chunks of created arrays stay in their manifests."""
+        """Return the difference as changes on top of the earlier snapshot.
+
+        Chunks of created arrays stay in their manifests.
+        """
         changes = ChangeSet(nodes={**self.created, **self.updated}, deleted=dict(self.deleted), touched=True)
         created = {node.node_id for node in self.created.values()}
         for node_id, chunks in self.chunks.items():
@@ -92,13 +95,17 @@ def difference(assets: AssetManager, before: Snapshot, after: Snapshot) -> Diffe
         before,
         after,
         created={node.path: node for node_id, node in new.items() if node_id not in same},
-        updated={new[node_id].path: new[node_id] for node_id in same if new[node_id].user_data != old[node_id].user_data},
+        updated={
+            new[node_id].path: new[node_id] for node_id in same if new[node_id].user_data != old[node_id].user_data
+        },
         deleted={node_id: node for node_id, node in old.items() if node_id not in same},
         chunks=_chunk_differences(assets, {node_id: old[node_id] for node_id in same}, new),
     )
 
 
-def _chunk_differences(assets: AssetManager, same: Mapping[bytes, Node], new: Mapping[bytes, Node]) -> dict[bytes, ChunkDifference]:
+def _chunk_differences(
+    assets: AssetManager, same: Mapping[bytes, Node], new: Mapping[bytes, Node]
+) -> dict[bytes, ChunkDifference]:
     """Return the chunks that differ, by the id of their array.
 
     Args:
@@ -145,7 +152,9 @@ def _shared(before: ArrayNode | None, after: ArrayNode) -> frozenset[ManifestRef
         return frozenset()
     grid = tuple(min(pair) for pair in zip(before.grid, after.grid, strict=True))
     both = set(before.manifests) & set(after.manifests)
-    return frozenset(ref for ref in both if all(end <= count for (_, end), count in zip(ref.extents, grid, strict=False)))
+    return frozenset(
+        ref for ref in both if all(end <= count for (_, end), count in zip(ref.extents, grid, strict=False))
+    )
 
 
 def _places(old: ChunkReferences, new: ChunkReferences) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -157,12 +166,16 @@ def _places(old: ChunkReferences, new: ChunkReferences) -> tuple[npt.NDArray[np.
     return numbers[: len(old)], numbers[len(old) :]
 
 
-def _common(old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def _common(
+    old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     _, in_old, in_new = np.intersect1d(old, new, assume_unique=True, return_indices=True)
     return in_old, in_new
 
 
-def _equal(old: ChunkReferences, in_old: npt.NDArray[np.intp], new: ChunkReferences, in_new: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+def _equal(
+    old: ChunkReferences, in_old: npt.NDArray[np.intp], new: ChunkReferences, in_new: npt.NDArray[np.intp]
+) -> npt.NDArray[np.bool_]:
     """Return which pairs of references are to the same bytes."""
     equal = np.ones(len(in_old), bool)
     for name in ("kind", "offset", "length", "data_length", "etag_length", "last_modified"):

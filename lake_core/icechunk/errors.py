@@ -31,7 +31,9 @@ class DamagedObject(IcechunkError):
     """An object of the repository is not valid. `path` is its path in the repository, and `why` says what is wrong."""
 
     def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path} is damaged: {why}. Restore it from a copy, or reset the branch to a snapshot that is whole")
+        super().__init__(
+            f"{path} is damaged: {why}. Restore it from a copy, or reset the branch to a snapshot that is whole"
+        )
         self.path = path
         self.why = why
 
@@ -109,7 +111,9 @@ class InvalidHierarchy(IcechunkError):
 
 
 class RebaseFailedError(IcechunkError):
-    """A commit that came first conflicts with the session's changes, and the solver does not resolve it. The session can still be used.
+    """A commit that came first conflicts with the session's changes, and the solver does not resolve it.
+
+    The session can still be used.
 
     Attributes:
         snapshot: Id of the snapshot that the changes conflict with.
@@ -119,7 +123,8 @@ class RebaseFailedError(IcechunkError):
     def __init__(self, snapshot: str, conflicts: Sequence[Conflict], why: str = "") -> None:
         listed = "; ".join(str(conflict) for conflict in conflicts[:5]) + (" …" if len(conflicts) > 5 else "")
         super().__init__(
-            f"the changes conflict with the commit {snapshot}: {why or listed}. Rebase with a solver that resolves this, "
+            f"the changes conflict with the commit {snapshot}: {why or listed}. Rebase with a solver that resolves "
+            "this, "
             "or write again in a new session"
         )
         self.snapshot = snapshot

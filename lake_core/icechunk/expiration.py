@@ -47,7 +47,8 @@ def expire(
         dry_run: Whether nothing is written.
 
     Returns:
-        The ids of the snapshots that were removed from the history of a ref, and of expired tips. Other refs may still reach them.
+        The ids of the snapshots that were removed from the history of a ref, and of expired tips. Other refs may still
+        reach them.
 
     Raises:
         DamagedObject: A ref or a snapshot cannot be read. Nothing was written.
@@ -66,8 +67,13 @@ def expire(
     return released
 
 
-def _cut(assets: AssetManager, headers: Mapping[bytes, _Header], tip: bytes, older_than: int, *, dry_run: bool) -> set[bytes]:
-    """Make the root the parent of the oldest snapshot that is kept, or of the tip if none is. Return the removed or expired snapshots."""
+def _cut(
+    assets: AssetManager, headers: Mapping[bytes, _Header], tip: bytes, older_than: int, *, dry_run: bool
+) -> set[bytes]:
+    """Make the root the parent of the oldest snapshot that is kept, or of the tip if none is.
+
+    Return the removed or expired snapshots.
+    """
     history = [tip]
     while (parent := headers[history[-1]].parent_id) is not None:
         history.append(parent)
@@ -98,7 +104,9 @@ def _adopt(assets: AssetManager, snapshot_id: bytes, parent_id: bytes) -> None:
             continue
         break
     else:
-        raise DamagedObject(path, f"it was rewritten {_TRIES} times by others, or could not be: expire the snapshots again")
+        raise DamagedObject(
+            path, f"it was rewritten {_TRIES} times by others, or could not be: expire the snapshots again"
+        )
     assets.forget_snapshot(snapshot_id)
 
 
@@ -109,7 +117,8 @@ def _delete_ref(store: ObjectStore, tip: Ref, *, branches: bool, tags: bool) -> 
         now = refs.lookup(store, tip.kind, tip.name)
         if now.snapshot_id != tip.snapshot_id:
             raise ConflictError(
-                f"the {tip.kind.value} {tip.name} moved while its old snapshots were expired, and was not deleted: expire them again",
+                f"the {tip.kind.value} {tip.name} moved while its old snapshots were expired, and was not deleted: "
+                "expire them again",
                 expected_parent=encode_id(tip.snapshot_id),
                 actual_parent=encode_id(now.snapshot_id),
             )

@@ -37,7 +37,9 @@ class FileType(IntEnum):
     TRANSACTION_LOG = 4
 
 
-def encode_file(file_type: FileType, body: bytes | bytearray | memoryview, level: int = DEFAULT_COMPRESSION_LEVEL) -> bytes:
+def encode_file(
+    file_type: FileType, body: bytes | bytearray | memoryview, level: int = DEFAULT_COMPRESSION_LEVEL
+) -> bytes:
     """Return a file of this type that holds the flatbuffer `body`. `level` is that of zstd."""
     header = MAGIC + _WRITER + bytes((SPEC_VERSION, file_type, _ZSTD))
     return header + zstandard.ZstdCompressor(level).compress(body)
@@ -67,11 +69,13 @@ def decode_file(data: bytes, file_type: FileType, path: str) -> bytes:
     version, kind, compression = data[36:39]
     if version != SPEC_VERSION:
         raise UnsupportedSpecVersion(
-            f"{path} follows version {version} of the Icechunk specification, not {SPEC_VERSION}: open it with a newer icechunk"
+            f"{path} follows version {version} of the Icechunk specification, not {SPEC_VERSION}: open it with a newer "
+            "icechunk"
         )
     if kind != file_type:
         raise DamagedObject(
-            path, f"its header says file type {kind}, and a {file_type.name.lower().replace('_', ' ')} has {file_type.value}"
+            path,
+            f"its header says file type {kind}, and a {file_type.name.lower().replace('_', ' ')} has {file_type.value}",
         )
     # Other readers ignore the header here: a file is uncompressed only if it is marked so and does not look compressed.
     if compression == _NO_COMPRESSION and data[HEADER_LENGTH : HEADER_LENGTH + 4] != _ZSTD_MAGIC:

@@ -91,7 +91,10 @@ class Table:
         return Table(self.buffer, self._target(slot))
 
     def vector(self, slot: int, stride: int, *, required: bool = True) -> tuple[int, int]:
-        """Return the position of a vector's first element, and the number of elements. `stride`: bytes of one element."""
+        """Return the position of a vector's first element, and the number of elements.
+
+        `stride`: bytes of one element.
+        """
         if not required and not self.field(slot):
             return 0, 0
         position = self._target(slot)
@@ -170,7 +173,9 @@ class Tables:
         """Return which tables have an inline struct, and its bytes: shape (tables, `size`), zeros where it is absent."""
         fields = self.fields(slot)
         present = fields != 0
-        structures: npt.NDArray[np.uint8] = self._read(f"V{size}", fields).reshape(-1, 1).view(np.uint8).reshape(len(self), size)
+        structures: npt.NDArray[np.uint8] = (
+            self._read(f"V{size}", fields).reshape(-1, 1).view(np.uint8).reshape(len(self), size)
+        )
         structures[~present] = 0
         return present, structures
 
@@ -200,7 +205,9 @@ class Tables:
         if int(positions.min()) < 0 or int(positions.max()) + kind.itemsize > len(self.buffer):
             raise FlatbufferError("an offset leads outside of the file")
         # A view of the buffer that begins a number at every byte: fields need not be aligned.
-        every_byte: npt.NDArray[Any] = np.ndarray((len(self.buffer) - kind.itemsize + 1,), kind, self.buffer, strides=(1,))
+        every_byte: npt.NDArray[Any] = np.ndarray(
+            (len(self.buffer) - kind.itemsize + 1,), kind, self.buffer, strides=(1,)
+        )
         return every_byte[positions]
 
 

@@ -1,4 +1,7 @@
-"""Flatbuffers, written from front to back: a table comes before the data that it refers to. Many tables of one layout are one block."""
+"""Flatbuffers, written from front to back: a table comes before the data that it refers to.
+
+Many tables of one layout are one block.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +107,8 @@ class FlatbufferWriter:
         self.align()
         if len(self.buffer) > _LARGEST:
             raise ValueError(
-                f"a flatbuffer of {len(self.buffer)} bytes: the format ends at {_LARGEST}. Split manifests (ManifestSplittingConfig)"
+                f"a flatbuffer of {len(self.buffer)} bytes: the format ends at {_LARGEST}. Split manifests "
+                "(ManifestSplittingConfig)"
             )
         return self.buffer
 

@@ -44,15 +44,18 @@ class GCSummary:
 def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: ReadLimits) -> GCSummary:
     """Delete the objects written before a time that no branch or tag reaches.
 
-    Candidates are listed first and references are read afterwards, so that a commit in between is not missed. References are only read
-    until all candidates are known to be reached, so that a collection without garbage is quick.
+    Candidates are listed first and references are read afterwards, so that a commit in between is not missed.
+    References are only read until all candidates are known to be reached, so that a collection without garbage is
+    quick.
 
     Raises:
         DamagedObject: A ref, snapshot or manifest cannot be read. Nothing was deleted.
     """
     store = assets.store
     begin = monotonic()
-    candidates = {folder: _Candidates.listed(store, folder, before) for folder in (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS)}
+    candidates = {
+        folder: _Candidates.listed(store, folder, before) for folder in (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS)
+    }
     mark = read_mark(store)
     snapshots: set[bytes] = set()
     manifests: dict[bytes, int] = {}
@@ -76,7 +79,9 @@ def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: Re
     if not dry_run:
         for listed in candidates.values():
             listed.delete(store)
-        write_mark(store, CollectionMark(max(microseconds(before), since or 0), frozenset(snapshots)), monotonic() - begin)
+        write_mark(
+            store, CollectionMark(max(microseconds(before), since or 0), frozenset(snapshots)), monotonic() - begin
+        )
     return GCSummary(
         bytes_deleted=sum(listed.garbage_bytes for listed in candidates.values()),
         chunks_deleted=candidates[CHUNKS].garbage_count,
@@ -128,7 +133,10 @@ class _Candidates:
         return cls(folder, np.concatenate(ids), np.concatenate(sizes), np.concatenate(times))
 
     def keep(self, ids: ObjectIds) -> None:
-        """Keep these objects. Only eight bytes of ids are compared, so an object that shares them with a reached one is kept, too."""
+        """Keep these objects.
+
+        Only eight bytes of ids are compared, so an object that shares them with a reached one is kept, too.
+        """
         if not len(self._keys) or not len(ids):
             return
         keys = np.unique(id_keys(ids))

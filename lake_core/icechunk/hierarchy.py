@@ -10,15 +10,17 @@ from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, pa
 def check_hierarchy(changes: ChangeSet, parent: Snapshot) -> None:
     """Raise InvalidHierarchy unless the nodes of a snapshot still form a hierarchy after the changes.
 
-    Nodes that `parent` has already are not checked: icechunk stores nodes without the groups above them. No listing of icechunk or Zarr
-    shows such a node, so new ones are refused. Only the root may be missing, as Zarr opens an array at a path without it.
+    Nodes that `parent` has already are not checked: icechunk stores nodes without the groups above them. No listing of
+    icechunk or Zarr shows such a node, so new ones are refused. Only the root may be missing, as Zarr opens an array at
+    a path without it.
     """
     nodes = parent.nodes
     for path, node in changes.nodes.items():
         before = nodes.get(path)
         if before is not None and before.node_id != node.node_id and before.node_id not in changes.deleted:
             raise InvalidHierarchy(
-                f"{path} would have two nodes, as another commit has created it too: write to a new session of the branch instead"
+                f"{path} would have two nodes, as another commit has created it too: write to a new session of the "
+                "branch instead"
             )
         _check_parent(path, changes, parent)
     deleted = (node.path for node in changes.deleted.values() if isinstance(node, GroupNode))
@@ -37,7 +39,9 @@ def _check_parent(path: str, changes: ChangeSet, parent: Snapshot) -> None:
     if isinstance(node, ArrayNode):
         raise InvalidHierarchy(f"{path} would lie inside the array {above}: delete one of them, or choose another path")
     if node is None and above != "/":
-        raise InvalidHierarchy(f"{path} would have no parent, as there is no group {above}: create that group first, or delete {path} too")
+        raise InvalidHierarchy(
+            f"{path} would have no parent, as there is no group {above}: create that group first, or delete {path} too"
+        )
 
 
 def _node(path: str, changes: ChangeSet, parent: Snapshot) -> Node | None:

@@ -37,7 +37,9 @@ def encode_id(identifier: bytes) -> str:
     characters = -(-len(identifier) * 8 // _BITS)
     pairs = -(-characters // 2)
     number = int.from_bytes(identifier, "big") << (pairs * 2 * _BITS - len(identifier) * 8)
-    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range((pairs - 1) * 2 * _BITS, -1, -2 * _BITS)])[:characters]
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range((pairs - 1) * 2 * _BITS, -1, -2 * _BITS)])[
+        :characters
+    ]
 
 
 def encode_ids(identifiers: npt.NDArray[np.uint8]) -> list[str]:
@@ -59,7 +61,9 @@ def decode_id(text: str, length: int = OBJECT_ID_LENGTH) -> bytes:
     """
     characters = -(-length * 8 // _BITS)
     if not isinstance(text, str) or len(text) != characters or any(character not in _VALUES for character in text):
-        raise InvalidIdentifier(f"{str(text)[:80]!r} is no object id: one has {characters} letters and digits of Crockford's Base32")
+        raise InvalidIdentifier(
+            f"{str(text)[:80]!r} is no object id: one has {characters} letters and digits of Crockford's Base32"
+        )
     number = 0
     for character in text:
         number = number << _BITS | _VALUES[character]

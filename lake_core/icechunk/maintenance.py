@@ -42,13 +42,15 @@ class RepositoryMaintenance:
         delete_expired_tags: bool = False,
         dry_run: bool = False,
     ) -> set[str]:
-        """Remove old snapshots from the history of every branch and tag. Their objects stay until `garbage_collect` deletes them.
+        """Remove old snapshots from the history of every branch and tag.
 
-        The oldest snapshot that is kept in a history gets the first snapshot of the repository as its parent. Its id stays.
-        A branch or tag keeps its tip at any age, unless it is deleted.
+        Their objects stay until `garbage_collect` deletes them.
 
-        An open session on a snapshot that expires cannot be rebased any more. A commit to a branch that is being deleted may be lost with
-        it: do not delete expired branches that are still written to.
+        The oldest snapshot that is kept in a history gets the first snapshot of the repository as its parent. Its id
+        stays. A branch or tag keeps its tip at any age, unless it is deleted.
+
+        An open session on a snapshot that expires cannot be rebased any more. A commit to a branch that is being
+        deleted may be lost with it: do not delete expired branches that are still written to.
 
         In a state of a lake, nothing is rewritten: this only ends the lake's retention of older states.
 
@@ -63,7 +65,8 @@ class RepositoryMaintenance:
 
         Raises:
             DamagedObject: A branch, tag or snapshot cannot be read. Nothing has expired.
-            ConflictError: A branch that was to be deleted has moved meanwhile. Histories that were cut before that stay cut.
+            ConflictError: A branch that was to be deleted has moved meanwhile. Histories that were cut before that stay
+                cut.
         """
         time = check_zone("older_than", older_than)
         if self._store.versioned:
@@ -90,13 +93,15 @@ class RepositoryMaintenance:
     ) -> GCSummary:
         """Delete the snapshots, transaction logs, manifests and chunks that no branch or tag reaches.
 
-        A session has written chunks that nothing reaches until it is committed. **Choose a time before the start of every session that
-        is still open**, or their chunks are lost: the repository does not record that they are in use.
+        A session has written chunks that nothing reaches until it is committed. **Choose a time before the start of
+        every session that is still open**, or their chunks are lost: the repository does not record that they are in
+        use.
 
-        Objects whose names are not ids are left alone. The times are those of the objects, by the clock of the store. A mark of this
-        collection (`last_collection.json`) makes the next one quick; it may be deleted at any time.
+        Objects whose names are not ids are left alone. The times are those of the objects, by the clock of the store. A
+        mark of this collection (`last_collection.json`) makes the next one quick; it may be deleted at any time.
 
-        In a state of a lake, nothing is deleted. This only ends the lake's retention of older states, and the lake collects garbage.
+        In a state of a lake, nothing is deleted. This only ends the lake's retention of older states, and the lake
+        collects garbage.
 
         Args:
             delete_object_older_than: Objects written at this time or later are kept.
@@ -106,8 +111,8 @@ class RepositoryMaintenance:
             max_concurrent_manifest_fetches: How many manifests are read concurrently.
 
         Raises:
-            DamagedObject: A branch, tag, snapshot or manifest cannot be read, so it is unknown which objects are reached. Nothing
-                was deleted.
+            DamagedObject: A branch, tag, snapshot or manifest cannot be read, so it is unknown which objects are
+                reached. Nothing was deleted.
         """
         time = check_zone("delete_object_older_than", delete_object_older_than)
         limits = ReadLimits(max_snapshots_in_memory, max_compressed_manifest_mem_bytes, max_concurrent_manifest_fetches)
@@ -120,7 +125,8 @@ class RepositoryMaintenance:
     def rewrite_manifests(self, message: str, *, branch: str, metadata: Mapping[str, Any] | None = None) -> str:
         """Rewrite the manifests of all arrays by the current splitting rules, and commit them.
 
-        Arrays that grew by many small commits have many small manifests, which become one for each split. Chunks do not change.
+        Arrays that grew by many small commits have many small manifests, which become one for each split. Chunks do not
+        change.
 
         Args:
             message: Says what the commit is for.
@@ -148,7 +154,9 @@ class RepositoryMaintenance:
         return encode_id(snapshot_id)
 
     def mergeable_manifests(self, branch: str) -> int:
-        """Return the number of manifests of a branch that `rewrite_manifests` would save. Only its newest snapshot is read.
+        """Return the number of manifests of a branch that `rewrite_manifests` would save.
+
+        Only its newest snapshot is read.
 
         Raises:
             RefNotFound: There is no such branch.
@@ -164,7 +172,9 @@ class RepositoryMaintenance:
         max_compressed_manifest_mem_bytes: int = 512 * 2**20,
         max_concurrent_manifest_fetches: int = 500,
     ) -> int:
-        """Return the bytes of all native chunks that branches and tags reach, each once. Inline and virtual chunks do not count.
+        """Return the bytes of all native chunks that branches and tags reach, each once.
+
+        Inline and virtual chunks do not count.
 
         The arguments are those of `garbage_collect`. Raises DamagedObject where something cannot be read.
         """

@@ -1,4 +1,7 @@
-"""Chunk references, column by column, and manifests that hold those of several arrays. Specification section: Chunk Manifest Files."""
+"""Chunk references, column by column, and manifests that hold those of several arrays.
+
+Specification section: Chunk Manifest Files.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +134,11 @@ class ChunkReferences:
 
     def take(self, numbers: npt.NDArray[np.bool_] | npt.NDArray[np.int64]) -> ChunkReferences:
         """Return some of the references, chosen by a mask or by ascending numbers."""
-        columns = {column.name: getattr(self, column.name)[numbers] for column in fields(self) if column.name not in ("index", "heap")}
+        columns = {
+            column.name: getattr(self, column.name)[numbers]
+            for column in fields(self)
+            if column.name not in ("index", "heap")
+        }
         return replace(self, index=self.index[:, numbers], **columns)
 
     def locations(self) -> set[str]:
@@ -143,7 +150,10 @@ class ChunkReferences:
     def located_at(self, locations: Set[str]) -> npt.NDArray[np.bool_]:
         """Return which references are of virtual chunks at one of these locations."""
         return np.fromiter(
-            (isinstance(chunk, VirtualChunk) and chunk.location in locations for chunk in map(self.__getitem__, range(len(self)))),
+            (
+                isinstance(chunk, VirtualChunk) and chunk.location in locations
+                for chunk in map(self.__getitem__, range(len(self)))
+            ),
             np.bool_,
             len(self),
         )
@@ -185,7 +195,9 @@ def references_from(dimensions: int, references: Mapping[ChunkIndex, ChunkRefere
             location = row.location.encode()
             etag = None if row.etag is None else row.etag.encode()
             etag_start, etag_length = (0, -1) if etag is None else (place(etag), len(etag))
-            numbers.append((row.offset, row.length, place(location), len(location), etag_start, etag_length, row.last_modified))
+            numbers.append(
+                (row.offset, row.length, place(location), len(location), etag_start, etag_length, row.last_modified)
+            )
             chunk_ids.append(no_id)
     count = len(rows)
     # Offsets and lengths take 63 bits at most; -1 stands for no etag.
@@ -206,7 +218,10 @@ def references_from(dimensions: int, references: Mapping[ChunkIndex, ChunkRefere
 
 
 def concatenated(parts: Sequence[ChunkReferences]) -> ChunkReferences:
-    """Return the references of several parts merged and sorted. Of two with the same index, that of the later part is kept."""
+    """Return the references of several parts merged and sorted.
+
+    Of two with the same index, that of the later part is kept.
+    """
     if len(parts) == 1:
         return parts[0]
     heap_starts = np.cumsum([0, *(len(part.heap) for part in parts)])
@@ -216,7 +231,9 @@ def concatenated(parts: Sequence[ChunkReferences]) -> ChunkReferences:
         if column.name not in ("index", "heap", "data_start", "etag_start")
     }
     for name in ("data_start", "etag_start"):
-        columns[name] = np.concatenate([getattr(part, name) + start for part, start in zip(parts, heap_starts, strict=False)])
+        columns[name] = np.concatenate(
+            [getattr(part, name) + start for part, start in zip(parts, heap_starts, strict=False)]
+        )
     index = np.concatenate([part.index for part in parts], axis=1)
     whole = ChunkReferences(index=index, heap=b"".join(part.heap for part in parts), **columns)
     return sorted_references(whole)

@@ -1,4 +1,7 @@
-"""Manifest files, read and written without a Python object for each reference. Specification section: Chunk Manifest Files."""
+"""Manifest files, read and written without a Python object for each reference.
+
+Specification section: Chunk Manifest Files.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,10 @@ class ArrayManifest:
         return self._count
 
     def find(self, index: ChunkIndex) -> ChunkReference | None:
-        """Return the reference of one chunk, or None if there is none. Takes time in proportion to the logarithm of the references."""
+        """Return the reference of one chunk, or None if there is none.
+
+        Takes time in proportion to the logarithm of the references.
+        """
         columns = self._columns.get(len(index))
         if columns is not None:
             return columns.find(index)
@@ -89,7 +95,10 @@ class ArrayManifest:
         return None
 
     def references(self, dimensions: int) -> ChunkReferences:
-        """Return all references as columns. Those of another number of dimensions are left out, as nothing uses them."""
+        """Return all references as columns.
+
+        Those of another number of dimensions are left out, as nothing uses them.
+        """
         if dimensions not in self._columns:
             with damage_of(self._path):
                 self._columns[dimensions] = _decode_references(self._tables(), dimensions)
@@ -100,7 +109,9 @@ class ArrayManifest:
         with damage_of(self._path):
             tables = self._tables()
             native, chunk_id = tables.structures(_CHUNK_ID, OBJECT_ID_LENGTH)
-            return NativeChunks(chunk_id[native], tables.numbers(_OFFSET, "<u8")[native], tables.numbers(_LENGTH, "<u8")[native])
+            return NativeChunks(
+                chunk_id[native], tables.numbers(_OFFSET, "<u8")[native], tables.numbers(_LENGTH, "<u8")[native]
+            )
 
     def virtual_chunks(self) -> VirtualChunks:
         """Return the places of all virtual chunks, of any number of dimensions."""
@@ -111,7 +122,10 @@ class ArrayManifest:
             spans, location = np.unique(np.stack([start[virtual], length[virtual]]), axis=1, return_inverse=True)
             locations = tuple(self._buffer[first : first + size].decode() for first, size in spans.T.tolist())
             return VirtualChunks(
-                locations, location.reshape(-1), tables.numbers(_OFFSET, "<u8")[virtual], tables.numbers(_LENGTH, "<u8")[virtual]
+                locations,
+                location.reshape(-1),
+                tables.numbers(_OFFSET, "<u8")[virtual],
+                tables.numbers(_LENGTH, "<u8")[virtual],
             )
 
     def inline_bytes(self) -> int:
@@ -146,7 +160,9 @@ class Manifest:
         with damage_of(path):
             arrays = Table.root(body).tables(_ARRAYS)
             ids = arrays.required_structures(_NODE_ID, NODE_ID_LENGTH)
-            self._arrays: dict[bytes, Table | ArrayManifest] = {row.tobytes(): arrays[number] for number, row in enumerate(ids)}
+            self._arrays: dict[bytes, Table | ArrayManifest] = {
+                row.tobytes(): arrays[number] for number, row in enumerate(ids)
+            }
 
     def arrays(self) -> Iterator[ArrayManifest]:
         """Yield the references of each array."""
@@ -192,7 +208,9 @@ def _decode_references(tables: Tables, dimensions: int) -> ChunkReferences:
     if count * dimensions * 4 > len(tables.buffer):
         raise FlatbufferError("the indexes of its chunk references would not fit into it")
     words: npt.NDArray[Any] = (
-        np.ndarray((len(tables.buffer) - 3,), "<u4", tables.buffer, strides=(1,)) if count and dimensions else np.empty(0, "<u4")
+        np.ndarray((len(tables.buffer) - 3,), "<u4", tables.buffer, strides=(1,))
+        if count and dimensions
+        else np.empty(0, "<u4")
     )
     index = np.empty((dimensions, count), np.uint32)
     for dimension in range(dimensions):
@@ -205,7 +223,9 @@ def _decode_references(tables: Tables, dimensions: int) -> ChunkReferences:
     inline = ~native & ~virtual
     if (inline_start[inline] == 0).any():
         raise FlatbufferError("a chunk reference has neither a chunk id, a location nor bytes")
-    kind = np.select([native, virtual], [ReferenceKind.NATIVE, ReferenceKind.VIRTUAL], ReferenceKind.INLINE).astype(np.uint8)
+    kind = np.select([native, virtual], [ReferenceKind.NATIVE, ReferenceKind.VIRTUAL], ReferenceKind.INLINE).astype(
+        np.uint8
+    )
     return ChunkReferences(
         index=index,
         kind=kind,
@@ -221,7 +241,9 @@ def _decode_references(tables: Tables, dimensions: int) -> ChunkReferences:
     )
 
 
-def encode_manifest(manifest_id: bytes, arrays: Mapping[bytes, ChunkReferences], level: int = DEFAULT_COMPRESSION_LEVEL) -> bytes:
+def encode_manifest(
+    manifest_id: bytes, arrays: Mapping[bytes, ChunkReferences], level: int = DEFAULT_COMPRESSION_LEVEL
+) -> bytes:
     """Return a manifest file that holds references of these arrays, given by their node ids."""
     writer = FlatbufferWriter()
     root = writer.root(_MANIFEST)
@@ -288,10 +310,14 @@ def _record_type(fixed: _Fields, size: int, dimensions: int) -> np.dtype[Any]:
     names = [name for name, _, _ in fixed] + ["vtable", "index_link", "dimensions", "index"]
     formats = [kind for _, kind, _ in fixed] + ["<i4", "<u4", "<u4", f"({dimensions},)<u4"]
     offsets = [offset for _, _, offset in fixed] + [0, 4, size, size + 4]
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": (size + 4 + 4 * dimensions + 7) // 8 * 8})
+    return np.dtype(
+        {"names": names, "formats": formats, "offsets": offsets, "itemsize": (size + 4 + 4 * dimensions + 7) // 8 * 8}
+    )
 
 
-def _write_block(writer: FlatbufferWriter, records: npt.NDArray[Any], vtables: int | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _write_block(
+    writer: FlatbufferWriter, records: npt.NDArray[Any], vtables: int | npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
     """Write records of tables, each with its vtable. Return their positions."""
     positions = writer.align() + records.itemsize * np.arange(len(records), dtype=np.int64)
     records["vtable"] = positions - vtables
@@ -300,8 +326,14 @@ def _write_block(writer: FlatbufferWriter, records: npt.NDArray[Any], vtables: i
 
 
 def _write_native(writer: FlatbufferWriter, references: ChunkReferences, links: Links) -> npt.NDArray[np.int64]:
-    records = _records(references, (("offset", "<u8", 8), ("length", "<u8", 16), ("chunk_id", "(12,)u1", 24)), _NATIVE_LAYOUT.size)
-    records["offset"], records["length"], records["chunk_id"] = references.offset, references.length, references.chunk_id
+    records = _records(
+        references, (("offset", "<u8", 8), ("length", "<u8", 16), ("chunk_id", "(12,)u1", 24)), _NATIVE_LAYOUT.size
+    )
+    records["offset"], records["length"], records["chunk_id"] = (
+        references.offset,
+        references.length,
+        references.chunk_id,
+    )
     return _write_block(writer, records, writer.vtable(_NATIVE_LAYOUT))
 
 

@@ -19,7 +19,10 @@ def splitting_document(rules: SplitSizes) -> dict[str, Any]:
     """Return splitting rules as metadata of a commit."""
     return {
         "split_sizes": [
-            [_condition(condition), [{"condition": _dimension(dimension), "num_chunks": number} for dimension, number in sizes]]
+            [
+                _condition(condition),
+                [{"condition": _dimension(dimension), "num_chunks": number} for dimension, number in sizes],
+            ]
             for condition, sizes in rules or (_DEFAULT,)
         ]
     }

@@ -1,8 +1,8 @@
 """The manifests of an array after a commit.
 
-A reader looks a chunk up only in the first manifest whose extents hold it. So the extents of an array's manifests never overlap.
-References outside of all extents go to a new manifest, for which no other is read. Where a chunk inside of them changes, that manifest is
-rewritten.
+A reader looks a chunk up only in the first manifest whose extents hold it. So the extents of an array's manifests never
+overlap. References outside of all extents go to a new manifest, for which no other is read. Where a chunk inside of
+them changes, that manifest is rewritten.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ class ManifestUpdater:
                 continue
             others = [other for other in self._pieces if overlap(other.extents, extents)]
             if others:
-                self._pieces = [other for other in self._pieces if not any(other is overlapped for overlapped in others)]
+                self._pieces = [
+                    other for other in self._pieces if not any(other is overlapped for overlapped in others)
+                ]
                 # A piece within one split stays within it: those that overlap share one.
                 pieces.append(concatenated([*others, piece]))
                 continue

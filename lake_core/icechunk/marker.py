@@ -40,7 +40,11 @@ def live_markers(snapshot: Snapshot, now: int, retention: int | None) -> dict[st
         return {}
     markers = {}
     for app_id, value in recorded.items():
-        if isinstance(value, Mapping) and isinstance(value.get("version"), int) and isinstance(value.get("last_updated"), int):
+        if (
+            isinstance(value, Mapping)
+            and isinstance(value.get("version"), int)
+            and isinstance(value.get("last_updated"), int)
+        ):
             marker = Marker(value["version"], value["last_updated"], str(value.get("snapshot")))
             if retention is None or marker.last_updated > now - retention:
                 markers[str(app_id)] = marker

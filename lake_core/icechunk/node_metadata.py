@@ -29,34 +29,50 @@ def parse_node(path: str, document: bytes, node_id: bytes) -> Node:
     if kind == "group":
         return GroupNode(node_id, path, document)
     if kind != "array":
-        raise InvalidArrayMetadata(f"the zarr.json of {path} describes neither an array nor a group: set its node_type to one of them")
+        raise InvalidArrayMetadata(
+            f"the zarr.json of {path} describes neither an array nor a group: set its node_type to one of them"
+        )
     shape = _lengths(path, "shape", metadata.get("shape"))
     chunk_shape = _chunk_shape(path, metadata.get("chunk_grid"))
     if len(shape) != len(chunk_shape):
         raise InvalidArrayMetadata(
-            f"the zarr.json of {path} has a shape of {len(shape)} dimensions and chunks of {len(chunk_shape)}: give both the same number"
+            f"the zarr.json of {path} has a shape of {len(shape)} dimensions and chunks of {len(chunk_shape)}: give "
+            "both the same number"
         )
     _check_chunk_keys(path, metadata.get("chunk_key_encoding"))
-    array = ArrayNode(node_id, path, document, shape, chunk_shape, _dimension_names(path, metadata.get("dimension_names"), len(shape)))
+    array = ArrayNode(
+        node_id, path, document, shape, chunk_shape, _dimension_names(path, metadata.get("dimension_names"), len(shape))
+    )
     if any(count > _LARGEST_GRID for count in array.grid):
-        raise InvalidArrayMetadata(f"the array {path} has more than {_LARGEST_GRID} chunks along a dimension: make its chunks larger")
+        raise InvalidArrayMetadata(
+            f"the array {path} has more than {_LARGEST_GRID} chunks along a dimension: make its chunks larger"
+        )
     return array
 
 
 def _lengths(path: str, name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or any(
-        not isinstance(length, int) or isinstance(length, bool) or not 0 <= length <= _LARGEST_LENGTH for length in value
+        not isinstance(length, int) or isinstance(length, bool) or not 0 <= length <= _LARGEST_LENGTH
+        for length in value
     ):
-        raise InvalidArrayMetadata(f"the {name} in the zarr.json of {path} is a list of whole numbers, not {str(value)[:100]}")
+        raise InvalidArrayMetadata(
+            f"the {name} in the zarr.json of {path} is a list of whole numbers, not {str(value)[:100]}"
+        )
     return tuple(value)
 
 
 def _chunk_shape(path: str, grid: Any) -> tuple[int, ...]:
-    if not isinstance(grid, Mapping) or grid.get("name") != "regular" or not isinstance(grid.get("configuration"), Mapping):
+    if (
+        not isinstance(grid, Mapping)
+        or grid.get("name") != "regular"
+        or not isinstance(grid.get("configuration"), Mapping)
+    ):
         raise InvalidArrayMetadata(f"the chunk grid of {path} is not regular: a repository stores no other")
     chunk_shape = _lengths(path, "chunk_shape", grid["configuration"].get("chunk_shape"))
     if 0 in chunk_shape:
-        raise InvalidArrayMetadata(f"the chunks of {path} have the length 0 along a dimension: make them at least 1 long")
+        raise InvalidArrayMetadata(
+            f"the chunks of {path} have the length 0 along a dimension: make them at least 1 long"
+        )
     return chunk_shape
 
 
@@ -65,12 +81,20 @@ def _check_chunk_keys(path: str, encoding: Any) -> None:
         return
     settings = (encoding.get("configuration") or {}) if isinstance(encoding, Mapping) else None
     if settings is None or encoding.get("name") != "default" or settings.get("separator", "/") != "/":
-        raise InvalidArrayMetadata(f"the chunk keys of {path} are encoded otherwise than by Zarr's default: leave chunk_key_encoding out")
+        raise InvalidArrayMetadata(
+            f"the chunk keys of {path} are encoded otherwise than by Zarr's default: leave chunk_key_encoding out"
+        )
 
 
 def _dimension_names(path: str, names: Any, dimensions: int) -> tuple[str | None, ...] | None:
     if names is None:
         return None
-    if not isinstance(names, list) or len(names) != dimensions or any(not isinstance(name, str | None) for name in names):
-        raise InvalidArrayMetadata(f"the dimension_names in the zarr.json of {path} are a name or null for each of {dimensions} dimensions")
+    if (
+        not isinstance(names, list)
+        or len(names) != dimensions
+        or any(not isinstance(name, str | None) for name in names)
+    ):
+        raise InvalidArrayMetadata(
+            f"the dimension_names in the zarr.json of {path} are a name or null for each of {dimensions} dimensions"
+        )
     return tuple(names)

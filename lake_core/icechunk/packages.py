@@ -8,4 +8,6 @@ _PACKAGES = ("msgpack", "xarray", "yaml", "zarr", "zstandard")
 
 _missing = [name for name in _PACKAGES if find_spec(name) is None]
 if _missing:
-    raise ModuleNotFoundError(f"arrays need the package {_missing[0]}: pip install 'lake-orch[arrays]'", name=_missing[0])
+    raise ModuleNotFoundError(
+        f"arrays need the package {_missing[0]}: pip install 'lake-orch[arrays]'", name=_missing[0]
+    )

@@ -50,7 +50,8 @@ def check_new_name(kind: RefKind, name: str) -> None:
     """Raise InvalidRefName unless a new branch or tag may have the name."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise InvalidRefName(
-            f"a {kind.value} cannot be called {str(name)[:80]!r}: use up to {_LONGEST_NAME} letters, digits, '.', '_', '-'"
+            f"a {kind.value} cannot be called {str(name)[:80]!r}: use up to {_LONGEST_NAME} letters, digits, '.', '_', "
+            "'-'"
         )
 
 
@@ -66,7 +67,10 @@ def list_names(store: ObjectStore, kind: RefKind) -> set[str]:
 
 
 def list_refs(store: ObjectStore) -> list[Ref]:
-    """Return all tags and branches, tags first, each kind by name. A ref that was deleted meanwhile is left out. Raises DamagedObject."""
+    """Return all tags and branches, tags first, each kind by name.
+
+    A ref that was deleted meanwhile is left out. Raises DamagedObject.
+    """
     tips = []
     for kind in (RefKind.TAG, RefKind.BRANCH):
         for name in sorted(list_names(store, kind)):
@@ -91,7 +95,8 @@ def lookup(store: ObjectStore, kind: RefKind, name: str) -> Ref:
         data = store.get(key)
     except NotFound:
         raise RefNotFound(
-            f"the repository has no {kind.value} {name!r}: list_{kind.value}{'es' if kind is RefKind.BRANCH else 's'}() lists them"
+            f"the repository has no {kind.value} {name!r}: "
+            f"list_{kind.value}{'es' if kind is RefKind.BRANCH else 's'}() lists them"
         ) from None
     if kind is RefKind.TAG and store.exists(_tombstone_key(name)):
         raise RefNotFound(f"the tag {name!r} was deleted: list_tags() returns the tags that there are")
@@ -111,7 +116,9 @@ def create(store: ObjectStore, kind: RefKind, name: str, snapshot_id: bytes) -> 
     """
     check_new_name(kind, name)
     if kind is RefKind.TAG and store.exists(_tombstone_key(name)):
-        raise RefAlreadyExists(f"a tag {name!r} was deleted, and names of tags are never used twice: choose another name")
+        raise RefAlreadyExists(
+            f"a tag {name!r} was deleted, and names of tags are never used twice: choose another name"
+        )
     try:
         store.put(ref_key(kind, name), encode_ref(snapshot_id), if_absent=True)
     except AlreadyExists:
@@ -121,7 +128,8 @@ def create(store: ObjectStore, kind: RefKind, name: str, snapshot_id: bytes) -> 
 def move_branch(store: ObjectStore, branch: Ref, snapshot_id: bytes) -> bool:
     """Move a branch to another snapshot by compare-and-swap. Return False where another process has moved it first.
 
-    If the outcome of the put is unknown, the branch is read: only this call names `snapshot_id`, unless a branch is reset to it.
+    If the outcome of the put is unknown, the branch is read: only this call names `snapshot_id`, unless a branch is
+    reset to it.
     """
     try:
         store.put(ref_key(branch.kind, branch.name), encode_ref(snapshot_id), if_match=branch.etag)
@@ -141,7 +149,9 @@ def move_branch(store: ObjectStore, branch: Ref, snapshot_id: bytes) -> bool:
 def delete_branch(store: ObjectStore, name: str) -> None:
     """Delete a branch. Raises RefNotFound; InvalidRefName for the main branch."""
     if name == MAIN:
-        raise InvalidRefName("the branch main cannot be deleted: every repository has it. reset_branch moves it to another snapshot")
+        raise InvalidRefName(
+            "the branch main cannot be deleted: every repository has it. reset_branch moves it to another snapshot"
+        )
     lookup_key(store, RefKind.BRANCH, name)
     store.delete([ref_key(RefKind.BRANCH, name)])
 

@@ -36,7 +36,14 @@ from lake_core.icechunk.maintenance import RepositoryMaintenance
 from lake_core.icechunk.refs import MAIN, RefKind
 from lake_core.icechunk.repository_refs import RepositoryRefs
 from lake_core.icechunk.session import Session
-from lake_core.icechunk.snapshot import SnapshotInfo, check_zone, initial_snapshot, microseconds, snapshot_document, snapshot_info
+from lake_core.icechunk.snapshot import (
+    SnapshotInfo,
+    check_zone,
+    initial_snapshot,
+    microseconds,
+    snapshot_document,
+    snapshot_info,
+)
 from lake_core.icechunk.snapshot_file import encode_snapshot
 from lake_core.icechunk.virtual import Access, VirtualChunks
 from lake_core.store import ObjectStore, store_at
@@ -47,7 +54,10 @@ SessionT = TypeVar("SessionT", bound=Session)
 
 
 class Repository(RepositoryRefs, RepositoryMaintenance):
-    """A repository. `create`, `open` and `open_or_create` return one; all of them take a URL, a path or an `ObjectStore`."""
+    """A repository.
+
+    `create`, `open` and `open_or_create` return one; all of them take a URL, a path or an `ObjectStore`.
+    """
 
     def __init__(
         self,
@@ -105,7 +115,9 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         config.check()
         leftovers = {SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), CONFIG_KEY}
         # The remains of an interrupted creation are no obstacle: they have no branch.
-        obstacle = None if cls.exists(store) else next((meta.key for meta in store.list() if meta.key not in leftovers), None)
+        obstacle = (
+            None if cls.exists(store) else next((meta.key for meta in store.list() if meta.key not in leftovers), None)
+        )
         # Checked after the listing: the listed objects may be of a repository that another process has just created.
         if cls.exists(store):
             if exist_ok:
@@ -125,7 +137,11 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
             )
         try:
             snapshot = initial_snapshot(microseconds(aware(clock)()))
-            store.put(SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), encode_snapshot(snapshot, config.compression_level), if_absent=True)
+            store.put(
+                SNAPSHOTS + encode_id(INITIAL_SNAPSHOT),
+                encode_snapshot(snapshot, config.compression_level),
+                if_absent=True,
+            )
         except AlreadyExists:
             pass
         etag = None
@@ -164,8 +180,9 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
             location: A URL or path, or an object store.
             storage_options: What fsspec needs to reach a URL.
             config: Values that replace the stored ones for this handle, except for those that are None.
-            authorize_virtual_chunk_access: How virtual chunks are reached, by the URL prefix of their container: fsspec's storage options,
-                a store whose keys follow the prefix, or None for neither. Other containers are not read.
+            authorize_virtual_chunk_access: How virtual chunks are reached, by the URL prefix of their container:
+                fsspec's storage options, a store whose keys follow the prefix, or None for neither. Other containers
+                are not read.
             clock: Returns the time, for tests.
             txn_retention: For how long the markers of `commit(txn=…)` count; for ever by default.
 
@@ -193,12 +210,16 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         return cls.create(location, **{**options, "exist_ok": True})
 
     @staticmethod
-    def exists(location: str | os.PathLike[str] | ObjectStore, *, storage_options: Mapping[str, object] | None = None) -> bool:
+    def exists(
+        location: str | os.PathLike[str] | ObjectStore, *, storage_options: Mapping[str, object] | None = None
+    ) -> bool:
         """Return whether the location holds a repository."""
         store = store_at(location, storage_options)
         return store.exists(refs.ref_key(RefKind.BRANCH, MAIN)) or store.exists(SPEC_V2_KEY)
 
-    def reopen(self, config: RepositoryConfig | None = None, authorize_virtual_chunk_access: Mapping[str, Access] | None = None) -> Self:
+    def reopen(
+        self, config: RepositoryConfig | None = None, authorize_virtual_chunk_access: Mapping[str, Access] | None = None
+    ) -> Self:
         """Return another handle on the repository.
 
         Args:
@@ -239,7 +260,9 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         return await asyncio.to_thread(cls.exists, location, **options)
 
     @classmethod
-    async def fetch_config_async(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> RepositoryConfig | None:
+    async def fetch_config_async(
+        cls, location: str | os.PathLike[str] | ObjectStore, **options: Any
+    ) -> RepositoryConfig | None:
         """Do what `fetch_config` does in a thread."""
         return await asyncio.to_thread(cls.fetch_config, location, **options)
 
@@ -282,7 +305,8 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
                 meta = self._store.put(CONFIG_KEY, data, if_match=self._config_etag)
         except (AlreadyExists, PreconditionFailed):
             raise ConfigConflict(
-                "another process saved the configuration since it was read: open the repository again, and repeat the change"
+                "another process saved the configuration since it was read: open the repository again, and repeat the "
+                "change"
             ) from None
         self._config_etag = meta.etag
 
@@ -337,7 +361,9 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         for snapshot in ancestry(self._assets, refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id):
             if snapshot.written_at <= time:
                 return snapshot.snapshot_id
-        raise SnapshotNotFound(f"the branch {branch} has no snapshot as old as {time}: ancestry() lists those that it has")
+        raise SnapshotNotFound(
+            f"the branch {branch} has no snapshot as old as {time}: ancestry() lists those that it has"
+        )
 
     def _session(self, snapshot_id: bytes, branch: str | None, kind: type[SessionT]) -> SessionT:
         check_spec_version(self._store)
@@ -363,7 +389,10 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         rebase_with: ConflictSolver | None = None,
         rebase_tries: int = 1_000,
     ) -> Iterator[Any]:
-        """Open a store on a branch for the block, and commit the writes of the block. Nothing is committed if the block fails."""
+        """Open a store on a branch for the block, and commit the writes of the block.
+
+        Nothing is committed if the block fails.
+        """
         session = self.writable_session(branch)
         yield session.store
         session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)
@@ -380,7 +409,9 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         assert snapshot_id is not None
         return self._existing(snapshot_id)
 
-    def ancestry(self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None) -> Iterator[SnapshotInfo]:
+    def ancestry(
+        self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
+    ) -> Iterator[SnapshotInfo]:
         """Yield the history of a branch, a tag or a snapshot, newest first.
 
         Raises:
@@ -388,7 +419,8 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
             DamagedObject: A snapshot is gone, cannot be read, or is its own ancestor.
         """
         return (
-            snapshot_info(snapshot) for snapshot in ancestry(self._assets, self._resolve(branch=branch, tag=tag, snapshot_id=snapshot_id))
+            snapshot_info(snapshot)
+            for snapshot in ancestry(self._assets, self._resolve(branch=branch, tag=tag, snapshot_id=snapshot_id))
         )
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
@@ -396,7 +428,10 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         return snapshot_info(self._assets.read_snapshot(self._existing(snapshot_id)))
 
     def inspect_snapshot(self, snapshot_id: str, *, pretty: bool = True) -> str:
-        """Return the contents of a snapshot as JSON: its nodes, and the manifests of each array. Raises SnapshotNotFound."""
+        """Return the contents of a snapshot as JSON: its nodes, and the manifests of each array.
+
+        Raises SnapshotNotFound.
+        """
         document = snapshot_document(self._assets.read_snapshot(self._existing(snapshot_id)))
         return json.dumps(document, indent=2 if pretty else None)
 
@@ -439,7 +474,8 @@ def check_spec_version(store: ObjectStore) -> None:
     """Raise UnsupportedSpecVersion where the repository follows version 2 of the specification."""
     if store.exists(SPEC_V2_KEY):
         raise UnsupportedSpecVersion(
-            f"the repository at {store.url()} follows version 2 of the Icechunk specification, not 1: open it with icechunk 2"
+            f"the repository at {store.url()} follows version 2 of the Icechunk specification, not 1: open it with "
+            "icechunk 2"
         )
 
 
@@ -452,7 +488,10 @@ def _read_config(store: ObjectStore) -> tuple[RepositoryConfig, str | None]:
 
 
 def _check_branch(store: ObjectStore) -> None:
-    """Check that a repository has its branch main. Raises RepositoryNotFound, or MissingObject where the branch alone is missing."""
+    """Check that a repository has its branch main.
+
+    Raises RepositoryNotFound, or MissingObject where the branch alone is missing.
+    """
     if _has_branch(store):
         return
     # If there is only the first snapshot, the repository is being created, or its creation was interrupted.
@@ -462,7 +501,9 @@ def _check_branch(store: ObjectStore) -> None:
     if later and not _has_branch(store):
         raise MissingObject(refs.ref_key(RefKind.BRANCH, MAIN), "there are snapshots, and no branch main")
     if not later:
-        raise RepositoryNotFound(f"no Icechunk repository stands at {store.url()}: create one (Repository.create), or check the location")
+        raise RepositoryNotFound(
+            f"no Icechunk repository stands at {store.url()}: create one (Repository.create), or check the location"
+        )
 
 
 def _has_branch(store: ObjectStore) -> bool:

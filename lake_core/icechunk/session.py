@@ -33,7 +33,8 @@ class Session(SessionState):
     def __getstate__(self) -> dict[str, Any]:
         if not self.read_only and not isinstance(self, ForkSession):
             raise ValueError(
-                "a writable session cannot be pickled: send session.fork() to each worker, and merge the forks when they come back"
+                "a writable session cannot be pickled: send session.fork() to each worker, and merge the forks when "
+                "they come back"
             )
         return self.__dict__.copy()
 
@@ -46,7 +47,9 @@ class Session(SessionState):
         """Return the changes of the session."""
         nodes = {path: self.node(path) for path in self.node_paths()}
         return describe(
-            change_log(self.change_set, self.snapshot), self.snapshot.nodes, {path: node for path, node in nodes.items() if node}
+            change_log(self.change_set, self.snapshot),
+            self.snapshot.nodes,
+            {path: node for path, node in nodes.items() if node},
         )
 
     # Commit
@@ -67,19 +70,22 @@ class Session(SessionState):
             metadata: Values that JSON can hold, kept with the snapshot.
             rebase_with: Rebases the changes onto commits that came first.
             rebase_tries: How many times that is tried.
-            txn: An application id and a version. If the branch has that version or a later one already, nothing is committed: the
-                result is the id of the snapshot that recorded it, and its `skipped` is true.
+            txn: An application id and a version. If the branch has that version or a later one already, nothing is
+                committed: the result is the id of the snapshot that recorded it, and its `skipped` is true.
 
         Returns:
             The id of the snapshot.
 
         Raises:
             NoChangesToCommit: The session holds no changes, and no `txn` was given.
-            InvalidHierarchy: The snapshot would have a node without a parent group, or two nodes at one path. Nothing is written.
-            ConflictError: The branch has moved, and no solver was given, or it moved again at each try. The session can still be used.
+            InvalidHierarchy: The snapshot would have a node without a parent group, or two nodes at one path. Nothing
+                is written.
+            ConflictError: The branch has moved, and no solver was given, or it moved again at each try. The session can
+                still be used.
             RebaseFailedError, NotInAncestry: As `rebase` does.
-            StoreUnavailable: The store did not answer, so it may be unknown whether the branch moved. The session takes no changes until
-                it is committed again, which returns the snapshot if the branch has it, or its changes are discarded.
+            StoreUnavailable: The store did not answer, so it may be unknown whether the branch moved. The session takes
+                no changes until it is committed again, which returns the snapshot if the branch has it, or its changes
+                are discarded.
         """
         self.check_not_read_only()
         check_txn(txn, InvalidTransaction)
@@ -112,7 +118,8 @@ class Session(SessionState):
         """Write the changes as a new snapshot that no branch has. The session reads that snapshot from then on.
 
         Returns:
-            The id of the snapshot. `Repository.reset_branch` moves a branch to it. A snapshot that no branch or tag reaches is garbage.
+            The id of the snapshot. `Repository.reset_branch` moves a branch to it. A snapshot that no branch or tag
+            reaches is garbage.
 
         Raises:
             NoChangesToCommit: The session holds no changes.
@@ -138,7 +145,8 @@ class Session(SessionState):
     def _published(self, tip: bytes) -> bytes | None:
         """Return the snapshot of this session in the history of its branch, or None.
 
-        An earlier try may have moved the branch although the answer was lost, and other sessions may have committed since.
+        An earlier try may have moved the branch although the answer was lost, and other sessions may have committed
+        since.
         """
         if not self._unconfirmed or tip == self._base_id:
             return None
@@ -165,7 +173,8 @@ class Session(SessionState):
 
     def _conflict(self, tip: bytes) -> ConflictError:
         return ConflictError(
-            f"the branch {self._branch} moved from {self.snapshot_id} to {encode_id(tip)} meanwhile: commit with rebase_with=…, "
+            f"the branch {self._branch} moved from {self.snapshot_id} to {encode_id(tip)} meanwhile: commit with "
+            "rebase_with=…, "
             "or write again in a new session",
             expected_parent=self.snapshot_id,
             actual_parent=encode_id(tip),
@@ -175,8 +184,10 @@ class Session(SessionState):
         """Rebase the changes onto the tip of the branch, commit by commit, oldest first.
 
         Raises:
-            RebaseFailedError: The solver does not resolve a conflict. The session is then based on the last commit before that.
-            NotInAncestry: The branch was reset, or its history expired, so that it does not hold the session's snapshot any more.
+            RebaseFailedError: The solver does not resolve a conflict. The session is then based on the last commit
+                before that.
+            NotInAncestry: The branch was reset, or its history expired, so that it does not hold the session's snapshot
+                any more.
             MissingObject, DamagedObject: A snapshot or a transaction log cannot be read.
         """
         self.check_writable()
@@ -189,7 +200,9 @@ class Session(SessionState):
     # Forks
 
     def fork(self) -> ForkSession:
-        """Return a session that a worker writes to, and that is merged into this one before the commit. It can be pickled.
+        """Return a session that a worker writes to, and that is merged into this one before the commit.
+
+        It can be pickled.
 
         Raises:
             ReadOnlySession: The session is read-only: pickle the session itself.
@@ -197,7 +210,10 @@ class Session(SessionState):
         """
         self.check_writable()
         if self.has_uncommitted_changes:
-            raise IcechunkError("the session has uncommitted changes, which its forks would not see: commit them, and fork a new session")
+            raise IcechunkError(
+                "the session has uncommitted changes, which its forks would not see: commit them, and fork a new "
+                "session"
+            )
         self._forked = True
         fork = ForkSession.__new__(ForkSession)
         fork.__dict__.update(self.__dict__)
@@ -209,14 +225,19 @@ class Session(SessionState):
         """Merge the writes of forks.
 
         Raises:
-            UnmergeableFork: A fork is one of another snapshot, or two forks wrote the same chunk or node. No fork was merged.
+            UnmergeableFork: A fork is one of another snapshot, or two forks wrote the same chunk or node. No fork was
+                merged.
         """
         self.check_writable()
         for other in others:
             if not isinstance(other, ForkSession):
-                raise TypeError(f"only forks of a session can be merged into it (session.fork()), not a {type(other).__name__}")
+                raise TypeError(
+                    f"only forks of a session can be merged into it (session.fork()), not a {type(other).__name__}"
+                )
             if other._base_id != self._base_id:
-                raise UnmergeableFork(f"the fork is one of the snapshot {other.snapshot_id}, and the session one of {self.snapshot_id}")
+                raise UnmergeableFork(
+                    f"the fork is one of the snapshot {other.snapshot_id}, and the session one of {self.snapshot_id}"
+                )
         merged = deepcopy(self.change_set)
         for other in others:
             merged.merge(other.change_set)
@@ -234,7 +255,9 @@ class ForkSession(Session):
 
     def commit(self, *args: Any, **options: Any) -> NoReturn:
         """Raise TypeError: a fork is merged into its session, and that is committed."""
-        raise TypeError("a fork cannot be committed: merge it into the session that it was forked from, and commit that")
+        raise TypeError(
+            "a fork cannot be committed: merge it into the session that it was forked from, and commit that"
+        )
 
     def flush(self, message: str, metadata: Mapping[str, Any] | None = None) -> NoReturn:
         """Raise TypeError: a fork is merged into its session, and that is flushed."""

@@ -137,7 +137,8 @@ class SessionState:
         self.check_not_read_only()
         if self._unconfirmed:
             raise UnconfirmedCommit(
-                "the store did not say whether the session's commit was published: commit again before other changes, or discard these"
+                "the store did not say whether the session's commit was published: commit again before other changes, "
+                "or discard these"
             )
 
     def check_not_read_only(self) -> None:
@@ -187,9 +188,12 @@ class SessionState:
         elif isinstance(before, ArrayNode) and isinstance(node, ArrayNode):
             if len(before.shape) != len(node.shape) and self._has_chunks(before):
                 raise InvalidArrayMetadata(
-                    f"the array {path} has {len(before.shape)} dimensions: delete it before one of {len(node.shape)} takes its place"
+                    f"the array {path} has {len(before.shape)} dimensions: delete it before one of {len(node.shape)} "
+                    "takes its place"
                 )
-            node = ArrayNode(node.node_id, path, document, node.shape, node.chunk_shape, node.dimension_names, before.manifests)
+            node = ArrayNode(
+                node.node_id, path, document, node.shape, node.chunk_shape, node.dimension_names, before.manifests
+            )
         self.change_set.set_node(node, before)
 
     def _has_chunks(self, array: ArrayNode) -> bool:
@@ -235,7 +239,10 @@ class SessionState:
         self.set_reference(path, index, write_chunk(self.assets.store, data, self._config.inline_threshold))
 
     def set_reference(self, path: str, index: ChunkIndex, chunk: ChunkReference | None) -> None:
-        """Set the reference of a chunk, or erase the chunk with None. Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession."""
+        """Set the reference of a chunk, or erase the chunk with None.
+
+        Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession.
+        """
         self.check_writable()
         self.change_set.set_chunk(self._check_index(path, index).node_id, index, chunk)
 
@@ -246,20 +253,24 @@ class SessionState:
         outside = ~references.inside([(0, end) for end in array.grid])
         if outside.any():
             index = tuple(references.index[:, int(outside.argmax())].tolist())
-            raise InvalidChunkIndex(f"the chunk {index} lies outside of the array {path}, which has {array.grid} chunks")
+            raise InvalidChunkIndex(
+                f"the chunk {index} lies outside of the array {path}, which has {array.grid} chunks"
+            )
         self.change_set.set_chunks(array.node_id, references)
 
     def _check_index(self, path: str, index: ChunkIndex) -> ArrayNode:
         array = self.array(path)
         if not is_inside(index, array.grid):
-            raise InvalidChunkIndex(f"the chunk {index} lies outside of the array {path}, which has {array.grid} chunks")
+            raise InvalidChunkIndex(
+                f"the chunk {index} lies outside of the array {path}, which has {array.grid} chunks"
+            )
         return array
 
     def erase_chunk(self, path: str, index: ChunkIndex) -> None:
         """Erase a chunk. Do nothing if there is no such array, or the chunk is outside of it.
 
-        The change is recorded even if the chunk was never written: its cells are set to the fill value, and another session may write it
-        meanwhile.
+        The change is recorded even if the chunk was never written: its cells are set to the fill value, and another
+        session may write it meanwhile.
         """
         self.check_writable()
         node = self.node(path)

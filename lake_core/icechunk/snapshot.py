@@ -153,7 +153,8 @@ def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
         "commit_message": info.message,
         "metadata": info.metadata,
         "manifests": [
-            {"id": manifest.id, "size_bytes": manifest.size_bytes, "num_chunk_refs": manifest.num_chunk_refs} for manifest in info.manifests
+            {"id": manifest.id, "size_bytes": manifest.size_bytes, "num_chunk_refs": manifest.num_chunk_refs}
+            for manifest in info.manifests
         ],
         "nodes": [_node_document(node) for node in snapshot.nodes.values()],
     }
@@ -168,7 +169,10 @@ def _rfc3339(time: datetime) -> str:
 def _node_document(node: Node) -> dict[str, Any]:
     document: dict[str, Any] = {"id": encode_id(node.node_id), "path": node.path, "node_type": "group"}
     if isinstance(node, ArrayNode):
-        refs = [{"id": encode_id(ref.manifest_id), "extents": [list(extent) for extent in ref.extents]} for ref in node.manifests]
+        refs = [
+            {"id": encode_id(ref.manifest_id), "extents": [list(extent) for extent in ref.extents]}
+            for ref in node.manifests
+        ]
         document |= {"node_type": "array", "manifest_refs": refs}
     return document
 

@@ -21,7 +21,9 @@ _NODE_ID, _PATH, _USER_DATA, _NODE_TYPE, _NODE_DATA = range(5)  # slots of NodeS
 _SHAPE, _DIMENSION_NAMES, _MANIFESTS = range(3)  # slots of ArrayNodeData
 _ARRAY, _GROUP = 1, 2  # members of the union NodeData
 
-_FILE_INFO = np.dtype({"names": ["id", "size", "refs"], "formats": ["V12", "<u8", "<u4"], "offsets": [0, 16, 24], "itemsize": 32})
+_FILE_INFO = np.dtype(
+    {"names": ["id", "size", "refs"], "formats": ["V12", "<u8", "<u4"], "offsets": [0, 16, 24], "itemsize": 32}
+)
 _FILE_INFO_FIELDS = struct.Struct("<12s4xQI4x")
 _RANGE = struct.Struct("<QQ")
 _EXTENT = struct.Struct("<II")
@@ -93,7 +95,10 @@ class _Nodes(Mapping[str, Node]):
             with damage_of(self._file_path):
                 starts, lengths = self._tables.vectors(_PATH, 1, required=True)
                 buffer = self._tables.buffer
-                paths = [buffer[start : start + length].decode() for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
+                paths = [
+                    buffer[start : start + length].decode()
+                    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+                ]
             numbers = {path: number for number, path in enumerate(paths)}
             if len(numbers) != len(paths):
                 twice = next(path for number, path in enumerate(paths) if numbers[path] != number)
@@ -151,8 +156,12 @@ def _manifest_refs(array: Table, dimensions: int) -> tuple[ManifestRef, ...]:
         ref = array.nth(start, number)
         extents_start, extents_count = ref.vector(1, _EXTENT.size)
         if extents_count != dimensions:
-            raise FlatbufferError(f"a manifest's extents have {extents_count} dimensions, and its array has {dimensions}")
-        extents = tuple(_EXTENT.unpack_from(array.buffer, extents_start + axis * _EXTENT.size) for axis in range(dimensions))
+            raise FlatbufferError(
+                f"a manifest's extents have {extents_count} dimensions, and its array has {dimensions}"
+            )
+        extents = tuple(
+            _EXTENT.unpack_from(array.buffer, extents_start + axis * _EXTENT.size) for axis in range(dimensions)
+        )
         refs.append(ManifestRef(ref.structure(0, OBJECT_ID_LENGTH), extents))
     return tuple(refs)
 
@@ -184,7 +193,10 @@ def encode_snapshot(snapshot: Snapshot, level: int = DEFAULT_COMPRESSION_LEVEL) 
 
 
 def with_parent(data: bytes, path: str, parent_id: bytes, level: int = DEFAULT_COMPRESSION_LEVEL) -> bytes:
-    """Return a snapshot file with another parent and no other change. Raises DamagedObject, also for a snapshot without a parent."""
+    """Return a snapshot file with another parent and no other change.
+
+    Raises DamagedObject, also for a snapshot without a parent.
+    """
     body = bytearray(decode_file(data, FileType.SNAPSHOT, path))
     with damage_of(path):
         position = Table.root(bytes(body)).field(_PARENT_ID)
@@ -201,7 +213,9 @@ def _write_node(writer: FlatbufferWriter, node: Node) -> int:
     writer.blob(position + 16, node.user_data)
     is_array = isinstance(node, ArrayNode)
     writer.put(position + 24, bytes((_ARRAY if is_array else _GROUP,)))
-    writer.link(position + 20, _write_array(writer, node) if isinstance(node, ArrayNode) else writer.table(_GROUP_LAYOUT))
+    writer.link(
+        position + 20, _write_array(writer, node) if isinstance(node, ArrayNode) else writer.table(_GROUP_LAYOUT)
+    )
     return position
 
 

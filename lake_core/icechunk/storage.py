@@ -53,7 +53,12 @@ def s3_storage(
         UnsafeStore, NotFound, AccessDenied, StoreUnavailable: As `lake_core.store.open_store` does.
     """
     client: dict[str, Any] = {"region_name": region, "endpoint_url": endpoint_url}
-    options: dict[str, Any] = {"key": access_key_id, "secret": secret_access_key, "token": session_token, "anon": anonymous}
+    options: dict[str, Any] = {
+        "key": access_key_id,
+        "secret": secret_access_key,
+        "token": session_token,
+        "anon": anonymous,
+    }
     options["client_kwargs"] = {name: value for name, value in client.items() if value is not None}
     if force_path_style:
         options["config_kwargs"] = {"s3": {"addressing_style": "path"}}

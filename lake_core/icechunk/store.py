@@ -63,7 +63,9 @@ class IcechunkStore(Store):
         return IcechunkStore(self._session, read_only=read_only)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, IcechunkStore) and self._read_only == other._read_only and self._session == other._session
+        return (
+            isinstance(other, IcechunkStore) and self._read_only == other._read_only and self._session == other._session
+        )
 
     __hash__ = object.__hash__
 
@@ -81,11 +83,18 @@ class IcechunkStore(Store):
 
     # Reading
 
-    async def get(self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Return the value of a key, or None if there is none. Raises an IcechunkError if there is one that cannot be read."""
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """Return the value of a key, or None if there is none.
+
+        Raises an IcechunkError if there is one that cannot be read.
+        """
         return await self._run(self._get, key, prototype, byte_range)
 
-    def get_sync(self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None) -> Buffer | None:
+    def get_sync(
+        self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
         """Return the value of a key, or None if there is none."""
         return self._get(key, prototype, byte_range)
 
@@ -138,7 +147,8 @@ class IcechunkStore(Store):
     async def set(self, key: str, value: Buffer) -> None:
         """Store a `zarr.json` document or a chunk.
 
-        Raises InvalidStoreKey, InvalidArrayMetadata, NodeNotFound, InvalidChunkIndex; ValueError if the store is read-only.
+        Raises InvalidStoreKey, InvalidArrayMetadata, NodeNotFound, InvalidChunkIndex; ValueError if the store is
+        read-only.
         """
         if self._writes_wait and len(value) > self._session.config.inline_threshold:
             # This makes several chunks durable at once.
@@ -153,13 +163,17 @@ class IcechunkStore(Store):
     def _set(self, key: str, value: Buffer) -> None:
         self._check_writable()
         if not isinstance(value, Buffer):
-            raise TypeError(f"IcechunkStore.set(): `value` must be a Buffer instance. Got an instance of {type(value)} instead.")
+            raise TypeError(
+                f"IcechunkStore.set(): `value` must be a Buffer instance. Got an instance of {type(value)} instead."
+            )
         path = _node_path_of_metadata(key)
         if path is not None:
             self._session.set_metadata(path, value.to_bytes())
             return
         path, index = _checked_chunk_place(key)
-        self._session.write_chunk(path, index, memoryview(np.ascontiguousarray(value.as_numpy_array()).view(np.uint8).data))
+        self._session.write_chunk(
+            path, index, memoryview(np.ascontiguousarray(value.as_numpy_array()).view(np.uint8).data)
+        )
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         """Store a value unless the key has one."""
@@ -207,7 +221,14 @@ class IcechunkStore(Store):
     # Virtual references
 
     def set_virtual_ref(
-        self, key: str, location: str, *, offset: int, length: int, checksum: str | datetime | None = None, validate_container: bool = True
+        self,
+        key: str,
+        location: str,
+        *,
+        offset: int,
+        length: int,
+        checksum: str | datetime | None = None,
+        validate_container: bool = True,
     ) -> None:
         """Set a chunk to a range of an object outside of the repository.
 
@@ -216,7 +237,8 @@ class IcechunkStore(Store):
             location: The object's absolute URL.
             offset: The range's first byte.
             length: The range's length in bytes.
-            checksum: The etag that the object must have, or a time since which it must not have changed, when the chunk is read.
+            checksum: The etag that the object must have, or a time since which it must not have changed, when the chunk
+                is read.
             validate_container: Whether a virtual chunk container of the repository must hold the location.
 
         Raises:
@@ -227,7 +249,8 @@ class IcechunkStore(Store):
         chunk = virtual_chunk(location, offset, length, checksum)
         if validate_container and self._session.virtual_chunks.container(chunk.location) is None:
             raise InvalidVirtualReference(
-                f"no virtual chunk container of the repository holds {chunk.location}: add one (config.set_virtual_chunk_container)"
+                f"no virtual chunk container of the repository holds {chunk.location}: add one "
+                "(config.set_virtual_chunk_container)"
             )
         self._session.set_reference(path, index, chunk)
 
@@ -237,7 +260,8 @@ class IcechunkStore(Store):
         """Set several chunks of an array to ranges of objects outside of the repository.
 
         Returns:
-            The indexes of the chunks whose locations no virtual chunk container holds, which are not set; None if there are none.
+            The indexes of the chunks whose locations no virtual chunk container holds, which are not set; None if there
+            are none.
 
         Raises:
             InvalidVirtualReference, InvalidChunkIndex: A reference is not valid. None of them is set.
@@ -350,7 +374,8 @@ def _checked_chunk_place(key: str) -> tuple[str, ChunkIndex]:
     if place is None:
         version = " (Zarr v2 is not supported)" if key.rpartition("/")[2] in _V2_NAMES else ""
         raise InvalidStoreKey(
-            f"a repository has no place for the key {key[:200]!r}{version}: it stores zarr.json documents and chunks, as c/0/0"
+            f"a repository has no place for the key {key[:200]!r}{version}: it stores zarr.json documents and chunks, "
+            "as c/0/0"
         )
     return place
 

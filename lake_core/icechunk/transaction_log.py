@@ -13,7 +13,9 @@ from lake_core.icechunk.flatbuffer import FlatbufferError, Table, Tables, damage
 from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, table_layout
 from lake_core.icechunk.identifier import NODE_ID_LENGTH, OBJECT_ID_LENGTH
 
-_ID, _NEW_GROUPS, _NEW_ARRAYS, _DELETED_GROUPS, _DELETED_ARRAYS, _UPDATED_ARRAYS, _UPDATED_GROUPS, _UPDATED_CHUNKS = range(8)
+_ID, _NEW_GROUPS, _NEW_ARRAYS, _DELETED_GROUPS, _DELETED_ARRAYS, _UPDATED_ARRAYS, _UPDATED_GROUPS, _UPDATED_CHUNKS = (
+    range(8)
+)
 _NODE_ID, _CHUNKS = 0, 1  # slots of ArrayUpdatedChunks
 
 _LOG_LAYOUT = table_layout(44, (4, 16, 20, 24, 28, 32, 36, 40))
@@ -32,7 +34,10 @@ class TransactionLog:
     updated_groups: frozenset[bytes] = frozenset()
     updated_arrays: frozenset[bytes] = frozenset()
     updated_chunks: Mapping[bytes, npt.NDArray[np.uint32]] = field(default_factory=dict)
-    """The chunks that were written or erased: an array of shape (chunks, dimensions) for each Zarr array, sorted. It may be empty."""
+    """The chunks that were written or erased: an array of shape (chunks, dimensions) for each Zarr array, sorted.
+
+    It may be empty.
+    """
 
 
 def decode_transaction_log(data: bytes, path: str) -> TransactionLog:
@@ -50,7 +55,9 @@ def decode_transaction_log(data: bytes, path: str) -> TransactionLog:
             deleted_arrays=_ids(root, _DELETED_ARRAYS),
             updated_groups=_ids(root, _UPDATED_GROUPS),
             updated_arrays=_ids(root, _UPDATED_ARRAYS),
-            updated_chunks={row.tobytes(): _coordinates(arrays[number].tables(_CHUNKS)) for number, row in enumerate(node_ids)},
+            updated_chunks={
+                row.tobytes(): _coordinates(arrays[number].tables(_CHUNKS)) for number, row in enumerate(node_ids)
+            },
         )
 
 
@@ -81,7 +88,14 @@ def encode_transaction_log(log: TransactionLog, snapshot_id: bytes, level: int =
     writer = FlatbufferWriter()
     root = writer.root(_LOG_LAYOUT)
     writer.put(root + 4, snapshot_id)
-    id_lists = (log.new_groups, log.new_arrays, log.deleted_groups, log.deleted_arrays, log.updated_arrays, log.updated_groups)
+    id_lists = (
+        log.new_groups,
+        log.new_arrays,
+        log.deleted_groups,
+        log.deleted_arrays,
+        log.updated_arrays,
+        log.updated_groups,
+    )
     for number, ids in enumerate(id_lists):
         writer.vector(root + 16 + 4 * number, np.frombuffer(b"".join(sorted(ids)), f"V{NODE_ID_LENGTH}"))
     entries = writer.offsets(root + 40, len(log.updated_chunks))

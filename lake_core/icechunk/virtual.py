@@ -31,8 +31,8 @@ LARGEST = 2**63 - 1
 class VirtualChunkSpec:
     """A virtual reference to be set.
 
-    `etag_checksum` is the etag that the object must have when the chunk is read, and `last_updated_at_checksum` a time since which it must
-    not have changed.
+    `etag_checksum` is the etag that the object must have when the chunk is read, and `last_updated_at_checksum` a time
+    since which it must not have changed.
     """
 
     index: list[int]
@@ -47,12 +47,14 @@ def virtual_chunk(location: str, offset: int, length: int, checksum: str | datet
     """Return a checked virtual reference. `.`, `..` and empty parts of the location's path are resolved.
 
     Raises:
-        InvalidVirtualReference: The location is not an absolute URL of a known scheme, the range is not one, or the checksum is neither
-            an etag nor a time with a zone.
+        InvalidVirtualReference: The location is not an absolute URL of a known scheme, the range is not one, or the
+            checksum is neither an etag nor a time with a zone.
     """
     for name, number in (("offset", offset), ("length", length)):
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST:
-            raise InvalidVirtualReference(f"the {name} of a virtual chunk is a whole number of bytes from 0 up, not {number!r}")
+            raise InvalidVirtualReference(
+                f"the {name} of a virtual chunk is a whole number of bytes from 0 up, not {number!r}"
+            )
     etag, last_modified = checked_checksum(checksum)
     return VirtualChunk(normal_location(location), offset, length, etag, last_modified)
 
@@ -62,7 +64,9 @@ def checked_checksum(checksum: str | datetime | None) -> tuple[str | None, int]:
     if checksum is None or isinstance(checksum, str):
         return checksum, 0
     if not isinstance(checksum, datetime) or checksum.tzinfo is None:
-        raise InvalidVirtualReference(f"the checksum of a virtual chunk is an etag or a time with a zone, not {checksum!r}")
+        raise InvalidVirtualReference(
+            f"the checksum of a virtual chunk is an etag or a time with a zone, not {checksum!r}"
+        )
     last_modified = int(checksum.timestamp())
     if not 0 < last_modified < 2**32:
         raise InvalidVirtualReference(f"the checksum of a virtual chunk is a time from 1970 to 2106, not {checksum}")
@@ -74,11 +78,14 @@ def normal_location(location: str) -> str:
     match = _LOCATION.fullmatch(location) if isinstance(location, str) else None
     if match is None or match.group(1) not in _SCHEMES:
         raise InvalidVirtualReference(
-            f"the location of a virtual chunk is an absolute URL ({', '.join(_SCHEMES[:4])}, …), not {str(location)[:200]!r}"
+            f"the location of a virtual chunk is an absolute URL ({', '.join(_SCHEMES[:4])}, …), not "
+            f"{str(location)[:200]!r}"
         )
     scheme, (authority, _, path) = match.group(1), match.group(2).partition("/")
     if "@" in authority:
-        raise InvalidVirtualReference("the location of a virtual chunk must not hold credentials: authorize its container instead")
+        raise InvalidVirtualReference(
+            "the location of a virtual chunk must not hold credentials: authorize its container instead"
+        )
     if not authority and scheme != "file":
         raise InvalidVirtualReference(f"the location {location[:200]!r} names no bucket or host")
     parts: list[str] = []
@@ -120,12 +127,14 @@ class VirtualChunks:
         container = self.container(location)
         if container is None:
             raise InvalidVirtualReference(
-                f"no virtual chunk container of the repository holds {location}: add one (config.set_virtual_chunk_container)"
+                f"no virtual chunk container of the repository holds {location}: add one "
+                "(config.set_virtual_chunk_container)"
             )
         prefix = container.url_prefix
         if prefix not in self.authorized:
             raise VirtualChunkNotAuthorized(
-                f"the virtual chunk container {prefix} is not authorized: open the repository with authorize_virtual_chunk_access={{…}}"
+                f"the virtual chunk container {prefix} is not authorized: open the repository with "
+                f"authorize_virtual_chunk_access={{…}}"
             )
         end = chunk.length if end is None else min(end, chunk.length)
         if chunk.length == 0:
@@ -145,10 +154,13 @@ class VirtualChunks:
                 data = _read_url(location, container, options, chunk, start, end)
         except (OSError, NotFound) as error:
             raise VirtualChunkError(
-                f"the virtual chunk in {location} cannot be read ({type(error).__name__}): its object is gone or out of reach"
+                f"the virtual chunk in {location} cannot be read ({type(error).__name__}): its object is gone or out "
+                "of reach"
             ) from None
         if len(data) < end - start:
-            raise VirtualChunkError(f"{location} is too short: a chunk in it reaches to byte {chunk.offset + chunk.length}")
+            raise VirtualChunkError(
+                f"{location} is too short: a chunk in it reaches to byte {chunk.offset + chunk.length}"
+            )
         return data
 
 
@@ -178,14 +190,21 @@ def _read_object(store: ObjectStore, key: str, chunk: VirtualChunk, start: int, 
 
 
 def _read_url(
-    location: str, container: VirtualChunkContainer, options: Mapping[str, Any], chunk: VirtualChunk, start: int, end: int
+    location: str,
+    container: VirtualChunkContainer,
+    options: Mapping[str, Any],
+    chunk: VirtualChunk,
+    start: int,
+    end: int,
 ) -> bytes:
     try:
         filesystem, path = fsspec.core.url_to_fs(location, **{**_filesystem_options(container), **options})
         if chunk.etag is not None or chunk.last_modified:
             info = filesystem.info(path)
             modified = info.get("LastModified") or info.get("mtime") or info.get("last_modified")
-            _check_unchanged(chunk, info.get("ETag") or info.get("etag"), modified if isinstance(modified, datetime) else None)
+            _check_unchanged(
+                chunk, info.get("ETag") or info.get("etag"), modified if isinstance(modified, datetime) else None
+            )
         return bytes(filesystem.cat_file(path, chunk.offset + start, chunk.offset + max(start, end)))
     except LakeError:
         raise

@@ -19,7 +19,9 @@ V = TypeVar("V")
 
 
 def virtual_references(specs: Sequence[VirtualChunkSpec], dimensions: int) -> ChunkReferences:
-    """Return checked references to virtual chunks, in the order of the specs. Each distinct location and checksum is checked once.
+    """Return checked references to virtual chunks, in the order of the specs.
+
+    Each distinct location and checksum is checked once.
 
     Raises:
         InvalidChunkIndex: An index is not one of an array of so many dimensions.
@@ -35,7 +37,9 @@ def virtual_references(specs: Sequence[VirtualChunkSpec], dimensions: int) -> Ch
         checked = _distinct(checksums, _checksum)
         last_modified = np.array([checked[checksum][1] for checksum in checksums], np.uint32)
         has_etag = np.array([checked[checksum][0] is not None for checksum in checksums], bool)
-        etag_start[has_etag], etag_length[has_etag] = heap.places([etag for etag in checksums if isinstance(etag, str)], str)
+        etag_start[has_etag], etag_length[has_etag] = heap.places(
+            [etag for etag in checksums if isinstance(etag, str)], str
+        )
     return ChunkReferences(
         index=_indexes([spec.index for spec in specs], dimensions),
         kind=np.full(count, ReferenceKind.VIRTUAL, np.uint8),
@@ -57,7 +61,9 @@ class _Heap:
     def __init__(self) -> None:
         self.data = bytearray()
 
-    def places(self, texts: Sequence[str], checked: Callable[[str], str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def places(
+        self, texts: Sequence[str], checked: Callable[[str], str]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the start of each text and its size in bytes, after `checked` is applied to it."""
         places: dict[str, tuple[int, int]] = {}
         for text, value in _distinct(texts, checked).items():
@@ -100,6 +106,8 @@ def _indexes(indexes: Sequence[Sequence[int]], dimensions: int) -> npt.NDArray[n
 
 def _numbers(name: str, values: Sequence[int]) -> npt.NDArray[np.uint64]:
     column: npt.NDArray[Any] = np.array(values)
-    if column.size and (column.ndim != 1 or column.dtype.kind not in "iu" or column.min() < 0 or column.max() > LARGEST):
+    if column.size and (
+        column.ndim != 1 or column.dtype.kind not in "iu" or column.min() < 0 or column.max() > LARGEST
+    ):
         raise InvalidVirtualReference(f"the {name} of a virtual chunk is a whole number of bytes from 0 up")
     return column.astype(np.uint64)

@@ -1,7 +1,8 @@
 """Imports of plain Zarr v3 hierarchies into repositories.
 
-Chunks are copied. A virtual reference would hold the absolute URL of an object that other commits own and that moves with the lake, and
-every reader would have to authorize its container; a native one can only lead to an object below `chunks/`.
+Chunks are copied. A virtual reference would hold the absolute URL of an object that other commits own and that moves
+with the lake, and every reader would have to authorize its container; a native one can only lead to an object below
+`chunks/`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def import_zarr(source: ObjectStore, session: SessionState) -> None:
     keys = [meta.key for meta in source.list()]
     documents = sorted((key for key in keys if key == _METADATA or key.endswith(f"/{_METADATA}")), key=len)
     if not documents:
-        raise InvalidArrayMetadata(f"there is no zarr.json below {source.url()}: only Zarr v3 hierarchies can be brought in")
+        raise InvalidArrayMetadata(
+            f"there is no zarr.json below {source.url()}: only Zarr v3 hierarchies can be brought in"
+        )
     arrays: dict[str, re.Pattern[str]] = {}
     for key in documents:
         path = key[: -len(_METADATA)].rstrip("/")
@@ -37,7 +40,9 @@ def import_zarr(source: ObjectStore, session: SessionState) -> None:
     chunks = [chunk for key in keys if (chunk := _chunk(key, arrays)) is not None]
     for start in range(0, len(chunks), _AT_ONCE):
         some = chunks[start : start + _AT_ONCE]
-        for (_, path, index), data in zip(some, source.get_many([(key, None, None) for key, _, _ in some]), strict=True):
+        for (_, path, index), data in zip(
+            some, source.get_many([(key, None, None) for key, _, _ in some]), strict=True
+        ):
             session.write_chunk(f"/{path}", index, data)
 
 
@@ -53,7 +58,9 @@ def _imported(key: str, data: bytes) -> tuple[bytes, re.Pattern[str] | None]:
         separator = {"default": "/", "v2": "."}[name] if isinstance(encoding, str) else None
         separator = separator or encoding.get("configuration", {}).get("separator", {"default": "/", "v2": "."}[name])
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise InvalidArrayMetadata(f"{key!r} is not the zarr.json of a Zarr v3 array or group: mend or delete it first") from None
+        raise InvalidArrayMetadata(
+            f"{key!r} is not the zarr.json of a Zarr v3 array or group: mend or delete it first"
+        ) from None
     numbers = re.escape(separator).join(["(0|[1-9][0-9]*)"] * dimensions)
     if name == "v2":
         return _with_default_keys(document), re.compile(numbers or "0")

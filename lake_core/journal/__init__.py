@@ -1,4 +1,7 @@
-"""Journals: numbered immutable entries that add up to a key-value state with history. Everything mutable in a lake is one."""
+"""Journals: numbered immutable entries that add up to a key-value state with history.
+
+Everything mutable in a lake is one.
+"""
 
 from __future__ import annotations
 

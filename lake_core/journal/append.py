@@ -1,6 +1,7 @@
 """Appending: one entry, put where nothing stands, settled when the answer is lost, planned anew when another came first.
 
-Section Journal Concurrency Control of zed-lake-format, but never at HEAD + 2 unread: gaps would hide entries that were acknowledged.
+Section Journal Concurrency Control of zed-lake-format, but never at HEAD + 2 unread: gaps would hide entries that were
+acknowledged.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from lake_core import runtime
 from lake_core.errors import AlreadyExists, InvalidKey, NotFound, StoreError, StoreUnavailable
 from lake_core.journal.clock import AFTER_FAILURE, JournalClock, Moment, pause_after_loss
 from lake_core.journal.entry import Action, Add, Delete, Entry, Update
-from lake_core.journal.errors import AppendOutcomeUnknown, AppendTimeout, CorruptEntry, EntryTooLarge, InvalidAction, JournalDamaged
+from lake_core.journal.errors import (
+    AppendOutcomeUnknown,
+    AppendTimeout,
+    CorruptEntry,
+    EntryTooLarge,
+    InvalidAction,
+    JournalDamaged,
+)
 from lake_core.journal.reader import Reader
 from lake_core.journal.state import State
 
@@ -66,10 +74,12 @@ class Appender:
     def run(
         self, plan: Plan, initial: State | None, refresh: Callable[[], State], forget: Callable[[], None]
     ) -> tuple[Appended | None, object]:
-        """Append the actions that the plan returns for the newest state. Return the entry (None without actions) and the plan's result.
+        """Append the actions that the plan returns for the newest state.
 
-        `initial` is a state to start from instead of reading the journal. If the put at the next number succeeds, it was the newest state.
-        `refresh` reads the newest state, `forget` makes it start from nothing.
+        Return the entry (None without actions) and the plan's result.
+
+        `initial` is a state to start from instead of reading the journal. If the put at the next number succeeds, it
+        was the newest state. `refresh` reads the newest state, `forget` makes it start from nothing.
         """
         fresh = initial is None
         state = self._newest(refresh) if initial is None else initial
@@ -102,7 +112,8 @@ class Appender:
             lost += 1
             if runtime.monotonic() >= self.end:
                 raise AppendTimeout(
-                    f"{self.reader.entry_key(entry.number)} was taken by another writer, or purged, as were the {lost - 1} before it. "
+                    f"{self.reader.entry_key(entry.number)} was taken by another writer, or purged, as were the "
+                    f"{lost - 1} before it. "
                     f"Nothing was written: try again, or let fewer writers append to this journal"
                 )
             runtime.sleep(pause_after_loss(lost, self.put_seconds))
@@ -135,7 +146,10 @@ class Appender:
         """
         data = self.reader.codec.encode(entry)
         if len(data) > self.reader.max_entry_bytes:
-            raise EntryTooLarge(f"the entry has {len(data)} bytes, and at most {self.reader.max_entry_bytes} are read: write less at once")
+            raise EntryTooLarge(
+                f"the entry has {len(data)} bytes, and at most {self.reader.max_entry_bytes} are read: write less at "
+                "once"
+            )
         try:
             return data, replace(self.reader.codec.decode(entry.number, data), writer=entry.writer)
         except CorruptEntry as error:
@@ -216,7 +230,11 @@ class Appender:
         return False
 
     def _unknown(self, entry: Entry, reason: Exception | None) -> AppendOutcomeUnknown:
-        why = f"the store gave no clear answer ({reason})" if reason else "the store contradicts itself, or this process slept for days"
+        why = (
+            f"the store gave no clear answer ({reason})"
+            if reason
+            else "the store contradicts itself, or this process slept for days"
+        )
         return AppendOutcomeUnknown(
             f"whether {self.reader.entry_key(entry.number)} was appended is unknown: {why}. "
             f"Look later whether that entry's writer is {entry.writer}",
@@ -226,11 +244,18 @@ class Appender:
 
 
 def _planned(plan: Plan, state: State) -> tuple[tuple[Action, ...], object]:
-    """Ask the plan, and check its actions against the state. Raises InvalidAction, KeyExists, KeyMissing, and what the plan raises."""
+    """Ask the plan, and check its actions against the state.
+
+    Raises InvalidAction, KeyExists, KeyMissing, and what the plan raises.
+    """
     planned = plan(state)
-    actions, result = (tuple(planned.actions), planned.result) if isinstance(planned, Append) else (tuple(planned), ENTRY)
+    actions, result = (
+        (tuple(planned.actions), planned.result) if isinstance(planned, Append) else (tuple(planned), ENTRY)
+    )
     for action in actions:
         if not isinstance(action, (Add, Update, Delete)) or not isinstance(action.key, str):
-            raise InvalidAction(f"a plan returns Add, Update and Delete actions on keys that are texts, not {str(action)[:80]}")
+            raise InvalidAction(
+                f"a plan returns Add, Update and Delete actions on keys that are texts, not {str(action)[:80]}"
+            )
     state.check(actions)
     return actions, result

@@ -12,7 +12,10 @@ from lake_core.clock import AwareClock, system_clock, with_zone
 NEVER_YOUNGER = timedelta(days=8)
 """Entries younger than this are never purged, so that a writer or reader that was away for less can trust what it saw."""
 ASLEEP = timedelta(days=1)
-"""After so long a pause a handle no longer trusts that what it saw is still there. Far less than the above: clocks differ."""
+"""After so long a pause a handle no longer trusts that what it saw is still there.
+
+Far less than the above: clocks differ.
+"""
 
 AFTER_FAILURE = Backoff(0.02, 1.0)
 """The waits after the store failed."""

@@ -12,7 +12,10 @@ from lake_core.journal.errors import CorruptEntry, CorruptSnapshot, InvalidActio
 from lake_core.journal.state import State, StateRecord
 
 _DEEPEST = 64
-"""Levels of lists and objects in a value. What nests deeper could be written from a shallow stack and not be read from a deep one."""
+"""Levels of lists and objects in a value.
+
+What nests deeper could be written from a shallow stack and not be read from a deep one.
+"""
 _LONGEST_KEY = 4096
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -34,7 +37,8 @@ class Codec(Protocol):
     def owns(self, entry: Entry, data: bytes, stored: bytes) -> bool:
         """Return whether the bytes at an entry's place come from the very append that tried to put `data`, the encoded `entry`, there.
 
-        By the writer's id where entries carry one, else by comparing all bytes (then they must hold something unique to the append).
+        By the writer's id where entries carry one, else by comparing all bytes (then they must hold something unique to
+        the append).
         """
         ...
 
@@ -58,7 +62,13 @@ class JsonCodec:
     def encode(self, entry: Entry) -> bytes:
         """See `Codec.encode`."""
         actions = [_action_to_json(action) for action in entry.actions]
-        body = {"format": 1, "number": entry.number, "time": _to_text(entry.time), "writer": entry.writer, "actions": actions}
+        body = {
+            "format": 1,
+            "number": entry.number,
+            "time": _to_text(entry.time),
+            "writer": entry.writer,
+            "actions": actions,
+        }
         return _dump(body)
 
     def decode(self, number: int, data: bytes) -> Entry:
@@ -75,7 +85,12 @@ class JsonCodec:
                 raise ValueError("it has no writer")
             if not isinstance(body.get("actions"), list):
                 raise ValueError("it has no actions")
-            return Entry(number, _to_time(body.get("time")), body["writer"], tuple(_action_from_json(each) for each in body["actions"]))
+            return Entry(
+                number,
+                _to_time(body.get("time")),
+                body["writer"],
+                tuple(_action_from_json(each) for each in body["actions"]),
+            )
         except (ValueError, RecursionError, OverflowError) as error:
             raise CorruptEntry(f"entry {number} is not one: {str(error)[:200]}") from None
 
@@ -101,7 +116,10 @@ class JsonCodec:
             body = _load(text)
             if type(body["number"]) is not int or body["number"] < 1:
                 raise ValueError("it has no number")
-            records = {key: StateRecord(value, number, EPOCH + micros * _MICROSECOND) for key, value, number, micros in body["records"]}
+            records = {
+                key: StateRecord(value, number, EPOCH + micros * _MICROSECOND)
+                for key, value, number, micros in body["records"]
+            }
             return State.of(body["number"], _to_time(body["time"]), records)
         except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
             raise CorruptSnapshot(f"a snapshot can't be read: {str(error)[:200]}") from None

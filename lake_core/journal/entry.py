@@ -34,7 +34,10 @@ class Delete:
 
 
 Action: TypeAlias = Add | Update | Delete
-"""The change of one key in an entry. The actions of an entry apply in order, so it may delete a key and add it again."""
+"""The change of one key in an entry.
+
+The actions of an entry apply in order, so it may delete a key and add it again.
+"""
 
 
 @dataclass(frozen=True, slots=True)

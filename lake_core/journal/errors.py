@@ -38,7 +38,10 @@ class HistoryPurged(JournalError):
 
 
 class InvalidAction(JournalError):
-    """An action has no place in a journal: its key is no text, or its value is none that the codec can write. Nothing was written."""
+    """An action has no place in a journal: its key is no text, or its value is none that the codec can write.
+
+    Nothing was written.
+    """
 
 
 class EntryTooLarge(JournalError):
@@ -54,7 +57,10 @@ class KeyExists(JournalError):
 
 
 class KeyMissing(JournalError):
-    """An Update or Delete names a key that the newest state does not have. Nothing was written. `key` is that of the state."""
+    """An Update or Delete names a key that the newest state does not have.
+
+    Nothing was written. `key` is that of the state.
+    """
 
     def __init__(self, message: str, *, key: str) -> None:
         super().__init__(message)
@@ -62,7 +68,10 @@ class KeyMissing(JournalError):
 
 
 class AppendTimeout(JournalError):
-    """An append lost to other writers, or could not read the journal, until its deadline passed. Nothing was written."""
+    """An append lost to other writers, or could not read the journal, until its deadline passed.
+
+    Nothing was written.
+    """
 
 
 class AppendOutcomeUnknown(JournalError):

@@ -49,11 +49,12 @@ class _CachedState:
 class Journal:
     """A handle on the journal in a folder of a store: a mapping of keys to values, changed by atomic, numbered entries.
 
-    Nothing needs to be created: a folder without entries is an empty journal. Handles are cheap, remember the newest state that they
-    saw, can be pickled, and may be shared by threads, whose appends then take turns.
+    Nothing needs to be created: a folder without entries is an empty journal. Handles are cheap, remember the newest
+    state that they saw, can be pickled, and may be shared by threads, whose appends then take turns.
 
-    `snapshot_every`: entries between cached snapshots. `head_every`: entries between writes of HEAD, which is only a hint.
-    `max_entry_bytes`, `max_snapshot_bytes`: what is larger is neither written nor read. `clock` returns aware datetimes.
+    `snapshot_every`: entries between cached snapshots. `head_every`: entries between writes of HEAD, which is only a
+    hint. `max_entry_bytes`, `max_snapshot_bytes`: what is larger is neither written nor read. `clock` returns aware
+    datetimes.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class Journal:
         if snapshot_every < 1 or head_every < 1:
             raise ValueError("snapshot_every and head_every count entries, from 1")
         prefix = check_key(folder) + "/" if folder else ""
-        self._reader = Reader(store, prefix, codec or JsonCodec(), naming or Naming(), max_entry_bytes, max_snapshot_bytes)
+        self._reader = Reader(
+            store, prefix, codec or JsonCodec(), naming or Naming(), max_entry_bytes, max_snapshot_bytes
+        )
         self._clock = JournalClock(clock)
         self._snapshot_every = snapshot_every
         self._head_every = head_every
@@ -126,8 +129,8 @@ class Journal:
     def state_at(self, when: datetime | int) -> State:
         """Return the state as it was at a time (an aware datetime), or after the entry of a number.
 
-        Raises HistoryPurged, which names what is retained; NoSuchEntry for a number that does not exist yet; CorruptEntry,
-        JournalDamaged, StoreError; ValueError for a time without a zone and for a negative number.
+        Raises HistoryPurged, which names what is retained; NoSuchEntry for a number that does not exist yet;
+        CorruptEntry, JournalDamaged, StoreError; ValueError for a time without a zone and for a negative number.
         """
         if isinstance(when, datetime):
             if when.tzinfo is None:
@@ -171,7 +174,8 @@ class Journal:
             self._check_retained(next_number)
         if next_number <= sure:
             raise JournalDamaged(
-                f"{self._reader.entry_key(next_number)} is missing, though there was an entry {sure}: restore it from a backup"
+                f"{self._reader.entry_key(next_number)} is missing, though there was an entry {sure}: restore it from "
+                "a backup"
             )
 
     def _next(self, batches: Iterator[list[Entry]], first: int) -> list[Entry] | None:
@@ -184,7 +188,9 @@ class Journal:
             raise
 
     def poll(self, after: int, timeout: timedelta) -> list[Entry]:
-        """Wait for entries after a number: the next up to 1,000 of them, or none when the time is up. Runs in the caller's thread.
+        """Wait for entries after a number: the next up to 1,000 of them, or none when the time is up.
+
+        Runs in the caller's thread.
 
         Raises HistoryPurged, CorruptEntry, StoreError.
         """
@@ -227,19 +233,23 @@ class Journal:
     def append(self, plan: Callable[[State], Sequence[Action]], *, deadline: timedelta = DEADLINE) -> Entry | None: ...
 
     def append(self, plan: Plan, *, deadline: timedelta = DEADLINE) -> Any:
-        """Append one entry: what `plan` makes of the newest state. Return the plan's result; of one that returns actions alone, the entry.
+        """Append one entry: what `plan` makes of the newest state.
 
-        The plan is called with the newest state, and again whenever another writer's entry came first, so it must have no effects of its
-        own. It raises to refuse: that passes through, once it is sure that the state was the newest. Without actions nothing is appended,
-        and the entry is None. On return the entry is durable, and this handle's state has it.
+        Return the plan's result; of one that returns actions alone, the entry.
 
-        Raises KeyExists, KeyMissing, InvalidAction, EntryTooLarge (nothing was written); AppendTimeout (nothing was written);
-        AppendOutcomeUnknown; CorruptEntry, JournalDamaged; what the store raises when it refuses for good.
+        The plan is called with the newest state, and again whenever another writer's entry came first, so it must have
+        no effects of its own. It raises to refuse: that passes through, once it is sure that the state was the newest.
+        Without actions nothing is appended, and the entry is None. On return the entry is durable, and this handle's
+        state has it.
+
+        Raises KeyExists, KeyMissing, InvalidAction, EntryTooLarge (nothing was written); AppendTimeout (nothing was
+        written); AppendOutcomeUnknown; CorruptEntry, JournalDamaged; what the store raises when it refuses for good.
         """
         end = runtime.monotonic() + deadline.total_seconds()
         if not self._turn.acquire(timeout=min(max(0.0, deadline.total_seconds()), threading.TIMEOUT_MAX)):
             raise AppendTimeout(
-                f"other threads appended to {self._reader.prefix} for {deadline}: try again, or give them handles of their own"
+                f"other threads appended to {self._reader.prefix} for {deadline}: try again, or give them handles of "
+                "their own"
             )
         try:
             return self._append(plan, end)
@@ -263,7 +273,9 @@ class Journal:
         return appended.entry if result is ENTRY else result
 
     def purge(self, before: datetime) -> int:
-        """Delete entries made before a time (an aware datetime), behind a snapshot of what they add up to. Returns how many went.
+        """Delete entries made before a time (an aware datetime), behind a snapshot of what they add up to.
+
+        Returns how many went.
 
         The newest entry stays, and so does what is younger than 8 days by its own time or by the store's clock.
         Raises PurgeUnsupported, JournalDamaged, CorruptEntry, StoreError; ValueError for a time without a zone.

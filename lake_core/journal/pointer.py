@@ -63,11 +63,16 @@ def read_tail(store: ObjectStore, key: str) -> Tail:
         # `zed` overwrites it in place: it may be half there.
         if attempt + 1 < _TORN_READS:
             runtime.sleep(0.01)
-    raise JournalDamaged(f'{key} does not hold "<first entry> <base>", so where the journal begins is unknown: restore it from a backup')
+    raise JournalDamaged(
+        f'{key} does not hold "<first entry> <base>", so where the journal begins is unknown: restore it from a backup'
+    )
 
 
 def raise_head(store: ObjectStore, key: str, number: int, stands: Callable[[int], bool]) -> None:
-    """Raise HEAD to at least `number`, the number of an entry, and at most that of an entry that `stands`. Raises StoreError."""
+    """Raise HEAD to at least `number`, the number of an entry, and at most that of an entry that `stands`.
+
+    Raises StoreError.
+    """
     for _ in range(3):
         head = read_head(store, key)
         if head.value is not None and (head.value == number or (head.value > number and stands(head.value))):
@@ -81,7 +86,10 @@ def raise_head(store: ObjectStore, key: str, number: int, stands: Callable[[int]
 
 
 def raise_tail(store: ObjectStore, key: str, first: int) -> Tail:
-    """Raise TAIL to at least `first`. Returns its value now, which may be more. It never falls. Raises StoreError, JournalDamaged."""
+    """Raise TAIL to at least `first`.
+
+    Returns its value now, which may be more. It never falls. Raises StoreError, JournalDamaged.
+    """
     failure: StoreUnavailable | None = None
     for _ in range(20):
         tail = read_tail(store, key)

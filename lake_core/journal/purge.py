@@ -17,13 +17,17 @@ _BATCH = 1000
 
 
 def purge(reader: Reader, newest: State, before: datetime, now: datetime) -> int:
-    """Delete the entries made before a time, as far as all that is young, and the newest one, stays. Returns how many entries that were.
+    """Delete the entries made before a time, as far as all that is young, and the newest one, stays.
 
-    Young is what is so by the entry's time, or by the store's own clock. Raises PurgeUnsupported, JournalDamaged, StoreError.
+    Returns how many entries that were.
+
+    Young is what is so by the entry's time, or by the store's own clock. Raises PurgeUnsupported, JournalDamaged,
+    StoreError.
     """
     if reader.naming.fixed_snapshot is not None:
         raise PurgeUnsupported(
-            f"the journal {reader.prefix} keeps its only snapshot as {reader.naming.fixed_snapshot}, which anybody overwrites: "
+            f"the journal {reader.prefix} keeps its only snapshot as {reader.naming.fixed_snapshot}, which anybody "
+            "overwrites: "
             f"it can't be purged"
         )
     tail = reader.tail()
@@ -31,7 +35,9 @@ def purge(reader: Reader, newest: State, before: datetime, now: datetime) -> int
         # The put tells the store's own time; besides, opening is cheap from here on.
         written = write_snapshot(reader, newest)
         if written is not None:
-            first = _first_retained(reader, newest, tail, min(before, now - NEVER_YOUNGER), written.last_modified - NEVER_YOUNGER)
+            first = _first_retained(
+                reader, newest, tail, min(before, now - NEVER_YOUNGER), written.last_modified - NEVER_YOUNGER
+            )
             if first > tail.first:
                 _write_base(reader, first - 1)
                 tail = raise_tail(reader.store, reader.prefix + reader.naming.tail, first)
@@ -61,7 +67,9 @@ def _entries(reader: Reader) -> Iterator[tuple[int, datetime]]:
     """Return the existing entries, in order, and when they were put."""
     naming, prefix = reader.naming, reader.prefix
     entries = (
-        (number, meta.last_modified) for meta in reader.store.list(prefix) if (number := naming.number(meta.key[len(prefix) :])) is not None
+        (number, meta.last_modified)
+        for meta in reader.store.list(prefix)
+        if (number := naming.number(meta.key[len(prefix) :])) is not None
     )
     return entries if naming.ordered else iter(sorted(entries))
 
@@ -75,7 +83,8 @@ def _write_base(reader: Reader, number: int) -> None:
     base = reader.snapshot(key)
     if base is None or base.number != number or dict(base) != dict(state):
         raise JournalDamaged(
-            f"{key} does not read back as it was written, so nothing was purged: look at the store, or at max_snapshot_bytes"
+            f"{key} does not read back as it was written, so nothing was purged: look at the store, or at "
+            "max_snapshot_bytes"
         )
 
 
@@ -86,7 +95,9 @@ def _sweep(reader: Reader, tail: Tail) -> int:
     for folder in (reader.naming.snapshots, reader.naming.bases):
         if old := [key for number, key in reader.numbered(folder) if number < tail.first - 1]:
             reader.store.delete(old)
-    passed = (reader.entry_key(number) for number, _ in takewhile(lambda entry: entry[0] < tail.first, _entries(reader)))
+    passed = (
+        reader.entry_key(number) for number, _ in takewhile(lambda entry: entry[0] < tail.first, _entries(reader))
+    )
     deleted = 0
     while batch := list(islice(passed, _BATCH)):
         reader.store.delete(batch)

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from lake_core.errors import NotFound
 from lake_core.journal.codec import Codec
 from lake_core.journal.entry import Entry
-from lake_core.journal.errors import CorruptEntry, CorruptSnapshot, HistoryPurged, JournalDamaged, KeyExists, KeyMissing, NoSuchEntry
+from lake_core.journal.errors import (
+    CorruptEntry,
+    CorruptSnapshot,
+    HistoryPurged,
+    JournalDamaged,
+    KeyExists,
+    KeyMissing,
+    NoSuchEntry,
+)
 from lake_core.journal.naming import Naming
 from lake_core.journal.pointer import Pointer, Tail, read_head, read_tail
 from lake_core.journal.state import State
@@ -78,8 +86,8 @@ class Reader:
     def forward(self, after: int, hint: int = 0, limit: int | None = None) -> Iterator[list[Entry]]:
         """Yield the entries after a number, in batches, up to the first one that is missing.
 
-        `hint`: the number up to which entries may exist. Strides grow, so a hint that is too low costs few round trips; one that is too
-        high costs one.
+        `hint`: the number up to which entries may exist. Strides grow, so a hint that is too low costs few round trips;
+        one that is too high costs one.
         """
         left, beyond = limit, _BEYOND_HINT if hint > after else 1
         while left is None or left > 0:
@@ -97,7 +105,10 @@ class Reader:
             left = None if left is None else left - len(batch)
 
     def _stride(self, first: int, count: int) -> tuple[list[Entry], bool]:
-        """Read up to `count` entries from the number `first` on. Returns them, and whether the one after them is missing."""
+        """Read up to `count` entries from the number `first` on.
+
+        Returns them, and whether the one after them is missing.
+        """
         ended = False
         while count:
             keys = [self.entry_key(number) for number in range(first, first + count)]
@@ -110,11 +121,16 @@ class Reader:
                     count, ended = count // 2, count == 1
                 continue
             numbers = range(first, first + count)
-            return [self.decode(number, self._bounded(number, data)) for number, data in zip(numbers, bodies, strict=True)], ended
+            return [
+                self.decode(number, self._bounded(number, data)) for number, data in zip(numbers, bodies, strict=True)
+            ], ended
         return [], ended
 
     def replay(self, state: State, hint: int = 0, until: int | None = None) -> State:
-        """Apply the entries that follow the state, up to `until` or to the end. Raises CorruptEntry where one does not fit."""
+        """Apply the entries that follow the state, up to `until` or to the end.
+
+        Raises CorruptEntry where one does not fit.
+        """
         for batch in self.forward(state.number, hint, None if until is None else until - state.number):
             state = self.advance(state, batch)
         return state
@@ -144,15 +160,19 @@ class Reader:
                 state = self.replay(start, head.value or 0, until)
                 if until is None:
                     state = self._check_gap(state, head.value or 0)
-            # Read last: what was read before is the journal's only if it was not purged by then. Missing entries look like its end.
+            # Read last: what was read before is the journal's only if it was not purged by then. Missing entries look
+            # like its end.
             tail = self.tail()
             if start is not None and tail.first <= start.number + 1:
                 if until is not None and state.number < until:
-                    raise NoSuchEntry(f"the journal {self.prefix} ends at entry {state.number}: there is no entry {until}")
+                    raise NoSuchEntry(
+                        f"the journal {self.prefix} ends at entry {state.number}: there is no entry {until}"
+                    )
                 return Loaded(state, state.number - start.number, head)
             if start is None and tail.first - 1 <= floor:
                 raise JournalDamaged(
-                    f"{self.prefix}{self.naming.base(floor)} is missing or torn, and the entries up to {floor} are purged: "
+                    f"{self.prefix}{self.naming.base(floor)} is missing or torn, and the entries up to {floor} are "
+                    "purged: "
                     f"restore it from a backup"
                 )
             floor = tail.first - 1
@@ -223,7 +243,10 @@ class Reader:
             if newer.number == state.number:
                 if self.tail().first > state.number + 1:
                     return state
-                raise JournalDamaged(f"{self.entry_key(state.number + 1)} is missing, though entry {hint} stands: restore it from a backup")
+                raise JournalDamaged(
+                    f"{self.entry_key(state.number + 1)} is missing, though entry {hint} stands: restore it from a "
+                    "backup"
+                )
             state = newer
         return state
 
@@ -235,6 +258,7 @@ class Reader:
     def _corrupt(self, number: int, reason: str) -> CorruptEntry:
         key = self.entry_key(number)
         return CorruptEntry(
-            f"{key} can't be read, so neither can what follows it: {reason}. Restore it from a backup, or remove it if it is foreign",
+            f"{key} can't be read, so neither can what follows it: {reason}. Restore it from a backup, or remove it if "
+            "it is foreign",
             key=key,
         )

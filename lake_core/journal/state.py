@@ -73,7 +73,10 @@ class State(Mapping[str, Any]):
         self._apply(changes, self._count, actions, self.number + 1, self.time)
 
     def advanced(self, entries: Iterable[Entry]) -> State:
-        """Return the state after these entries, which follow it. Raises KeyExists or KeyMissing where one does not fit."""
+        """Return the state after these entries, which follow it.
+
+        Raises KeyExists or KeyMissing where one does not fit.
+        """
         changes = dict(self._changes)
         number, time, count = self.number, self.time, self._count
         for entry in entries:
@@ -90,7 +93,9 @@ class State(Mapping[str, Any]):
                 merged[key] = record
         return State(number, time, merged, {}, count)
 
-    def _apply(self, changes: dict[str, StateRecord | None], count: int, actions: Iterable[Action], number: int, time: datetime) -> int:
+    def _apply(
+        self, changes: dict[str, StateRecord | None], count: int, actions: Iterable[Action], number: int, time: datetime
+    ) -> int:
         for action in actions:
             key = action.key
             present = (changes[key] if key in changes else self.record(key)) is not None
@@ -121,7 +126,10 @@ class State(Mapping[str, Any]):
         return self._count
 
     def under(self, prefix: str) -> Sequence[str]:
-        """Return the keys that start with `prefix`, in order. The cost depends on their number, not on the number of all keys."""
+        """Return the keys that start with `prefix`, in order.
+
+        The cost depends on their number, not on the number of all keys.
+        """
         # Sorted when first asked for; a race of threads sorts twice and no more.
         if not self._base_keys:
             self._base_keys.append(tuple(sorted(self._base)))

@@ -17,11 +17,19 @@ KEPT_SNAPSHOTS = 3
 
 
 def write_snapshot(reader: Reader, state: State) -> ObjectMeta | None:
-    """Cache a state, and delete snapshots that are older than the newest few. Returns None if it was not written. Raises StoreError."""
+    """Cache a state, and delete snapshots that are older than the newest few.
+
+    Returns None if it was not written. Raises StoreError.
+    """
     key = reader.prefix + reader.naming.snapshot(state.number)
     data = reader.codec.encode_snapshot(state)
     if len(data) > reader.max_snapshot_bytes:
-        _LOG.warning("no snapshot of entry %d: %d bytes, and at most %d are read", state.number, len(data), reader.max_snapshot_bytes)
+        _LOG.warning(
+            "no snapshot of entry %d: %d bytes, and at most %d are read",
+            state.number,
+            len(data),
+            reader.max_snapshot_bytes,
+        )
         return None
     if reader.naming.fixed_snapshot is not None:
         return _replace_fixed(reader, key, state, data)

@@ -27,7 +27,10 @@ class UnsupportedLake(LakeError):
 
 
 class DamagedLake(LakeError):
-    """A record of the lake is invalid: another application wrote there, or bytes were altered. `lake verify` lists all damage."""
+    """A record of the lake is invalid: another application wrote there, or bytes were altered.
+
+    `lake verify` lists all damage.
+    """
 
 
 class InvalidRef(LakeError):
@@ -63,7 +66,10 @@ class SessionNotFound(LakeError):
 
 
 class SessionClosed(LakeError):
-    """The session accepts no more writes. `state` is failed, published, abandoned, expired, or closed after its writer has ended."""
+    """The session accepts no more writes.
+
+    `state` is failed, published, abandoned, expired, or closed after its writer has ended.
+    """
 
     def __init__(self, message: str, *, state: str) -> None:
         super().__init__(message)
@@ -71,7 +77,10 @@ class SessionClosed(LakeError):
 
 
 class StaleEpoch(LakeError):
-    """Another process has resumed the session. Writes of this process are refused, so that they cannot mix with the other's."""
+    """Another process has resumed the session.
+
+    Writes of this process are refused, so that they cannot mix with the other's.
+    """
 
 
 class StaleAttempt(LakeError):
@@ -182,7 +191,10 @@ class Conflict(LakeError):
 
 
 class Diverged(LakeError):
-    """The log in place of the dataset `path` differs from main's: another writer changed it. `lake adopt` merges the two."""
+    """The log in place of the dataset `path` differs from main's: another writer changed it.
+
+    `lake adopt` merges the two.
+    """
 
     def __init__(self, message: str, *, path: str) -> None:
         super().__init__(message)
@@ -194,7 +206,10 @@ class Collected(LakeError):
 
 
 class ContentMissing(LakeError):
-    """An object that a commit refers to is gone, or holds other bytes than its name says. `lake verify` lists all of them."""
+    """An object that a commit refers to is gone, or holds other bytes than its name says.
+
+    `lake verify` lists all of them.
+    """
 
 
 class ContentChanged(LakeError):

@@ -18,15 +18,22 @@ from lake_core.store import ObjectStore
 
 _MARKER = "_lakefs/lake-orch-export.json"
 """The marker that names the exported lake. It is written first, so that an interrupted export can be repeated."""
-_EXPORTED = re.compile(rf"_lakefs/(?:[0-9a-f]{{64}}|refs_manifest\.json)|data/[0-9a-f]{{4}}/[0-9a-f]{{64}}|{re.escape(_MARKER)}")
+_EXPORTED = re.compile(
+    rf"_lakefs/(?:[0-9a-f]{{64}}|refs_manifest\.json)|data/[0-9a-f]{{4}}/[0-9a-f]{{64}}|{re.escape(_MARKER)}"
+)
 
 
 def export(
-    repository: Repository, commits: Sequence[Commit], target: ObjectStore, branches: dict[str, str], tags: dict[str, str]
+    repository: Repository,
+    commits: Sequence[Commit],
+    target: ObjectStore,
+    branches: dict[str, str],
+    tags: dict[str, str],
 ) -> Exported:
     """Write commits, with their data files, into another store as lakeFS lays a repository out.
 
-    Raises FolderInUse for a store that holds a lake, or more than an earlier export of this one, and what reading the lake raises.
+    Raises FolderInUse for a store that holds a lake, or more than an earlier export of this one, and what reading the
+    lake raises.
     """
     _take(target, repository.format.id)
     content = repository.content
@@ -54,7 +61,10 @@ def _take(target: ObjectStore, lake: str) -> None:
     is_ours = target.exists(_MARKER) and bytes(target.get(_MARKER)) == marker
     other = next((meta.key for meta in target.list() if not is_ours or not _EXPORTED.fullmatch(meta.key)), None)
     if other is not None:
-        raise FolderInUse(f"{target.url()} holds {other!r}, which no earlier export of this lake has written: export into an empty folder")
+        raise FolderInUse(
+            f"{target.url()} holds {other!r}, which no earlier export of this lake has written: export into an empty "
+            "folder"
+        )
     if not is_ours:
         target.put(_MARKER, marker)
 

@@ -86,9 +86,12 @@ class Lake:
         profile: Literal["small", "lakefs"] = "small",
         exist_ok: bool = False,
     ) -> Self:
-        """Make a folder or bucket a lake, with an empty branch `main`. `profile`: how large ranges are; fixed from here on.
+        """Make a folder or bucket a lake, with an empty branch `main`.
 
-        Raises LakeAlreadyExists, InvalidUrl, UnsafeStore; FolderInUse where a lakeFS repository, or an export to one, keeps its metadata.
+        `profile`: how large ranges are; fixed from here on.
+
+        Raises LakeAlreadyExists, InvalidUrl, UnsafeStore; FolderInUse where a lakeFS repository, or an export to one,
+        keeps its metadata.
         """
         root = store_at(url, storage_options)
         try:
@@ -109,12 +112,17 @@ class Lake:
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> Self:
-        """Open the lake at a location. `clock` returns the time, with a zone. Raises LakeNotFound, UnsupportedLake, InvalidUrl."""
+        """Open the lake at a location.
+
+        `clock` returns the time, with a zone. Raises LakeNotFound, UnsupportedLake, InvalidUrl.
+        """
         root = store_at(url, storage_options)
         return cls._open(root, clock)
 
     @classmethod
-    def exists(cls, url: str | PathLike[str] | ObjectStore, *, storage_options: Mapping[str, Any] | None = None) -> bool:
+    def exists(
+        cls, url: str | PathLike[str] | ObjectStore, *, storage_options: Mapping[str, Any] | None = None
+    ) -> bool:
         """Return whether a lake exists at a location."""
         root = store_at(url, storage_options, read_only=True)
         return root.exists("_lake/format.json")
@@ -125,7 +133,18 @@ class Lake:
         time = aware(clock)
         graveler = Graveler(root, profile=format.ranges)
         journal = Journal(root, REFS, clock=time)
-        return cls(Repository(root, format, graveler, journal, Journal(root, CONFIG, clock=time), time, _committer(), clock is not None))
+        return cls(
+            Repository(
+                root,
+                format,
+                graveler,
+                journal,
+                Journal(root, CONFIG, clock=time),
+                time,
+                _committer(),
+                clock is not None,
+            )
+        )
 
     def _begin(self) -> None:
         """Make the first entry, an empty main, unless it exists."""
@@ -156,7 +175,10 @@ class Lake:
         return self._repository.root.url()
 
     def uri(self, ref: str = "main", path: str = "") -> str:
-        """Return where fsspec finds a path of a ref: `lake://<the lake's location, encoded>/<ref>/<path>`. Pass a commit to pin one."""
+        """Return where fsspec finds a path of a ref: `lake://<the lake's location, encoded>/<ref>/<path>`.
+
+        Pass a commit to pin one.
+        """
         return f"lake://{quote(self.url, safe='')}/{ref}/{path.lstrip('/')}".rstrip("/")
 
     @property
@@ -177,13 +199,15 @@ class Lake:
     ) -> Session:
         """Begin a private session. It publishes when its `with` block ends. If the block raises, nothing is left.
 
-        `isolation`: by default the lake's own (`snapshot`: what formats and keys written twice forbid; `serializable`: nothing that the
-        session read may have changed). Of several sessions with one `id` that began at the same commit, one publishes, and the others get
-        its result. Raises RefNotFound, InvalidRef.
+        `isolation`: by default the lake's own (`snapshot`: what formats and keys written twice forbid; `serializable`:
+        nothing that the session read may have changed). Of several sessions with one `id` that began at the same
+        commit, one publishes, and the others get its result. Raises RefNotFound, InvalidRef.
         """
         _check_metadata(message, metadata)
         id = f"s-{runtime.uuid4().hex}" if id is None else check_name(id, "session")
-        return Session(self._repository, SessionOptions(id, branch, message, metadata, isolation or self.settings.isolation))
+        return Session(
+            self._repository, SessionOptions(id, branch, message, metadata, isolation or self.settings.isolation)
+        )
 
     def open_session(
         self,
@@ -198,8 +222,9 @@ class Lake:
     ) -> SharedSession:
         """Open a shared session, or resume the one of this id: its epoch rises, and what older epochs still write is refused.
 
-        With `resume=False` an open one of this id is taken as it is, its epoch too. The handle only reads; its `join` writes.
-        It expires after `expires_in` (7 days at most), which each flush renews. Raises RefNotFound, SessionClosed for one that has ended.
+        With `resume=False` an open one of this id is taken as it is, its epoch too. The handle only reads; its `join`
+        writes. It expires after `expires_in` (7 days at most), which each flush renews. Raises RefNotFound,
+        SessionClosed for one that has ended.
         """
         _check_metadata(message, metadata)
         options = SharedOptions(branch, id, expires_in, isolation or self.settings.isolation, message, metadata or {})
@@ -228,7 +253,9 @@ class Lake:
         return create_branch(self._repository.journal, name, at, exist_ok)
 
     def delete_branch(self, name: str, *, at: str | None = None) -> bool:
-        """Take a branch away; its commits stay as long as something else, or the retention, keeps them. Raises RefNotFound, InvalidRef.
+        """Take a branch away; its commits stay as long as something else, or the retention, keeps them.
+
+        Raises RefNotFound, InvalidRef.
 
         `at`: a commit's id; a branch that has moved on from it stays. Return whether the branch is gone.
         """
@@ -241,20 +268,28 @@ class Lake:
         return self._repository.refs().tags()
 
     def create_tag(self, name: str, *, at: str = "main") -> str:
-        """Give a commit a name for good; return the commit. Raises RefExists, also for a tag that was deleted, InvalidRef, RefNotFound."""
+        """Give a commit a name for good; return the commit.
+
+        Raises RefExists, also for a tag that was deleted, InvalidRef, RefNotFound.
+        """
         return create_tag(self._repository.journal, name, at)
 
     def delete_tag(self, name: str) -> None:
         """Take a tag away. Its name is not used again. Raises RefNotFound."""
         delete_tag(self._repository.journal, name)
 
-    def merge(self, ref: str, *, into: str = "main", message: str | None = None, strategy: Strategy | None = None) -> Published:
-        """Bring what a ref has and a branch lacks onto the branch. Datasets that both changed are merged by their formats' rules.
+    def merge(
+        self, ref: str, *, into: str = "main", message: str | None = None, strategy: Strategy | None = None
+    ) -> Published:
+        """Bring what a ref has and a branch lacks onto the branch.
 
-        `strategy` decides what conflicts, and nothing else: `"theirs"` takes each such dataset or plain file as the ref has it, `"ours"`
-        leaves it as the branch has it. A dataset is taken whole, its markers too; what does not conflict is merged from both sides.
-        Under `"theirs"` these stay conflicts: rows taken from an append-only table, a dataset and plain files at one path, a dataset that
-        was released. Zarr arrays that one side reshaped or deleted stay conflicts under both.
+        Datasets that both changed are merged by their formats' rules.
+
+        `strategy` decides what conflicts, and nothing else: `"theirs"` takes each such dataset or plain file as the ref
+        has it, `"ours"` leaves it as the branch has it. A dataset is taken whole, its markers too; what does not
+        conflict is merged from both sides. Under `"theirs"` these stay conflicts: rows taken from an append-only table,
+        a dataset and plain files at one path, a dataset that was released. Zarr arrays that one side reshaped or
+        deleted stay conflicts under both.
 
         Raises Conflict, NothingToApply, RefNotFound.
         """
@@ -267,7 +302,10 @@ class Lake:
         return preview_merge(self._repository, self._commit(ref, refs), ref, into, strategy)
 
     def revert(self, commit: str, *, branch: str = "main", parent: int = 1, message: str | None = None) -> Published:
-        """Take back on a branch what a commit did, as a new commit; what was done since stays. Raises Conflict, NothingToApply."""
+        """Take back on a branch what a commit did, as a new commit; what was done since stays.
+
+        Raises Conflict, NothingToApply.
+        """
         refs = self._repository.refs()
         return revert(self._repository, self._commit(commit, refs), branch, parent, message)
 
@@ -279,7 +317,10 @@ class Lake:
     # Reading
 
     def at(self, ref: str = "main") -> StateStore:
-        """Show a ref as a store that is only read. A branch is pinned: what is published later does not show. Raises RefNotFound."""
+        """Show a ref as a store that is only read.
+
+        A branch is pinned: what is published later does not show. Raises RefNotFound.
+        """
         repository = self._repository
         revision = resolve(repository.refs(), repository.journal, ref)
         if isinstance(revision, SessionRecord):
@@ -287,11 +328,17 @@ class Lake:
         return repository.commit_state(revision, ref)
 
     def delta(self, path: str, *, ref: str = "main", **options: Any) -> DeltaTable:
-        """Open a Delta table at a ref; `options` are those of `DeltaTable.open`. Raises DatasetNotFound, RefNotFound."""
+        """Open a Delta table at a ref; `options` are those of `DeltaTable.open`.
+
+        Raises DatasetNotFound, RefNotFound.
+        """
         return self.at(ref).delta(path, **options)
 
     def icechunk(self, path: str, *, ref: str = "main", **options: Any) -> DatasetRepository:
-        """Open an Icechunk repository at a ref; `options` are those of `Repository.open`. Raises DatasetNotFound, RefNotFound."""
+        """Open an Icechunk repository at a ref; `options` are those of `Repository.open`.
+
+        Raises DatasetNotFound, RefNotFound.
+        """
         return self.at(ref).icechunk(path, **options)
 
     def pool(self, path: str, *, ref: str = "main") -> Pool:
@@ -311,7 +358,10 @@ class Lake:
         limit: int | None = None,
         since: datetime | None = None,
     ) -> list[Commit]:
-        """List a ref's commits, newest first; those that changed a dataset; down to the first from before `since`. Raises RefNotFound."""
+        """List a ref's commits, newest first; those that changed a dataset; down to the first from before `since`.
+
+        Raises RefNotFound.
+        """
         refs = self._repository.refs()
         commits: list[Commit] = []
         for commit in log(refs, self._commit(ref, refs), first_parent=first_parent, dataset=dataset):
@@ -321,14 +371,19 @@ class Lake:
         return commits
 
     def diff(self, before: str, after: str, *, prefix: str = "") -> Iterator[ChangedKey]:
-        """Walk the keys that differ between two refs, in order. Only what differs is read, however large the lake. Raises RefNotFound."""
+        """Walk the keys that differ between two refs, in order.
+
+        Only what differs is read, however large the lake. Raises RefNotFound.
+        """
         return changed_keys(self.at(before), self.at(after), prefix)
 
-    def compare(self, before: str, after: str, *, prefix: str = "", sample: int = 0, most_rows: int = MOST_ROWS) -> Comparison:
+    def compare(
+        self, before: str, after: str, *, prefix: str = "", sample: int = 0, most_rows: int = MOST_ROWS
+    ) -> Comparison:
         """Compare two refs: tables by their versions, rows and columns, plain files by key. Raises RefNotFound.
 
-        Rows are counted exactly where a table's changed files hold at most `most_rows`. `sample`: how many of the rows that each table
-        gained and lost are shown.
+        Rows are counted exactly where a table's changed files hold at most `most_rows`. `sample`: how many of the rows
+        that each table gained and lost are shown.
         """
         return compare_states(self.at(before), self.at(after), prefix=prefix, sample=sample, most_rows=most_rows)
 
@@ -337,7 +392,9 @@ class Lake:
         refs = self._repository.refs()
         waiting = pending_checkout(refs, self._repository.format.branch)
         behind = [commit.id for commit in waiting if not is_checked_out(self._repository, commit)]
-        return Status(self.url, refs.branches(), sum(record.state == OPEN for record in refs.sessions()), refs.number, behind)
+        return Status(
+            self.url, refs.branches(), sum(record.state == OPEN for record in refs.sessions()), refs.number, behind
+        )
 
     # Upkeep and settings
 
@@ -359,7 +416,9 @@ class Lake:
 
 
 def _check_metadata(message: str, metadata: Mapping[str, str] | None) -> None:
-    if not isinstance(message, str) or not all(isinstance(text, str) for pair in (metadata or {}).items() for text in pair):
+    if not isinstance(message, str) or not all(
+        isinstance(text, str) for pair in (metadata or {}).items() for text in pair
+    ):
         raise ValueError("a commit's message is text, and its metadata text by name")
 
 

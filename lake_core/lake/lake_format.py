@@ -1,4 +1,7 @@
-"""The parameters that are fixed when a lake is created: `_lake/format.json`. A folder with this file at its root is a lake."""
+"""The parameters that are fixed when a lake is created: `_lake/format.json`.
+
+A folder with this file at its root is a lake.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,8 @@ def check_no_repository(store: ObjectStore) -> None:
     meta = next(iter(store.list("_lakefs/")), None)
     if meta is not None and not store.exists(FORMAT_KEY):
         raise FolderInUse(
-            f"{store.url()} is the storage namespace of a lakeFS repository, or an export for one: it holds {meta.key!r}. Create the lake "
+            f"{store.url()} is the storage namespace of a lakeFS repository, or an export for one: it holds "
+            f"{meta.key!r}. Create the lake "
             f"in another folder"
         )
 
@@ -60,7 +64,9 @@ def create_format(store: ObjectStore, profile: str, now: datetime) -> LakeFormat
     try:
         store.put(FORMAT_KEY, json.dumps(body, indent=1).encode(), if_absent=True)
     except AlreadyExists:
-        raise LakeAlreadyExists(f"a lake stands at {store.url()}: open it with Lake.open, or pass exist_ok=True") from None
+        raise LakeAlreadyExists(
+            f"a lake stands at {store.url()}: open it with Lake.open, or pass exist_ok=True"
+        ) from None
     return format
 
 
@@ -70,9 +76,13 @@ def read_format(store: ObjectStore) -> LakeFormat:
         body = json.loads(store.get(FORMAT_KEY))
         version, format = body["version"], LakeFormat(str(body["id"]), str(body["profile"]), str(body["branch"]))
     except NotFound:
-        raise LakeNotFound(f"no lake at {store.url()}: {FORMAT_KEY} is not there. Make one with Lake.create({store.url()!r})") from None
+        raise LakeNotFound(
+            f"no lake at {store.url()}: {FORMAT_KEY} is not there. Make one with Lake.create({store.url()!r})"
+        ) from None
     except (ValueError, KeyError, TypeError):
         raise UnsupportedLake(f"{FORMAT_KEY} of {store.url()} is damaged: restore it from a backup") from None
     if version != VERSION or format.profile not in _PROFILES:
-        raise UnsupportedLake(f"the lake at {store.url()} has format version {version}; this package knows {VERSION}. Upgrade lake-orch")
+        raise UnsupportedLake(
+            f"the lake at {store.url()} has format version {version}; this package knows {VERSION}. Upgrade lake-orch"
+        )
     return format

@@ -35,7 +35,10 @@ class LakeMaintenance:
         return check_out_branch(self._repository, progress)
 
     def checkpoint(self, dataset: str) -> None:
-        """Write what is derived of a dataset of main (a Delta table's checkpoint) in place, due or not. Raises DatasetNotFound."""
+        """Write what is derived of a dataset of main (a Delta table's checkpoint) in place, due or not.
+
+        Raises DatasetNotFound.
+        """
         repository = self._repository
         branch = repository.format.branch
         refs = repository.refs()
@@ -43,11 +46,16 @@ class LakeMaintenance:
         view.format.write_derived(view, view.place, repository.clock(), due=True)
 
     def gc(
-        self, *, dry_run: bool = False, history: timedelta | None = None, progress: Callable[[str, int], None] | None = None
+        self,
+        *,
+        dry_run: bool = False,
+        history: timedelta | None = None,
+        progress: Callable[[str, int], None] | None = None,
     ) -> Collection:
         """Delete what no branch, tag, session or commit of the last `history` (30 days, or as the settings say) reaches.
 
-        After an interruption the next call continues. Objects younger than eight days are kept. `dry_run` deletes nothing.
+        After an interruption the next call continues. Objects younger than eight days are kept. `dry_run` deletes
+        nothing.
 
         Raises CollectionRefused if a live dataset cannot be read.
         """
@@ -62,21 +70,31 @@ class LakeMaintenance:
         return list(verify(self._repository, LakeSettings(self._repository).history, hashes=hashes, progress=progress))
 
     def adopt(self, dataset: str) -> Published:
-        """Bring what another client committed to a dataset, past the lake, into main. Raises NothingToApply, DatasetNotFound, Conflict."""
+        """Bring what another client committed to a dataset, past the lake, into main.
+
+        Raises NothingToApply, DatasetNotFound, Conflict.
+        """
         return adopt(self._repository, dataset)
 
     def release(self, dataset: str) -> Published:
         """Remove a dataset from the lake, and leave it in place for other clients to write. Raises DatasetNotFound."""
         repository = self._repository
         isolation = LakeSettings(repository).isolation
-        options = SessionOptions(f"s-{runtime.uuid4().hex}", repository.format.branch, f"Release {dataset}", None, isolation)
+        options = SessionOptions(
+            f"s-{runtime.uuid4().hex}", repository.format.branch, f"Release {dataset}", None, isolation
+        )
         return release(repository, Session(repository, options), dataset)
 
     def export(
-        self, target: str | PathLike[str] | ObjectStore, *, history: bool = True, storage_options: Mapping[str, Any] | None = None
+        self,
+        target: str | PathLike[str] | ObjectStore,
+        *,
+        history: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> Exported:
         """Copy branches and tags, with their data files, into an empty folder or bucket as a lakeFS repository, with the dumps that
-        `lakectl refs-restore` loads. Without `history` only the commits that a branch or tag names. Repeated, it copies what is missing.
+        `lakectl refs-restore` loads. Without `history` only the commits that a branch or tag names. Repeated, it copies
+        what is missing.
 
         Raises FolderInUse for a lake, and for a folder that holds more than an earlier export of this one.
         """

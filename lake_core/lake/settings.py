@@ -31,7 +31,9 @@ class LakeSettings:
         isolation = self._repository.settings.state(refresh=False).get("isolation")
         return "serializable" if isolation == "serializable" else "snapshot"
 
-    def update(self, *, history: timedelta | None = None, isolation: Literal["snapshot", "serializable"] | None = None) -> None:
+    def update(
+        self, *, history: timedelta | None = None, isolation: Literal["snapshot", "serializable"] | None = None
+    ) -> None:
         """Set the retention of history and the default isolation. Settings that are not passed stay."""
         values: dict[str, Any] = {}
         if history is not None:
@@ -40,7 +42,11 @@ class LakeSettings:
             values["isolation"] = isolation
 
         def plan(state: State) -> Sequence[Action]:
-            return [Update(key, value) if key in state else Add(key, value) for key, value in values.items() if state.get(key) != value]
+            return [
+                Update(key, value) if key in state else Add(key, value)
+                for key, value in values.items()
+                if state.get(key) != value
+            ]
 
         self._repository.settings.append(plan)
 

@@ -41,7 +41,10 @@ _OF_VECTORS_AND_INDEXES = frozenset(
 
 
 def action_of(value: Value) -> Action | None:
-    """Return the action of a record of a commit; None for those that concern vectors and search indexes. Raises InvalidZng."""
+    """Return the action of a record of a commit; None for those that concern vectors and search indexes.
+
+    Raises InvalidZng.
+    """
     record = Record(value)
     name = type_name(value)
     if name == "commits.Add":

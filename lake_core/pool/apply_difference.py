@@ -69,7 +69,10 @@ class PoolApplication:
         return self._write(change, head, "DROP")
 
     def change(self, before: DatasetState | None, after: DatasetState, head: DatasetState) -> Applied:
-        """Apply the difference between two states to the head. Raises DatasetConflict where the two contradict each other."""
+        """Apply the difference between two states to the head.
+
+        Raises DatasetConflict where the two contradict each other.
+        """
         self._check_same_pool(after, head)
         added, removed = _added_and_removed(before, after)
         if _has_markers(before, after, head) and not added.keys() & head.objects.keys():
@@ -85,7 +88,12 @@ class PoolApplication:
         return self._write(change, head, "COMMIT", after, NIL if before is None else before.branch.commit)
 
     def _write(
-        self, change: _Change, head: DatasetState, operation: str, after: DatasetState | None = None, start: str | None = None
+        self,
+        change: _Change,
+        head: DatasetState,
+        operation: str,
+        after: DatasetState | None = None,
+        start: str | None = None,
     ) -> Applied:
         version = head.branch_entries
         rewrites_config = change.config != head.config
@@ -99,7 +107,10 @@ class PoolApplication:
         }
         if rewrites_config:
             number = head.pool_entries + 1
-            puts |= {entry_key(POOLS, number): _encoded(number, Update(change.config.name, change.config)), head_key(POOLS): b"%d" % number}
+            puts |= {
+                entry_key(POOLS, number): _encoded(number, Update(change.config.name, change.config)),
+                head_key(POOLS): b"%d" % number,
+            }
         references = self._references(commit, [each.id for each in change.added])
         return Applied(puts, version, operation, _summary(change.removed, change.added), references)
 
@@ -110,13 +121,16 @@ class PoolApplication:
             parent: The commit before it.
             change: Its changes.
             after: The state that is applied.
-            start: The commit that `after` is compared with; by default the parent. If there is a single commit between the two, its author,
-                message and meta are used. If that commit is equal to the one to write, its id is returned.
+            start: The commit that `after` is compared with; by default the parent. If there is a single commit between
+                the two, its author, message and meta are used. If that commit is equal to the one to write, its id is
+                returned.
         """
         if parent == NIL and not change.added and not change.markers:
             return NIL
         start = parent if start is None else start
-        single = None if after is None or after.branch.commit in (start, NIL) else self.commits.read(after.branch.commit)
+        single = (
+            None if after is None or after.branch.commit in (start, NIL) else self.commits.read(after.branch.commit)
+        )
         if single is not None and single[0].parent != start:
             single = None
         if (
@@ -131,10 +145,16 @@ class PoolApplication:
         if self.context.dry_run:
             return id
         author, meta = "", NULL_VALUE
-        message = f"Session {self.context.session} of the lake" if self.context.session else f"Brought onto {self.context.onto}"
+        message = (
+            f"Session {self.context.session} of the lake"
+            if self.context.session
+            else f"Brought onto {self.context.onto}"
+        )
         if single is not None:
             author, message, meta = single[0].author, single[0].message, single[0].meta
-        self.commits.write(Commit(id, parent, 0, author, self.context.now, message, meta, change.markers), change.actions())
+        self.commits.write(
+            Commit(id, parent, 0, author, self.context.now, message, meta, change.markers), change.actions()
+        )
         return id
 
     def _references(self, commit: str, objects: Collection[str]) -> list[str]:
@@ -152,14 +172,17 @@ class PoolApplication:
         for change, markers in zip(changes, earlier, strict=True):
             if change.actions and change.commit.markers == markers:
                 raise DatasetConflict(
-                    f"a load of this session is on {self.context.onto} already, by its marker, and other changes without a marker are not: "
+                    f"a load of this session is on {self.context.onto} already, by its marker, and other changes "
+                    "without a marker are not: "
                     f"repeat those in a session of their own, or give them markers",
                     kind="MarkerRecorded",
                 )
 
     def _check_same_pool(self, after: DatasetState, head: DatasetState) -> None:
         if after.config.id != head.config.id:
-            raise DatasetConflict(f"{self.context.onto} has another pool there, {head.config.name!r} ({head.config.id})", kind="OtherPool")
+            raise DatasetConflict(
+                f"{self.context.onto} has another pool there, {head.config.name!r} ({head.config.id})", kind="OtherPool"
+            )
 
     def _merged_config(
         self, before: DatasetState | None, after: DatasetState, head: DatasetState, removed: Mapping[str, DataObject]
@@ -169,7 +192,11 @@ class PoolApplication:
             return head.config
         if before is not None and _sorting(after.config) == _sorting(before.config):
             return head.config if not after.objects.keys() - before.objects.keys() else self._refuse_key(after, head)
-        if before is not None and _sorting(head.config) == _sorting(before.config) and head.objects.keys() <= removed.keys():
+        if (
+            before is not None
+            and _sorting(head.config) == _sorting(before.config)
+            and head.objects.keys() <= removed.keys()
+        ):
             return replace(after.config, id=head.config.id, name=head.config.name, ts=head.config.ts)
         return self._refuse_key(after, head)
 
@@ -177,8 +204,13 @@ class PoolApplication:
         ours, theirs = (f"{'.'.join(each.config.keys[0])}:{each.config.order}" for each in (after, head))
         raise DatasetConflict(f"it is sorted by {theirs} on {self.context.onto}, and by {ours} here", kind="OtherKey")
 
-    def _merged_markers(self, before: DatasetState | None, after: DatasetState, head: DatasetState) -> dict[str, Marker]:
-        """Return the head's markers and those that `after` changed. Raises DatasetConflict where both sides changed the same one."""
+    def _merged_markers(
+        self, before: DatasetState | None, after: DatasetState, head: DatasetState
+    ) -> dict[str, Marker]:
+        """Return the head's markers and those that `after` changed.
+
+        Raises DatasetConflict where both sides changed the same one.
+        """
         old = {} if before is None else before.markers
         merged = dict(head.markers)
         for application in old.keys() | after.markers.keys():
@@ -187,7 +219,8 @@ class PoolApplication:
                 continue
             if head.markers.get(application) not in (earlier, later):
                 raise DatasetConflict(
-                    f"the application {application!r} was recorded on {self.context.onto} too", kind="ConcurrentTransaction"
+                    f"the application {application!r} was recorded on {self.context.onto} too",
+                    kind="ConcurrentTransaction",
                 )
             if later is None:
                 merged.pop(application, None)
@@ -214,7 +247,9 @@ class _Change:
         return sorted(map(_identity, actions)) == sorted(map(_identity, self.actions()))
 
 
-def _added_and_removed(before: DatasetState | None, after: DatasetState) -> tuple[dict[str, DataObject], dict[str, DataObject]]:
+def _added_and_removed(
+    before: DatasetState | None, after: DatasetState
+) -> tuple[dict[str, DataObject], dict[str, DataObject]]:
     earlier: Mapping[str, DataObject] = {} if before is None else before.objects
     added = {id: each for id, each in after.objects.items() if id not in earlier}
     return added, {id: each for id, each in earlier.items() if id not in after.objects}
@@ -254,6 +289,4 @@ def _summary(removed: Collection[DataObject], added: Collection[DataObject]) -> 
 def _message(gone: Sequence[DataObject], onto: str) -> str:
     shown = ", ".join(each.id for each in gone[:_SHOWN])
     more = f" and {len(gone) - _SHOWN} more" if len(gone) > _SHOWN else ""
-    return (
-        f"the data object{'s' * (len(gone) > 1)} {shown}{more}, which this takes away, {'are' if len(gone) > 1 else 'is'} gone from {onto}"
-    )
+    return f"the data object{'s' * (len(gone) > 1)} {shown}{more}, which this takes away, {'are' if len(gone) > 1 else 'is'} gone from {onto}"

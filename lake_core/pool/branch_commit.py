@@ -34,7 +34,10 @@ Summary: TypeAlias = Callable[[Sequence[Action]], str]
 _LOG = logging.getLogger(__name__)
 
 _SNAPSHOT_EVERY: Final = 32
-"""About how many commits are between cached snapshots. `zed` writes one for each commit that it reads, which takes most of its storage."""
+"""About how many commits are between cached snapshots.
+
+`zed` writes one for each commit that it reads, which takes most of its storage.
+"""
 _DEADLINE: Final = timedelta(minutes=5)
 _AFTER_LOSS: Final = Backoff(0.002, 0.5)
 
@@ -110,12 +113,16 @@ class BranchWriter:
             end = end or runtime.monotonic() + _DEADLINE.total_seconds()
             if runtime.monotonic() >= end:
                 raise WriteConflict(
-                    f"other writers moved the branch {branch!r} {retries} times during this commit; try again, or with fewer writers"
+                    f"other writers moved the branch {branch!r} {retries} times during this commit; try again, or with "
+                    "fewer writers"
                 )
             _AFTER_LOSS.wait(retries)
 
     def is_recorded(self, branch: str, txn: Txn | None) -> bool:
-        """Return whether a branch has this version of an application's write, or a later one. Raises NoSuchBranch, DamagedLake."""
+        """Return whether a branch has this version of an application's write, or a later one.
+
+        Raises NoSuchBranch, DamagedLake.
+        """
         tip = self._branch(branch).commit
         return txn is not None and is_recorded(self._live_markers(tip), txn)
 
@@ -128,7 +135,13 @@ class BranchWriter:
         return live_markers(self.commits.markers(tip, since), now, self.txn_retention)
 
     def _commit(
-        self, parent: str, retries: int, actions: Sequence[Action], details: CommitDetails, markers: Markers, summary: Summary
+        self,
+        parent: str,
+        retries: int,
+        actions: Sequence[Action],
+        details: CommitDetails,
+        markers: Markers,
+        summary: Summary,
     ) -> Commit:
         now = self.clock()
         markers = newest_markers(markers, details.markers)
@@ -136,10 +149,15 @@ class BranchWriter:
             app_id, version = details.txn
             markers = {**markers, app_id: Marker(version, now)}
         message = details.message or summary(actions)
-        return Commit(new_ksuid(now), parent, retries, details.author, now, message, details.meta, markers, details.merged)
+        return Commit(
+            new_ksuid(now), parent, retries, details.author, now, message, details.meta, markers, details.merged
+        )
 
     def _place(self, branch: BranchConfig, commit: Commit, actions: Sequence[Action]) -> bool:
-        """Put a commit and move the branch to it. Return False, and delete the commit, where another writer has moved the branch."""
+        """Put a commit and move the branch to it.
+
+        Return False, and delete the commit, where another writer has moved the branch.
+        """
         self.commits.write(commit, actions)
         try:
             entry = self.branches.append(_MoveBranch(branch, commit.id))
@@ -165,7 +183,10 @@ class _BranchMoved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _MoveBranch:
-    """The update that moves a branch to a commit. Calling it raises _BranchMoved where another writer has moved the branch."""
+    """The update that moves a branch to a commit.
+
+    Calling it raises _BranchMoved where another writer has moved the branch.
+    """
 
     branch: BranchConfig
     commit: str

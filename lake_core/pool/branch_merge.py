@@ -78,7 +78,8 @@ class BranchMerge:
         if gone:
             ids = tuple(sorted(gone))
             raise DeleteConflict(
-                f"the branch {self.name!r} cannot be merged: both branches deleted or rewrote {', '.join(ids)}; revert one side",
+                f"the branch {self.name!r} cannot be merged: both branches deleted or rewrote {', '.join(ids)}; revert "
+                "one side",
                 ids,
             )
 
@@ -93,7 +94,11 @@ def sides(commits: CommitStore, tip: str, other: str) -> tuple[Side, Side, str]:
             if change is not None:
                 side.changes.append(change)
                 ids.add(change.commit.id)
-        common = [change.commit.id for change in pair if change is not None and all(change.commit.id in ids for ids in ids_of_sides)]
+        common = [
+            change.commit.id
+            for change in pair
+            if change is not None and all(change.commit.id in ids for ids in ids_of_sides)
+        ]
         if common:
             ancestor = common[0]
             break

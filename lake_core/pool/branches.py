@@ -19,7 +19,9 @@ def create_branch(journal: Journal, branch: BranchConfig) -> None:
     try:
         journal.append(lambda state: [Add(branch.name, branch)])
     except KeyExists:
-        raise BranchExists(f"the pool has a branch {branch.name!r} already; choose another name, or delete it first") from None
+        raise BranchExists(
+            f"the pool has a branch {branch.name!r} already; choose another name, or delete it first"
+        ) from None
 
 
 def delete_branch(journal: Journal, name: str) -> None:
@@ -35,7 +37,9 @@ def delete_branch(journal: Journal, name: str) -> None:
 
 def _check_name(name: str) -> None:
     if not name or "@" in name or not name.isprintable() or _is_id(name):
-        raise InvalidBranchName(f"a branch cannot be named {name!r}; use printable characters other than '@', and no id of a commit")
+        raise InvalidBranchName(
+            f"a branch cannot be named {name!r}; use printable characters other than '@', and no id of a commit"
+        )
 
 
 def _is_id(name: str) -> bool:

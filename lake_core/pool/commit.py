@@ -89,7 +89,11 @@ _META: Final = "meta"
 def _parts(meta: Value) -> tuple[Value, Markers | None, str]:
     """Return the author's meta of a commit, its markers and the tip that it merged. Raises InvalidZng."""
     record = under(meta.type)
-    if not isinstance(record, RecordType) or record.fields[:2] != (Field(_TXN, MARKERS), Field(_MERGED, KSUID)) or meta.body is None:
+    if (
+        not isinstance(record, RecordType)
+        or record.fields[:2] != (Field(_TXN, MARKERS), Field(_MERGED, KSUID))
+        or meta.body is None
+    ):
         return meta, None, NIL
     fields = Record(meta)
     return fields.field(_META), markers_from(fields.field(_TXN)), fields.ksuid(_MERGED)

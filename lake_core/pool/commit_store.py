@@ -113,14 +113,18 @@ class CommitStore:
         ids: set[str] = set()
         while tip != NIL:
             if tip in ids:
-                raise DamagedLake(f"{self.key(tip)} is among the commits before itself; restore it from a backup", self.key(tip))
+                raise DamagedLake(
+                    f"{self.key(tip)} is among the commits before itself; restore it from a backup", self.key(tip)
+                )
             ids.add(tip)
             change = self.read(tip)
             yield change
             tip = change.commit.parent
 
     def markers(self, tip: str, since: datetime | None = None) -> Markers:
-        """Return the markers of the newest commit that carries any, from a commit back to those made at a time. Raises DamagedLake.
+        """Return the markers of the newest commit that carries any, from a commit back to those made at a time.
+
+        Raises DamagedLake.
 
         Each commit that carries markers has those before it. Commits of other clients carry none.
         """
@@ -144,7 +148,9 @@ class CommitStore:
         return self._state(tip, known).objects
 
     def write_snapshot(self, tip: str) -> None:
-        """Cache the data objects as of a commit, so that they are read without the commits before it. Raises DamagedLake, StoreError.
+        """Cache the data objects as of a commit, so that they are read without the commits before it.
+
+        Raises DamagedLake, StoreError.
 
         The cache of a pool with vectors or search indexes would have to list these too, so none is written.
         """
@@ -196,10 +202,15 @@ class CommitStore:
         for action in actions:
             if isinstance(action, AddObject):
                 if action.object.id in objects:
-                    raise DamagedLake(f"{key} adds the data object {action.object.id}, which is there already; revert that commit", key)
+                    raise DamagedLake(
+                        f"{key} adds the data object {action.object.id}, which is there already; revert that commit",
+                        key,
+                    )
                 objects[action.object.id] = action.object
             elif objects.pop(action.id, None) is None:
-                raise DamagedLake(f"{key} deletes the data object {action.id}, which is not there; read an earlier commit", key)
+                raise DamagedLake(
+                    f"{key} deletes the data object {action.id}, which is not there; read an earlier commit", key
+                )
 
 
 def _actions(values: Sequence[Value]) -> list[Action]:

@@ -28,7 +28,8 @@ class Compaction:
     Attributes:
         loader: Writes the data objects.
         runs: The ids of the data objects of each run. The objects of a run are replaced together.
-        is_optional: Whether to skip a run where another writer has deleted or rewritten one of its objects, instead of raising.
+        is_optional: Whether to skip a run where another writer has deleted or rewritten one of its objects, instead of
+            raising.
     """
 
     loader: Loader
@@ -45,7 +46,8 @@ class Compaction:
             missing = tuple(id for id in run if id not in objects)
             if missing and not self.is_optional:
                 raise DeleteConflict(
-                    f"other writers deleted or rewrote {', '.join(missing)}, which were to be compacted; compact again", missing
+                    f"other writers deleted or rewrote {', '.join(missing)}, which were to be compacted; compact again",
+                    missing,
                 )
             if not missing:
                 deletes += map(DeleteObject, run)
@@ -53,7 +55,10 @@ class Compaction:
         return [*deletes, *adds]
 
     def _compact(self, run: Sequence[DataObject]) -> list[DataObject]:
-        """Return data objects with the values of others, which are written on the first call only. Raises DamagedLake."""
+        """Return data objects with the values of others, which are written on the first call only.
+
+        Raises DamagedLake.
+        """
         if run[0].id not in self._compacted:
             loader = self.loader
             merged = merge_objects(loader.store, loader.config, run)
@@ -78,7 +83,9 @@ def check_objects_exist(ids: Iterable[str], objects: Iterable[str]) -> None:
         raise NoSuchObject(f"the branch has no data objects {', '.join(unknown)}; `objects` lists those that it has")
 
 
-def runs_to_compact(objects: Iterable[DataObject], config: PoolConfig, now: datetime, cold_age: timedelta) -> list[list[str]]:
+def runs_to_compact(
+    objects: Iterable[DataObject], config: PoolConfig, now: datetime, cold_age: timedelta
+) -> list[list[str]]:
     """Return the ids of data objects that are worth compacting: runs of neighbors that overlap, or that are all small.
 
     Args:

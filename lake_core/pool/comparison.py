@@ -26,8 +26,8 @@ def compare(
         after: The later one.
         place: The folder of the dataset in place.
         sample: How many of the records that were added and removed are shown.
-        most_rows: The largest number of records that are read. Where the data objects that differ hold more, all of their records are
-            counted, including those that were only copied.
+        most_rows: The largest number of records that are read. Where the data objects that differ hold more, all of
+            their records are counted, including those that were only copied.
     """
     old, new = ({} if state is None else state.objects for state in (before, after))
     removed = [each for id, each in old.items() if id not in new]

@@ -102,7 +102,10 @@ class PoolConfig:
 
     def to_value(self) -> Value:
         """Return it as a record of metadata."""
-        layout = named_record(_LAYOUT, {"order": Value.of(_WHICH, self.order), "keys": Value.of(_KEYS, [list(path) for path in self.keys])})
+        layout = named_record(
+            _LAYOUT,
+            {"order": Value.of(_WHICH, self.order), "keys": Value.of(_KEYS, [list(path) for path in self.keys])},
+        )
         return named_record(
             self.TYPE,
             {
@@ -141,5 +144,6 @@ class BranchConfig:
     def to_value(self) -> Value:
         """Return it as a record of metadata."""
         return named_record(
-            self.TYPE, {"ts": Value.of(TIME, self.ts), "name": Value.of(STRING, self.name), "commit": id_value(self.commit)}
+            self.TYPE,
+            {"ts": Value.of(TIME, self.ts), "name": Value.of(STRING, self.name), "commit": id_value(self.commit)},
         )

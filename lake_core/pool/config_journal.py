@@ -18,13 +18,18 @@ from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import encode_values
 from lake_core.store import ObjectStore
 
-_CONFIGS: Final[dict[str, type[PoolConfig] | type[BranchConfig]]] = {each.TYPE: each for each in (PoolConfig, BranchConfig)}
+_CONFIGS: Final[dict[str, type[PoolConfig] | type[BranchConfig]]] = {
+    each.TYPE: each for each in (PoolConfig, BranchConfig)
+}
 _SNAPSHOT_EVERY: Final = 10
 """How many entries are between cached snapshots. `zed` writes them at the same interval."""
 
 
 class ConfigCodec:
-    """The encoding of entries and snapshots in `zed`: records of configurations. The type of a record in an entry names its action."""
+    """The encoding of entries and snapshots in `zed`: records of configurations.
+
+    The type of a record in an entry names its action.
+    """
 
     __slots__ = ()
 
@@ -33,7 +38,10 @@ class ConfigCodec:
         return encode_values([_action_value(action) for action in entry.actions])
 
     def decode(self, number: int, data: bytes) -> Entry:
-        """Return the entry that the bytes encode. Empty bytes are an entry that changes nothing. Raises CorruptEntry."""
+        """Return the entry that the bytes encode.
+
+        Empty bytes are an entry that changes nothing. Raises CorruptEntry.
+        """
         try:
             actions = tuple(_action(value) for value in decode_metadata(data))
             times = [time_of(action.value.ts) for action in actions if not isinstance(action, Delete)]
@@ -42,7 +50,10 @@ class ConfigCodec:
         return Entry(number, max(times, default=EPOCH), "", actions)
 
     def owns(self, entry: Entry, data: bytes, stored: bytes) -> bool:
-        """Return whether the stored bytes are those of the append. All bytes are compared, as entries name no writer."""
+        """Return whether the stored bytes are those of the append.
+
+        All bytes are compared, as entries name no writer.
+        """
         return stored == data
 
     def encode_snapshot(self, state: State) -> bytes:
@@ -87,11 +98,15 @@ def _config(value: Value) -> Config:
 def _action_value(action: Action) -> Value:
     if isinstance(action, Delete):
         return named_record("journal.Delete", {"entry_key": Value.of(STRING, action.key)})
-    return named_record("journal.Add" if isinstance(action, Add) else "journal.Update", {"entry": action.value.to_value()})
+    return named_record(
+        "journal.Add" if isinstance(action, Add) else "journal.Update", {"entry": action.value.to_value()}
+    )
 
 
 def open_journal(store: ObjectStore, folder: str, clock: AwareClock) -> Journal:
-    """Return the journal in a folder, in the format of `zed`. HEAD is written after each entry, as `zed` reads no entries behind it.
+    """Return the journal in a folder, in the format of `zed`.
+
+    HEAD is written after each entry, as `zed` reads no entries behind it.
 
     No cached snapshots are written to a store that is one of several states.
     """
@@ -111,8 +126,8 @@ def open_journal(store: ObjectStore, folder: str, clock: AwareClock) -> Journal:
 def read_state(journal: Journal) -> State:
     """Return the newest state of a journal.
 
-    Entries behind HEAD are part of the state: their writer died before it moved HEAD. An entry that HEAD names but that does not exist was
-    lost, as entries are written before HEAD.
+    Entries behind HEAD are part of the state: their writer died before it moved HEAD. An entry that HEAD names but that
+    does not exist was lost, as entries are written before HEAD.
 
     Raises:
         DamagedLake: The journal or an entry is missing, or an entry cannot be read.
@@ -129,7 +144,9 @@ def read_state(journal: Journal) -> State:
         raise DamagedLake(f"the journal {journal.folder} is missing; restore it from a backup", key)
     if head.value is not None and head.value > state.number:
         raise DamagedLake(
-            f"{key} says that there are {head.value} entries, and the journal ends at {state.number}; restore the others from a backup", key
+            f"{key} says that there are {head.value} entries, and the journal ends at {state.number}; restore the "
+            "others from a backup",
+            key,
         )
     return state
 

@@ -30,7 +30,13 @@ class DataObject:
     @classmethod
     def from_record(cls, record: Record) -> DataObject:
         """Return the data object of a record of metadata. Raises InvalidZng."""
-        return cls(record.ksuid("id"), record.field("min"), record.field("max"), record.integer("count"), record.integer("size"))
+        return cls(
+            record.ksuid("id"),
+            record.field("min"),
+            record.field("max"),
+            record.integer("count"),
+            record.integer("size"),
+        )
 
     def to_value(self) -> Value:
         """Return it as a record of metadata."""

@@ -1,7 +1,7 @@
 """What a lake must know about pools: the classes of their objects, their versions, what states reach, and how differences are applied.
 
-The folder of a dataset is a Zed lake with one pool. The lake publishes the branch main of the pool. Version n of the dataset is entry
-n + 1 of the journal of the pool's branches: entries count from 1, and versions from 0.
+The folder of a dataset is a Zed lake with one pool. The lake publishes the branch main of the pool. Version n of the
+dataset is entry n + 1 of the journal of the pool's branches: entries count from 1, and versions from 0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from itertools import chain
 from typing import Any, Final
 
 from lake_core.clock import system_clock
-from lake_core.dataset import Applied, ApplyContext, DatasetComparison, DatasetConflict, DatasetFormat, DatasetStore, KeyClass
+from lake_core.dataset import (
+    Applied,
+    ApplyContext,
+    DatasetComparison,
+    DatasetConflict,
+    DatasetFormat,
+    DatasetStore,
+    KeyClass,
+)
 from lake_core.journal.errors import CorruptEntry
 from lake_core.journal.pointer import read_head
 from lake_core.pool.apply_difference import PoolApplication
@@ -49,7 +57,9 @@ _OF_OTHERS: Final = re.compile(rf"{_KSUID}/(?:data/{_KSUID}\.vng|index/.+)|index
 """Objects that `zed` makes and this package does not read."""
 _BRANCH_ENTRY: Final = re.compile(rf"({_KSUID})/branches/([1-9][0-9]*)\.zng")
 _POOL_ENTRY: Final = re.compile(r"pools/([1-9][0-9]*)\.zng")
-_CONSTANT: Final = re.compile(rf"{re.escape(MAGIC_KEY)}|pools/1\.zng|(?:pools|{_KSUID}/branches)/TAIL|index_rules/(?:HEAD|TAIL)")
+_CONSTANT: Final = re.compile(
+    rf"{re.escape(MAGIC_KEY)}|pools/1\.zng|(?:pools|{_KSUID}/branches)/TAIL|index_rules/(?:HEAD|TAIL)"
+)
 _POINTER: Final = re.compile(rf"(?:pools|{_KSUID}/branches)/HEAD|pools/[1-9][0-9]*\.zng")
 _SNAPSHOT_EVERY: Final = 20
 """How many versions are between cached snapshots of commits. At most that many commits are read to open a pool."""
@@ -80,7 +90,9 @@ class PoolFormat(DatasetFormat):
         """Raise OwnedByLake for branches other than main, and for pools that are renamed, dropped or created beside the first."""
         pool, branch = _POOL_ENTRY.fullmatch(key), _BRANCH_ENTRY.fullmatch(key)
         if pool is not None and int(pool[1]) > 1:
-            raise OwnedByLake("a dataset of the lake is one pool, which keeps its name: session.create_pool creates another one")
+            raise OwnedByLake(
+                "a dataset of the lake is one pool, which keeps its name: session.create_pool creates another one"
+            )
         if branch is not None:
             try:
                 names = {action.key for action in ConfigCodec().decode(int(branch[2]), data).actions}
@@ -88,7 +100,8 @@ class PoolFormat(DatasetFormat):
                 raise OwnedByLake(f"{key} is no entry of a journal of branches: {error}") from None
             if names != {MAIN}:
                 raise OwnedByLake(
-                    "a pool in a lake has the branch main alone: branches and tags are the lake's, for all its datasets at once "
+                    "a pool in a lake has the branch main alone: branches and tags are the lake's, for all its "
+                    "datasets at once "
                     "(lake.create_branch, lake.create_tag)"
                 )
 
@@ -98,7 +111,13 @@ class PoolFormat(DatasetFormat):
     def open(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> Pool:
         """Return the pool of a dataset, or of a Zed lake outside of a lake."""
         config = dataset_pool(store)
-        return Pool(store, config, clock or system_clock, main_of(store, config) if isinstance(store, DatasetStore) else None, **options)
+        return Pool(
+            store,
+            config,
+            clock or system_clock,
+            main_of(store, config) if isinstance(store, DatasetStore) else None,
+            **options,
+        )
 
     def create(
         self,
@@ -117,7 +136,12 @@ class PoolFormat(DatasetFormat):
             return self.open(store, clock=clock)
         lake = PoolLake.create(store, clock=clock or system_clock)
         return lake.create_pool(
-            folder_name(store), key=key, order=order, seek_stride=seek_stride, threshold=threshold, id=new_pool_id(store)
+            folder_name(store),
+            key=key,
+            order=order,
+            seek_stride=seek_stride,
+            threshold=threshold,
+            id=new_pool_id(store),
         )
 
     def import_keys(self, place: ObjectStore) -> Sequence[str]:
@@ -127,14 +151,21 @@ class PoolFormat(DatasetFormat):
         if len(pools) != 1:
             names = ", ".join(repr(pool.name) for pool in pools) or "none"
             raise NoSuchPool(
-                f"a dataset is a Zed lake with one pool, and that at {place.url()} has {names}: give each a Zed lake of its own"
+                f"a dataset is a Zed lake with one pool, and that at {place.url()} has {names}: give each a Zed lake "
+                "of its own"
             )
         lake.pool(pools[0].name).tip()
         folders = ("index_rules/", "pools/", f"{branches_folder(pools[0].id)}/")
         keys = [MAGIC_KEY, *(meta.key for folder in folders for meta in place.list(folder))]
-        purged = {folder for folder in folders if place.exists(f"{folder}TAIL") and not place.get(f"{folder}TAIL").startswith(b"1 ")}
+        purged = {
+            folder
+            for folder in folders
+            if place.exists(f"{folder}TAIL") and not place.get(f"{folder}TAIL").startswith(b"1 ")
+        }
         fixed = (KeyClass.LOG, KeyClass.POINTER)
-        return [key for key in keys if self.key_class(key) in fixed or (key.endswith("/snap.zng") and key[:-8] in purged)]
+        return [
+            key for key in keys if self.key_class(key) in fixed or (key.endswith("/snap.zng") and key[:-8] in purged)
+        ]
 
     # Versions
 
@@ -146,7 +177,10 @@ class PoolFormat(DatasetFormat):
         return number - 1 if number else None
 
     def _pool_id(self, store: ObjectStore) -> str:
-        """Return the id of a dataset's pool. Where the dataset in place holds the pool of the lake's states, it is that one."""
+        """Return the id of a dataset's pool.
+
+        Where the dataset in place holds the pool of the lake's states, it is that one.
+        """
         url = store.url()
         if isinstance(store, DatasetStore):
             self._pool_ids[url] = dataset_pool(store).id
@@ -160,14 +194,23 @@ class PoolFormat(DatasetFormat):
         entry = entry_key(folder, version + 1)
         if version:
             return [entry]
-        constants = ["index_rules/TAIL", "index_rules/HEAD", tail_key(POOLS), entry_key(POOLS, 1), tail_key(folder), MAGIC_KEY]
+        constants = [
+            "index_rules/TAIL",
+            "index_rules/HEAD",
+            tail_key(POOLS),
+            entry_key(POOLS, 1),
+            tail_key(folder),
+            MAGIC_KEY,
+        ]
         return [*(key for key in constants if store.exists(key)), entry]
 
     def pointer_keys(self, store: ObjectStore) -> Sequence[str]:
         """List the later entries of the journal of pools, and HEAD of both journals."""
         if not self.exists(store):
             return []
-        entries = [key for number in range(2, last_entry(store, POOLS) + 1) if store.exists(key := entry_key(POOLS, number))]
+        entries = [
+            key for number in range(2, last_entry(store, POOLS) + 1) if store.exists(key := entry_key(POOLS, number))
+        ]
         heads = [head_key(POOLS), head_key(branches_folder(self._pool_id(store)))]
         return [*entries, *(key for key in heads if store.exists(key))]
 
@@ -181,7 +224,9 @@ class PoolFormat(DatasetFormat):
         except NoSuchPool:
             return False
 
-    def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
+    def apply(
+        self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
+    ) -> Applied:
         before, after, head = (None if store is None else self._read(store) for store in (base, incoming, target))
         newest = after or head
         if newest is None:
@@ -197,7 +242,9 @@ class PoolFormat(DatasetFormat):
             return application.replace(after, head)
         return application.change(before, after, head)
 
-    def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
+    def compare(
+        self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int
+    ) -> DatasetComparison:
         """Compare the records of the data objects that differ."""
         store = after or before
         assert store is not None
@@ -212,7 +259,8 @@ class PoolFormat(DatasetFormat):
     def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
         """List the commits of the whole history, and the data objects of the versions.
 
-        The history is reachable, as readers in place walk it. All objects of branches and pools that other clients made in place are, too.
+        The history is reachable, as readers in place walk it. All objects of branches and pools that other clients made
+        in place are, too.
         """
         pool = dataset_pool(state)
         commits = CommitStore(state, pool.id)
@@ -224,7 +272,9 @@ class PoolFormat(DatasetFormat):
             tips |= {branch.commit: branch.commit for branch in branches.values() if branch.name != MAIN}
             for folder in state.list_folders():
                 if re.fullmatch(_KSUID, folder) and folder != pool.id:
-                    yield from (meta.key for meta in state.list(f"{folder}/") if self.key_class(meta.key) is KeyClass.UNIQUE)
+                    yield from (
+                        meta.key for meta in state.list(f"{folder}/") if self.key_class(meta.key) is KeyClass.UNIQUE
+                    )
         for tip in tips:
             yield from _commit_keys(state, commits, tip)
         for id in sorted({id for tip, oldest in tips.items() for id in commits.objects_since(tip, oldest)}):
@@ -243,7 +293,10 @@ class PoolFormat(DatasetFormat):
 
 
 def _commit_keys(state: ObjectStore, commits: CommitStore, tip: str) -> Iterator[str]:
-    """Yield the keys of a commit and those before it, and of the newest cached snapshot only. Each key comes before its commit is read."""
+    """Yield the keys of a commit and those before it, and of the newest cached snapshot only.
+
+    Each key comes before its commit is read.
+    """
     is_cached = False
     for id in chain([tip], (commit.parent for commit in commits.log(tip))):
         if id != NIL:

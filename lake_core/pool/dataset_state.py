@@ -1,4 +1,7 @@
-"""The pool of a dataset in one state of a lake. The dataset's folder is a Zed lake, and the lake publishes this pool of it alone."""
+"""The pool of a dataset in one state of a lake.
+
+The dataset's folder is a Zed lake, and the lake publishes this pool of it alone.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,10 @@ class ObjectDeletion:
         objects = self.commits.objects(tip)
         missing = tuple(id for id in self.ids if id not in objects)
         if missing:
-            raise DeleteConflict(f"other writers deleted or rewrote {', '.join(missing)}, which were to be deleted; delete again", missing)
+            raise DeleteConflict(
+                f"other writers deleted or rewrote {', '.join(missing)}, which were to be deleted; delete again",
+                missing,
+            )
         return [DeleteObject(id) for id in self.ids]
 
 
@@ -75,7 +78,10 @@ class RecordDeletion:
         return [*deletes, *(AddObject(each) for objects in remainders.values() for each in objects or ())]
 
     def _fused_type(self, objects: Sequence[DataObject]) -> Type:
-        """Return the type that all values of data objects are fused into. Reads each object once. Raises DamagedLake."""
+        """Return the type that all values of data objects are fused into.
+
+        Reads each object once. Raises DamagedLake.
+        """
         for each in objects:
             if each.id not in self._types:
                 self._types[each.id] = Scan(self.loader.store, self.loader.config, [each], KeyRange()).type

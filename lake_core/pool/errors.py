@@ -132,7 +132,10 @@ class ObjectsGone(PoolError):
 
 
 class DeleteConflict(ObjectsGone):
-    """Data objects that a commit would delete were deleted or rewritten by other commits. The branch is as the others left it."""
+    """Data objects that a commit would delete were deleted or rewritten by other commits.
+
+    The branch is as the others left it.
+    """
 
 
 class ObjectsVacuumed(ObjectsGone):

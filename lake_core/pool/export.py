@@ -31,7 +31,8 @@ def column_type(type: Type) -> Type:
 def to_columns(scan: Scan) -> pa.RecordBatchReader:
     """Return the values of a scan as an Arrow stream that Parquet files can hold.
 
-    Types that have no common one become JSON text, and so do unions. The metadata of each field holds its Zed type under `zed.type`.
+    Types that have no common one become JSON text, and so do unions. The metadata of each field holds its Zed type
+    under `zed.type`.
 
     Raises:
         DamagedLake: A data object cannot be read, also while the stream is read.
@@ -48,13 +49,16 @@ def _widened(scan: Scan, type: Type, schema: pa.Schema) -> Iterator[pa.RecordBat
         is_record = isinstance(under(type), RecordType)
         array = struct_array(batch.schema.names, batch.columns, batch.num_rows) if is_record else batch.column(0)
         (widened,) = widen_columns([Column(scan.type, array, rows)], type)
-        yield pa.RecordBatch.from_arrays([widened.field(each.name) for each in schema] if is_record else [widened], schema=schema)
+        yield pa.RecordBatch.from_arrays(
+            [widened.field(each.name) for each in schema] if is_record else [widened], schema=schema
+        )
 
 
 def to_delta_columns(scan: Scan) -> pa.RecordBatchReader:
     """Return the values of a scan as an Arrow stream that Delta tables can hold.
 
-    Durations become their nanoseconds, and columns of nulls become text. The metadata that Delta tables store holds the Zed types.
+    Durations become their nanoseconds, and columns of nulls become text. The metadata that Delta tables store holds the
+    Zed types.
 
     Raises:
         DamagedLake: A data object cannot be read, also while the stream is read.
@@ -83,7 +87,10 @@ def _delta_type(type: pa.DataType) -> pa.DataType:
         return _delta_type(type.value_type)
     if pa.types.is_struct(type):
         return pa.struct(
-            [pa.field(each.name, _delta_type(each.type)) for each in (type.field(number) for number in range(type.num_fields))]
+            [
+                pa.field(each.name, _delta_type(each.type))
+                for each in (type.field(number) for number in range(type.num_fields))
+            ]
         )
     if pa.types.is_list(type):
         return pa.list_(pa.field("item", _delta_type(type.value_type)))
@@ -95,5 +102,7 @@ def _cast(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.R
         try:
             columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
         except pa.ArrowInvalid as error:
-            raise InvalidValue(f"Delta tables hold times to the microsecond: {error}; export to Parquet, which holds all of it") from None
+            raise InvalidValue(
+                f"Delta tables hold times to the microsecond: {error}; export to Parquet, which holds all of it"
+            ) from None
         yield pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -71,9 +71,14 @@ class Filter:
         return np.concatenate(masks) if masks else np.zeros(0, np.bool_)
 
     def mask_of_records(self, records: pa.Array) -> Mask:
-        """Return for which records of an array the predicate is true. They may have more fields than it needs. Raises EvaluationFailed."""
+        """Return for which records of an array the predicate is true.
+
+        They may have more fields than it needs. Raises EvaluationFailed.
+        """
         fields = {name: _for_sql(pc.struct_field(records, name)) for name in self.names} if self.names else {}
-        mask: Mask = evaluate_batch(self.predicate, Rows(len(records), fields)).fill_null(False).to_numpy(zero_copy_only=False)
+        mask: Mask = (
+            evaluate_batch(self.predicate, Rows(len(records), fields)).fill_null(False).to_numpy(zero_copy_only=False)
+        )
         return mask
 
 
@@ -96,10 +101,14 @@ def implied_range(text: str, path: Sequence[str], key_types: Iterable[Type]) -> 
     key_range = KeyRange()
     for predicate in _conjuncts(parse_known(text, _schema(type))):
         match predicate:
-            case Comparison(operator=operator, left=Column(path=left), right=Literal(value=value)) if left == tuple(path):
+            case Comparison(operator=operator, left=Column(path=left), right=Literal(value=value)) if left == tuple(
+                path
+            ):
                 bound = _bound(value)
                 if bound is not None:
-                    key_range = key_range.intersection(_range(operator, bound, is_float=pa.types.is_floating(predicate.left.type)))
+                    key_range = key_range.intersection(
+                        _range(operator, bound, is_float=pa.types.is_floating(predicate.left.type))
+                    )
     return key_range
 
 

@@ -12,7 +12,10 @@ from lake_core.store import open_store
 
 
 def find_pool(location: str, *, storage_options: Mapping[str, object] | None = None) -> Pool | None:
-    """Return the pool of a folder, or None where there is none. Raises NotALake for a damaged one, UnsupportedLakeVersion."""
+    """Return the pool of a folder, or None where there is none.
+
+    Raises NotALake for a damaged one, UnsupportedLakeVersion.
+    """
     if not open_store(location, storage_options=storage_options).exists(MAGIC_KEY):
         return None
     lake = PoolLake.open(location, storage_options=storage_options)
@@ -29,7 +32,10 @@ def open_pool(location: str, *, storage_options: Mapping[str, object] | None = N
 
 
 def create_pool(location: str, *, storage_options: Mapping[str, object] | None = None, **options: Any) -> Pool:
-    """Create the pool of a folder, with the options of `PoolLake.create_pool`, and return it. Open a pool that exists already."""
+    """Create the pool of a folder, with the options of `PoolLake.create_pool`, and return it.
+
+    Open a pool that exists already.
+    """
     lake = PoolLake.create(location, storage_options=storage_options, exist_ok=True)
     try:
         return lake.create_pool(_name(location), **options)

@@ -40,8 +40,8 @@ _DIGITS: Final = {types.FLOAT16: 11, types.FLOAT32: 24, types.FLOAT64: 53}
 def fused_type(one: Type, other: Type, conflicts: Conflicts, *, round_integers: bool = False) -> Type:
     """Return the type that values of two types have in common.
 
-    A record gets the fields of both, those of the first one first. Null and any other type become that type. Numbers become the smallest
-    type that holds both without loss. A type keeps its name only where both have it.
+    A record gets the fields of both, those of the first one first. Null and any other type become that type. Numbers
+    become the smallest type that holds both without loss. A type keeps its name only where both have it.
 
     Args:
         one: A type.
@@ -136,7 +136,10 @@ def _common_number(one: PrimitiveType, other: PrimitiveType, round_integers: boo
 
 
 def _united(one: Type, other: Type, round_integers: bool) -> Type:
-    """Return a union of two types, or of their members where they are unions. Members that have a common type become that type."""
+    """Return a union of two types, or of their members where they are unions.
+
+    Members that have a common type become that type.
+    """
     members = list(one.types if isinstance(one, UnionType) else (one,))
     for new in other.types if isinstance(other, UnionType) else (other,):
         for position, member in enumerate(members):

@@ -49,10 +49,12 @@ class KeyColumn:
 
     @classmethod
     def of(cls, batch: ValueBatch, path: Sequence[str]) -> KeyColumn | None:
-        """Return the keys of a batch at a path of field names. None where they have to be compared by `compare_values`. Raises InvalidZng.
+        """Return the keys of a batch at a path of field names.
 
-        That is needed for keys of other types than numbers, bool, string and bytes, for integers among floats or above those of int64, and
-        for fields of unions.
+        None where they have to be compared by `compare_values`. Raises InvalidZng.
+
+        That is needed for keys of other types than numbers, bool, string and bytes, for integers among floats or above
+        those of int64, and for fields of unions.
         """
         bodies = batch.bodies
         starts, sizes = np.zeros(len(batch), np.int64), np.full(len(batch), -1, np.int64)
@@ -95,7 +97,12 @@ class KeyColumn:
         family = families.pop() if families else types.NULL
         parts: list[Any] = [column.keys if column.family == family else _nulls(family, len(column)) for column in known]
         keys: Keys = pa.concat_arrays(parts) if family in _TEXTS else np.concatenate(parts)
-        return cls(family, keys, np.concatenate([column.valid for column in known]), np.concatenate([column.sizes for column in known]))
+        return cls(
+            family,
+            keys,
+            np.concatenate([column.valid for column in known]),
+            np.concatenate([column.sizes for column in known]),
+        )
 
     def __len__(self) -> int:
         return len(self.valid)

@@ -44,9 +44,13 @@ class KeyRange:
     def intersection(self, other: KeyRange) -> KeyRange:
         """Return the keys that are in both ranges, or more where their bounds do not compare."""
         start, stop = self.start, self.stop
-        if start is None or (other.start is not None and _comparable(other.start, start) and compare_values(other.start, start) > 0):
+        if start is None or (
+            other.start is not None and _comparable(other.start, start) and compare_values(other.start, start) > 0
+        ):
             start = other.start
-        if stop is None or (other.stop is not None and _comparable(other.stop, stop) and compare_values(other.stop, stop) < 0):
+        if stop is None or (
+            other.stop is not None and _comparable(other.stop, stop) and compare_values(other.stop, stop) < 0
+        ):
             stop = other.stop
         return KeyRange(start, stop)
 
@@ -105,7 +109,10 @@ def _comparable(key: Value, bound: Value) -> bool:
 
 
 def key_value(key: Any) -> Value:
-    """Return the value of a key that is a bool, a number, a string, bytes, an aware datetime or a Value. Raises InvalidValue."""
+    """Return the value of a key that is a bool, a number, a string, bytes, an aware datetime or a Value.
+
+    Raises InvalidValue.
+    """
     match key:
         case Value():
             return key.under()
@@ -122,5 +129,7 @@ def key_value(key: Any) -> Value:
         case datetime() if key.tzinfo is not None:
             return Value.of(types.TIME, nanoseconds_of(key))
         case _:
-            raise InvalidValue(f"{key!r} is no key; give a number, a string, bytes, a datetime with a time zone, or a Value")
+            raise InvalidValue(
+                f"{key!r} is no key; give a number, a string, bytes, a datetime with a time zone, or a Value"
+            )
     return Value.of(type, key)

@@ -41,7 +41,9 @@ _VERSION = 3
 class PoolLake:
     """A Zed lake of version 3. `PoolLake.open` returns one."""
 
-    def __init__(self, store: ObjectStore, clock: AwareClock = system_clock, *, txn_retention: timedelta | None = TXN_RETENTION) -> None:
+    def __init__(
+        self, store: ObjectStore, clock: AwareClock = system_clock, *, txn_retention: timedelta | None = TXN_RETENTION
+    ) -> None:
         self._store = store
         self._clock = clock
         self._txn_retention = txn_retention
@@ -65,9 +67,11 @@ class PoolLake:
         Args:
             location: A path or URL as `open_store` takes it, or a store whose root is the lake.
             storage_options: Those of the store.
-            read_only: Whether the caller only reads. Then the location is not probed for whether it can be written safely.
+            read_only: Whether the caller only reads. Then the location is not probed for whether it can be written
+                safely.
             clock: Returns the time, by which commits are dated.
-            txn_retention: For how long the markers of `load(txn=...)` count; None for ever. Each commit holds the markers that count.
+            txn_retention: For how long the markers of `load(txn=...)` count; None for ever. Each commit holds the
+                markers that count.
 
         Raises:
             NotALake: The location holds no Zed lake.
@@ -94,7 +98,8 @@ class PoolLake:
             storage_options: Those of the store.
             exist_ok: Whether to return a lake that exists already.
             clock: Returns the time, by which commits are dated.
-            txn_retention: For how long the markers of `load(txn=...)` count; None for ever. Each commit holds the markers that count.
+            txn_retention: For how long the markers of `load(txn=...)` count; None for ever. Each commit holds the
+                markers that count.
 
         Raises:
             LakeExists: The location holds a lake already.
@@ -143,7 +148,9 @@ class PoolLake:
         """
         now = self._clock()
         path = tuple(key.split(".")) if isinstance(key, str) else tuple(key)
-        config = PoolConfig(nanoseconds_of(now), _checked_name(name), id or new_ksuid(now), (path,), order, seek_stride, threshold)
+        config = PoolConfig(
+            nanoseconds_of(now), _checked_name(name), id or new_ksuid(now), (path,), order, seek_stride, threshold
+        )
         if name in read_state(self._pools):
             raise PoolExists(f"the lake has a pool {name!r} already; choose another name, or drop it first")
         branches = open_journal(self._store, f"{config.id}/branches", self._clock)
@@ -166,7 +173,9 @@ class PoolLake:
         try:
             self._pools.append(plan)
         except KeyExists:
-            raise PoolExists(f"the lake has a pool {new_name!r} already; choose another name, or drop it first") from None
+            raise PoolExists(
+                f"the lake has a pool {new_name!r} already; choose another name, or drop it first"
+            ) from None
 
     def drop_pool(self, name: str) -> None:
         """Drop a pool, and delete all of its objects. Raises NoSuchPool, DamagedLake."""
@@ -174,7 +183,9 @@ class PoolLake:
 
         def plan(state: State) -> list[Action]:
             if _pool_of(state, name).id != config.id:
-                raise NoSuchPool(f"the pool {name!r} was dropped, and another created under its name; drop that one if you mean it")
+                raise NoSuchPool(
+                    f"the pool {name!r} was dropped, and another created under its name; drop that one if you mean it"
+                )
             return [Delete(name)]
 
         self._pools.append(plan)
@@ -195,7 +206,11 @@ class PoolLake:
 def empty_lake() -> dict[str, bytes]:
     """Return the objects of a lake without pools by their keys. The last one makes it a lake."""
     # Version 1.6 of `zed` opens no lake without the second journal.
-    journals = {f"{folder}/{name}": data for folder in ("pools", "index_rules") for name, data in (("TAIL", b"1 0"), ("HEAD", b"0"))}
+    journals = {
+        f"{folder}/{name}": data
+        for folder in ("pools", "index_rules")
+        for name, data in (("TAIL", b"1 0"), ("HEAD", b"0"))
+    }
     magic = {"magic": Value.of(STRING, _MAGIC), "version": Value.of(INT64, _VERSION)}
     return {**journals, MAGIC_KEY: encode_values([named_record(_MAGIC_TYPE, magic)])}
 
@@ -217,7 +232,9 @@ def _check_magic(store: ObjectStore) -> None:
     try:
         values = read_metadata(store, MAGIC_KEY)
     except NotFound:
-        raise NotALake(f"no Zed lake stands at {store!r}: it has no {MAGIC_KEY}; create one with PoolLake.create") from None
+        raise NotALake(
+            f"no Zed lake stands at {store!r}: it has no {MAGIC_KEY}; create one with PoolLake.create"
+        ) from None
     except DamagedLake as error:
         raise NotALake(f"no Zed lake stands at {store!r}: {error}") from None
     try:
@@ -227,4 +244,6 @@ def _check_magic(store: ObjectStore) -> None:
     except InvalidZng as error:
         raise NotALake(f"no Zed lake stands at {store!r}: {MAGIC_KEY} is damaged: {error}") from None
     if version != _VERSION:
-        raise UnsupportedLakeVersion(f"the lake at {store!r} has the version {version}, and only {_VERSION} can be read")
+        raise UnsupportedLakeVersion(
+            f"the lake at {store!r} has the version {version}, and only {_VERSION} can be read"
+        )

@@ -39,7 +39,8 @@ class Loader:
 
         Raises:
             NoSuchBranch: The pool has no such branch. Nothing was written.
-            WriteConflict: Other writers moved the branch first, each time. Data objects that no commit names were left behind.
+            WriteConflict: Other writers moved the branch first, each time. Data objects that no commit names were left
+                behind.
             DamagedLake: The journal or a commit cannot be read.
         """
         if self.branches.is_recorded(branch, details.txn):
@@ -56,7 +57,9 @@ class Loader:
         return new_ksuid(self.clock())
 
     def add(self, objects: Sequence[DataObject], branch: str, details: CommitDetails) -> Commit | None:
-        """Commit data objects that were written before. Return None where there are none, or the branch has the marker already.
+        """Commit data objects that were written before.
+
+        Return None where there are none, or the branch has the marker already.
 
         Raises:
             NoSuchBranch: The pool has no such branch.

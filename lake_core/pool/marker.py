@@ -40,7 +40,11 @@ def is_recorded(markers: Markers, txn: Txn | None) -> bool:
 
 def live_markers(markers: Markers, now: datetime, retention: timedelta | None) -> dict[str, Marker]:
     """Return the markers that still count; with a retention of None, all of them."""
-    return {app_id: marker for app_id, marker in markers.items() if retention is None or marker.last_updated > now - retention}
+    return {
+        app_id: marker
+        for app_id, marker in markers.items()
+        if retention is None or marker.last_updated > now - retention
+    }
 
 
 def newest_markers(markers: Markers, others: Markers) -> dict[str, Marker]:
@@ -55,11 +59,14 @@ def newest_markers(markers: Markers, others: Markers) -> dict[str, Marker]:
 def markers_value(markers: Markers) -> Value:
     """Return markers as a value of metadata."""
     records = {
-        app_id: {"version": marker.version, "last_updated": nanoseconds_of(marker.last_updated)} for app_id, marker in markers.items()
+        app_id: {"version": marker.version, "last_updated": nanoseconds_of(marker.last_updated)}
+        for app_id, marker in markers.items()
     }
     return Value.of(MARKERS, records)
 
 
 def markers_from(value: Value) -> dict[str, Marker]:
     """Return the markers of a value of metadata. Raises InvalidZng."""
-    return {app_id: Marker(record["version"], time_of(record["last_updated"])) for app_id, record in value.decode() or ()}
+    return {
+        app_id: Marker(record["version"], time_of(record["last_updated"])) for app_id, record in value.decode() or ()
+    }

@@ -52,8 +52,9 @@ class Source:
 def merge(sources: Iterable[Source], config: PoolConfig) -> Iterator[SortedBatch]:
     """Yield the values of sorted sources in the order of a pool, equal ones in the order of the sources.
 
-    Takes memory for one batch of each source that is open, and for a copy of the values that come next. Values are merged in batches until
-    a key does not compare as a column, or a source is not sorted, as some of `zed` 1.6 are. From there on, they are merged one by one.
+    Takes memory for one batch of each source that is open, and for a copy of the values that come next. Values are
+    merged in batches until a key does not compare as a column, or a source is not sorted, as some of `zed` 1.6 are.
+    From there on, they are merged one by one.
     """
     merging = _Merge(sources, config)
     while (bound := merging.first_to_end()) is not None:
@@ -130,7 +131,9 @@ class _Merge:
     def first_to_end(self) -> _Head | None:
         """Return the source whose batch ends first, after opening those that begin before; None where no values are left."""
         bound = min(self._heads, key=lambda head: head.last, default=None)
-        while self._waiting and (bound is None or not self._place(bound.last.keys[0]) < self._place(self._waiting[0][1].first)):
+        while self._waiting and (
+            bound is None or not self._place(bound.last.keys[0]) < self._place(self._waiting[0][1].first)
+        ):
             position, source = self._waiting.popleft()
             head = self._read(position, source.read(), None)
             if head is not None:

@@ -62,13 +62,19 @@ def type_name(value: Value) -> str:
 
 @dataclass(frozen=True)
 class Record:
-    """A record of metadata. Each method raises InvalidZng for a field that is missing, or of another type than it reads."""
+    """A record of metadata.
+
+    Each method raises InvalidZng for a field that is missing, or of another type than it reads.
+    """
 
     value: Value
 
     @cached_property
     def _fields(self) -> Mapping[str, Value]:
-        """The fields by their names; none if the value is no record. They are split once, as cached snapshots hold very many records."""
+        """The fields by their names; none if the value is no record.
+
+        They are split once, as cached snapshots hold very many records.
+        """
         record = self.value.under()
         if not isinstance(record.type, RecordType) or record.body is None:
             return {}
@@ -79,7 +85,9 @@ class Record:
         """Return a field's value."""
         field = self._fields.get(name)
         if field is None:
-            raise InvalidZng(f"a record of the type {type_name(self.value) or 'without a name'!r} has no field {name!r}")
+            raise InvalidZng(
+                f"a record of the type {type_name(self.value) or 'without a name'!r} has no field {name!r}"
+            )
         return field
 
     def record(self, name: str) -> Record:
@@ -113,7 +121,10 @@ class Record:
 
 
 def time_of(nanoseconds: int) -> datetime:
-    """Return a time in UTC from nanoseconds since the Unix epoch. Raises InvalidZng for years that Python does not have."""
+    """Return a time in UTC from nanoseconds since the Unix epoch.
+
+    Raises InvalidZng for years that Python does not have.
+    """
     try:
         return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
     except OverflowError:

@@ -1,7 +1,7 @@
 """Values as lines of JSON, as `zed` writes and reads them.
 
-JSON has fewer types: a value that is written as a string or a number is read as one. Values of unions are written without their tags,
-enums as their symbols, sets as arrays, maps as objects, errors as objects with the one key `error`.
+JSON has fewer types: a value that is written as a string or a number is read as one. Values of unions are written
+without their tags, enums as their symbols, sets as arrays, maps as objects, errors as objects with the one key `error`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ def format_json(value: Value) -> str:
         case PrimitiveType():
             return _primitive(type, body)
         case RecordType(fields):
-            return _object((each.name, Value(each.type, inner)) for each, inner in zip(fields, split_record(type, body), strict=True))
+            return _object(
+                (each.name, Value(each.type, inner))
+                for each, inner in zip(fields, split_record(type, body), strict=True)
+            )
         case ArrayType(element) | SetType(element):
             return f"[{','.join([format_json(Value(element, each)) for each in split(body)])}]"
         case MapType():
@@ -130,8 +133,8 @@ def format_number(number: float) -> str:
 def parse_json(text: str) -> Value:
     """Return the value of a JSON text. Raises InvalidJson.
 
-    Whole numbers of 64 bits are int64, others float64; objects are records, arrays of several types hold a union. If two fields have the
-    same name, the second one is used.
+    Whole numbers of 64 bits are int64, others float64; objects are records, arrays of several types hold a union. If
+    two fields have the same name, the second one is used.
     """
     try:
         decoded = json.loads(text, parse_int=_parse_int, parse_constant=refuse_constant)

@@ -1,4 +1,7 @@
-"""Reads lines of JSON as batches of values. Values of one shape become columns. The values are those that `read_ndjson` yields."""
+"""Reads lines of JSON as batches of values.
+
+Values of one shape become columns. The values are those that `read_ndjson` yields.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ class _NotColumnar(Exception):
 
 
 def read_ndjson_batches(lines: Iterable[str]) -> Iterator[ValueBatch]:
-    """Yield the values of lines in batches, in their order; empty lines are skipped. Raises InvalidJson, with the line's number."""
+    """Yield the values of lines in batches, in their order; empty lines are skipped.
+
+    Raises InvalidJson, with the line's number.
+    """
     decoder = json.JSONDecoder(parse_constant=refuse_constant)
     source = iter(lines)
     number = 1
@@ -114,7 +120,10 @@ def _type(shape: _Shape) -> Type:
 
 
 def _array(shape: _Shape, values: Sequence[Any]) -> pa.Array:
-    """Return values of a shape as an array. Raises _NotColumnar for infinity, and the errors of Arrow for other numbers and texts."""
+    """Return values of a shape as an array.
+
+    Raises _NotColumnar for infinity, and the errors of Arrow for other numbers and texts.
+    """
     if shape in _SCALARS:
         array = pa.array(values, _SCALARS[shape][1])
         if shape is float and pc.any(pc.is_inf(array)).as_py():
@@ -126,4 +135,6 @@ def _array(shape: _Shape, values: Sequence[Any]) -> pa.Array:
         return pa.ListArray.from_arrays(pa.array(offsets), elements)
     names, shapes = shape
     columns = zip(*[each.values() for each in values], strict=True) if names else ()
-    return struct_array(names, [_array(inner, column) for inner, column in zip(shapes, columns, strict=True)], len(values))
+    return struct_array(
+        names, [_array(inner, column) for inner, column in zip(shapes, columns, strict=True)], len(values)
+    )

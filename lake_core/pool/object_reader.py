@@ -24,7 +24,9 @@ _BUFFER: Final = 512 << 10
 
 @dataclass(frozen=True, slots=True)
 class ObjectReader:
-    """A reader of segments of a data object. Each method raises DamagedLake where its file is missing, cut short or no ZNG.
+    """A reader of segments of a data object.
+
+    Each method raises DamagedLake where its file is missing, cut short or no ZNG.
 
     Attributes:
         store: The store of the lake.
@@ -92,7 +94,8 @@ class ObjectReader:
             yield cast("BinaryIO", BufferedReader(raw, min(_BUFFER, max(segment.length, 1))))
         except NotFound:
             raise DamagedLake(
-                f"{self.key} is missing: it was lost, or vacuumed since its commit; restore it from a backup or read a later commit",
+                f"{self.key} is missing: it was lost, or vacuumed since its commit; restore it from a backup or read a "
+                "later commit",
                 self.key,
             ) from None
         except InvalidZng as error:

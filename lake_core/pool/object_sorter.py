@@ -19,12 +19,17 @@ _SORTED_BYTES: Final = 256 << 20
 
 
 def write_unsorted(
-    store: ObjectStore, config: PoolConfig, batches: Iterable[ValueBatch], new_id: Callable[[], str], *, most_bytes: int = _SORTED_BYTES
+    store: ObjectStore,
+    config: PoolConfig,
+    batches: Iterable[ValueBatch],
+    new_id: Callable[[], str],
+    *,
+    most_bytes: int = _SORTED_BYTES,
 ) -> Iterator[DataObject]:
     """Sort values, put them as data objects with their seek indexes, and yield the description of each data object.
 
-    An object ends at the value with which its bodies reach the threshold of the pool. Takes about three times as much memory as its
-    values have bytes.
+    An object ends at the value with which its bodies reach the threshold of the pool. Takes about three times as much
+    memory as its values have bytes.
 
     Args:
         store: The store of the lake.

@@ -25,7 +25,8 @@ _IN_MEMORY: Final = 16 << 20
 class ObjectEncoder:
     """An encoder of sorted values as a data object, which also finds the segments that its seek index lists.
 
-    A segment ends at the value with which its keys reach `seek_stride` bytes. The bytes of a large object are in a temporary file.
+    A segment ends at the value with which its keys reach `seek_stride` bytes. The bytes of a large object are in a
+    temporary file.
 
     Attributes:
         segments: The segments so far.
@@ -47,8 +48,8 @@ class ObjectEncoder:
     def room(self, values: SortedBatch) -> int:
         """Return how many of the next values belong to this object.
 
-        An object is full once its size in the store reaches the threshold of the pool, and the next value has another key. Bytes that are
-        not compressed yet count uncompressed. Returns 0 for a full object.
+        An object is full once its size in the store reaches the threshold of the pool, and the next value has another
+        key. Bytes that are not compressed yet count uncompressed. Returns 0 for a full object.
         """
         left = self._config.threshold - self._size()
         if left > 0:
@@ -137,8 +138,8 @@ def write_objects(
 ) -> Iterator[DataObject]:
     """Put sorted values as data objects with their seek indexes, and yield the description of each.
 
-    An object ends where its size in the store reaches about the threshold of the pool, so that it does not count as small. Takes memory
-    for a few frames.
+    An object ends where its size in the store reaches about the threshold of the pool, so that it does not count as
+    small. Takes memory for a few frames.
 
     Args:
         store: The store of the lake.

@@ -14,7 +14,18 @@ from typing import Any, TypeVar
 from lake_core.pool import types
 from lake_core.pool.primitive import DECODERS, decode_ip
 from lake_core.pool.type_value import decode_type
-from lake_core.pool.types import FLOATS, NUMBERS, SIGNED, UNSIGNED, ArrayType, ErrorType, PrimitiveType, SetType, Type, under
+from lake_core.pool.types import (
+    FLOATS,
+    NUMBERS,
+    SIGNED,
+    UNSIGNED,
+    ArrayType,
+    ErrorType,
+    PrimitiveType,
+    SetType,
+    Type,
+    under,
+)
 from lake_core.pool.value import NULL_VALUE, Value
 from lake_core.pool.zng.tag import split
 
@@ -36,7 +47,12 @@ def compare_values(one: Value, other: Value) -> int:
 
 
 def _compare_bodies(type: Type, body: bytes, other_type: Type, other: bytes) -> int:
-    if isinstance(type, PrimitiveType) and isinstance(other_type, PrimitiveType) and type in NUMBERS and other_type in NUMBERS:
+    if (
+        isinstance(type, PrimitiveType)
+        and isinstance(other_type, PrimitiveType)
+        and type in NUMBERS
+        and other_type in NUMBERS
+    ):
         return _compare_numbers(type, body, other_type, other)
     if type != other_type:
         return -1 if type.sort_key < other_type.sort_key else 1
@@ -76,7 +92,10 @@ def _compare_elements(type: Type, ones: Sequence[bytes | None], others: Sequence
 
 
 def pool_key(value: Value, path: Sequence[str]) -> Value:
-    """Return the key that a pool sorts a value by. A value without such a field, and the error `missing`, sort as null."""
+    """Return the key that a pool sorts a value by.
+
+    A value without such a field, and the error `missing`, sort as null.
+    """
     key = value.field(*path)
     if key is None or (isinstance(key.type, ErrorType) and key.type.inner == types.STRING and key.body == b"missing"):
         return NULL_VALUE
@@ -96,17 +115,27 @@ def compare_in_pool(one: Value, other: Value, paths: Sequence[Sequence[str]], *,
     return compare_by_keys(one, one_keys, other, other_keys, descending=descending)
 
 
-def compare_by_keys(one: Value, one_keys: Iterable[Value], other: Value, other_keys: Iterable[Value], *, descending: bool) -> int:
+def compare_by_keys(
+    one: Value, one_keys: Iterable[Value], other: Value, other_keys: Iterable[Value], *, descending: bool
+) -> int:
     """Compare two values in a pool, given their keys; see `compare_in_pool`."""
     orders = (compare_values(*pair) for pair in zip(one_keys, other_keys, strict=True))
-    order = next(filter(None, orders), 0) or compare_values(Value(types.BYTES, one.body), Value(types.BYTES, other.body))
+    order = next(filter(None, orders), 0) or compare_values(
+        Value(types.BYTES, one.body), Value(types.BYTES, other.body)
+    )
     return -order if descending else order
 
 
 def sorted_positions(values: Sequence[Value], paths: Sequence[Sequence[str]], *, descending: bool = False) -> list[int]:
-    """Return the positions of values in the order in which a pool stores them; see `compare_in_pool`. Raises InvalidZng."""
+    """Return the positions of values in the order in which a pool stores them; see `compare_in_pool`.
+
+    Raises InvalidZng.
+    """
     keys = [[pool_key(value, path) for path in paths] for value in values]
-    native = [_native_key({under(each[number].type) for each in keys if each[number].body is not None}) for number in range(len(paths))]
+    native = [
+        _native_key({under(each[number].type) for each in keys if each[number].body is not None})
+        for number in range(len(paths))
+    ]
 
     def sort_key(position: int) -> tuple[Any, ...]:
         body = values[position].body

@@ -142,8 +142,8 @@ class Pool:
             commit: The id of a commit, to read the pool as it was then.
             start: Leave out smaller keys, and those that do not compare with it; see `KeyRange`.
             stop: Leave out this key and larger ones, and those that do not compare with it.
-            where: Leave out records for which this predicate, in Spark SQL over their fields, is not true. Data objects and parts of them
-                are not read where the predicate cannot be true for their keys.
+            where: Leave out records for which this predicate, in Spark SQL over their fields, is not true. Data objects
+                and parts of them are not read where the predicate cannot be true for their keys.
             columns: The fields to return, in this order. Others are not decoded.
 
         Raises:
@@ -154,7 +154,14 @@ class Pool:
             InvalidExpression: The predicate is not SQL.
         """
         self._store.note_scan()
-        return Scan(self._store, self.config, self.objects(branch, commit), KeyRange.of(start, stop), where=where, columns=columns)
+        return Scan(
+            self._store,
+            self.config,
+            self.objects(branch, commit),
+            KeyRange.of(start, stop),
+            where=where,
+            columns=columns,
+        )
 
     def load(
         self,
@@ -166,17 +173,19 @@ class Pool:
         meta: Any = None,
         txn: Txn | None = None,
     ) -> Commit | None:
-        """Sort rows, write them as data objects and commit them. Return None where there are no rows, or the branch has the marker already.
+        """Sort rows, write them as data objects and commit them.
+
+        Return None where there are no rows, or the branch has the marker already.
 
         Args:
-            rows: Arrow data, a file of NDJSON, ZNG, ZSON or Parquet (its path, or open), or an iterable of mappings or values; see
-                `batches_of_rows`.
+            rows: Arrow data, a file of NDJSON, ZNG, ZSON or Parquet (its path, or open), or an iterable of mappings or
+                values; see `batches_of_rows`.
             branch: The branch.
             author: Who loads.
             message: Why; by default, a summary of the load.
             meta: Any other value to store with the commit; see `value_of`.
-            txn: An application and the version of its write. Where the branch has that version or a later one already, nothing is
-                written, so that a load can be repeated safely.
+            txn: An application and the version of its write. Where the branch has that version or a later one already,
+                nothing is written, so that a load can be repeated safely.
 
         Raises:
             InvalidValue: A row or the meta has no form as a value. No commit was made.
@@ -187,15 +196,23 @@ class Pool:
         return self._loader.load(batches_of_rows(rows), branch, _details(author, message, meta, txn))
 
     def markers(self, branch: str = "main") -> Markers:
-        """Return the markers of a branch, by application id, that counted at its last commit. Raises NoSuchBranch, DamagedLake."""
+        """Return the markers of a branch, by application id, that counted at its last commit.
+
+        Raises NoSuchBranch, DamagedLake.
+        """
         return self._commits.markers(self.tip(branch))
 
     def has_marker(self, txn: Txn, branch: str = "main") -> bool:
-        """Return whether a branch has this version of an application's write, or a later one. Raises NoSuchBranch, DamagedLake."""
+        """Return whether a branch has this version of an application's write, or a later one.
+
+        Raises NoSuchBranch, DamagedLake.
+        """
         check_txn(txn, InvalidTransaction)
         return self._writer.is_recorded(branch, txn)
 
-    def write_objects(self, rows: Any, ranges: Sequence[KeyRange] = (KeyRange(),), *, name: str = "the load") -> list[DataObject]:
+    def write_objects(
+        self, rows: Any, ranges: Sequence[KeyRange] = (KeyRange(),), *, name: str = "the load"
+    ) -> list[DataObject]:
         """Sort rows and write them as data objects, which `add_objects` or `replace` commits.
 
         Args:
@@ -219,7 +236,9 @@ class Pool:
         meta: Any = None,
         txn: Txn | None = None,
     ) -> Commit | None:
-        """Commit data objects whose files are in place. Return None where there are none, or the branch has the marker already.
+        """Commit data objects whose files are in place.
+
+        Return None where there are none, or the branch has the marker already.
 
         Args:
             objects: The data objects, which hold values in the order of the pool.
@@ -282,13 +301,16 @@ class Pool:
         message: str = "",
         meta: Any = None,
     ) -> Commit | None:
-        """Delete records by a predicate, or data objects by their ids, in one commit. Return None where there is nothing to delete.
+        """Delete records by a predicate, or data objects by their ids, in one commit.
 
-        Data objects that also hold other records are rewritten. Those for whose keys the predicate cannot be true are not read.
+        Return None where there is nothing to delete.
+
+        Data objects that also hold other records are rewritten. Those for whose keys the predicate cannot be true are
+        not read.
 
         Args:
-            where: A predicate in Spark SQL over the fields of all records; a field that a record does not have is null. Records for which
-                it is true are deleted.
+            where: A predicate in Spark SQL over the fields of all records; a field that a record does not have is null.
+                Records for which it is true are deleted.
             branch: The branch.
             ids: The ids of data objects, instead of a predicate.
             author: Who deletes.
@@ -300,13 +322,16 @@ class Pool:
             NoSuchObject: The branch has no such data object.
             InvalidExpression: The predicate is not one over the fields of the records.
             EvaluationFailed: The predicate fails for a record.
-            InvalidValue: There are both a predicate and ids, or neither. Or a value is not a record, or the meta has no form as a value.
+            InvalidValue: There are both a predicate and ids, or neither. Or a value is not a record, or the meta has no
+                form as a value.
             DeleteConflict: Other writers deleted or rewrote data objects of `ids` meanwhile.
             WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal, a commit or a data object cannot be read.
         """
         if (where is None) == (ids is None):
-            raise InvalidValue("either records are deleted by a predicate, or data objects by their ids; give one of them")
+            raise InvalidValue(
+                "either records are deleted by a predicate, or data objects by their ids; give one of them"
+            )
         details = _details(author, message, meta)
         if where is not None:
             return self._writer.commit(branch, details, RecordDeletion(self._loader, where).plan, delete_summary)
@@ -326,14 +351,15 @@ class Pool:
     ) -> Commit | None:
         """Combine data objects into large ones whose keys do not overlap, in one commit. No value changes.
 
-        Takes memory for a few frames of each data object whose keys overlap with others, and for one of the objects that are written.
+        Takes memory for a few frames of each data object whose keys overlap with others, and for one of the objects
+        that are written.
 
         Args:
-            ids: The ids of at least two data objects. The default is those that overlap their neighbors, and neighbors that are small: no
-                larger than a fourth of the pool's threshold.
+            ids: The ids of at least two data objects. The default is those that overlap their neighbors, and neighbors
+                that are small: no larger than a fourth of the pool's threshold.
             branch: The branch.
-            cold_age: Without `ids`, leave out data objects that are younger. Where other writers delete or rewrite objects meanwhile, their
-                neighbors are left out too.
+            cold_age: Without `ids`, leave out data objects that are younger. Where other writers delete or rewrite
+                objects meanwhile, their neighbors are left out too.
             author: Who compacts.
             message: Why; by default, a summary of the compaction.
             meta: Any other value to store with the commit; see `value_of`.
@@ -358,7 +384,9 @@ class Pool:
         compaction = Compaction(self._loader, runs, is_optional=ids is None)
         return self._writer.commit(branch, details, compaction.plan, compact_summary)
 
-    def merge(self, child: str, into: str = "main", *, author: str = "", message: str = "", meta: Any = None) -> Commit | None:
+    def merge(
+        self, child: str, into: str = "main", *, author: str = "", message: str = "", meta: Any = None
+    ) -> Commit | None:
         """Commit to a branch the changes of another one since their common ancestor. Return None where there are none.
 
         The other branch does not change. Changes that were merged before are not applied again. Markers are merged too.
@@ -379,9 +407,13 @@ class Pool:
         """
         tip = self.tip(child)
         details = replace(_details(author, message, meta), merged=tip, markers=self._commits.markers(tip))
-        return self._writer.commit(into, details, BranchMerge(self._commits, tip, child).plan, lambda _: f"merged {child!r} into {into!r}")
+        return self._writer.commit(
+            into, details, BranchMerge(self._commits, tip, child).plan, lambda _: f"merged {child!r} into {into!r}"
+        )
 
-    def revert(self, commit: str, branch: str = "main", *, author: str = "", message: str = "", meta: Any = None) -> Commit | None:
+    def revert(
+        self, commit: str, branch: str = "main", *, author: str = "", message: str = "", meta: Any = None
+    ) -> Commit | None:
         """Commit the inverse of a commit: delete the data objects that it added, and add those that it deleted.
 
         Return None where the commit is reverted already. Markers stay: a load that is reverted is not repeated.
@@ -409,20 +441,24 @@ class Pool:
     def vacuum(self, retention: timedelta = RETENTION, *, dry_run: bool = False) -> VacuumResult:
         """Delete data objects, commits and cached snapshots that no branch needs any more, and that are older than a retention.
 
-        A vacuum keeps the data objects of the tips of branches, those that commits of branches have deleted within the retention, which
-        readers may still need, and all commits of branches. It deletes what writers that died have left, and the commits of deleted
-        branches. Of the cached snapshots, it keeps those that are needed to read the pool quickly.
+        A vacuum keeps the data objects of the tips of branches, those that commits of branches have deleted within the
+        retention, which readers may still need, and all commits of branches. It deletes what writers that died have
+        left, and the commits of deleted branches. Of the cached snapshots, it keeps those that are needed to read the
+        pool quickly.
 
-        In a state of a lake, nothing is deleted. The vacuum only ends the lake's retention of older states, and the lake collects garbage.
+        In a state of a lake, nothing is deleted. The vacuum only ends the lake's retention of older states, and the
+        lake collects garbage.
 
         Args:
-            retention: Keep objects that were written or deleted within this time. **Choose one that is longer than any load takes**, and
-                longer than any reader uses one state: the pool does not record which of its objects are in use.
+            retention: Keep objects that were written or deleted within this time. **Choose one that is longer than any
+                load takes**, and longer than any reader uses one state: the pool does not record which of its objects
+                are in use.
             dry_run: Whether only to list the objects that would be deleted.
 
         Raises:
             InvalidValue: The retention is negative. Nothing was deleted.
-            DamagedLake: The journal or a commit cannot be read, so it is unknown which objects are needed. Nothing was deleted.
+            DamagedLake: The journal or a commit cannot be read, so it is unknown which objects are needed. Nothing was
+                deleted.
         """
         if retention < timedelta(0):
             raise InvalidValue(f"a retention cannot be {retention}; give a timedelta from 0 up")
@@ -441,7 +477,9 @@ class Pool:
             parse_ksuid(at)
             self._commits.check(at)
         except (InvalidValue, NoSuchCommit):
-            raise NoSuchBranch(f"the pool has no branch or commit {at!r}; its branches are {', '.join(self._state()) or 'none'}") from None
+            raise NoSuchBranch(
+                f"the pool has no branch or commit {at!r}; its branches are {', '.join(self._state()) or 'none'}"
+            ) from None
         return at
 
     def _state(self) -> State:

@@ -45,7 +45,9 @@ def encode_int(number: int) -> bytes:
     return encode_uint(-number << 1 | 1 if number < 0 else number << 1)
 
 
-def _bounded_decoder(type: PrimitiveType, decode: Callable[[bytes], int], low: int, high: int) -> Callable[[bytes], int]:
+def _bounded_decoder(
+    type: PrimitiveType, decode: Callable[[bytes], int], low: int, high: int
+) -> Callable[[bytes], int]:
     def decoded(body: bytes) -> int:
         number = decode(body)
         if not low <= number <= high:
@@ -55,7 +57,9 @@ def _bounded_decoder(type: PrimitiveType, decode: Callable[[bytes], int], low: i
     return decoded
 
 
-def _bounded_encoder(type: PrimitiveType, encode: Callable[[int], bytes], low: int, high: int) -> Callable[[Any], bytes]:
+def _bounded_encoder(
+    type: PrimitiveType, encode: Callable[[int], bytes], low: int, high: int
+) -> Callable[[Any], bytes]:
     def encoded(number: Any) -> bytes:
         if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
             raise InvalidValue(f"{number!r} is no {type.name}; give an integer from {low} to {high}")
@@ -167,7 +171,9 @@ def _encode_null(value: Any) -> bytes:
 
 DECODERS: dict[PrimitiveType, Callable[[bytes], Any]] = {
     **{type: _bounded_decoder(type, decode_uint, 0, (1 << bits) - 1) for type, bits in UNSIGNED.items()},
-    **{type: _bounded_decoder(type, decode_int, -(1 << bits - 1), (1 << bits - 1) - 1) for type, bits in SIGNED.items()},
+    **{
+        type: _bounded_decoder(type, decode_int, -(1 << bits - 1), (1 << bits - 1) - 1) for type, bits in SIGNED.items()
+    },
     **{type: _float_decoder(type, size) for type, size in FLOATS.items()},
     types.BOOL: _decode_bool,
     types.BYTES: bytes,
@@ -180,7 +186,9 @@ DECODERS: dict[PrimitiveType, Callable[[bytes], Any]] = {
 
 ENCODERS: dict[PrimitiveType, Callable[[Any], bytes]] = {
     **{type: _bounded_encoder(type, encode_uint, 0, (1 << bits) - 1) for type, bits in UNSIGNED.items()},
-    **{type: _bounded_encoder(type, encode_int, -(1 << bits - 1), (1 << bits - 1) - 1) for type, bits in SIGNED.items()},
+    **{
+        type: _bounded_encoder(type, encode_int, -(1 << bits - 1), (1 << bits - 1) - 1) for type, bits in SIGNED.items()
+    },
     **{type: _float_encoder(type, size) for type, size in FLOATS.items()},
     types.BOOL: _encode_bool,
     types.BYTES: _encode_bytes,

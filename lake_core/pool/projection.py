@@ -21,7 +21,9 @@ def projected_type(type: Type, names: Collection[str]) -> Type:
     if record == NULL:
         return NULL
     if not isinstance(record, RecordType):
-        raise InvalidValue(f"values of the type {format_type(type)} have no columns; scan the pool without `columns` and `where`")
+        raise InvalidValue(
+            f"values of the type {format_type(type)} have no columns; scan the pool without `columns` and `where`"
+        )
     return RecordType(tuple(each for each in record.fields if each.name in names))
 
 
@@ -31,4 +33,6 @@ def projected_value(value: Value, names: Collection[str]) -> Value:
     if not isinstance(record, RecordType) or value.body is None:
         return Value(type, None)
     bodies = split_record(record, value.body)
-    return Value(type, b"".join([tagged(body) for each, body in zip(record.fields, bodies, strict=True) if each.name in names]))
+    return Value(
+        type, b"".join([tagged(body) for each, body in zip(record.fields, bodies, strict=True) if each.name in names])
+    )

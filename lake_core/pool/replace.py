@@ -88,7 +88,10 @@ def checked(config: PoolConfig, ranges: Sequence[KeyRange], name: str) -> Callab
 
 
 def check_objects(objects: Sequence[DataObject], path: Sequence[str], ranges: Sequence[KeyRange], name: str) -> None:
-    """Raise OutsideRange for data objects whose smallest or largest key is outside of ranges. The ranges have no gaps between them."""
+    """Raise OutsideRange for data objects whose smallest or largest key is outside of ranges.
+
+    The ranges have no gaps between them.
+    """
     for each in objects:
         for key in (each.min, each.max):
             if not any(not range.is_bounded or range.holds(key.under()) for range in ranges):
@@ -100,7 +103,8 @@ def outside(key: Value, path: Sequence[str], ranges: Sequence[KeyRange], name: s
     expected = " or ".join(_shown(range) for range in ranges[:3]) + (" or …" if len(ranges) > 3 else "")
     shown = "no key" if key.body is None else f"the key {format_value(key)}"
     return OutsideRange(
-        f"{name} has a record with {shown} at {'.'.join(path)!r}, and only {expected} is to be written. Nothing was written"
+        f"{name} has a record with {shown} at {'.'.join(path)!r}, and only {expected} is to be written. Nothing was "
+        "written"
     )
 
 

@@ -59,7 +59,8 @@ class Revert:
         if rewritten:
             ids = tuple(sorted(rewritten))
             raise DeleteConflict(
-                f"the commit {self.commit} cannot be reverted: later commits rewrote {', '.join(ids)}, which it added; revert those first",
+                f"the commit {self.commit} cannot be reverted: later commits rewrote {', '.join(ids)}, which it added; "
+                "revert those first",
                 ids,
             )
 
@@ -67,6 +68,7 @@ class Revert:
         missing = tuple(id for id in restored if not self.commits.store.exists(data_key(self.commits.folder, id)))
         if missing:
             raise ObjectsVacuumed(
-                f"the commit {self.commit} cannot be reverted: {', '.join(missing)}, which it deleted, were vacuumed; load again",
+                f"the commit {self.commit} cannot be reverted: {', '.join(missing)}, which it deleted, were vacuumed; "
+                "load again",
                 missing,
             )

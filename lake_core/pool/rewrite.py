@@ -20,7 +20,8 @@ class ObjectRewriter:
     Attributes:
         loader: Writes the remaining values.
         removed: Returns which values of a batch are removed.
-        replacements: The data objects that replace each data object, by its id. One that loses no value is its own replacement.
+        replacements: The data objects that replace each data object, by its id. One that loses no value is its own
+            replacement.
     """
 
     loader: Loader
@@ -28,7 +29,10 @@ class ObjectRewriter:
     replacements: dict[str, list[DataObject]] = field(default_factory=dict)
 
     def remainder(self, data_object: DataObject) -> list[DataObject] | None:
-        """Return data objects with the remaining values of one; None where it keeps all of its values. Raises DamagedLake."""
+        """Return data objects with the remaining values of one; None where it keeps all of its values.
+
+        Raises DamagedLake.
+        """
         if data_object.id not in self.replacements:
             loader = self.loader
             if any(self.removed(batch).any() for batch in self._batches(data_object)):

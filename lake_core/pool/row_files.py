@@ -49,14 +49,17 @@ def batches_of_path(path: str | os.PathLike[str]) -> Iterator[ValueBatch]:
         else:
             endings = ", ".join((*_JSON, ".zng", ".zson", ".parquet"))
             raise InvalidValue(
-                f"{os.fspath(path)!r} is of no known kind: its name must end in one of {endings}; or open it and give the stream"
+                f"{os.fspath(path)!r} is of no known kind: its name must end in one of {endings}; or open it and give "
+                "the stream"
             )
     except (OSError, UnicodeDecodeError, pa.ArrowInvalid) as error:
         raise InvalidValue(f"{os.fspath(path)!r} cannot be read: {error}") from None
 
 
 def batches_of_stream(stream: Any) -> Iterator[ValueBatch]:
-    """Yield the values of an open file. Text, and bytes that begin with `{`, are read as lines of JSON, and other bytes as ZNG.
+    """Yield the values of an open file.
+
+    Text, and bytes that begin with `{`, are read as lines of JSON, and other bytes as ZNG.
 
     Raises:
         InvalidJson: A line is not JSON.

@@ -24,8 +24,8 @@ def batches_of_rows(rows: Any) -> Iterator[ValueBatch]:
     """Yield rows as values.
 
     Args:
-        rows: Arrow data (a table, a record batch, any object with an Arrow stream); the path of a file or an open one, see
-            `batches_of_path` and `batches_of_stream`; or an iterable of objects as `value_of` takes them.
+        rows: Arrow data (a table, a record batch, any object with an Arrow stream); the path of a file or an open one,
+            see `batches_of_path` and `batches_of_stream`; or an iterable of objects as `value_of` takes them.
 
     Raises:
         InvalidValue: A row has no form as a value.
@@ -51,7 +51,8 @@ def _arrow_stream(rows: Any) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_stream(rows)
     except (pa.ArrowException, TypeError) as error:
         raise InvalidValue(
-            f"the rows of the type {type(rows).__name__} have no form as Arrow columns: {error}; give each column one type, or give a list "
+            f"the rows of the type {type(rows).__name__} have no form as Arrow columns: {error}; give each column one "
+            "type, or give a list "
             "of mappings"
         ) from None
 
@@ -60,10 +61,10 @@ def value_of(row: Any) -> Value:
     """Return a Python object as a value. Raises InvalidValue.
 
     Args:
-        row: A Value; None, a bool, a number, a string, bytes, a date, time or duration, an address or network of the module ipaddress;
-            or a mapping or list of all these. A field that a mapping does not have is missing in the record; one that is None is null.
-            The elements of a list keep their types: several make a union. A datetime without a time zone is in UTC. Arrow converts
-            other objects.
+        row: A Value; None, a bool, a number, a string, bytes, a date, time or duration, an address or network of the
+            module ipaddress; or a mapping or list of all these. A field that a mapping does not have is missing in the
+            record; one that is None is null. The elements of a list keep their types: several make a union. A datetime
+            without a time zone is in UTC. Arrow converts other objects.
     """
     try:
         return _value_of(row)
@@ -107,7 +108,8 @@ def _record(row: Mapping[Any, Any]) -> Value:
             raise InvalidValue(f"{name!r} is no name of a field; give a string")
     fields = [(name, _value_of(each)) for name, each in row.items()]
     return Value(
-        RecordType(tuple(Field(name, value.type) for name, value in fields)), b"".join([tagged(value.body) for _, value in fields])
+        RecordType(tuple(Field(name, value.type) for name, value in fields)),
+        b"".join([tagged(value.body) for _, value in fields]),
     )
 
 
@@ -118,5 +120,6 @@ def _by_arrow(row: Any) -> Value:
         return values_of(inferred_type(array.type), array)[0]
     except (pa.ArrowException, InvalidType, TypeError, ValueError, OverflowError) as error:
         raise InvalidValue(
-            f"an object of the type {type(row).__name__} has no form as a value: {error}; give a number, a string or a Value instead"
+            f"an object of the type {type(row).__name__} has no form as a value: {error}; give a number, a string or a "
+            "Value instead"
         ) from None

@@ -34,10 +34,11 @@ from lake_core.store import ObjectStore
 class Scan:
     """The values of a pool as of a commit. `Pool.scan` returns one.
 
-    Each method reads the pool anew, and takes memory for a few frames of each data object whose keys overlap. As an Arrow stream, which is
-    what `pyarrow.table`, DuckDB and Polars take, the values have one schema: fields that a record does not have are null, and types that
-    have no common one become a union. Values that are null are rows of nulls. The schema is that of all values in the range of keys,
-    including those that the filter excludes. If the range has no values, the requested columns have the type null.
+    Each method reads the pool anew, and takes memory for a few frames of each data object whose keys overlap. As an
+    Arrow stream, which is what `pyarrow.table`, DuckDB and Polars take, the values have one schema: fields that a
+    record does not have are null, and types that have no common one become a union. Values that are null are rows of
+    nulls. The schema is that of all values in the range of keys, including those that the filter excludes. If the range
+    has no values, the requested columns have the type null.
 
     Attributes:
         objects: The data objects that are read: those that can hold keys of the range.
@@ -94,7 +95,10 @@ class Scan:
         return "".join([f"{format_value(value)}\n" for value in self.values()])
 
     def shapes(self) -> list[Shape]:
-        """Return each distinct type of the values, and how many have it. Only a filter decodes values. Raises as `values` does."""
+        """Return each distinct type of the values, and how many have it.
+
+        Only a filter decodes values. Raises as `values` does.
+        """
         self._check_names()
         if self._filter is None:
             return _counted(self._shapes(), self._names)
@@ -130,7 +134,10 @@ class Scan:
         return pa.RecordBatchReader.from_batches(self.schema, self._record_batches(self._columns()))
 
     def to_table(self) -> pa.Table:
-        """Return the values as an Arrow table. Reads them once where all of them have one type, else twice. Raises as `values` does."""
+        """Return the values as an Arrow table.
+
+        Reads them once where all of them have one type, else twice. Raises as `values` does.
+        """
         groups: Iterable[list[Column]] = self._columns()
         if self._where is None and self._names is None:
             groups = list(groups)
@@ -161,7 +168,9 @@ class Scan:
         projected_type(self._whole_type, self._names)
         known = [each.name for each in fields_of(self._whole_type)]
         if unknown := [name for name in self._names if name not in known]:
-            raise InvalidValue(f"the pool {self._config.name!r} has no columns {unknown} in this range; there are {', '.join(known)}")
+            raise InvalidValue(
+                f"the pool {self._config.name!r} has no columns {unknown} in this range; there are {', '.join(known)}"
+            )
 
     def _shapes(self) -> list[Shape]:
         """Return the types of the values in the range, and how many have each."""

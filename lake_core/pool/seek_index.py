@@ -52,7 +52,10 @@ class Segment:
     def to_value(self) -> Value:
         """Return it as an entry of a seek index."""
         numbers = {"val_off": self.first, "val_cnt": self.count, "offset": self.offset, "length": self.length}
-        return named_record("", {"min": self.min, "max": self.max} | {name: Value.of(UINT64, number) for name, number in numbers.items()})
+        return named_record(
+            "",
+            {"min": self.min, "max": self.max} | {name: Value.of(UINT64, number) for name, number in numbers.items()},
+        )
 
 
 def whole_segment(data_object: DataObject) -> Segment:
@@ -63,7 +66,8 @@ def whole_segment(data_object: DataObject) -> Segment:
 def segments_in_range(store: ObjectStore, pool_id: str, data_object: DataObject, key_range: KeyRange) -> list[Segment]:
     """Return the segments of a data object that can hold keys of a range.
 
-    The whole object is one segment where its seek index saves nothing, is missing or is damaged: the index only makes reading faster.
+    The whole object is one segment where its seek index saves nothing, is missing or is damaged: the index only makes
+    reading faster.
     """
     if not key_range.is_bounded:
         return [whole_segment(data_object)]

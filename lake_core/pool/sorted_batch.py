@@ -125,7 +125,10 @@ def _greater(ones: Keys, others: Keys) -> Mask:
 
 
 def keys_of(batch: ValueBatch, config: PoolConfig) -> KeyColumn | None:
-    """Return the keys that a pool sorts a batch by; None where they have to be compared one by one. Raises InvalidZng."""
+    """Return the keys that a pool sorts a batch by; None where they have to be compared one by one.
+
+    Raises InvalidZng.
+    """
     return KeyColumn.of(batch, config.keys[0]) if len(config.keys) == 1 else None
 
 

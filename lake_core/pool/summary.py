@@ -10,7 +10,9 @@ from lake_core.pool.action import Action, AddObject, DeleteObject
 def load_summary(actions: Sequence[Action]) -> str:
     """Return the message of a load."""
     objects = [action.object for action in actions if isinstance(action, AddObject)]
-    lines = [f"  {each.id} {each.count} record{'s' * (each.count != 1)} in {each.size} data bytes\n" for each in objects]
+    lines = [
+        f"  {each.id} {each.count} record{'s' * (each.count != 1)} in {each.size} data bytes\n" for each in objects
+    ]
     return f"loaded {_counted(len(objects))}\n\n{''.join(lines)}"
 
 

@@ -37,7 +37,8 @@ class Type:
     Attributes:
         depth: How many types are nested in one another, including this one.
         nodes: How many types and names it consists of, as a tree.
-        sort_key: Sorts types in their total order: by kind, then by their components. A named type comes after the type below it.
+        sort_key: Sorts types in their total order: by kind, then by their components. A named type comes after the type
+            below it.
     """
 
     depth: int = field(init=False, repr=False, compare=False)
@@ -55,9 +56,13 @@ class Type:
             depth = max(depth, child.depth + 1)
             nodes += child.nodes
         if depth > MAX_DEPTH:
-            raise InvalidType(f"a type nests more than {MAX_DEPTH} types in one another; store the value as text instead")
+            raise InvalidType(
+                f"a type nests more than {MAX_DEPTH} types in one another; store the value as text instead"
+            )
         if nodes > MAX_NODES:
-            raise InvalidType(f"a type consists of more than {MAX_NODES} types and names; store the value as text instead")
+            raise InvalidType(
+                f"a type consists of more than {MAX_NODES} types and names; store the value as text instead"
+            )
         object.__setattr__(self, "depth", depth)
         object.__setattr__(self, "nodes", nodes)
         object.__setattr__(self, "_hash", hash((type(self), key)))
@@ -103,7 +108,9 @@ class RecordType(Type):
         try:
             "".join(names).encode()
         except UnicodeEncodeError:
-            raise InvalidType(f"the names of fields {names!r} have no form in UTF-8; remove their lone surrogates") from None
+            raise InvalidType(
+                f"the names of fields {names!r} have no form in UTF-8; remove their lone surrogates"
+            ) from None
         self._measure(self.fields, (each.type for each in self.fields), len(names))
         self._sort_by(Kind.RECORD, len(names), tuple(names), tuple(each.type.sort_key for each in self.fields))
 
@@ -152,7 +159,10 @@ class MapType(Type):
 
 @dataclass(frozen=True, slots=True)
 class UnionType(Type):
-    """A choice between types, kept in their total order however they are listed. A value's tag is the position of its type."""
+    """A choice between types, kept in their total order however they are listed.
+
+    A value's tag is the position of its type.
+    """
 
     types: tuple[Type, ...]
 
@@ -270,8 +280,8 @@ def fields_of(type: Type) -> tuple[Field, ...]:
 def map_components(type: Type, function: Callable[[Type], Type]) -> Type:
     """Return a type in which each component type is what a function returns for it.
 
-    The components are the types of a record's fields, the element of an array or set, the key and value of a map, and what an error
-    carries. Any other type is returned as it is.
+    The components are the types of a record's fields, the element of an array or set, the key and value of a map, and
+    what an error carries. Any other type is returned as it is.
     """
     match type:
         case RecordType(fields):

@@ -54,7 +54,8 @@ def vacuum(commits: CommitStore, branches: Journal, before: datetime, *, dry_run
     """Delete the objects that were written before a time and that no branch has needed since.
 
     Raises:
-        DamagedLake: The journal or a commit cannot be read, so it is unknown which objects are needed. Nothing was deleted.
+        DamagedLake: The journal or a commit cannot be read, so it is unknown which objects are needed. Nothing was
+            deleted.
     """
     # Listed first, so that no object that is written later is deleted.
     listed = [meta for meta in commits.store.list(f"{commits.folder}/") if meta.last_modified < before]

@@ -57,11 +57,14 @@ class Value:
         return cls(type, encoder(type)(value))
 
     def decode(self) -> Any:
-        """Return the Python object that the value stands for. Raises InvalidZng if its bytes are not valid for its type.
+        """Return the Python object that the value stands for.
 
-        Integers are int, and so are times (nanoseconds since the Unix epoch) and durations (nanoseconds). Floats are float, strings str,
-        bytes bytes, addresses and networks objects of the module ipaddress, types Type, null None. Records are dict, arrays and sets list,
-        maps lists of pairs, enums their symbol, values of unions Tagged. Errors and named types are decoded as the values that they hold.
+        Raises InvalidZng if its bytes are not valid for its type.
+
+        Integers are int, and so are times (nanoseconds since the Unix epoch) and durations (nanoseconds). Floats are
+        float, strings str, bytes bytes, addresses and networks objects of the module ipaddress, types Type, null None.
+        Records are dict, arrays and sets list, maps lists of pairs, enums their symbol, values of unions Tagged. Errors
+        and named types are decoded as the values that they hold.
         """
         return decoder(self.type)(self.body)
 
@@ -172,7 +175,10 @@ def _record_decoder(type: RecordType) -> Callable[[bytes], dict[str, Any]]:
     decoders = [decoder(each.type) for each in type.fields]
 
     def decode(body: bytes) -> dict[str, Any]:
-        return {name: decode_field(each) for name, decode_field, each in zip(names, decoders, split_record(type, body), strict=True)}
+        return {
+            name: decode_field(each)
+            for name, decode_field, each in zip(names, decoders, split_record(type, body), strict=True)
+        }
 
     return decode
 
@@ -245,7 +251,9 @@ def united(values: Sequence[Value]) -> tuple[Type, list[bytes | None]]:
     if len(distinct) < 2:
         return distinct[0] if distinct else NULL, [value.body for value in values]
     union = UnionType(tuple(distinct))
-    return union, [None if value.type == NULL else union_body(union.types.index(value.type), value.body) for value in values]
+    return union, [
+        None if value.type == NULL else union_body(union.types.index(value.type), value.body) for value in values
+    ]
 
 
 def _union_decoder(type: UnionType) -> Callable[[bytes], Tagged]:
@@ -263,7 +271,9 @@ def _union_encoder(type: UnionType) -> Callable[[Any], bytes]:
 
     def encode(value: Any) -> bytes:
         if not isinstance(value, Tagged) or not 0 <= value.tag < len(encoders):
-            raise InvalidValue(f"{value!r} is no value of a union of {len(encoders)} types; give a Tagged with one of their tags")
+            raise InvalidValue(
+                f"{value!r} is no value of a union of {len(encoders)} types; give a Tagged with one of their tags"
+            )
         return union_body(value.tag, encoders[value.tag](value.value))
 
     return encode

@@ -1,4 +1,7 @@
-"""Values in batches, encoded as in a stream. They are sorted, merged and written without a Python object for each value."""
+"""Values in batches, encoded as in a stream.
+
+They are sorted, merged and written without a Python object for each value.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +130,9 @@ class ValueBatch:
 
     def write_to(self, writer: ZngWriter) -> None:
         """Write the values, as if they were written one by one."""
-        writer.write_encoded(self.types, self.codes, memoryview(self.encoded.buffers()[2] or b""), offsets_of(self.encoded))
+        writer.write_encoded(
+            self.types, self.codes, memoryview(self.encoded.buffers()[2] or b""), offsets_of(self.encoded)
+        )
 
     def columns(self, names: Collection[str] | None = None) -> list[Column]:
         """Return the values of each type as a column of Arrow; see `read_columns`. Raises InvalidZng, InvalidValue."""
@@ -153,7 +158,10 @@ def batches_of_values(values: Iterable[Value], most_values: int = _PIECE_VALUES)
 
 
 def batches_of_arrow(batch: pa.RecordBatch) -> Iterator[ValueBatch]:
-    """Yield the rows of a record batch in batches of a bounded size. Raises InvalidType, InvalidValue; see `from_table`."""
+    """Yield the rows of a record batch in batches of a bounded size.
+
+    Raises InvalidType, InvalidValue; see `from_table`.
+    """
     rows = max(1, min(_ARROW_ROWS, _ARROW_BYTES * batch.num_rows // max(batch.nbytes, 1)))
     for start in range(0, batch.num_rows, rows):
         type, arrays = from_table(pa.Table.from_batches([batch.slice(start, rows)]))
@@ -174,6 +182,8 @@ def read_batches(source: Source) -> Iterator[ValueBatch]:
         # Every second element of this array is a value with its tag; the others are the ids of their types.
         bounds = np.empty(2 * len(starts) + 1, np.int32)
         bounds[0:-1:2], bounds[1::2], bounds[-1] = starts, tags, len(payload)
-        between = pa.Array.from_buffers(pa.binary(), 2 * len(starts), [None, pa.py_buffer(bounds), pa.py_buffer(payload)])
+        between = pa.Array.from_buffers(
+            pa.binary(), 2 * len(starts), [None, pa.py_buffer(bounds), pa.py_buffer(payload)]
+        )
         encoded = between.take(pa.array(np.arange(1, 2 * len(starts), 2, dtype=np.int32)))
         yield ValueBatch(tuple(types.lookup(int(id)) for id in distinct), codes.astype(np.int32), encoded)

@@ -1,11 +1,13 @@
 """Which columns of which loaded DataFrames the columns of a DataFrame are made of, read from Spark's analysed plan.
 
-A DataFrame is marked when it is loaded (`marked`): a condition that is always true, and that Spark drops before it plans anything. In the
-plan of whatever is made of it later, the marks tell where loaded columns enter, and expression ids where they go. What a column's values
-are computed from counts; what only chooses, groups or orders rows (filters, join and grouping keys, windows) does not.
+A DataFrame is marked when it is loaded (`marked`): a condition that is always true, and that Spark drops before it
+plans anything. In the plan of whatever is made of it later, the marks tell where loaded columns enter, and expression
+ids where they go. What a column's values are computed from counts; what only chooses, groups or orders rows (filters,
+join and grouping keys, windows) does not.
 
-Spark offers the plan as text alone, in which names and literals are not quoted. So this reads strictly: an operator that it does not
-know, or text that does not come out even, makes the columns that depend on it unknown, and an unknown column is left out.
+Spark offers the plan as text alone, in which names and literals are not quoted. So this reads strictly: an operator
+that it does not know, or text that does not come out even, makes the columns that depend on it unknown, and an unknown
+column is left out.
 """
 
 from __future__ import annotations
@@ -41,7 +43,17 @@ _MAX_TEXT = 4_000_000
 _SETTINGS = {"spark.sql.debug.maxToStringFields": "1000000", "spark.sql.maxPlanStringLength": str(_MAX_TEXT)}
 
 _SAME_COLUMNS = {
-    *("CollectMetrics", "Deduplicate", "Distinct", "Filter", "GlobalLimit", "LocalLimit", "Offset", "RebalancePartitions", "Repartition"),
+    *(
+        "CollectMetrics",
+        "Deduplicate",
+        "Distinct",
+        "Filter",
+        "GlobalLimit",
+        "LocalLimit",
+        "Offset",
+        "RebalancePartitions",
+        "Repartition",
+    ),
     *("RepartitionByExpression", "ResolvedHint", "Sample", "Sort", "SubqueryAlias", "Tail", "View"),
 }
 _LEAVES = {"LocalRelation", "LogicalRDD", "OneRowRelation", "Relation", "RelationV2"}
@@ -55,7 +67,9 @@ def marked(df: DataFrame, mark: str) -> DataFrame:
 
 
 def column_origins(df: DataFrame) -> dict[str, frozenset[Origin]] | None:
-    """Return for each known column the columns of marked DataFrames that its values are made of. None if nothing is known.
+    """Return for each known column the columns of marked DataFrames that its values are made of.
+
+    None if nothing is known.
 
     Nothing is run. Raises what Spark raises where it cannot plan the DataFrame.
     """
@@ -191,7 +205,11 @@ class _Scope:
                 origins.append(self._unlisted(before))
             elif not before.lower().endswith(column.name.lower()):
                 origins.append(None)
-            elif expression[match.end() : match.end() + 1] in (".", "[") and column.origins is not None and len(column.origins) > 1:
+            elif (
+                expression[match.end() : match.end() + 1] in (".", "[")
+                and column.origins is not None
+                and len(column.origins) > 1
+            ):
                 origins.append(None)  # a part of what was put together: from which of them is not told
             else:
                 origins.append(column.origins)
@@ -270,7 +288,9 @@ class _Reader:
         if marks is not None:
             if below.strangers != "none":
                 return _OPEN
-            return _Scope([_Column(column.name, column.id, frozenset([(marks[1], column.name)])) for column in below.columns])
+            return _Scope(
+                [_Column(column.name, column.id, frozenset([(marks[1], column.name)])) for column in below.columns]
+            )
         if node.operator in _SAME_COLUMNS:
             return below
         read = _OPERATORS.get(node.operator)
@@ -322,7 +342,9 @@ def _expand(arguments: Sequence[str], below: _Scope) -> _Scope:
     if any(len(row) != len(names) for row in rows):
         return _OPEN
     places = zip(*rows, strict=True)
-    return _Scope([_Column(*name, _together(below.of(text) for text in place)) for name, place in zip(names, places, strict=True)])
+    return _Scope(
+        [_Column(*name, _together(below.of(text) for text in place)) for name, place in zip(names, places, strict=True)]
+    )
 
 
 _OPERATORS: Mapping[str, Callable[[Sequence[str], _Scope], _Scope]] = {
@@ -336,7 +358,15 @@ _OPERATORS: Mapping[str, Callable[[Sequence[str], _Scope], _Scope]] = {
 
 def _join(node: _Node, left: _Scope, right: _Scope) -> _Scope:
     kind = re.match(r"\w+", node.arguments)
-    if kind is None or kind[0] not in ("Inner", "Cross", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi", "LeftAnti"):
+    if kind is None or kind[0] not in (
+        "Inner",
+        "Cross",
+        "LeftOuter",
+        "RightOuter",
+        "FullOuter",
+        "LeftSemi",
+        "LeftAnti",
+    ):
         return _OPEN
     if kind[0] in ("LeftSemi", "LeftAnti"):
         return left
@@ -350,7 +380,9 @@ def _union(below: Sequence[_Scope]) -> _Scope:
     if any(scope.strangers != "none" or len(scope.columns) != len(first.columns) for scope in below):
         return _OPEN
     places = zip(*(scope.columns for scope in below), strict=True)
-    return _Scope([_Column(place[0].name, place[0].id, _together(column.origins for column in place)) for place in places])
+    return _Scope(
+        [_Column(place[0].name, place[0].id, _together(column.origins for column in place)) for place in places]
+    )
 
 
 def _together(all_: Iterable[Origins]) -> Origins:

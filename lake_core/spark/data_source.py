@@ -4,11 +4,12 @@
     spark.read.format("lake").load("lake://prod/main/tables/orders")
     spark.sql("CREATE TEMPORARY VIEW orders USING lake OPTIONS (path 'lake://prod/v1/tables/orders')")
 
-Plans and commits are made on the driver's machine (with Spark Connect the server's), by Python workers that need this package;
-executors do not. Spark does not tell a Python data source which columns a query needs: name them by the option `columns`, or by
-`.schema(…)`. Filters it would tell, but Spark 4.3 remembers those of one use of a source for all others (a union of two filtered
-halves loses rows): they are not asked for, and the option `where` is what chooses files. `read_delta` and `write_delta` are faster,
-and return results; this is for SQL, and for who wants Spark's own words.
+Plans and commits are made on the driver's machine (with Spark Connect the server's), by Python workers that need this
+package; executors do not. Spark does not tell a Python data source which columns a query needs: name them by the option
+`columns`, or by `.schema(…)`. Filters it would tell, but Spark 4.3 remembers those of one use of a source for all
+others (a union of two filtered halves loses rows): they are not asked for, and the option `where` is what chooses
+files. `read_delta` and `write_delta` are faster, and return results; this is for SQL, and for who wants Spark's own
+words.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, InputPartition, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import SchemaMismatch, TableNotFound
@@ -44,17 +51,22 @@ _WRITE = ("path", "txnAppId", "txnVersion", "replaceWhere", "partitionBy")
 
 
 def register(
-    spark: SparkSession, *, storage_options: Mapping[str, Any] | None = None, lakes: Mapping[str, str] | None = None, name: str = NAME
+    spark: SparkSession,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    lakes: Mapping[str, str] | None = None,
+    name: str = NAME,
 ) -> None:
     """Make `format("lake")` known to a session.
 
-    `storage_options` open whatever is read or written; they travel with the source, and stand in no plan and no setting. `lakes` are
-    names for lakes (`{"prod": "s3://bucket/lake"}` for `lake://prod/main/…`). Several registrations with other options go by other
-    names.
+    `storage_options` open whatever is read or written; they travel with the source, and stand in no plan and no
+    setting. `lakes` are names for lakes (`{"prod": "s3://bucket/lake"}` for `lake://prod/main/…`). Several
+    registrations with other options go by other names.
 
-    Options of a read: `path` (`load`'s argument), `version` or `timestamp`, `columns` (names, with commas between), `where` (Spark SQL).
-    Of a write (modes `append` and `overwrite`): `path`, `txnAppId` with `txnVersion` (a version that was recorded before makes it a
-    no-op), `replaceWhere`, and `partitionBy` for a table that is created. What is read is fixed when the DataFrame is made; with Spark
+    Options of a read: `path` (`load`'s argument), `version` or `timestamp`, `columns` (names, with commas between),
+    `where` (Spark SQL). Of a write (modes `append` and `overwrite`): `path`, `txnAppId` with `txnVersion` (a version
+    that was recorded before makes it a no-op), `replaceWhere`, and `partitionBy` for a table that is created. What is
+    read is fixed when the DataFrame is made; with Spark
     Connect, which plans again for each action, at each action: name a version, a commit or a tag where that matters.
     """
     spark.dataSource.register(_source_class(name, _Access(dict(storage_options or {}), dict(lakes or {}))))
@@ -79,8 +91,8 @@ class _Pin:
 def _source_class(name_: str, access: _Access) -> type[DataSource]:
     """Return the source's class.
 
-    Its instances, readers and writers are sent to executors that may lack this package. So all of it is defined here and pickled by value,
-    and it imports this package only on the driver. It holds only plain values and bytes.
+    Its instances, readers and writers are sent to executors that may lack this package. So all of it is defined here
+    and pickled by value, and it imports this package only on the driver. It holds only plain values and bytes.
     """
     import pickle
 
@@ -132,7 +144,8 @@ def _source_class(name_: str, access: _Access) -> type[DataSource]:
             _commit(self.planned, [row for message in messages for row in message.files])
 
         def abort(self, messages: list[Any]) -> None:
-            # Spark calls this also after a commit that failed, which may have landed: files that nothing names are left to vacuum.
+            # Spark calls this also after a commit that failed, which may have landed: files that nothing names are left
+            # to vacuum.
             pass
 
     class LakeSource(DataSource):
@@ -143,7 +156,8 @@ def _source_class(name_: str, access: _Access) -> type[DataSource]:
                 import sys
 
                 raise ModuleNotFoundError(
-                    f"lake-orch is not installed for the Python that Spark plans with, {sys.executable} on the driver's machine "
+                    f"lake-orch is not installed for the Python that Spark plans with, {sys.executable} on the "
+                    "driver's machine "
                     f"(PYSPARK_PYTHON): install it there; other machines do without ({error})"
                 ) from None
 
@@ -191,7 +205,10 @@ def _open(access: _Access, options: Mapping[str, str], pin: _Pin | None = None) 
     """Open the table of a read. Returns it with the pins of its lake."""
     path = _path(options, (*_READ, *_WRITE[1:]))
     version = _option(options, "version")
-    at: dict[str, Any] = {"version": None if version is None else _whole(version, "version"), "timestamp": _option(options, "timestamp")}
+    at: dict[str, Any] = {
+        "version": None if version is None else _whole(version, "version"),
+        "timestamp": _option(options, "timestamp"),
+    }
     if pin is not None:
         at = {"version": pin.version}
     if not path.startswith(_LAKE):
@@ -220,7 +237,9 @@ def _schema(access: bytes, options: Mapping[str, str], pin: bytes | None) -> T.S
     return schema if columns is None else T.StructType([schema[name] for name in _names(schema, _listed(columns))])
 
 
-def _payloads(access: bytes, options: Mapping[str, str], pin: bytes | None, schema: T.StructType) -> list[tuple[list[str], bytes]]:
+def _payloads(
+    access: bytes, options: Mapping[str, str], pin: bytes | None, schema: T.StructType
+) -> list[tuple[list[str], bytes]]:
     """Return what each task of a read needs: the columns to return, and its files."""
     import pickle
 
@@ -241,7 +260,9 @@ def _payloads(access: bytes, options: Mapping[str, str], pin: bytes | None, sche
     return [(names, payload) for payload in file_payloads(scan, scan.predicate)]
 
 
-def _plan(access: bytes, options: Mapping[str, str], schema: T.StructType, overwrite: bool) -> tuple[bytes | None, bytes]:
+def _plan(
+    access: bytes, options: Mapping[str, str], schema: T.StructType, overwrite: bool
+) -> tuple[bytes | None, bytes]:
     """Return what the tasks of a write need (None if the write was committed before), and what its commit needs."""
     import pickle
 
@@ -279,7 +300,10 @@ class _Planned:
     pins: Pins | None
 
     def write(self, table: DeltaTable) -> Write:
-        """Plan the write. The same version of a table gives the same plan, because the plan keeps the table's metadata."""
+        """Plan the write.
+
+        The same version of a table gives the same plan, because the plan keeps the table's metadata.
+        """
         if self.overwrite:
             return table.plan_overwrite(self.schema, where=_option(self.options, "replaceWhere"))
         return table.plan_append(self.schema)
@@ -309,14 +333,18 @@ def _target(
             return DeltaTable.open(path, version=version, storage_options=storage_options), None
         partition_by = _listed(_option(options, "partitionBy") or "")
         where = _option(options, "replaceWhere")
-        return target_table(path, schema, partition_by, storage_options, schema_mode=None, where=where, txn=_txn(options)), None
+        return target_table(
+            path, schema, partition_by, storage_options, schema_mode=None, where=where, txn=_txn(options)
+        ), None
     paths = Paths(access.lakes, storage_options)
     paths.pin(pins or {})
     place, key = _find(paths, path)
     if place.join is None:
         raise ReadOnly(
-            f"{path!r} cannot be written: branches change by publishing, and commits and tags never do. Write into a shared session "
-            f"(lake://<lake>/<session>/{key}), or inside `with lake.session() as s:` by write_delta(df, s.delta({key!r}))"
+            f"{path!r} cannot be written: branches change by publishing, and commits and tags never do. Write into a "
+            "shared session "
+            f"(lake://<lake>/<session>/{key}), or inside `with lake.session() as s:` by write_delta(df, "
+            f"s.delta({key!r}))"
         )
     part = place.join()
     table = part.delta(key, version=version)
@@ -333,7 +361,9 @@ def _path(options: Mapping[str, str], option_names: Sequence[str]) -> str:
         raise InvalidOption(f"format('lake') has no option {', '.join(unknown)}; there are {', '.join(option_names)}")
     path = _option(options, "path")
     if not path:
-        raise InvalidOption("format('lake') needs a path: .load('lake://<lake>/<ref>/<table>'), or the URL of a Delta table")
+        raise InvalidOption(
+            "format('lake') needs a path: .load('lake://<lake>/<ref>/<table>'), or the URL of a Delta table"
+        )
     return path
 
 
@@ -363,7 +393,9 @@ def _names(schema: T.StructType, names: Sequence[str]) -> list[str]:
     folded = {name.lower(): name for name in reversed(schema.names)}
     chosen = [name if name in schema.names else folded.get(name.lower()) for name in names]
     if None in chosen:
-        raise SchemaMismatch(f"no column {names[chosen.index(None)]!r} in the table; there are {', '.join(schema.names)}")
+        raise SchemaMismatch(
+            f"no column {names[chosen.index(None)]!r} in the table; there are {', '.join(schema.names)}"
+        )
     return [name for name in chosen if name is not None]
 
 

@@ -18,7 +18,10 @@ class UnreachableStore(LakeError):
 
 
 class SparkJobFailed(LakeError):
-    """A Spark job of a read or write failed in its executors. Nothing of it is visible. The cause is Spark's own error."""
+    """A Spark job of a read or write failed in its executors.
+
+    Nothing of it is visible. The cause is Spark's own error.
+    """
 
 
 class SparkServerFailed(LakeError):
@@ -30,7 +33,10 @@ class InvalidOption(LakeError):
 
 
 class UnsupportedArray(LakeError):
-    """An array has no form as rows, or is of a kind that Spark's executors cannot read or write. Nothing was read or written."""
+    """An array has no form as rows, or is of a kind that Spark's executors cannot read or write.
+
+    Nothing was read or written.
+    """
 
 
 class MissingPackage(LakeError):
@@ -58,4 +64,7 @@ class InvalidValues(LakeError):
 
 
 class ArrayChanged(LakeError):
-    """The array, or its chunks, were changed in the session while Spark wrote the same chunks. Nothing of the write is visible."""
+    """The array, or its chunks, were changed in the session while Spark wrote the same chunks.
+
+    Nothing of the write is visible.
+    """

@@ -66,7 +66,8 @@ def by_value(obj: object) -> bytes:
                 return buffer.getvalue()
         except (TypeError, pickle.PicklingError) as error:
             raise UnreachableStore(
-                f"the store cannot be sent to Spark's executors ({error}). Keep tables and arrays for Spark in files or in S3"
+                f"the store cannot be sent to Spark's executors ({error}). Keep tables and arrays for Spark in files "
+                "or in S3"
             ) from None
         finally:
             cloudpickle.unregister_pickle_by_value(lake_core)  # type: ignore[no-untyped-call]
@@ -103,7 +104,8 @@ def table_function(function: Callable[[pa.Table], pa.Table]) -> Callable[[pa.Tab
 def raise_ours(error: PySparkException) -> NoReturn:
     """Raise the error of ours that a job failed with, or SparkJobFailed.
 
-    A worker's error comes without the JVM's trace, which tells nothing of it; the worker's own trace is a note on SparkJobFailed.
+    A worker's error comes without the JVM's trace, which tells nothing of it; the worker's own trace is a note on
+    SparkJobFailed.
     """
     ours = lake_error(error)
     if isinstance(ours, SparkJobFailed) and not getattr(ours, "__notes__", None):
@@ -114,7 +116,12 @@ def raise_ours(error: PySparkException) -> NoReturn:
 def named_error(name: str, message: str) -> LakeError:
     """Return an error of ours by its class's name; SparkJobFailed where that takes more than a message."""
     kind = next(
-        (getattr(module, name) for module in (delta_errors, expression_errors, pool_errors, spark_errors) if hasattr(module, name)), None
+        (
+            getattr(module, name)
+            for module in (delta_errors, expression_errors, pool_errors, spark_errors)
+            if hasattr(module, name)
+        ),
+        None,
     )
     if isinstance(kind, type) and issubclass(kind, LakeError) and kind.__init__ is LakeError.__init__:
         return kind(message)

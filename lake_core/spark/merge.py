@@ -1,8 +1,9 @@
 """MERGE of a DataFrame into a Delta table of any size.
 
-Spark joins the table's key columns with the source's; nothing else of the table goes through a shuffle. Each file that a clause
-applies to is then merged by one task, with the source rows that match it, by the code that merges in one process. The source is
-computed once and kept on the executors' disks, so that one which would come out differently a second time does no harm.
+Spark joins the table's key columns with the source's; nothing else of the table goes through a shuffle. Each file that
+a clause applies to is then merged by one task, with the source rows that match it, by the code that merges in one
+process. The source is computed once and kept on the executors' disks, so that one which would come out differently a
+second time does no harm.
 """
 
 from __future__ import annotations
@@ -94,7 +95,10 @@ def _merge(df: DataFrame, snapshot: Snapshot, text: MergeText, now: int) -> Oper
 
 
 class _SparkMerge:
-    """One merge under way. Columns go by plain names: c0, c1, … the source's, k… the keys, p… what conditions ask of the table."""
+    """One merge under way.
+
+    Columns go by plain names: c0, c1, … the source's, k… the keys, p… what conditions ask of the table.
+    """
 
     def __init__(self, df: DataFrame, plan: MergePlan) -> None:
         self._plan, self._spark = plan, df.sparkSession
@@ -115,13 +119,17 @@ class _SparkMerge:
             raise null_keys(names, without_key)
         # Under a collation texts that differ could count as one.
         by = [
-            (column.cast("string") if pa.types.is_string(self._plan.source.field(name).type) else column).alias(f"k{number}")
+            (column.cast("string") if pa.types.is_string(self._plan.source.field(name).type) else column).alias(
+                f"k{number}"
+            )
             for number, (name, column) in enumerate(zip(names, columns, strict=True))
         ]
         shared = self._source.groupBy(*by).agg(F.count(F.lit(1)).alias("rows")).where("rows > 1")
         rows, count = shared.agg(F.sum("rows"), F.count(F.lit(1))).collect()[0]
         if count:
-            shown = [tuple(row)[:-1] for row in shared.sort(*(f"k{number}" for number in range(len(names)))).take(SHOWN)]
+            shown = [
+                tuple(row)[:-1] for row in shared.sort(*(f"k{number}" for number in range(len(names)))).take(SHOWN)
+            ]
             raise duplicate_keys(names, rows, count, shown)
 
     def run(self) -> Operation | None:
@@ -143,7 +151,9 @@ class _SparkMerge:
             for name in key.source[1:]:
                 column = column.getField(name)
             if pa.types.is_string(key.type):
-                column = column.cast("string")  # under a collation of its own, texts that differ could count as one, or sort otherwise
+                column = column.cast(
+                    "string"
+                )  # under a collation of its own, texts that differ could count as one, or sort otherwise
             values = self._source.select(column.alias("v")).where("v IS NOT NULL")
             some = values.distinct().limit(MANY_KEYS + 1).toArrow()["v"]
             whole = len(some) <= MANY_KEYS
@@ -160,12 +170,19 @@ class _SparkMerge:
         plan = self._plan
         probe = match_probe(plan, scan)
         key_types = pa.schema(
-            [(name, column.type) for name, column in key_columns(plan.source.empty_table(), plan.condition.keys, target=False).items()]
+            [
+                (name, column.type)
+                for name, column in key_columns(plan.source.empty_table(), plan.condition.keys, target=False).items()
+            ]
         )
         source_fields = T.StructType.fromJson(json.loads(schema_to_json(schema_from_arrow(plan.source)))).fields
-        source = T.StructType([T.StructField(name, field.dataType) for name, field in zip(self._names, source_fields, strict=True)])
+        source = T.StructType(
+            [T.StructField(name, field.dataType) for name, field in zip(self._names, source_fields, strict=True)]
+        )
         keys = _spark_schema(key_types)
-        asks = _spark_schema(pa.schema([pa.field(f"p{number}", child.type) for number, child in enumerate(probe.schema)]))
+        asks = _spark_schema(
+            pa.schema([pa.field(f"p{number}", child.type) for number, child in enumerate(probe.schema)])
+        )
         place = T.StructType().add("file", "long").add("row", "long")
         target_rows = _numbers(self._spark, len(scan.files)).mapInArrow(
             batch_function(_probe(probe, plan.condition)), T.StructType([*place, *keys, *asks])
@@ -197,10 +214,14 @@ class _SparkMerge:
         if chosen:
             files = self._spark.createDataFrame(pa.table({"file": pa.array(chosen, pa.int64())}))
             # Few rows may mean much work: without a number of its own Spark would put them all into one task.
-            grouped = matches.join(F.broadcast(files), "file", "left_semi").repartition(min(len(chosen), _MOST_TASKS), "file")
+            grouped = matches.join(F.broadcast(files), "file", "left_semi").repartition(
+                min(len(chosen), _MOST_TASKS), "file"
+            )
             # Here, unlike in `mapInArrow`, Spark takes no other type than the one that the session wants.
             large = self._spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true"
-            merge = _merge_file(task, plan.clauses, plan.source, self._names, pa.large_binary() if large else pa.binary())
+            merge = _merge_file(
+                task, plan.clauses, plan.source, self._names, pa.large_binary() if large else pa.binary()
+            )
             results = grouped.groupBy("file").applyInArrow(table_function(merge), "file long, result binary")
             rows = results.toArrow()
             for file, result in zip(rows["file"].to_pylist(), rows["result"].to_pylist(), strict=True):

@@ -80,7 +80,10 @@ def convert_delta(
     partition_by: pa.Schema | Sequence[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DeltaTable:
-    """Convert files as `DeltaTable.convert`, reading them in the executors. Raises what it raises, and SparkJobFailed."""
+    """Convert files as `DeltaTable.convert`, reading them in the executors.
+
+    Raises what it raises, and SparkJobFailed.
+    """
     return DeltaTable.convert(url, partition_by=partition_by, storage_options=storage_options, run=run_in(spark))
 
 

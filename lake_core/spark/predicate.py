@@ -29,14 +29,21 @@ from lake_core.expression import (
 from lake_core.expression.spark_sql import literal, quote_identifier
 from lake_core.spark.executor import BatchFunction, batch_function
 
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {"=": op.eq, "!=": op.ne, "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": op.eq,
+    "!=": op.ne,
+    "<": op.lt,
+    "<=": op.le,
+    ">": op.gt,
+    ">=": op.ge,
+}
 
 
 def filtered(frame: DataFrame, predicate: Predicate) -> DataFrame:
     """Return the rows for which the predicate is true, in every session, whatever its settings.
 
-    Parts that Spark has no column for are evaluated by Arrow in the executors, after the rest, which can be pushed into a scan.
-    A row for which an expression fails makes the job fail.
+    Parts that Spark has no column for are evaluated by Arrow in the executors, after the rest, which can be pushed into
+    a scan. A row for which an expression fails makes the job fail.
     """
     parts = predicate.operands if isinstance(predicate, And) else (predicate,)
     plain = tuple(part for part in parts if is_pushable(part))
@@ -57,7 +64,9 @@ def _keep(predicate: Predicate) -> BatchFunction:
 def to_column(predicate: Predicate) -> SparkColumn:
     """Convert a pushable predicate for `DataFrame.where`. It means the same in every session, whatever its settings."""
     match predicate:
-        case Not(operand=In(operand=Column() as column) | Comparison(operator="<=>", left=Column() as column) as operand):
+        case Not(
+            operand=In(operand=Column() as column) | Comparison(operator="<=>", left=Column() as column) as operand
+        ):
             return _with_nan(~to_column(operand), column)
         case Not(operand=operand):
             return ~to_column(operand)
@@ -71,7 +80,9 @@ def to_column(predicate: Predicate) -> SparkColumn:
 
 def _leaf_column(leaf: Predicate) -> SparkColumn:
     match leaf:
-        case Comparison(operator="=" | "<=>" as operator, left=Column() as column, right=Literal(value=value)) if _is_zero(value):
+        case Comparison(operator="=" | "<=>" as operator, left=Column() as column, right=Literal(value=value)) if (
+            _is_zero(value)
+        ):
             return F.coalesce(_equals_zero(column), F.lit(False)) if operator == "<=>" else _equals_zero(column)
         case Comparison(operator=operator, left=Column() as column, right=Literal(value=value)):
             compared = _compare(operator, _field(column), _literal(value))
@@ -104,7 +115,8 @@ def _tree(join: Callable[[SparkColumn, SparkColumn], SparkColumn], parts: list[S
 def _with_nan(condition: SparkColumn, column: Column) -> SparkColumn:
     """Return the same condition, in a form that is not pushed down into Parquet.
 
-    The bounds of a row group ignore its NaNs. These are above every number, so Spark would skip groups that have matching rows.
+    The bounds of a row group ignore its NaNs. These are above every number, so Spark would skip groups that have
+    matching rows.
     """
     return condition | F.isnan(_field(column)) if pa.types.is_floating(column.type) else condition
 
@@ -112,8 +124,8 @@ def _with_nan(condition: SparkColumn, column: Column) -> SparkColumn:
 def _equals_zero(column: Column) -> SparkColumn:
     """Return the condition that a column equals 0.0 or -0.0.
 
-    It is no equality: pushed down, that is looked up in the dictionary of a row group, where the two zeros differ. It is no set either,
-    where they differ for Spark itself. Bounds allow for both, so `<=` may be pushed down.
+    It is no equality: pushed down, that is looked up in the dictionary of a row group, where the two zeros differ. It
+    is no set either, where they differ for Spark itself. Bounds allow for both, so `<=` may be pushed down.
     """
     zero = F.lit(0.0)
     return (_field(column) <= zero) & _with_nan(_field(column) >= zero, column)

@@ -1,7 +1,7 @@
 """Reading a Delta table into a DataFrame: files chosen by the log in the driver, rows read by the executors.
 
-Where Hadoop reaches the files itself (local ones), Spark's own Parquet scan reads them; elsewhere a Python data source does.
-Partition values always come from the log, never from a path.
+Where Hadoop reaches the files itself (local ones), Spark's own Parquet scan reads them; elsewhere a Python data source
+does. Partition values always come from the log, never from a path.
 """
 
 from __future__ import annotations
@@ -59,18 +59,23 @@ def read_delta(
 ) -> DataFrame:
     """Read a table's rows at one version as a DataFrame. The version is fixed now: later commits do not show in it.
 
-    `version`, `timestamp` and `allowed_roots` are as in `DeltaTable.open`; a handle keeps the roots that it was opened with.
+    `version`, `timestamp` and `allowed_roots` are as in `DeltaTable.open`; a handle keeps the roots that it was opened
+    with.
 
     `columns` and `where` (Spark SQL) narrow what is read; timestamps in `where` are UTC unless they say otherwise.
-    Raises what `DeltaTable.open` raises, SchemaMismatch and InvalidExpression. Raises DataFileMissing for a file that is missing
-    already; a file that is deleted before Spark reads it makes the job fail.
+    Raises what `DeltaTable.open` raises, SchemaMismatch and InvalidExpression. Raises DataFileMissing for a file that
+    is missing already; a file that is deleted before Spark reads it makes the job fail.
     """
     if not isinstance(table, DeltaTable):
-        opened = DeltaTable.open(table, version=version, timestamp=timestamp, allowed_roots=allowed_roots, storage_options=storage_options)
+        opened = DeltaTable.open(
+            table, version=version, timestamp=timestamp, allowed_roots=allowed_roots, storage_options=storage_options
+        )
     elif timestamp is not None or version not in (None, table.version) or allowed_roots:
         roots = [*table.snapshot.allowed_roots, *allowed_roots]
         at = table.version if version is None and timestamp is None else version
-        opened = DeltaTable.open(table.store, version=at, timestamp=timestamp, allowed_roots=roots, storage_options=storage_options)
+        opened = DeltaTable.open(
+            table.store, version=at, timestamp=timestamp, allowed_roots=roots, storage_options=storage_options
+        )
     else:
         opened = table
     scan = plan_read(opened.snapshot, columns, where)
@@ -89,10 +94,17 @@ def _read_files(spark: SparkSession, scan: Scan) -> DataFrame:
     urls = [elsewhere.get(row, scan.snapshot.store).url(key) for row, key in enumerate(keys)]
     hadoop_reads = all(url.startswith("file://") for url in urls) and not any(_UNREADABLE.search(key) for key in keys)
     # A session that minds case would read null where a file spells a column differently from the table. And
-    # Hadoop's configuration carries the schema to the scan, and replaces `${…}` in it: such columns would come back null.
+    # Hadoop's configuration carries the schema to the scan, and replaces `${…}` in it: such columns would come back
+    # null.
     deleted = "deletionVector" in scan.files.column_names and scan.files["deletionVector"].null_count < len(scan.files)
     exact_names = spark.conf.get("spark.sql.caseSensitive") == "true"
-    if not hadoop_reads or deleted or exact_names or "${" in schema.json() or scan.snapshot.metadata.column_mapping.mode == "id":
+    if (
+        not hadoop_reads
+        or deleted
+        or exact_names
+        or "${" in schema.json()
+        or scan.snapshot.metadata.column_mapping.mode == "id"
+    ):
         return read_with_source(spark, scan, schema)
     return _native(spark, scan, [url.removeprefix("file://") for url in urls], schema)
 
@@ -105,7 +117,11 @@ def _native(spark: SparkSession, scan: Scan, paths: Sequence[str], schema: T.Str
 
     def files(chosen: Sequence[str]) -> DataFrame:
         try:
-            frame = spark.read.options(**_STRICT).schema(named).parquet(*("file://" + _GLOB.sub(r"\\\1", path) for path in chosen))
+            frame = (
+                spark.read.options(**_STRICT)
+                .schema(named)
+                .parquet(*("file://" + _GLOB.sub(r"\\\1", path) for path in chosen))
+            )
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
@@ -139,29 +155,43 @@ def _renamed(frame: DataFrame, physical: T.StructType, logical: T.StructType) ->
 
 
 def _joined(
-    spark: SparkSession, frame: DataFrame, values: pa.Table, paths: Sequence[str], partition_columns: Sequence[str], schema: T.StructType
+    spark: SparkSession,
+    frame: DataFrame,
+    values: pa.Table,
+    paths: Sequence[str],
+    partition_columns: Sequence[str],
+    schema: T.StructType,
 ) -> DataFrame:
-    # Spark spells a local file's URI with one slash or with three: offer both. A file that matches neither is an error, not null.
+    # Spark spells a local file's URI with one slash or with three: offer both. A file that matches neither is an error,
+    # not null.
     names = [f"{prefix}{_URI_QUOTED.sub(_percent, path)}" for prefix in ("file:", "file://") for path in paths]
     column_prefix = f"lake_{uuid.uuid4().hex}"  # no column of the table has a name that starts so
     lookup = pa.table({f"{column_prefix}_file": names, f"{column_prefix}_hit": pa.repeat(True, len(names))})
     renamed = {f"{column_prefix}_{index}": name for index, name in enumerate(partition_columns)}
     for short, name in renamed.items():
-        lookup = lookup.append_column(short, pa.chunked_array([*values[name].chunks, *values[name].chunks], values[name].type))
+        lookup = lookup.append_column(
+            short, pa.chunked_array([*values[name].chunks, *values[name].chunks], values[name].type)
+        )
     keyed = frame.withColumn(f"{column_prefix}_path", frame.metadataColumn("_metadata").getField("file_path"))
     joined = keyed.join(
-        F.broadcast(spark.createDataFrame(lookup)), F.col(f"{column_prefix}_path") == F.col(f"{column_prefix}_file"), "left"
+        F.broadcast(spark.createDataFrame(lookup)),
+        F.col(f"{column_prefix}_path") == F.col(f"{column_prefix}_file"),
+        "left",
     )
     lost = F.raise_error(F.concat(F.lit("no partition values for the data file "), F.col(f"{column_prefix}_path")))
     for short, name in renamed.items():
         kind = schema[name].dataType
-        joined = joined.withColumn(name, F.when(F.col(f"{column_prefix}_hit"), F.col(short)).otherwise(lost.cast(kind)).cast(kind))
+        joined = joined.withColumn(
+            name, F.when(F.col(f"{column_prefix}_hit"), F.col(short)).otherwise(lost.cast(kind)).cast(kind)
+        )
     return joined.select(*map(quote_identifier, schema.names))
 
 
 def _partition_value(scalar: pa.Scalar) -> Column:
     value = scalar.as_py()
-    if isinstance(value, dt.date):  # datetimes too: Python's would go through the session's zone and the Julian calendar
+    if isinstance(
+        value, dt.date
+    ):  # datetimes too: Python's would go through the session's zone and the Julian calendar
         return F.expr(literal(scalar))
     return F.lit(bytearray(value) if isinstance(value, bytes) else value)
 

@@ -43,18 +43,24 @@ def active_session() -> SparkSession | None:
 def start_settings(master: str | None = None, config: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the settings of a JVM that is started here.
 
-    They are `master` (default: local threads, failed tasks tried three times), our own settings, and `config` on top of them.
+    They are `master` (default: local threads, failed tasks tried three times), our own settings, and `config` on top of
+    them.
     """
     return {"spark.master": master or f"local[{_CORES},3]", **START_CONF, **RUNTIME_CONF, **(config or {})}
 
 
 def session(
-    *, app_name: str = "lake", master: str | None = None, remote: str | None = None, config: Mapping[str, str] | None = None
+    *,
+    app_name: str = "lake",
+    master: str | None = None,
+    remote: str | None = None,
+    config: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Return the active Spark session if there is one, else a new one. `config` is set on top.
 
-    A new session has `master` (default: local threads, failed tasks tried three times), UTC, and executors on this very Python.
-    With `remote`, or if the environment names one (SPARK_REMOTE), the session is one of that Spark Connect server.
+    A new session has `master` (default: local threads, failed tasks tried three times), UTC, and executors on this very
+    Python. With `remote`, or if the environment names one (SPARK_REMOTE), the session is one of that Spark Connect
+    server.
 
     Raises NoJava or JavaTooOld if a JVM would have to be started and cannot.
     """

@@ -35,12 +35,17 @@ def read_with_source(spark: SparkSession, scan: Scan, schema: T.StructType) -> D
 
 
 def file_payloads(scan: Scan, predicate: Predicate | None = None) -> list[bytes]:
-    """Return the files of a scan as compressed payloads. Each is the `DataFiles` of a task, with all that is needed to read them."""
+    """Return the files of a scan as compressed payloads.
+
+    Each is the `DataFiles` of a task, with all that is needed to read them.
+    """
     tasks = _tasks(scan.files["size"].to_pylist())
     # Batches must match the source's schema to the letter, and Spark takes every column of a source for nullable.
     relaxed = pa.schema([pa.field(child.name, child.type) for child in scan.read_schema])
     # Most of it is code, which every task carries.
-    return [zlib.compress(by_value(replace(open_data_files(scan, rows, predicate), schema=relaxed)), 1) for rows in tasks]
+    return [
+        zlib.compress(by_value(replace(open_data_files(scan, rows, predicate), schema=relaxed)), 1) for rows in tasks
+    ]
 
 
 def _source_class(name_: str, payloads: Sequence[bytes], schema_: T.StructType) -> type[DataSource]:

@@ -32,7 +32,8 @@ _NULLABLE = ("nullable", "containsNull", "valueContainsNull")
 WriteMode: TypeAlias = Literal["append", "overwrite", "error"]
 
 FILE_ROWS = (
-    "path string, partitionValues map<string,string>, size bigint, modificationTime bigint, stats string, rows bigint, change boolean, "
+    "path string, partitionValues map<string,string>, size bigint, modificationTime bigint, stats string, rows bigint, "
+    "change boolean, "
     "error string"
 )
 """What executors tell of a data file or change file that they wrote, or of rows that do not belong into the table (`error`)."""
@@ -52,11 +53,11 @@ def write_delta(
 ) -> OperationResult:
     """Write a DataFrame's rows in one commit; the DataFrame is evaluated once.
 
-    `mode`: `append`; `overwrite` (all rows, with `where` the matching ones, with `dynamic` those of the partitions that get
-    rows); `error` (the table must never have been written to, unless `txn` says that this very write did it). `schema_mode`: as
-    for `DeltaTable.append` and `overwrite`. A table named by URL is created if absent, partitioned by `partition_by`. With
-    `txn`, a version that was recorded before makes the call a no-op, and Spark is not asked at all. Raises what
-    `DeltaTable.append` and `overwrite` raise, TableAlreadyExists, and SparkJobFailed.
+    `mode`: `append`; `overwrite` (all rows, with `where` the matching ones, with `dynamic` those of the partitions that
+    get rows); `error` (the table must never have been written to, unless `txn` says that this very write did it).
+    `schema_mode`: as for `DeltaTable.append` and `overwrite`. A table named by URL is created if absent, partitioned by
+    `partition_by`. With `txn`, a version that was recorded before makes the call a no-op, and Spark is not asked at
+    all. Raises what `DeltaTable.append` and `overwrite` raise, TableAlreadyExists, and SparkJobFailed.
     """
     if mode not in ("append", "overwrite", "error"):
         raise ValueError(f"mode is 'append', 'overwrite' or 'error', not {mode!r}")
@@ -68,10 +69,14 @@ def write_delta(
     if earlier is not None:
         return earlier
     if mode == "error" and not target.is_blank:
-        raise TableAlreadyExists(f"a table stands at {target.store.url()}. Use mode 'append' or 'overwrite' to write into it")
+        raise TableAlreadyExists(
+            f"a table stands at {target.store.url()}. Use mode 'append' or 'overwrite' to write into it"
+        )
     if mode == "overwrite":
         columns = (partition_by or None) if schema_mode == "overwrite" else None
-        write = target.plan_overwrite(schema, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=columns)
+        write = target.plan_overwrite(
+            schema, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=columns
+        )
     else:
         write = target.plan_append(schema, schema_mode)
     adds, changes = write_files(df, write.writer)
@@ -93,7 +98,11 @@ def arrow_schema_of(schema: T.StructType) -> pa.Schema:
 
 def _relaxed(body: dict[str, Any]) -> dict[str, Any]:
     # A collation says how Spark compares texts, not what they are; in a table it would be a feature of its own.
-    return {key: True if key in _NULLABLE and isinstance(value, bool) else value for key, value in body.items() if key != _COLLATIONS}
+    return {
+        key: True if key in _NULLABLE and isinstance(value, bool) else value
+        for key, value in body.items()
+        if key != _COLLATIONS
+    }
 
 
 def target_table(
@@ -119,17 +128,21 @@ def target_table(
         check_txn(txn, InvalidTransaction)
         if where is not None:
             parse_predicate(where, schema)
-        target = DeltaTable.create(table, schema, partition_by=partition_by, storage_options=storage_options, exist_ok=True)
+        target = DeltaTable.create(
+            table, schema, partition_by=partition_by, storage_options=storage_options, exist_ok=True
+        )
     if partition_by and schema_mode != "overwrite" and tuple(partition_by) != target.metadata.partition_columns:
         raise SchemaMismatch(
-            f"the table at {target.store.url()} is partitioned by {list(target.metadata.partition_columns)}, not by {list(partition_by)}"
+            f"the table at {target.store.url()} is partitioned by {list(target.metadata.partition_columns)}, not by "
+            f"{list(partition_by)}"
         )
     return target
 
 
 def write_files(df: DataFrame, writer: RowWriter) -> tuple[list[AddFile], list[AddFile]]:
-    """Write a DataFrame's rows, in the executors. Returns data files and change data files. Raises what the writer raises, and
-    SparkJobFailed.
+    """Write a DataFrame's rows, in the executors.
+
+    Returns data files and change data files. Raises what the writer raises, and SparkJobFailed.
     """
     # Under plain names: `mapInArrow` resolves columns by name, and stumbles over dots and backticks.
     plain = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
@@ -171,7 +184,9 @@ def files_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[AddFile], list[Add
             name, _, message = row["error"].partition(": ")
             raise named_error(name, message)
         values = dict(row["partitionValues"])
-        files[row["change"]].append(AddFile(row["path"], values, row["size"], row["modificationTime"], row["stats"], row["rows"]))
+        files[row["change"]].append(
+            AddFile(row["path"], values, row["size"], row["modificationTime"], row["stats"], row["rows"])
+        )
     return files
 
 

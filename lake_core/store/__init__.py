@@ -13,7 +13,17 @@ from lake_core.store.open import open_store, store_at
 if TYPE_CHECKING:
     from lake_core.store.s3 import S3Store
 
-__all__ = ["FolderStore", "LocalStore", "MemoryStore", "ObjectBytes", "ObjectMeta", "ObjectStore", "S3Store", "open_store", "store_at"]
+__all__ = [
+    "FolderStore",
+    "LocalStore",
+    "MemoryStore",
+    "ObjectBytes",
+    "ObjectMeta",
+    "ObjectStore",
+    "S3Store",
+    "open_store",
+    "store_at",
+]
 
 
 def __getattr__(name: str) -> object:

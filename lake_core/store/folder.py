@@ -22,7 +22,9 @@ def renamed(before: str, after: str) -> Iterator[None]:
 
 
 class FolderStore(ObjectStore):
-    """The objects of `inner` under `folder`, by their keys within it. Conditions, atomicity and times are those of `inner`.
+    """The objects of `inner` under `folder`, by their keys within it.
+
+    Conditions, atomicity and times are those of `inner`.
 
     The messages of errors name the whole keys: they tell where an object is.
     """
@@ -62,11 +64,16 @@ class FolderStore(ObjectStore):
 
     def _get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> list[ObjectBytes]:
         with self._failures():
-            return [self._own(data) for data in self._inner.get_many([(self._prefix + key, start, end) for key, start, end in requests])]
+            return [
+                self._own(data)
+                for data in self._inner.get_many([(self._prefix + key, start, end) for key, start, end in requests])
+            ]
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         with self._failures():
-            return self._named(self._inner.put(self._prefix + key, data, if_absent=if_absent, if_match=if_match, unique=unique))
+            return self._named(
+                self._inner.put(self._prefix + key, data, if_absent=if_absent, if_match=if_match, unique=unique)
+            )
 
     def _head(self, key: str) -> ObjectMeta:
         with self._failures():

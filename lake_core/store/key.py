@@ -50,7 +50,10 @@ def check_start_after(start_after: str) -> str:
 
 
 def is_key(name: str) -> bool:
-    """Return whether a name in a store can be a key. Others (folder markers, temporary files, names of foreign tools) are not listed."""
+    """Return whether a name in a store can be a key.
+
+    Others (folder markers, temporary files, names of foreign tools) are not listed.
+    """
     if len(name) <= _MAX_KEY and _PLAIN.fullmatch(name):
         return True
     try:
@@ -80,9 +83,13 @@ def _check_components(normal: str, raw: str, what: str) -> None:
     for component in normal.split("/"):
         if component in ("", ".", ".."):
             raise InvalidKey(
-                f"{what} {raw[:80]!r} has the component {component!r}: keys are relative, without empty parts, '.' and '..'", key=raw
+                f"{what} {raw[:80]!r} has the component {component!r}: keys are relative, without empty parts, '.' and "
+                "'..'",
+                key=raw,
             )
         if len(component.encode()) > _MAX_COMPONENT:
             raise InvalidKey(f"{what} {raw[:80]!r}… has a component longer than {_MAX_COMPONENT} bytes", key=raw)
         if component.startswith(TEMPORARY_PREFIX):
-            raise InvalidKey(f"{what} {raw[:80]!r} has a component that starts with {TEMPORARY_PREFIX!r}, which is reserved", key=raw)
+            raise InvalidKey(
+                f"{what} {raw[:80]!r} has a component that starts with {TEMPORARY_PREFIX!r}, which is reserved", key=raw
+            )

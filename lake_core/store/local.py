@@ -41,10 +41,10 @@ _SMALLEST_STEP = 1_000
 class LocalStore(ObjectStore):
     """An object store on a POSIX file system: each key is a file below `root`, which is created by the first put.
 
-    A put writes a temporary file in the target's folder, syncs it, then links it (`if_absent`) or renames it into place and syncs
-    the folder. Overwriting, `if_match` and deleting in one folder take turns by a lock on that folder: no lock files. A writer that is
-    killed leaves at most a hidden temporary file. Nothing outside the root is reached, through symbolic links either.
-    Empty folders stay: removing them would race with writers.
+    A put writes a temporary file in the target's folder, syncs it, then links it (`if_absent`) or renames it into place
+    and syncs the folder. Overwriting, `if_match` and deleting in one folder take turns by a lock on that folder: no
+    lock files. A writer that is killed leaves at most a hidden temporary file. Nothing outside the root is reached,
+    through symbolic links either. Empty folders stay: removing them would race with writers.
 
     `case_insensitive`: whether keys equal but for case are one file here; found out at the first put if not given.
     """
@@ -164,7 +164,8 @@ class LocalStore(ObjectStore):
             placed = False
             try:
                 _write(fd, contiguous(data))
-                # Set by us: the kernel's own stamp is coarse, and an etag must not come twice if an inode is used again.
+                # Set by us: the kernel's own stamp is coarse, and an etag must not come twice if an inode is used
+                # again.
                 now = time.time_ns()
                 os.utime(fd, ns=(now, now))
                 os.fsync(fd)
@@ -326,7 +327,9 @@ class LocalStore(ObjectStore):
                 if error.errno not in _UNSUPPORTED:
                     raise
                 reason = os.strerror(error.errno)
-                raise UnsafeStore(f"{self._root} is on a file system without hard links ({reason}): {_UNSAFE}") from None
+                raise UnsafeStore(
+                    f"{self._root} is on a file system without hard links ({reason}): {_UNSAFE}"
+                ) from None
             try:
                 os.link(first, second, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
             except FileExistsError:
@@ -351,7 +354,10 @@ def _etag(status: os.stat_result) -> str:
 
 
 def _stat(key: str, entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Return the status of a listed file; None if it has been deleted since. No context managers: there may be millions."""
+    """Return the status of a listed file; None if it has been deleted since.
+
+    No context managers: there may be millions.
+    """
     try:
         return entry.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -425,11 +431,16 @@ def _sync_folder(path: str) -> None:
 
 @contextmanager
 def _locked(folder: int, key: str) -> Iterator[None]:
-    """Hold the folder's lock. It belongs to the descriptor: threads exclude one another too, and a killed process lets go."""
+    """Hold the folder's lock.
+
+    It belongs to the descriptor: threads exclude one another too, and a killed process lets go.
+    """
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
     except OSError as error:
-        raise UnsafeStore(f"the file system has no locks on folders ({os.strerror(error.errno or 0)}): {_UNSAFE}", key=key) from None
+        raise UnsafeStore(
+            f"the file system has no locks on folders ({os.strerror(error.errno or 0)}): {_UNSAFE}", key=key
+        ) from None
     try:
         yield
     finally:
@@ -457,7 +468,9 @@ def _check_case(key: str, root: str) -> None:
         if component not in names:
             for name in names:
                 if name.casefold() == component.casefold():
-                    raise InvalidKey(f"{key!r} differs only in case from the existing {name!r}, which is one file here", key=key)
+                    raise InvalidKey(
+                        f"{key!r} differs only in case from the existing {name!r}, which is one file here", key=key
+                    )
         path = os.path.join(path, component)
 
 

@@ -28,7 +28,8 @@ class _Space:
     puts: int = 0
 
 
-# Named roots live as long as the process, as those of fsspec's memory file system; private ones as long as a store uses them.
+# Named roots live as long as the process, as those of fsspec's memory file system; private ones as long as a store uses
+# them.
 _NAMED: dict[str, _Space] = {}
 _PRIVATE: weakref.WeakValueDictionary[str, _Space] = weakref.WeakValueDictionary()
 
@@ -41,8 +42,8 @@ class MemoryStore(ObjectStore):
     """An object store in memory.
 
     Without a name, fresh and private. With one, every store of that name in this process holds the same objects;
-    `a/b` is what `a` holds below `b/`. The bytes can't be reached by other means than this class, nor from other processes:
-    a store unpickles in the process that pickled it, and nowhere else. `clock` gives `last_modified`.
+    `a/b` is what `a` holds below `b/`. The bytes can't be reached by other means than this class, nor from other
+    processes: a store unpickles in the process that pickled it, and nowhere else. `clock` gives `last_modified`.
     """
 
     def __init__(self, name: str | None = None, *, clock: Callable[[], datetime] = _now) -> None:
@@ -155,7 +156,9 @@ def _state(old: ObjectBytes | None) -> str:
 def _same_process(pid: int, name: str, prefix: str, clock: Callable[[], datetime]) -> MemoryStore:
     space = _NAMED.get(name) or _PRIVATE.get(name)
     if pid != os.getpid() or space is None:
-        raise InvalidUrl(f"the memory store {name!r} lives in another process: share a local or S3 store between processes")
+        raise InvalidUrl(
+            f"the memory store {name!r} lives in another process: share a local or S3 store between processes"
+        )
     store = MemoryStore.__new__(MemoryStore)
     store._space, store._prefix, store._clock = space, prefix, clock
     return store

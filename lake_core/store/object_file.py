@@ -1,4 +1,7 @@
-"""An object as a seekable file, for libraries that read formats such as Parquet. Bytes come through the store's `get`."""
+"""An object as a seekable file, for libraries that read formats such as Parquet.
+
+Bytes come through the store's `get`.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,10 @@ class ObjectFile(io.RawIOBase):
 
 
 def open_object(store: ObjectStore, key: str, size: int | None = None) -> pa.NativeFile:
-    """Open an object as an Arrow input file. Small objects are read at once. Raises NotFound and the store's other errors."""
+    """Open an object as an Arrow input file.
+
+    Small objects are read at once. Raises NotFound and the store's other errors.
+    """
     if size is None:
         size = store.head(key).size
     if size <= _WHOLE:

@@ -1,8 +1,9 @@
 """The one abstraction under every format: bytes under sorted keys, with conditional put.
 
 A backend implements the underscored verbs on keys that were already checked; callers use the public ones.
-`lake_core.testing` has the contract in executable form: run `SharedObjectStoreSuite` against any backend that several processes share,
-`ObjectStoreSuite` against one of a single process. A backend is opened by its scheme in `lake_core.store.open`.
+`lake_core.testing` has the contract in executable form: run `SharedObjectStoreSuite` against any backend that several
+processes share, `ObjectStoreSuite` against one of a single process. A backend is opened by its scheme in
+`lake_core.store.open`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ class ObjectMeta:
     etag: str
     """Opaque; differs between any two contents that `if_match` must distinguish."""
     last_modified: datetime
-    """When the object was put, by the store's own clock, in UTC. What `put` returns may be some seconds off what `head` returns."""
+    """When the object was put, by the store's own clock, in UTC.
+
+    What `put` returns may be some seconds off what `head` returns.
+    """
 
 
 class ObjectBytes(bytes):
@@ -98,7 +102,10 @@ class ObjectStore(ABC):
         return self._get(key, start, end)
 
     def get_many(self, requests: Iterable[GetRequest]) -> builtins.list[ObjectBytes]:
-        """Do `get` for each request, in order, in parallel if the backend gains from it. The first failure is raised."""
+        """Do `get` for each request, in order, in parallel if the backend gains from it.
+
+        The first failure is raised.
+        """
         if isinstance(requests, str):
             raise TypeError("get_many takes several requests; put a single key into a list")
         whole: builtins.list[tuple[str, int | None, int | None]] = []
@@ -112,13 +119,15 @@ class ObjectStore(ABC):
             return [self.get(*request) for request in whole]
         return self._get_many(whole)
 
-    def put(self, key: str, data: Bytes, *, if_absent: bool = False, if_match: str | None = None, unique: bool = False) -> ObjectMeta:
+    def put(
+        self, key: str, data: Bytes, *, if_absent: bool = False, if_match: str | None = None, unique: bool = False
+    ) -> ObjectMeta:
         """Write an object whole: a reader sees all of it or none of it, and it is durable on return.
 
         `if_absent`: only where nothing stands; among racing writers exactly one wins, the others get AlreadyExists.
-        `if_match`: only over the object with this etag; among racing writers exactly one wins, the others get PreconditionFailed.
-        `unique`: the caller vouches that the name was never used before and never will be (it holds a random id), so a
-        layered store may write it in place at once, and a retry inside the client does no harm.
+        `if_match`: only over the object with this etag; among racing writers exactly one wins, the others get
+        PreconditionFailed. `unique`: the caller vouches that the name was never used before and never will be (it holds
+        a random id), so a layered store may write it in place at once, and a retry inside the client does no harm.
 
         Raises InvalidKey, AlreadyExists, PreconditionFailed, AccessDenied, UnsafeStore; StoreUnavailable when the
         outcome is unknown; ValueError for conditions that exclude one another.
@@ -164,7 +173,11 @@ class ObjectStore(ABC):
             raise ValueError("list_folders takes '' or a prefix that ends in '/'")
         normal = check_prefix(prefix)
         folders = self._list_folders(normal)
-        return folders if normal == prefix else sorted({*folders, *self._list_folders(prefix)}, key=lambda name: name + "/")
+        return (
+            folders
+            if normal == prefix
+            else sorted({*folders, *self._list_folders(prefix)}, key=lambda name: name + "/")
+        )
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the objects; absent ones are fine. A failure names the first key that could not be deleted."""
@@ -190,7 +203,10 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def url(self, key: str = "") -> str:
-        """Return where engines that read bytes themselves find the object: an fsspec URL, not percent-encoded. "" is the root."""
+        """Return where engines that read bytes themselves find the object: an fsspec URL, not percent-encoded.
+
+        "" is the root.
+        """
 
     @property
     @abstractmethod
@@ -203,7 +219,8 @@ class ObjectStore(ABC):
     def versioned(self) -> bool:
         """Whether the store is one of several states that whatever keeps them compares, publishes and collects.
 
-        A format then writes nothing derived, deletes nothing that another state may need, and records what its commits have read.
+        A format then writes nothing derived, deletes nothing that another state may need, and records what its commits
+        have read.
         """
         return False
 
@@ -227,7 +244,10 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
-        """Write an object whole and durably. Raises AlreadyExists, PreconditionFailed; StoreUnavailable where the outcome is unknown."""
+        """Write an object whole and durably.
+
+        Raises AlreadyExists, PreconditionFailed; StoreUnavailable where the outcome is unknown.
+        """
 
     @abstractmethod
     def _head(self, key: str) -> ObjectMeta:
@@ -247,7 +267,10 @@ class ObjectStore(ABC):
 
 
 def contiguous(data: Bytes) -> bytes | memoryview:
-    """Return the data as plain bytes or as a flat view of them, for backends that write in pieces. It is copied only if it must be."""
+    """Return the data as plain bytes or as a flat view of them, for backends that write in pieces.
+
+    It is copied only if it must be.
+    """
     if isinstance(data, bytes):
         return data
     view = memoryview(data)

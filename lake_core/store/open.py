@@ -27,23 +27,27 @@ _UNSUPPORTED = {
 """Kinds of storage that callers may expect, by scheme."""
 
 
-def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, object] | None = None, read_only: bool = False) -> ObjectStore:
+def open_store(
+    url: str | os.PathLike[str], *, storage_options: Mapping[str, object] | None = None, read_only: bool = False
+) -> ObjectStore:
     """Open the store at a location.
 
     - a path (a leading `~` is the home folder), a `pathlib.Path`, `file:///path`: a file system
     - `memory://name`: memory of this process, shared by all who open the same name
     - `s3://bucket/prefix`, `s3a://…`: S3 and services with its protocol, through s3fs
 
-    URLs are taken as they are, as fsspec does: nothing is percent-decoded, `?` and `#` belong to the name. A file system's root need not
-    exist yet. A location that begins with another `name:/` is not a path, except for drives of Windows.
+    URLs are taken as they are, as fsspec does: nothing is percent-decoded, `?` and `#` belong to the name. A file
+    system's root need not exist yet. A location that begins with another `name:/` is not a path, except for drives of
+    Windows.
 
-    An S3 endpoint other than AWS is tested here for conditional puts, by putting an object that is deleted again. With `read_only` (the
-    caller will only read) the test waits until the first put.
+    An S3 endpoint other than AWS is tested here for conditional puts, by putting an object that is deleted again. With
+    `read_only` (the caller will only read) the test waits until the first put.
 
     `storage_options` are s3fs's; file systems and memory need none.
 
-    Raises InvalidUrl: a scheme that is not supported, no bucket, credentials inside the URL (the message does not repeat them; pass them in
-    `storage_options`). For S3 also UnsafeStore, NotFound (no such bucket), AccessDenied, StoreUnavailable.
+    Raises InvalidUrl: a scheme that is not supported, no bucket, credentials inside the URL (the message does not
+    repeat them; pass them in `storage_options`). For S3 also UnsafeStore, NotFound (no such bucket), AccessDenied,
+    StoreUnavailable.
     """
     text = os.fspath(url)
     if not isinstance(text, str):
@@ -51,7 +55,9 @@ def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, obj
     if isinstance(url, Path):
         if mangled := _MANGLED.match(text):
             scheme = mangled.group(1)
-            raise InvalidUrl(f"this pathlib.Path was made from a {scheme}:// URL, which pathlib breaks: pass the URL as str")
+            raise InvalidUrl(
+                f"this pathlib.Path was made from a {scheme}:// URL, which pathlib breaks: pass the URL as str"
+            )
         if (other := _SCHEME.match(text)) and not text.startswith("file:"):
             raise _unsupported(other.group(1))
         return _open_path(text)
@@ -75,9 +81,15 @@ def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, obj
 
 
 def store_at(
-    location: str | os.PathLike[str] | ObjectStore, storage_options: Mapping[str, object] | None = None, *, read_only: bool = False
+    location: str | os.PathLike[str] | ObjectStore,
+    storage_options: Mapping[str, object] | None = None,
+    *,
+    read_only: bool = False,
 ) -> ObjectStore:
-    """Return a store as it is, and open the one at any other location. Arguments and errors are those of `open_store`."""
+    """Return a store as it is, and open the one at any other location.
+
+    Arguments and errors are those of `open_store`.
+    """
     if isinstance(location, ObjectStore):
         return location
     return open_store(location, storage_options=storage_options, read_only=read_only)

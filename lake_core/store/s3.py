@@ -88,29 +88,41 @@ class S3Store(ObjectStore):
     """An object store below a prefix of an S3 bucket.
 
     `storage_options` are those of s3fs: key, secret, token, endpoint_url, client_kwargs, config_kwargs, anon, ….
-    A put is one request, so an object holds at most 5 GiB. Conditional puts leave their id in the object's metadata (`lake-put`).
+    A put is one request, so an object holds at most 5 GiB. Conditional puts leave their id in the object's metadata
+    (`lake-put`).
 
     AWS honours conditional puts; any other endpoint is asked, by `check_conditional_puts` (as `open_store` does) or at
     the first put: with an object of a hidden name that is deleted again.
     """
 
     def __init__(
-        self, bucket: str, prefix: str = "", *, storage_options: Mapping[str, object] | None = None, retry: RetryPolicy | None = None
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        retry: RetryPolicy | None = None,
     ) -> None:
         if not _BUCKET.fullmatch(bucket):
             # Not repeated: it may be half of a URL with credentials in it.
             raise InvalidUrl("an S3 URL is s3://bucket/prefix, and this one names no valid bucket")
         if bucket.endswith("--x-s3"):
-            raise InvalidUrl(f"{bucket} is a directory bucket of S3 Express, which does not list in order: use a general purpose bucket")
+            raise InvalidUrl(
+                f"{bucket} is a directory bucket of S3 Express, which does not list in order: use a general purpose "
+                "bucket"
+            )
         prefix = prefix.rstrip("/")
         if prefix and not is_key(prefix):
-            raise InvalidUrl(f"the prefix {prefix[:80]!r} cannot be one: no empty, '.' or '..' parts and no control characters")
+            raise InvalidUrl(
+                f"the prefix {prefix[:80]!r} cannot be one: no empty, '.' or '..' parts and no control characters"
+            )
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._options = dict(storage_options or {})
         self._retry = retry or RetryPolicy()
         self._safety = _Safety.UNKNOWN
-        # By process id: neither connections nor event loops outlive a fork, and closing the parent's from a child would hang.
+        # By process id: neither connections nor event loops outlive a fork, and closing the parent's from a child would
+        # hang.
         self._file_systems: dict[int, Any] = {}
         if (endpoint := self._endpoint_option()) is not None:
             parts = urlsplit(endpoint)
@@ -179,7 +191,10 @@ class S3Store(ObjectStore):
             for item in page.get("Contents", ()):
                 path: str = item["Key"]
                 if path <= last:
-                    raise StoreError(f"{self.url()} lists {path!r} after {last!r}, not in the order of keys: it can't be used", key=prefix)
+                    raise StoreError(
+                        f"{self.url()} lists {path!r} after {last!r}, not in the order of keys: it can't be used",
+                        key=prefix,
+                    )
                 last = path
                 key = path[len(self._prefix) :]
                 # Others are folder markers, names of foreign tools, and probes.
@@ -209,7 +224,9 @@ class S3Store(ObjectStore):
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         path = self._path(key)
         if memoryview(data).nbytes > _LARGEST_PUT:
-            raise StoreError(f"{key!r} would be larger than 5 GiB, which S3 does not take in one put: split it", key=key)
+            raise StoreError(
+                f"{key!r} would be larger than 5 GiB, which S3 does not take in one put: split it", key=key
+            )
         self._ensure_safe(key[: key.rfind("/") + 1])
         body = data if isinstance(data, bytes) else bytes(data)
         arguments: dict[str, object] = {"Key": path, "Body": body}
@@ -233,7 +250,9 @@ class S3Store(ObjectStore):
         if if_absent:
             raise AlreadyExists(f"an object stands at {key!r} already", key=key)
         if answer.after_unknown_outcome:
-            raise StoreUnavailable(f"an earlier attempt to put {key!r} may have been done, and its object been replaced since", key=key)
+            raise StoreUnavailable(
+                f"an earlier attempt to put {key!r} may have been done, and its object been replaced since", key=key
+            )
         raise PreconditionFailed(f"the object at {key!r} is not the one to replace, or there is none", key=key)
 
     def _standing_put(self, key: str) -> tuple[ObjectMeta, str | None] | None:
@@ -277,15 +296,17 @@ class S3Store(ObjectStore):
             left = {path: key for path, key in left.items() if path in failures}
             self._retry.backoff.wait(attempt + 1)
         path, failure = next(iter(failures.items()))
-        raise StoreUnavailable(f"S3 did not delete {left.get(path, path)!r}: {failure.reason}", key=left.get(path, path))
+        raise StoreUnavailable(
+            f"S3 did not delete {left.get(path, path)!r}: {failure.reason}", key=left.get(path, path)
+        )
 
     # Safety
 
     def check_conditional_puts(self) -> None:
         """Ask an endpoint other than AWS whether it honours conditional puts. Raises UnsafeStore if not.
 
-        Without permission to write, nothing is found out: the store can be read, and is asked again before the first put.
-        Raises NotFound (no such bucket) and StoreUnavailable too.
+        Without permission to write, nothing is found out: the store can be read, and is asked again before the first
+        put. Raises NotFound (no such bucket) and StoreUnavailable too.
         """
         if self._endpoint_option() is None:
             return
@@ -297,13 +318,18 @@ class S3Store(ObjectStore):
             client = self._client()
             parameters = client.meta.service_model.operation_model("PutObject").input_shape.members
             if "IfMatch" not in parameters or "IfNoneMatch" not in parameters:
-                raise UnsafeStore("the installed botocore can't do conditional puts: upgrade s3fs, aiobotocore and botocore")
+                raise UnsafeStore(
+                    "the installed botocore can't do conditional puts: upgrade s3fs, aiobotocore and botocore"
+                )
             host = urlsplit(client.meta.endpoint_url).hostname or ""
-            safe = host.endswith(_AWS_HOSTS) or self._probe(self._path(f"{folder}{TEMPORARY_PREFIX}probe-{uuid.uuid4().hex}"))
+            safe = host.endswith(_AWS_HOSTS) or self._probe(
+                self._path(f"{folder}{TEMPORARY_PREFIX}probe-{uuid.uuid4().hex}")
+            )
             self._safety = _Safety.SAFE if safe else _Safety.UNSAFE
         if self._safety is _Safety.UNSAFE:
             raise UnsafeStore(
-                f"the store at {self.url()} ignores conditional puts (If-None-Match, If-Match): concurrent writers could lose data, "
+                f"the store at {self.url()} ignores conditional puts (If-None-Match, If-Match): concurrent writers "
+                "could lose data, "
                 "so nothing is written. Use AWS S3 or a store that honours them"
             )
 
@@ -317,7 +343,9 @@ class S3Store(ObjectStore):
             if created.kind is not Kind.PRECONDITION:
                 self._raise(created, None)
         try:
-            return self._refused(path, IfNoneMatch="*") and self._refused(path, IfMatch='"00000000000000000000000000000000"')
+            return self._refused(path, IfNoneMatch="*") and self._refused(
+                path, IfMatch='"00000000000000000000000000000000"'
+            )
         finally:
             # Who may write but not delete leaves it behind: it is hidden.
             self._ask(None, "delete_object", {"Key": path})
@@ -338,7 +366,9 @@ class S3Store(ObjectStore):
             raise InvalidKey(f"key {key[:80]!r}… is longer than {_LARGEST_KEY} bytes with the store's prefix", key=key)
         return path
 
-    def _answer(self, key: str, operation: str, arguments: Mapping[str, object], *, absent_is_fine: bool = False) -> dict[str, Any]:
+    def _answer(
+        self, key: str, operation: str, arguments: Mapping[str, object], *, absent_is_fine: bool = False
+    ) -> dict[str, Any]:
         answer = self._ask(key, operation, arguments)
         if not isinstance(answer, Failure):
             return answer
@@ -365,7 +395,9 @@ class S3Store(ObjectStore):
                 conflicts += 1
                 if runtime.monotonic() > deadline:
                     raise StoreUnavailable(
-                        f"S3 answered {answer.code} for {self._shown(key)} for {policy.conflict_seconds:g} s: {answer.reason}", key=key
+                        f"S3 answered {answer.code} for {self._shown(key)} for {policy.conflict_seconds:g} s: "
+                        f"{answer.reason}",
+                        key=key,
                     )
                 policy.backoff.wait(conflicts)
                 continue
@@ -375,7 +407,9 @@ class S3Store(ObjectStore):
             attempts += 1
             if attempts >= policy.attempts:
                 shown = f"{self._shown(key)} in {attempts} attempts"
-                raise StoreUnavailable(f"S3 gave no final answer for {shown}: {reason_at(answer, self._endpoint_option())}", key=key)
+                raise StoreUnavailable(
+                    f"S3 gave no final answer for {shown}: {reason_at(answer, self._endpoint_option())}", key=key
+                )
             policy.backoff.wait(attempts)
 
     def _ask_once(self, operation: str, arguments: Mapping[str, object]) -> dict[str, Any] | Failure:
@@ -458,15 +492,23 @@ class S3Store(ObjectStore):
             case Kind.ABSENT:
                 raise NotFound(f"no object stands at {shown}", key=key)
             case Kind.DENIED:
-                hint = ". S3 answers so for absent objects too, to callers who may not list the bucket" if failure.code == "403" else ""
+                hint = (
+                    ". S3 answers so for absent objects too, to callers who may not list the bucket"
+                    if failure.code == "403"
+                    else ""
+                )
                 raise AccessDenied(f"S3 refused access to {shown} ({failure.reason}){hint}", key=key)
             case Kind.UNKNOWN_OUTCOME | Kind.THROTTLED | Kind.CONFLICT:
-                raise StoreUnavailable(f"S3 gave no final answer for {shown}: {reason_at(failure, self._endpoint_option())}", key=key)
+                raise StoreUnavailable(
+                    f"S3 gave no final answer for {shown}: {reason_at(failure, self._endpoint_option())}", key=key
+                )
             case _:
                 raise StoreError(f"S3 refused a request for {shown}: {failure.reason}", key=key)
 
 
-async def _call(file_system: Any, operation: str, arguments: Mapping[str, object], seconds: float | None) -> dict[str, Any]:
+async def _call(
+    file_system: Any, operation: str, arguments: Mapping[str, object], seconds: float | None
+) -> dict[str, Any]:
     # Not limited: it may look for credentials.
     await file_system.set_session()
     async with asyncio.timeout(seconds):

@@ -48,7 +48,14 @@ _DENIED = {
     "UnauthorizedAccess",
 }
 # Refused before anything was done, so that another attempt can't meet the traces of this one.
-_THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests", "TooManyRequestsException"}
+_THROTTLED = {
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "RequestLimitExceeded",
+    "TooManyRequests",
+    "TooManyRequestsException",
+}
 _SECRET_NAMES = ("key", "secret", "token", "password", "username", "credential")
 
 

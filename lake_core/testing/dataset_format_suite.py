@@ -40,7 +40,10 @@ _OTHER = "folder/other"
 
 
 class DatasetFormatSuite:
-    """What every dataset format must do. Set `format`; override `write` and `contents`, and the rest where its default does not fit."""
+    """What every dataset format must do.
+
+    Set `format`; override `write` and `contents`, and the rest where its default does not fit.
+    """
 
     format: ClassVar[str]
     """The name under which the format is registered."""
@@ -58,17 +61,26 @@ class DatasetFormatSuite:
         return session.create(path, self.format)
 
     def write(self, dataset: Any, number: int) -> None:
-        """Add something to a dataset by its handle. Different numbers add different things; at least one UNIQUE object is written."""
+        """Add something to a dataset by its handle.
+
+        Different numbers add different things; at least one UNIQUE object is written.
+        """
         raise NotImplementedError("override `write`")
 
     def contradict(self, dataset: Any, number: int) -> None:
-        """Change a dataset so that it conflicts with what any other number changes. By default as `write`, for what never merges."""
+        """Change a dataset so that it conflicts with what any other number changes.
+
+        By default as `write`, for what never merges.
+        """
         if self.merges:
             raise NotImplementedError("override `contradict`, or set `merges = False`")
         self.write(dataset, number)
 
     def contents(self, dataset: Any) -> Any:
-        """Return all that a reader sees, as a value that `==` compares. The order in which it was written must not show."""
+        """Return all that a reader sees, as a value that `==` compares.
+
+        The order in which it was written must not show.
+        """
         raise NotImplementedError("override `contents`")
 
     def pass_days(self, store: ObjectStore, clock: ManualClock, days: float) -> None:
@@ -246,7 +258,9 @@ class DatasetFormatSuite:
         self._drop(lake)
         assert self._read(lake, "main~1") == before
 
-    def test_a_dataset_that_is_created_again_has_nothing_of_the_dropped_one(self, lake: Lake, store: ObjectStore) -> None:
+    def test_a_dataset_that_is_created_again_has_nothing_of_the_dropped_one(
+        self, lake: Lake, store: ObjectStore
+    ) -> None:
         self._drop(lake)
         with lake.session() as session:
             self.write(self.create(session, PATH), 7)
@@ -261,7 +275,9 @@ class DatasetFormatSuite:
         assert reachable
         assert reachable <= set(self._unique(store))
 
-    def test_collection_keeps_what_main_and_branches_reach(self, lake: Lake, store: ObjectStore, clock: ManualClock) -> None:
+    def test_collection_keeps_what_main_and_branches_reach(
+        self, lake: Lake, store: ObjectStore, clock: ManualClock
+    ) -> None:
         lake.create_branch("dev")
         self._write(lake, 1)
         self._write(lake, 2, "dev")
@@ -278,7 +294,9 @@ class DatasetFormatSuite:
         lake.maintenance.gc()
         assert self._read(lake, "main~1") == before
 
-    def test_collection_deletes_what_an_abandoned_session_wrote(self, lake: Lake, store: ObjectStore, clock: ManualClock) -> None:
+    def test_collection_deletes_what_an_abandoned_session_wrote(
+        self, lake: Lake, store: ObjectStore, clock: ManualClock
+    ) -> None:
         before = self._unique(store)
         session = lake.session()
         self.write(session.open(PATH), 1)
@@ -288,7 +306,9 @@ class DatasetFormatSuite:
         lake.maintenance.gc()
         assert self._unique(store) == before
 
-    def test_a_lake_verifies_after_writes_merges_and_collection(self, lake: Lake, store: ObjectStore, clock: ManualClock) -> None:
+    def test_a_lake_verifies_after_writes_merges_and_collection(
+        self, lake: Lake, store: ObjectStore, clock: ManualClock
+    ) -> None:
         lake.create_branch("dev")
         self._write(lake, 1, "dev")
         lake.merge("dev")
@@ -352,7 +372,9 @@ class DatasetFormatSuite:
     def test_death_at_any_operation_leaves_all_or_nothing(self, mode: Literal["before", "after"]) -> None:
         clock = ManualClock()
         template = self._new_lake(MemoryStore(clock=clock), clock)
-        before, first, second, both = (self._written_in_turn(template, 0, *numbers) for numbers in ((), (1,), (2,), (1, 2)))
+        before, first, second, both = (
+            self._written_in_turn(template, 0, *numbers) for numbers in ((), (1,), (2,), (1, 2))
+        )
         for operation in range(1, self.most_operations):
             store = MemoryStore(clock=clock)
             self._new_lake(store, clock)
@@ -399,7 +421,10 @@ class DatasetFormatSuite:
         return self.contents(self._in_place(store))
 
     def _written_in_turn(self, lake: Lake, *numbers: int) -> Any:
-        """Return the contents of a dataset of its own to which these numbers were written, one after another. It is not published."""
+        """Return the contents of a dataset of its own to which these numbers were written, one after another.
+
+        It is not published.
+        """
         session = lake.session()
         dataset = self.create(session, _OTHER)
         for number in numbers:
@@ -430,7 +455,10 @@ class DatasetFormatSuite:
         return [meta.key for meta in FolderStore(store, PATH).list() if format.key_class(meta.key) in classes]
 
     def _write_behind(self, lake: Lake, store: ObjectStore) -> dict[str, bytes]:
-        """Publish a write, then put the folder back as if the publisher had died before it was in place. Return what it had put there."""
+        """Publish a write, then put the folder back as if the publisher had died before it was in place.
+
+        Return what it had put there.
+        """
         before = self._fixed(store)
         self._write(lake, 1)
         published = self._fixed(store)

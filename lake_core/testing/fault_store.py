@@ -18,25 +18,35 @@ FaultMode = Literal["before", "after", "exit", "delay"]
 
 
 class StoreDied(LakeError):
-    """What a `FaultStore` raises where the process is imagined to die. Not a StoreError: nothing may handle it and go on."""
+    """What a `FaultStore` raises where the process is imagined to die.
+
+    Not a StoreError: nothing may handle it and go on.
+    """
 
 
 class FaultStore(ObjectStore):
     """An object store that does what `inner` does, until the operation with the number `at`.
 
-    Every call of get, get_many, put, head (exists is one), list, list_folders and delete counts, from 1; a listing when it is asked for,
-    not when it is read. At the `at`-th
+    Every call of get, get_many, put, head (exists is one), list, list_folders and delete counts, from 1; a listing when
+    it is asked for, not when it is read. At the `at`-th
 
     - `before`: StoreDied is raised instead of doing it, and by every later call: the process is imagined dead
     - `after`: it is done, then as above
     - `exit`: this process is killed (SIGKILL) instead of doing it
     - `delay`: it is done `delay` seconds later
 
-    With `error`, `before` and `after` raise that once, and the store lives on. A copy by pickle counts on from where the original was.
+    With `error`, `before` and `after` raise that once, and the store lives on. A copy by pickle counts on from where
+    the original was.
     """
 
     def __init__(
-        self, inner: ObjectStore, at: int, mode: FaultMode = "before", *, error: LakeError | None = None, delay: float = 1.0
+        self,
+        inner: ObjectStore,
+        at: int,
+        mode: FaultMode = "before",
+        *,
+        error: LakeError | None = None,
+        delay: float = 1.0,
     ) -> None:
         if mode not in ("before", "after", "exit", "delay"):
             raise ValueError(f"unknown mode {mode!r}: before, after, exit or delay")
@@ -82,7 +92,9 @@ class FaultStore(ObjectStore):
         return self._run("get_many", lambda: self._inner.get_many(requests))
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
-        return self._run(f"put {key}", lambda: self._inner.put(key, data, if_absent=if_absent, if_match=if_match, unique=unique))
+        return self._run(
+            f"put {key}", lambda: self._inner.put(key, data, if_absent=if_absent, if_match=if_match, unique=unique)
+        )
 
     def _head(self, key: str) -> ObjectMeta:
         return self._run(f"head {key}", lambda: self._inner.head(key))

@@ -109,7 +109,12 @@ class ObjectStoreSuite:
         assert (body.key, body.size) == ("a/b", 5)
 
     def test_put_takes_any_flat_bytes(self, store: ObjectStore) -> None:
-        for data in (bytearray(b"hello"), memoryview(b"hello"), memoryview(b"xhxexlxlxox")[1::2], memoryview(b"hello").cast("b")):
+        for data in (
+            bytearray(b"hello"),
+            memoryview(b"hello"),
+            memoryview(b"xhxexlxlxox")[1::2],
+            memoryview(b"hello").cast("b"),
+        ):
             assert store.put("a", data).size == 5
             assert store.get("a") == b"hello"
         with pytest.raises(TypeError):
@@ -158,7 +163,19 @@ class ObjectStoreSuite:
 
     def test_ranges(self, store: ObjectStore) -> None:
         meta = store.put("a", b"0123456789")
-        ranges = [(None, None), (0, None), (0, 4), (2, 5), (3, None), (None, 3), (9, 10), (-3, None), (-1, None), (-10, None), (-100, None)]
+        ranges = [
+            (None, None),
+            (0, None),
+            (0, 4),
+            (2, 5),
+            (3, None),
+            (None, 3),
+            (9, 10),
+            (-3, None),
+            (-1, None),
+            (-10, None),
+            (-100, None),
+        ]
         ranges += [(8, 100), (10, 20), (10, None), (100, None), (100, 200), (4, 4), (0, 0), (None, 0), (50, 50)]
         for start, end in ranges:
             body = store.get("a", start, end)
@@ -189,7 +206,12 @@ class ObjectStoreSuite:
     def test_absent(self, store: ObjectStore) -> None:
         store.put("a/b", b"")
         for key in ("absent", "a", "a/c", "a/b/c", "a/absent/c"):
-            for read in (lambda key: store.get(key), lambda key: store.get(key, 1, 2), lambda key: store.get(key, 0, 0), store.head):
+            for read in (
+                lambda key: store.get(key),
+                lambda key: store.get(key, 1, 2),
+                lambda key: store.get(key, 0, 0),
+                store.head,
+            ):
                 with pytest.raises(NotFound) as caught:
                     read(key)
                 assert caught.value.key == key
@@ -250,19 +272,74 @@ class ObjectStoreSuite:
     # Listing
 
     def test_lists_in_the_order_of_bytes(self, store: ObjectStore) -> None:
-        keys = ["Z", "a", "b-c", "b/a-", "b/a/x", "b/a0/x", "b/aa", "b0", "b1/x", "c d/e", "c/d", "cd", "z/y/x/w", "é", "ｆ", "😀"]
+        keys = [
+            "Z",
+            "a",
+            "b-c",
+            "b/a-",
+            "b/a/x",
+            "b/a0/x",
+            "b/aa",
+            "b0",
+            "b1/x",
+            "c d/e",
+            "c/d",
+            "cd",
+            "z/y/x/w",
+            "é",
+            "ｆ",
+            "😀",
+        ]
         assert keys == sorted(keys, key=str.encode)
         for key in reversed(keys):
             store.put(key, b"")
         assert _keys(store.list()) == keys
-        prefixes = ["", "a", "b", "b/", "b/a", "b/a/", "b/a-", "b0", "c", "c d", "c/", "z/y/", "z/y/x/w", "zz", "é", "..", "b/.."]
+        prefixes = [
+            "",
+            "a",
+            "b",
+            "b/",
+            "b/a",
+            "b/a/",
+            "b/a-",
+            "b0",
+            "c",
+            "c d",
+            "c/",
+            "z/y/",
+            "z/y/x/w",
+            "zz",
+            "é",
+            "..",
+            "b/..",
+        ]
         prefixes += keys
-        starts = ["", "a", "b", "b-", "b/", "b/a", "b/a/", "b/a/x", "b/a/y", "b/a0", "b1/x", "c/d", "~", "é", "\U0010ffff", *keys]
+        starts = [
+            "",
+            "a",
+            "b",
+            "b-",
+            "b/",
+            "b/a",
+            "b/a/",
+            "b/a/x",
+            "b/a/y",
+            "b/a0",
+            "b1/x",
+            "c/d",
+            "~",
+            "é",
+            "\U0010ffff",
+            *keys,
+        ]
         for prefix in prefixes:
             expected = [key for key in keys if key.startswith(prefix)]
             assert _keys(store.list(prefix)) == expected, prefix
             for start in starts if prefix in ("", "b", "b/a") else ():
-                assert _keys(store.list(prefix, start_after=start)) == [key for key in expected if key > start], (prefix, start)
+                assert _keys(store.list(prefix, start_after=start)) == [key for key in expected if key > start], (
+                    prefix,
+                    start,
+                )
 
     def test_lists_folders(self, store: ObjectStore) -> None:
         for key in ("a/b/c", "a/b/d", "a/c", "a-b/x", "b", "é/x", "a/😀 x/y/z"):
@@ -358,7 +435,9 @@ class ObjectStoreSuite:
             self._assert_one_wins(store, "race", store.put("race", b"begin").etag)
 
     def _assert_one_wins(self, store: ObjectStore, key: str, etag: str | None) -> None:
-        won = _race(self.threads, lambda i: _won(lambda: store.put(key, b"%d" % i, if_absent=etag is None, if_match=etag)))
+        won = _race(
+            self.threads, lambda i: _won(lambda: store.put(key, b"%d" % i, if_absent=etag is None, if_match=etag))
+        )
         assert sum(won) == 1
         assert store.get(key) == b"%d" % won.index(True)
 

@@ -15,7 +15,10 @@ from lake_core.workspace.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where one attempt at an output writes: a folder of plain tables, a branch, or a shared session. Nothing of it is secret."""
+    """Where one attempt at an output writes: a folder of plain tables, a branch, or a shared session.
+
+    Nothing of it is secret.
+    """
 
     root: str
     task_id: str
@@ -79,7 +82,9 @@ class Assignment:
         )
 
 
-def open_workspace(assignment: Assignment, storage_options: Mapping[str, Any] | None, open_lake: Callable[[], Lake]) -> Workspace:
+def open_workspace(
+    assignment: Assignment, storage_options: Mapping[str, Any] | None, open_lake: Callable[[], Lake]
+) -> Workspace:
     """Open the workspace of an attempt.
 
     Args:
@@ -92,7 +97,9 @@ def open_workspace(assignment: Assignment, storage_options: Mapping[str, Any] | 
     lake, root = open_lake(), assignment.root
     if assignment.session is not None:
         branch, task_id = assignment.branch, assignment.task_id
-        return StagedWrites(lake, assignment.session, assignment.epoch, branch, root, task_id, attempt=assignment.attempt)
+        return StagedWrites(
+            lake, assignment.session, assignment.epoch, branch, root, task_id, attempt=assignment.attempt
+        )
     return PublishedWrites(
         lake,
         assignment.branch,

@@ -25,11 +25,19 @@ class DirectWrites(Workspace):
 
     def find_table(self, path: str) -> DeltaTable | None:
         url = self.url(path)
-        return DeltaTable.open(url, storage_options=self._options) if DeltaTable.exists(url, storage_options=self._options) else None
+        return (
+            DeltaTable.open(url, storage_options=self._options)
+            if DeltaTable.exists(url, storage_options=self._options)
+            else None
+        )
 
-    def create_table(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
+    def create_table(
+        self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any
+    ) -> DeltaTable:
         by = tuple(partition_by)
-        return DeltaTable.create(self.url(path), schema, partition_by=by, storage_options=self._options, exist_ok=True, **options)
+        return DeltaTable.create(
+            self.url(path), schema, partition_by=by, storage_options=self._options, exist_ok=True, **options
+        )
 
     def after(self, path: str) -> DeltaTable:
         return DeltaTable.open(self.url(path), storage_options=self._options)
@@ -37,7 +45,11 @@ class DirectWrites(Workspace):
     def find_repository(self, path: str) -> Repository | None:
         repository = _repositories()
         url = self.url(path)
-        return repository.open(url, storage_options=self._options) if repository.exists(url, storage_options=self._options) else None
+        return (
+            repository.open(url, storage_options=self._options)
+            if repository.exists(url, storage_options=self._options)
+            else None
+        )
 
     def create_repository(self, path: str) -> Repository:
         return _repositories().create(self.url(path), storage_options=self._options, exist_ok=True)

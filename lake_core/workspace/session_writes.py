@@ -37,7 +37,9 @@ class _SessionWrites(Workspace):
     def find_table(self, path: str) -> DeltaTable | None:
         return self._session.delta(path) if self._holds(path, "delta", "a Delta table") else None
 
-    def create_table(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
+    def create_table(
+        self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any
+    ) -> DeltaTable:
         return self._session.create_delta(path, schema, partition_by=tuple(partition_by), exist_ok=True, **options)
 
     def find_repository(self, path: str) -> Repository | None:
@@ -124,11 +126,16 @@ class PublishedWrites(_SessionWrites):
 
 
 class StagedWrites(_SessionWrites):
-    """Writes into a shared session, published with it. A later attempt replaces what an earlier one brought into the session."""
+    """Writes into a shared session, published with it.
+
+    A later attempt replaces what an earlier one brought into the session.
+    """
 
     is_staged = True
 
-    def __init__(self, lake: Lake, session_id: str, epoch: int, branch: str, root: str, task_id: str, *, attempt: int) -> None:
+    def __init__(
+        self, lake: Lake, session_id: str, epoch: int, branch: str, root: str, task_id: str, *, attempt: int
+    ) -> None:
         writer = lake.get_session(session_id, epoch=epoch).join(task=task_id, attempt=attempt)
         super().__init__(lake, writer, root, task_id)
         self._writer: SessionWriter = writer

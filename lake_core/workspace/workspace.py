@@ -37,7 +37,10 @@ class Receipt:
 
 
 class Workspace(ABC):
-    """Tables and files as an attempt sees and writes them. Leaving its `with` block finishes it, or discards it on an error."""
+    """Tables and files as an attempt sees and writes them.
+
+    Leaving its `with` block finishes it, or discards it on an error.
+    """
 
     receipt: Receipt | None = None
     """Once it is finished."""
@@ -56,8 +59,13 @@ class Workspace(ABC):
         """Return the table at a path, as it is here. Raises DatasetExists where something else is there."""
 
     @abstractmethod
-    def create_table(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
-        """Create a table; one that somebody else has just created is opened. Takes and raises what `DeltaTable.create` does."""
+    def create_table(
+        self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any
+    ) -> DeltaTable:
+        """Create a table; one that somebody else has just created is opened.
+
+        Takes and raises what `DeltaTable.create` does.
+        """
 
     @abstractmethod
     def after(self, path: str) -> DeltaTable:
@@ -65,7 +73,10 @@ class Workspace(ABC):
 
     @abstractmethod
     def find_repository(self, path: str) -> Repository | None:
-        """Return the Icechunk repository at a path, as it is here. Raises DatasetExists where something else is there."""
+        """Return the Icechunk repository at a path, as it is here.
+
+        Raises DatasetExists where something else is there.
+        """
 
     @abstractmethod
     def create_repository(self, path: str) -> Repository:
@@ -111,7 +122,9 @@ class Workspace(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             self.receipt = self.finish()
         else:

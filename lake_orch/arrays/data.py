@@ -46,26 +46,36 @@ def to_dataset(value: object, subject: str, variable: str, dimensions: Sequence[
 
 
 def _variable_of_zarr(array: zarr.Array[Any], subject: str, dimensions: Sequence[str]) -> xr.Variable:
-    """Return an array of Zarr as a variable. It is read in memory: xarray has no lazy form of an array outside of a group."""
+    """Return an array of Zarr as a variable.
+
+    It is read in memory: xarray has no lazy form of an array outside of a group.
+    """
     names = getattr(array.metadata, "dimension_names", None)
     if not dimensions and names and all(names):
         dimensions = names
     encoding: dict[str, Any] = {"chunks": array.chunks, "fill_value": array.fill_value}
     if array.shards is not None:
         encoding["shards"] = array.shards
-    return xr.Variable(_dimensions(array.ndim, dimensions, subject), np.asarray(array[...]), dict(array.attrs), encoding)
+    return xr.Variable(
+        _dimensions(array.ndim, dimensions, subject), np.asarray(array[...]), dict(array.attrs), encoding
+    )
 
 
 def _dimensions(count: int, names: Sequence[str], subject: str) -> tuple[str, ...]:
     if not names:
         return tuple(f"dim_{number}" for number in range(count))
     if len(names) != count:
-        raise InvalidDefinition(f"lake/dims names the dimensions {', '.join(names)}, and {subject} has {count}: name each of them")
+        raise InvalidDefinition(
+            f"lake/dims names the dimensions {', '.join(names)}, and {subject} has {count}: name each of them"
+        )
     return tuple(names)
 
 
 def open_dataset(store: Any, *, group: str = "", chunks: Any = None) -> xr.Dataset:
-    """Return the dataset of a group. Its arrays are lazy: dask arrays with these `chunks`, or arrays of xarray itself without."""
+    """Return the dataset of a group.
+
+    Its arrays are lazy: dask arrays with these `chunks`, or arrays of xarray itself without.
+    """
     # A repository has no consolidated metadata.
     dataset: xr.Dataset = xr.open_zarr(store, group=group or None, consolidated=False, chunks=chunks)
     return dataset
@@ -88,13 +98,17 @@ class ArraySlice:
         return self.region is None and self.variables is None and not self.selection
 
     def dataset(self, subject: str) -> xr.Dataset:
-        """Return the variables, region and selection as a lazy dataset. Raises InvalidDefinition for missing variables or coordinates."""
+        """Return the variables, region and selection as a lazy dataset.
+
+        Raises InvalidDefinition for missing variables or coordinates.
+        """
         dataset = open_dataset(self.session.store, chunks=self.chunks)
         if self.variables is not None:
             unknown = [name for name in self.variables if name not in dataset.variables]
             if unknown:
                 raise InvalidDefinition(
-                    f"{subject} asks for the variable {unknown[0]!r}; there are {', '.join(map(str, dataset.variables))}"
+                    f"{subject} asks for the variable {unknown[0]!r}; there are "
+                    f"{', '.join(map(str, dataset.variables))}"
                 )
             dataset = dataset[list(self.variables)]
         for extent in self.region.extents if self.region is not None else ():
@@ -104,7 +118,9 @@ class ArraySlice:
         try:
             return dataset.sel(self.selection) if self.selection else dataset
         except (KeyError, ValueError, TypeError) as error:
-            raise InvalidDefinition(f"lake/sel of {subject} is {dict(self.selection)!r}, and selects nothing: {error}") from None
+            raise InvalidDefinition(
+                f"lake/sel of {subject} is {dict(self.selection)!r}, and selects nothing: {error}"
+            ) from None
 
 
 def _as_slice(places: Any) -> Any:
@@ -119,7 +135,8 @@ def load(part: ArraySlice, annotation: object, subject: str) -> Any:
     """Load arrays as the type that a parameter is annotated with.
 
     Raises:
-        UnsupportedData: The annotation is missing, or stands for none of the types; or a type that knows no regions is asked for one.
+        UnsupportedData: The annotation is missing, or stands for none of the types; or a type that knows no regions is
+            asked for one.
         InvalidDefinition: One array is asked for, and there are several.
     """
     kind = annotation if isinstance(annotation, type) else None
@@ -132,7 +149,8 @@ def load(part: ArraySlice, annotation: object, subject: str) -> Any:
     if kind in (zarr.Group, zarr.Array, Session, IcechunkStore):
         if not part.is_whole and (kind is not zarr.Array or part.region is not None or part.selection):
             raise UnsupportedData(
-                f"{subject} is annotated as {annotation!r}, which is loaded whole, and a part of it is asked for: annotate the parameter "
+                f"{subject} is annotated as {annotation!r}, which is loaded whole, and a part of it is asked for: "
+                "annotate the parameter "
                 f"as xarray.Dataset, xarray.DataArray or numpy.ndarray"
             )
         return _whole(part, kind, subject)
@@ -156,7 +174,8 @@ def _only(dataset: xr.Dataset, subject: str) -> xr.DataArray:
     names = list(dataset.data_vars) or list(dataset.variables)
     if len(names) != 1:
         raise InvalidDefinition(
-            f"{subject} is annotated as one array, and there are {len(names)} ({', '.join(map(str, names[:5]))}): choose one by the "
+            f"{subject} is annotated as one array, and there are {len(names)} ({', '.join(map(str, names[:5]))}): "
+            "choose one by the "
             f"metadata 'columns', or annotate the parameter as xarray.Dataset"
         )
     return dataset[names[0]]

@@ -1,6 +1,7 @@
 """A small picture of an array, for the asset's page.
 
-A PNG of palette colors is a header and one zlib stream, which the standard library writes: no imaging library is needed for it.
+A PNG of palette colors is a header and one zlib stream, which the standard library writes: no imaging library is needed
+for it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def picture(dataset: xr.Dataset, variable: str | None = None) -> tuple[str, str]
         if plane.nbytes > _MOST_BYTES:
             return None
         values = plane.values[::rows, ::columns].astype(np.float64)
-        rising = plane.dims[0] in plane.coords and plane[plane.dims[0]].ndim == 1 and _rises(plane[plane.dims[0]].values)
+        rising = (
+            plane.dims[0] in plane.coords and plane[plane.dims[0]].ndim == 1 and _rises(plane[plane.dims[0]].values)
+        )
         png = encode_png(_enlarged(_indexes(values[::-1] if rising else values)))
         image = f"![{name}](data:image/png;base64,{base64.b64encode(png).decode()})"
         return image, _caption(str(name), array, values)
@@ -92,5 +95,7 @@ def _rises(values: npt.NDArray[Any]) -> bool:
 def _caption(name: str, array: xr.DataArray, values: npt.NDArray[np.float64]) -> str:
     finite = values[np.isfinite(values)]
     extent = f", {finite.min():g} to {finite.max():g}" if len(finite) else ", all missing"
-    moment = ", ".join(f"{dimension} {array[dimension].values[-1]}" for dimension in array.dims[:-2] if dimension in array.coords)
+    moment = ", ".join(
+        f"{dimension} {array[dimension].values[-1]}" for dimension in array.dims[:-2] if dimension in array.coords
+    )
     return f"{name}{f' at {moment}' if moment else ''}{extent}"

@@ -30,14 +30,17 @@ def create_empty(
     growing: Sequence[str],
     partition_chunks: Mapping[str, int],
 ) -> None:
-    """Create the arrays of a dataset in an empty store. Arrays with a growing dimension have no elements yet; others have their data.
+    """Create the arrays of a dataset in an empty store.
+
+    Arrays with a growing dimension have no elements yet; others have their data.
 
     Args:
         store: The empty store.
         dataset: The data, of which variables, types, attributes and encodings are taken.
         encoding: Encodings by variable. They take precedence over those of the variables themselves.
         growing: The dimensions that regions are added along.
-        partition_chunks: The length of chunks along a dimension with which each partition has chunks of its own, where it is known.
+        partition_chunks: The length of chunks along a dimension with which each partition has chunks of its own, where
+            it is known.
     """
     dataset = plain_text(dataset)
     encodings = {
@@ -46,8 +49,12 @@ def create_empty(
     }
     empty = dataset.isel({dimension: slice(0, 0) for dimension in growing})
     # xarray cannot infer the type of text arrays without elements.
-    texts = {name: variable for name, variable in empty.variables.items() if variable.dtype == object and not variable.size}
-    empty = empty.assign({name: (variable.dims, np.empty(variable.shape, _TEXT), variable.attrs) for name, variable in texts.items()})
+    texts = {
+        name: variable for name, variable in empty.variables.items() if variable.dtype == object and not variable.size
+    }
+    empty = empty.assign(
+        {name: (variable.dims, np.empty(variable.shape, _TEXT), variable.attrs) for name, variable in texts.items()}
+    )
     write(store, empty, mode="w", encoding=encodings)
 
 
@@ -83,7 +90,11 @@ def plain_text(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def _encoding(
-    name: str, variable: xr.Variable, settings: Mapping[str, Any], growing: Sequence[str], partition_chunks: Mapping[str, int]
+    name: str,
+    variable: xr.Variable,
+    settings: Mapping[str, Any],
+    growing: Sequence[str],
+    partition_chunks: Mapping[str, int],
 ) -> dict[str, Any]:
     encoding = source_encoding(variable, settings)
     if not set(variable.dims) & set(growing):
@@ -99,7 +110,9 @@ def _encoding(
     return encoding
 
 
-def _chunks(name: str, variable: xr.Variable, growing: Sequence[str], partition_chunks: Mapping[str, int]) -> tuple[int, ...]:
+def _chunks(
+    name: str, variable: xr.Variable, growing: Sequence[str], partition_chunks: Mapping[str, int]
+) -> tuple[int, ...]:
     """Return the shape of a variable's chunks: those of dask, or what one partition has along the growing dimensions.
 
     Along a dimension of `partition_chunks` chunks are cut so that none reaches from one partition into another.
@@ -108,11 +121,14 @@ def _chunks(name: str, variable: xr.Variable, growing: Sequence[str], partition_
         return (_COORDINATES,)
     lengths = variable.shape if variable.chunks is None else [chunks[0] for chunks in variable.chunks]
     chunks = [
-        _aligned(max(length, 1), partition_chunks.get(str(dimension), 0)) for dimension, length in zip(variable.dims, lengths, strict=True)
+        _aligned(max(length, 1), partition_chunks.get(str(dimension), 0))
+        for dimension, length in zip(variable.dims, lengths, strict=True)
     ]
     if variable.chunks is not None:
         return tuple(chunks)
-    cut = [axis for axis, dimension in enumerate(variable.dims) if dimension not in growing] or list(range(variable.ndim))
+    cut = [axis for axis, dimension in enumerate(variable.dims) if dimension not in growing] or list(
+        range(variable.ndim)
+    )
     while math.prod(chunks) * variable.dtype.itemsize > _MOST_BYTES:
         longest = max(cut, key=lambda axis: chunks[axis])
         if chunks[longest] == 1:
@@ -123,7 +139,10 @@ def _chunks(name: str, variable: xr.Variable, growing: Sequence[str], partition_
 
 
 def _aligned(length: int, partition_chunk: int) -> int:
-    """Return a length of chunks that fit into each partition. `partition_chunk` is the longest such length, or 0 if unknown."""
+    """Return a length of chunks that fit into each partition.
+
+    `partition_chunk` is the longest such length, or 0 if unknown.
+    """
     return partition_chunk if partition_chunk and partition_chunk % length else length
 
 

@@ -12,7 +12,9 @@ from lake_orch.tables.owner import Owner, claim_by_commits
 def claim(repository: Repository, writer: Owner | None, ownership: Ownership, *, replaces: bool) -> Mapping[str, str]:
     """Check that an asset may write, and return the owner for its commit's metadata. Raises TableOwned."""
     subject = f"the arrays {repository.storage.url()}"
-    return claim_by_commits(_commits(repository), writer, ownership, replaces=replaces, subject=subject, replaced="them")
+    return claim_by_commits(
+        _commits(repository), writer, ownership, replaces=replaces, subject=subject, replaced="them"
+    )
 
 
 def _commits(repository: Repository) -> Iterator[Mapping[str, str]]:

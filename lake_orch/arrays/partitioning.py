@@ -18,7 +18,9 @@ from lake_orch.errors import InvalidDefinition
 from lake_orch.tables.partition_slice import partition_columns
 
 
-def with_partitions(settings: ArraySettings, partitions_def: PartitionsDefinition[str] | None, subject: str) -> ArraySettings:
+def with_partitions(
+    settings: ArraySettings, partitions_def: PartitionsDefinition[str] | None, subject: str
+) -> ArraySettings:
     """Return settings for an asset with these partitions: frequencies become coordinates, and each partition gets chunks of its own.
 
     Args:
@@ -32,14 +34,17 @@ def with_partitions(settings: ArraySettings, partitions_def: PartitionsDefinitio
     """
     if partitions_def is None:
         if settings.coordinates:
-            raise InvalidDefinition(f"{COORDINATES} of {subject} has no effect: it gives partitions their places, and there are none")
+            raise InvalidDefinition(
+                f"{COORDINATES} of {subject} has no effect: it gives partitions their places, and there are none"
+            )
         return settings
     _check_modes(settings, subject)
     dimensions = _partitions_by_dimension(partitions_def, settings.partition_expr)
     unknown = sorted(settings.coordinates.keys() - dimensions.keys())
     if unknown:
         raise InvalidDefinition(
-            f"{COORDINATES} of {subject} names {unknown[0]!r}, and its partitions stand for {', '.join(dimensions)}: name one of these"
+            f"{COORDINATES} of {subject} names {unknown[0]!r}, and its partitions stand for {', '.join(dimensions)}: "
+            "name one of these"
         )
     coordinates, chunks = {}, {}
     for dimension, declared in settings.coordinates.items():
@@ -59,18 +64,24 @@ def _check_modes(settings: ArraySettings, subject: str) -> None:
         raise missing_partition_expr(subject, "dimension")
     if settings.mode == "append":
         raise InvalidDefinition(
-            f"{MODE} 'append' of {subject} does not go with partitions: a run replaces the region of its partitions. Use 'overwrite'"
+            f"{MODE} 'append' of {subject} does not go with partitions: a run replaces the region of its partitions. "
+            "Use 'overwrite'"
         )
     if settings.append_dim is not None:
         raise InvalidDefinition(f"{APPEND_DIM} of {subject} has no effect: its partitions say where arrays are added")
 
 
-def _partitions_by_dimension(partitions_def: PartitionsDefinition[str], partition_expr: Any) -> Mapping[str, PartitionsDefinition[str]]:
+def _partitions_by_dimension(
+    partitions_def: PartitionsDefinition[str], partition_expr: Any
+) -> Mapping[str, PartitionsDefinition[str]]:
     """Return the partitions along each dimension of the arrays that they stand for."""
     columns = partition_columns(partitions_def, partition_expr)
     if not isinstance(partitions_def, MultiPartitionsDefinition):
         return {columns[0]: partitions_def}
-    return {column: definition.partitions_def for column, definition in zip(columns, partitions_def.partitions_defs, strict=True)}
+    return {
+        column: definition.partitions_def
+        for column, definition in zip(columns, partitions_def.partitions_defs, strict=True)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +96,21 @@ def _windows(partitions: PartitionsDefinition[str]) -> _Windows | None:
     """Return the windows of time partitions with an end, or None for other partitions."""
     if not isinstance(partitions, TimeWindowPartitionsDefinition) or partitions.end is None:
         return None
-    windows = [partitions.time_window_for_partition_key(key) for key in partitions.get_partition_keys(current_time=partitions.end)]
-    starts, ends = [coordinate_of(window.start) for window in windows], [coordinate_of(window.end) for window in windows]
+    windows = [
+        partitions.time_window_for_partition_key(key)
+        for key in partitions.get_partition_keys(current_time=partitions.end)
+    ]
+    starts, ends = (
+        [coordinate_of(window.start) for window in windows],
+        [coordinate_of(window.end) for window in windows],
+    )
     # Clock times repeat where a zone sets its clocks back.
     return _Windows(np.sort(np.array(starts, "M8[us]")), np.sort(np.array(ends, "M8[us]")))
 
 
-def _coordinates(frequency: str, partitions: PartitionsDefinition[str], windows: _Windows | None, error_prefix: str) -> npt.NDArray[Any]:
+def _coordinates(
+    frequency: str, partitions: PartitionsDefinition[str], windows: _Windows | None, error_prefix: str
+) -> npt.NDArray[Any]:
     """Return the coordinates of a frequency, from the start of the first time window to the end of the last.
 
     Args:
@@ -108,22 +127,31 @@ def _coordinates(frequency: str, partitions: PartitionsDefinition[str], windows:
     if not isinstance(partitions, TimeWindowPartitionsDefinition):
         raise InvalidDefinition(f"{error_prefix}, which is for time partitions: list the coordinates")
     if windows is None:
-        raise InvalidDefinition(f"{error_prefix}, and its partitions never end: give them an end_date, or leave {COORDINATES} out")
+        raise InvalidDefinition(
+            f"{error_prefix}, and its partitions never end: give them an end_date, or leave {COORDINATES} out"
+        )
     if not len(windows.starts):
-        raise InvalidDefinition(f"{error_prefix}, and there is no whole partition before the end_date: choose a later one")
+        raise InvalidDefinition(
+            f"{error_prefix}, and there is no whole partition before the end_date: choose a later one"
+        )
     start, end = str(windows.starts[0]), str(windows.ends[-1])
     try:
         times = xr.date_range(start, end, freq=frequency, inclusive="left", use_cftime=False)
     except (ValueError, ZeroDivisionError):
         raise InvalidDefinition(f"{error_prefix}: use one of pandas, such as 'h', '15min' or 'D'") from None
     if not len(times):
-        raise InvalidDefinition(f"{error_prefix}, which has no time from {start} to {end}: use one such as 'h', '15min' or 'D'")
+        raise InvalidDefinition(
+            f"{error_prefix}, which has no time from {start} to {end}: use one such as 'h', '15min' or 'D'"
+        )
     coordinates: npt.NDArray[Any] = times.to_numpy()
     return coordinates
 
 
 def _common_length(coordinates: Any, windows: _Windows) -> int:
-    """Return the longest chunks, in coordinates, that hold at most one time window each. 0 if the coordinates are not times."""
+    """Return the longest chunks, in coordinates, that hold at most one time window each.
+
+    0 if the coordinates are not times.
+    """
     values: npt.NDArray[Any] = np.asarray(coordinates)
     if values.dtype.kind != "M":
         return 0

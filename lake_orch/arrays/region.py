@@ -1,7 +1,8 @@
 """The region of arrays that Dagster partitions stand for: a slab along dimension coordinates.
 
-The metadata `partition_expr` names the dimension, or is a dict from each of the partitions' dimensions to one of the arrays'. Time windows
-hold the coordinates from their start up to, and without, their end; any other key is one coordinate.
+The metadata `partition_expr` names the dimension, or is a dict from each of the partitions' dimensions to one of the
+arrays'. Time windows hold the coordinates from their start up to, and without, their end; any other key is one
+coordinate.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Extent:
             return [np.isin(values, self.coordinates(values.dtype))]
         if values.dtype.kind != "M":
             raise PartitionSliceError(
-                f"dimension {self.dimension!r} has coordinates of type {values.dtype}, and time partitions stand for datetime64: give it "
+                f"dimension {self.dimension!r} has coordinates of type {values.dtype}, and time partitions stand for "
+                "datetime64: give it "
                 f"such coordinates, or partition by static keys"
             )
         return [(values >= coordinate_of(start)) & (values < coordinate_of(end)) for start, end in self.windows]
@@ -60,13 +62,17 @@ class Extent:
         """
         if len(values) > 1 and not bool((values[1:] > values[:-1]).all()):
             raise PartitionSliceError(
-                f"the coordinates of dimension {self.dimension!r} are not in ascending order, so a new partition has no "
+                f"the coordinates of dimension {self.dimension!r} are not in ascending order, so a new partition has "
+                "no "
                 f"place among them: sort the arrays by {self.dimension!r} first"
             )
         return int(np.searchsorted(values, coordinate_of(window[0])))
 
     def coordinates(self, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Return the keys as coordinates of a type. Raises PartitionSliceError for a key that is not a value of the type."""
+        """Return the keys as coordinates of a type.
+
+        Raises PartitionSliceError for a key that is not a value of the type.
+        """
         if dtype.kind in "OUT":
             return np.array(self.keys, object)
         if dtype.kind in "iu" and all(key.removeprefix("-").isdecimal() and str(int(key)) == key for key in self.keys):
@@ -77,7 +83,8 @@ class Extent:
             except ValueError:
                 pass
         raise PartitionSliceError(
-            f"partition key {self.keys[0]!r} is not a coordinate of dimension {self.dimension!r}, which is of type {dtype}: use text, "
+            f"partition key {self.keys[0]!r} is not a coordinate of dimension {self.dimension!r}, which is of type "
+            f"{dtype}: use text, "
             f"whole numbers or dates as coordinates"
         )
 
@@ -105,7 +112,9 @@ class Region:
         return tuple(extent.dimension for extent in self.extents)
 
 
-def region_of_partitions(partitions_def: PartitionsDefinition, keys: Sequence[str], partition_expr: PartitionExpr, asset: str) -> Region:
+def region_of_partitions(
+    partitions_def: PartitionsDefinition, keys: Sequence[str], partition_expr: PartitionExpr, asset: str
+) -> Region:
     """Return the region of some partitions.
 
     Args:
@@ -123,12 +132,14 @@ def region_of_partitions(partitions_def: PartitionsDefinition, keys: Sequence[st
         return Region(name, (_extent(dimensions[0], partitions_def, keys),))
     parsed: list[Mapping[str, str]] = [partitions_def.get_partition_key_from_str(key).keys_by_dimension for key in keys]
     by_dimension = {
-        dimension_def.name: sorted({key[dimension_def.name] for key in parsed}) for dimension_def in partitions_def.partitions_defs
+        dimension_def.name: sorted({key[dimension_def.name] for key in parsed})
+        for dimension_def in partitions_def.partitions_defs
     }
     tuples = {tuple(key[name] for name in by_dimension) for key in parsed}
     if tuples != set(product(*by_dimension.values())):
         raise PartitionSliceError(
-            f"{name} are no slab: of {' and '.join(by_dimension)}, some combinations are missing. Launch one run for each partition, or "
+            f"{name} are no slab: of {' and '.join(by_dimension)}, some combinations are missing. Launch one run for "
+            "each partition, or "
             f"for all combinations"
         )
     extents = (
@@ -143,7 +154,9 @@ def _extent(dimension: str, partitions_def: PartitionsDefinition, keys: Sequence
     if not isinstance(partitions_def, TimeWindowPartitionsDefinition):
         return Extent(dimension, unique)
     windows: list[Window] = []
-    for start, end in sorted((window.start, window.end) for window in map(partitions_def.time_window_for_partition_key, unique)):
+    for start, end in sorted(
+        (window.start, window.end) for window in map(partitions_def.time_window_for_partition_key, unique)
+    ):
         if windows and windows[-1][1] == start:
             windows[-1] = (windows[-1][0], end)
         else:
@@ -158,11 +171,15 @@ def _check_clock(window: Window, dimension: str) -> None:
     start, end = window
     if start.fold or end.fold or coordinate_of(end) <= coordinate_of(start):
         raise PartitionSliceError(
-            f"clocks are set back between {start} and {end}: times along {dimension!r} are then those of two partitions. Define the "
+            f"clocks are set back between {start} and {end}: times along {dimension!r} are then those of two "
+            "partitions. Define the "
             f"partitions in UTC (timezone=)"
         )
 
 
 def coordinate_of(moment: datetime) -> np.datetime64:
-    """Return a boundary of a window as a coordinate. Coordinates have no zone, and are clock times in the definition's zone."""
+    """Return a boundary of a window as a coordinate.
+
+    Coordinates have no zone, and are clock times in the definition's zone.
+    """
     return np.datetime64(moment.replace(tzinfo=None), "us")

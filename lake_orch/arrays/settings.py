@@ -61,8 +61,10 @@ class ArraySettings:
     """Names of the dimensions of arrays that have none."""
     append_dim: str | None = None
     coordinates: Mapping[str, Any] = field(default_factory=dict)
-    """All coordinates that a dimension will ever have, or the frequency of those of time partitions, by dimension. Arrays have that length
-    from the start."""
+    """All coordinates that a dimension will ever have, or the frequency of those of time partitions, by dimension.
+
+    Arrays have that length from the start.
+    """
     partition_chunks: Mapping[str, int] = field(default_factory=dict)
     """The length of chunks, by dimension, with which no two partitions share a chunk, where it is known."""
     preview_image: bool | str | None = None
@@ -70,7 +72,12 @@ class ArraySettings:
 
     @classmethod
     def parse(
-        cls, asset_key: Sequence[str] | None, metadata: Mapping[str, Any], subject: str, *, mode: ArrayWriteMode = "overwrite"
+        cls,
+        asset_key: Sequence[str] | None,
+        metadata: Mapping[str, Any],
+        subject: str,
+        *,
+        mode: ArrayWriteMode = "overwrite",
     ) -> ArraySettings:
         """Read an output's definition metadata. `mode` is the default. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
@@ -92,11 +99,15 @@ class ArraySettings:
 
     def _check(self, subject: str) -> None:
         if self.append_dim is not None and (not isinstance(self.append_dim, str) or self.mode != "append"):
-            raise InvalidDefinition(f"{APPEND_DIM} of {subject} is {self.append_dim!r}: name a dimension, and use {MODE} 'append'")
+            raise InvalidDefinition(
+                f"{APPEND_DIM} of {subject} is {self.append_dim!r}: name a dimension, and use {MODE} 'append'"
+            )
         if self.mode == "append" and self.append_dim is None and self.partition_expr is None:
             raise InvalidDefinition(f"{MODE} of {subject} is 'append': name the dimension that grows by {APPEND_DIM}")
         if not isinstance(self.preview_image, bool | str | None):
-            raise InvalidDefinition(f"{PREVIEW_IMAGE} of {subject} is {self.preview_image!r}: use true, false or the name of a variable")
+            raise InvalidDefinition(
+                f"{PREVIEW_IMAGE} of {subject} is {self.preview_image!r}: use true, false or the name of a variable"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +157,16 @@ def _indexer(value: Any) -> Any:
 def _encoding(value: Any, subject: str) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(value, Mapping) or not all(isinstance(encoding, Mapping) for encoding in value.values()):
         raise InvalidDefinition(
-            f"{ENCODING} of {subject} is {value!r}: use a dict of encodings by variable, such as {{'t2m': {{'chunks': …}}}}"
+            f"{ENCODING} of {subject} is {value!r}: use a dict of encodings by variable, such as {{'t2m': {{'chunks': "
+            f"…}}}}"
         )
     encodings = {str(name): dict(encoding) for name, encoding in value.items()}
     for variable, encoding in encodings.items():
         unknown = [name for name in encoding if name not in ENCODINGS]
         if unknown:
-            raise InvalidDefinition(f"{ENCODING} of {subject} gives {variable!r} the encoding {unknown[0]!r}: use {', '.join(ENCODINGS)}")
+            raise InvalidDefinition(
+                f"{ENCODING} of {subject} gives {variable!r} the encoding {unknown[0]!r}: use {', '.join(ENCODINGS)}"
+            )
         for name in ("chunks", "shards"):
             if name in encoding:
                 encoding[name] = _lengths(encoding[name], f"{name} of {variable!r} in {ENCODING} of {subject}")
@@ -160,7 +174,9 @@ def _encoding(value: Any, subject: str) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _lengths(value: Any, subject: str) -> tuple[int, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(length, Integral) and int(length) > 0 for length in value):
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(length, Integral) and int(length) > 0 for length in value
+    ):
         raise InvalidDefinition(f"{subject} is {value!r}: use a list of whole numbers, one for each dimension")
     return tuple(int(length) for length in value)
 

@@ -43,7 +43,9 @@ class ArrayWriter:
         check_encoding(self.settings.encoding, dataset, self.subject)
         drawn = self.settings.preview_image
         if isinstance(drawn, str) and drawn not in dataset.data_vars:
-            raise InvalidDefinition(f"lake/preview_image of {self.subject} names {drawn!r}; the variables are {_listed(dataset.data_vars)}")
+            raise InvalidDefinition(
+                f"lake/preview_image of {self.subject} names {drawn!r}; the variables are {_listed(dataset.data_vars)}"
+            )
         if self.region is not None:
             dataset = self._with_dimensions(plain_text(dataset), self.region)
             for extent in self.region.extents:
@@ -67,13 +69,17 @@ class ArrayWriter:
             self._append(store, dataset, settings.append_dim)
         else:
             encoding = {
-                str(name): source_encoding(variable, settings.encoding.get(str(name), {})) for name, variable in dataset.variables.items()
+                str(name): source_encoding(variable, settings.encoding.get(str(name), {}))
+                for name, variable in dataset.variables.items()
             }
             write(store, dataset, mode="w", encoding=encoding)
         return True
 
     def copy(self, session: Session, group: zarr.Group) -> bool:
-        """Replace everything by the groups and arrays of a Zarr group, at any depth. Return whether anything was written."""
+        """Replace everything by the groups and arrays of a Zarr group, at any depth.
+
+        Return whether anything was written.
+        """
         if self.settings.mode in ("error", "ignore") and not is_empty(session.store):
             return self._refuse()
         target = zarr.open_group(session.store, mode="w", attributes=dict(group.attrs))
@@ -88,7 +94,8 @@ class ArrayWriter:
         if self.settings.mode == "error":
             part = "" if self.region is None else f" for {self.region.name}"
             raise TableNotEmpty(
-                f"mode 'error' writes only the first arrays, but {self.settings.path} already has some{part}: use mode 'overwrite' or "
+                f"mode 'error' writes only the first arrays, but {self.settings.path} already has some{part}: use mode "
+                "'overwrite' or "
                 f"'append'"
             )
         return False
@@ -98,7 +105,8 @@ class ArrayWriter:
     def _append(self, store: IcechunkStore, dataset: xr.Dataset, dimension: str) -> None:
         if dimension not in dataset.dims:
             raise InvalidDefinition(
-                f"lake/append_dim is {dimension!r}, but {self.subject} has the dimensions {', '.join(map(str, dataset.dims))}"
+                f"lake/append_dim is {dimension!r}, but {self.subject} has the dimensions "
+                f"{', '.join(map(str, dataset.dims))}"
             )
         existing = self._create_or_check(store, dataset, (dimension,))
         length = existing.sizes.get(dimension, 0)
@@ -119,7 +127,9 @@ class ArrayWriter:
         for extent in region.extents:
             values = _coordinates(existing, extent.dimension)
             shared = self._is_shared(existing, extent, region)
-            coordinates[extent.dimension] = self._make_room(store, values, _coordinates(dataset, extent.dimension), extent, shared=shared)
+            coordinates[extent.dimension] = self._make_room(
+                store, values, _coordinates(dataset, extent.dimension), extent, shared=shared
+            )
             if len(coordinates[extent.dimension]) != len(values) or not _equal(coordinates[extent.dimension], values):
                 changed.add(extent.dimension)
         self._write_shared(store, dataset, existing, region, changed, coordinates)
@@ -129,7 +139,10 @@ class ArrayWriter:
             if set(region.dimensions) <= set(variable.dims) and name not in region.dimensions
         ]
         for places, targets in _runs(
-            {dimension: _places(coordinates[dimension], _coordinates(dataset, dimension)) for dimension in region.dimensions}
+            {
+                dimension: _places(coordinates[dimension], _coordinates(dataset, dimension))
+                for dimension in region.dimensions
+            }
         ):
             for name in sliced:
                 _write_variable(store, name, dataset[name].variable.isel(places), targets)
@@ -141,7 +154,8 @@ class ArrayWriter:
             dimension = extent.dimension
             if dimension in dataset.dims and dimension not in dataset.coords:
                 raise InvalidDefinition(
-                    f"dimension {dimension!r} of {self.subject} has no coordinates, and partition_expr names it: give it those that the "
+                    f"dimension {dimension!r} of {self.subject} has no coordinates, and partition_expr names it: give "
+                    "it those that the "
                     f"partitions stand for"
                 )
             if dimension in dataset.dims:
@@ -152,7 +166,8 @@ class ArrayWriter:
             single = extent.single()
             if single is None:
                 raise InvalidDefinition(
-                    f"{self.subject} lacks the dimension {dimension!r} that partition_expr names: return arrays that have it. Only for a "
+                    f"{self.subject} lacks the dimension {dimension!r} that partition_expr names: return arrays that "
+                    "have it. Only for a "
                     f"run of one static or dynamic partition its key becomes the coordinate"
                 )
             dataset = dataset.expand_dims({dimension: np.array([single], object)})
@@ -164,21 +179,31 @@ class ArrayWriter:
         if len(outside):
             raise OutsideRegion(
                 f"{self.subject} has the coordinate {_shown(outside[0])} along {extent.dimension!r}"
-                f"{f' and {len(outside) - 1} more' if len(outside) > 1 else ''}, which {region.name} ({extent}) does not hold. Return its "
+                f"{f' and {len(outside) - 1} more' if len(outside) > 1 else ''}, which {region.name} ({extent}) does "
+                "not hold. Return its "
                 f"own coordinates only. Nothing was written"
             )
         if len(np.unique(values)) < len(values):
-            raise RegionMismatch(f"{self.subject} has a coordinate along {extent.dimension!r} twice: a region has each once")
+            raise RegionMismatch(
+                f"{self.subject} has a coordinate along {extent.dimension!r} twice: a region has each once"
+            )
         if extent.windows is None:
             missing = np.setdiff1d(extent.coordinates(values.dtype), values)
             if len(missing):
                 raise RegionMismatch(
-                    f"{self.subject} lacks the coordinate {_shown(missing[0])} along {extent.dimension!r}, a partition of the run: "
+                    f"{self.subject} lacks the coordinate {_shown(missing[0])} along {extent.dimension!r}, a partition "
+                    "of the run: "
                     f"return arrays for each, with missing values where there is no data"
                 )
 
     def _make_room(
-        self, store: IcechunkStore, existing: npt.NDArray[Any], values: npt.NDArray[Any], extent: Extent, *, shared: bool
+        self,
+        store: IcechunkStore,
+        existing: npt.NDArray[Any],
+        values: npt.NDArray[Any],
+        extent: Extent,
+        *,
+        shared: bool,
     ) -> npt.NDArray[Any]:
         """Insert the coordinates of the data along a dimension. Return the resulting coordinates."""
         dimension = extent.dimension
@@ -196,12 +221,15 @@ class ArrayWriter:
             self._check_free(dimension, coordinates)
             if len(places) and shared:
                 raise RegionMismatch(
-                    f"{self.subject} has {len(coordinates)} coordinates along {dimension!r} in place of {len(places)} others, which other "
-                    f"partitions share: return the same ones, with missing values where there is no data. Nothing was written"
+                    f"{self.subject} has {len(coordinates)} coordinates along {dimension!r} in place of {len(places)} "
+                    "others, which other "
+                    "partitions share: return the same ones, with missing values where there is no data. Nothing was "
+                    "written"
                 )
             if len(places) and int(places[-1]) - int(places[0]) + 1 != len(places):
                 raise RegionMismatch(
-                    f"the coordinates along {dimension!r} are not in ascending order: sort the arrays by {dimension!r} first"
+                    f"the coordinates along {dimension!r} are not in ascending order: sort the arrays by {dimension!r} "
+                    "first"
                 )
             start = int(places[0]) if len(places) else extent.position(existing, window)
             splice(store, dimension, start, start + len(places), len(coordinates))
@@ -211,8 +239,10 @@ class ArrayWriter:
     def _check_free(self, dimension: str, values: npt.NDArray[Any]) -> None:
         if dimension in self.settings.coordinates:
             raise RegionMismatch(
-                f"{self.subject} has other coordinates along {dimension!r} than lake/coordinates declares for these partitions, such as "
-                f"{_shown(values[0]) if len(values) else 'none at all'}: return exactly those, with missing values where there is no data"
+                f"{self.subject} has other coordinates along {dimension!r} than lake/coordinates declares for these "
+                "partitions, such as "
+                f"{_shown(values[0]) if len(values) else 'none at all'}: return exactly those, with missing values "
+                "where there is no data"
             )
 
     @staticmethod
@@ -230,18 +260,24 @@ class ArrayWriter:
         changed: set[str],
         coordinates: Mapping[str, npt.NDArray[Any]],
     ) -> None:
-        """Write the coordinates, and variables with only some of the region's dimensions, where they are new. Else they must be equal."""
+        """Write the coordinates, and variables with only some of the region's dimensions, where they are new.
+
+        Else they must be equal.
+        """
         for name, variable in dataset.variables.items():
             dimensions = [str(dimension) for dimension in variable.dims if dimension in region.dimensions]
             if not dimensions or (len(dimensions) == len(region.dimensions) and name not in region.dimensions):
                 continue
-            places = {dimension: _places(coordinates[dimension], _coordinates(dataset, dimension)) for dimension in dimensions}
+            places = {
+                dimension: _places(coordinates[dimension], _coordinates(dataset, dimension)) for dimension in dimensions
+            }
             if changed.intersection(dimensions):
                 for part, targets in _runs(places):
                     _write_variable(store, name, variable.isel(part), targets)
             elif not _same(variable, existing[name].variable.isel(places)):
                 raise RegionMismatch(
-                    f"{name!r} of {self.subject} differs from the stored array, which other partitions share: it has the dimensions "
+                    f"{name!r} of {self.subject} differs from the stored array, which other partitions share: it has "
+                    "the dimensions "
                     f"{_listed(variable.dims)}. Nothing was written"
                 )
 
@@ -259,30 +295,37 @@ class ArrayWriter:
         if set(existing.variables) != set(dataset.variables):
             differing = set(existing.variables) ^ set(dataset.variables)
             raise RegionMismatch(
-                f"{self.subject} has the variables {_listed(dataset.variables)}, and the stored arrays are {_listed(existing.variables)}: "
+                f"{self.subject} has the variables {_listed(dataset.variables)}, and the stored arrays are "
+                f"{_listed(existing.variables)}: "
                 f"both must have {_listed(differing)}, or neither"
             )
         for name, variable in dataset.variables.items():
             self._check_variable(str(name), variable, existing[name].variable, growing)
         return existing
 
-    def _check_variable(self, name: str, variable: xr.Variable, existing: xr.Variable, growing: tuple[str, ...]) -> None:
+    def _check_variable(
+        self, name: str, variable: xr.Variable, existing: xr.Variable, growing: tuple[str, ...]
+    ) -> None:
         if variable.dims != existing.dims:
             raise RegionMismatch(
-                f"{name!r} of {self.subject} has the dimensions {_listed(variable.dims)}, and the stored array has {_listed(existing.dims)}"
+                f"{name!r} of {self.subject} has the dimensions {_listed(variable.dims)}, and the stored array has "
+                f"{_listed(existing.dims)}"
             )
         for dimension, length, before in zip(variable.dims, variable.shape, existing.shape, strict=True):
             if dimension not in growing and length != before:
                 raise RegionMismatch(
-                    f"{name!r} of {self.subject} has the length {length} along {dimension!r}, and the stored array has {before}"
+                    f"{name!r} of {self.subject} has the length {length} along {dimension!r}, and the stored array has "
+                    f"{before}"
                 )
         if existing.dtype != object and not np.can_cast(variable.dtype, existing.dtype, "same_kind"):
             raise RegionMismatch(
-                f"{name!r} of {self.subject} is of type {variable.dtype}, and the stored array of type {existing.dtype}: convert it first"
+                f"{name!r} of {self.subject} is of type {variable.dtype}, and the stored array of type "
+                f"{existing.dtype}: convert it first"
             )
         if not set(variable.dims) & set(growing) and not _same(variable, existing):
             raise RegionMismatch(
-                f"{name!r} of {self.subject} differs from the stored array, which is the same for all partitions: it has no dimension "
+                f"{name!r} of {self.subject} differs from the stored array, which is the same for all partitions: it "
+                "has no dimension "
                 f"{' or '.join(growing)}. To change it, overwrite all of the arrays. Nothing was written"
             )
 
@@ -294,7 +337,8 @@ class ArrayWriter:
         values = _coordinates(dataset, dimension)
         if declared.ndim != 1 or len(np.unique(declared)) < len(declared) or not bool(np.isin(values, declared).all()):
             raise InvalidDefinition(
-                f"lake/coordinates declares {len(declared)} values of dimension {dimension!r}: they must differ from one another, and hold "
+                f"lake/coordinates declares {len(declared)} values of dimension {dimension!r}: they must differ from "
+                "one another, and hold "
                 f"those of {self.subject}"
             )
         splice(store, dimension, 0, 0, len(declared))
@@ -321,7 +365,11 @@ def _runs(places: Mapping[Any, npt.NDArray[np.intp]]) -> Iterator[tuple[dict[str
     for at in places.values():
         ends = [0, *(np.flatnonzero(np.diff(at) != 1) + 1).tolist(), len(at)]
         cut.append(
-            [(slice(start, stop), slice(int(at[start]), int(at[start]) + stop - start)) for start, stop in pairwise(ends) if stop > start]
+            [
+                (slice(start, stop), slice(int(at[start]), int(at[start]) + stop - start))
+                for start, stop in pairwise(ends)
+                if stop > start
+            ]
         )
     for blocks in product(*cut):
         yield (
@@ -343,7 +391,9 @@ def _covers_something(existing: xr.Dataset, region: Region) -> bool:
 
 def _coordinates(dataset: xr.Dataset, dimension: str) -> npt.NDArray[Any]:
     if dimension not in dataset.coords:
-        raise InvalidDefinition(f"dimension {dimension!r} has no coordinates in the stored arrays: overwrite all of them with coordinates")
+        raise InvalidDefinition(
+            f"dimension {dimension!r} has no coordinates in the stored arrays: overwrite all of them with coordinates"
+        )
     values: npt.NDArray[Any] = dataset[dimension].values
     return values.astype(object) if values.dtype.kind in "UT" else values
 

@@ -26,13 +26,19 @@ class OrchContext(Context):
 
     @contextmanager
     def opened(self) -> Iterator[tuple[dg.DagsterInstance, LakeResource]]:
-        """Open the instance of DAGSTER_HOME, and the lake. Raises InvalidDefinition if either is missing or given twice."""
+        """Open the instance of DAGSTER_HOME, and the lake.
+
+        Raises InvalidDefinition if either is missing or given twice.
+        """
         if (self.root is None) == (self.module is None):
             raise InvalidDefinition(
-                "name the lake: either --root with its URL or path, or -m with the module of a code location that has it"
+                "name the lake: either --root with its URL or path, or -m with the module of a code location that has "
+                "it"
             )
         if self.module is not None and self.storage_options:
-            raise InvalidDefinition("a code location has its own storage options: leave --storage-option out, or use --root")
+            raise InvalidDefinition(
+                "a code location has its own storage options: leave --storage-option out, or use --root"
+            )
         with _instance() as instance:
             if self.root is not None:
                 yield instance, LakeResource(root=self.root, storage_options=dict(self.storage_options))

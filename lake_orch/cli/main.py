@@ -25,7 +25,14 @@ from lake_orch.runs.run_session import Gate
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.version_option(package_name="lake-orch")
 @click.pass_context
-def main(ctx: click.Context, root: str | None, options: tuple[str, ...], module: str | None, resource: str | None, as_json: bool) -> None:
+def main(
+    ctx: click.Context,
+    root: str | None,
+    options: tuple[str, ...],
+    module: str | None,
+    resource: str | None,
+    as_json: bool,
+) -> None:
     """Inspect, publish and clean up the sessions of Dagster runs. The Dagster instance is that of DAGSTER_HOME."""
     # A module on the command line overrides a root from the environment.
     source = ctx.get_parameter_source("root")
@@ -57,7 +64,9 @@ def sessions(context: OrchContext, everything: bool) -> None:
                     "branch": record.branch,
                     "state": record.state,
                     "epoch": record.epoch,
-                    "age": _age(now - record.opened) if not context.output.as_json else (now - record.opened).total_seconds(),
+                    "age": _age(now - record.opened)
+                    if not context.output.as_json
+                    else (now - record.opened).total_seconds(),
                     "expires": record.expires,
                     "publishable": record.id in publishable,
                     "reason": record.reason,
@@ -69,10 +78,17 @@ def sessions(context: OrchContext, everything: bool) -> None:
 
 @main.command("recover")
 @click.argument("session", required=False)
-@click.option("--gate", type=click.Choice(["blocking", "error", "none"]), help="Publish the SESSION under this gate in place of its run's.")
+@click.option(
+    "--gate",
+    type=click.Choice(["blocking", "error", "none"]),
+    help="Publish the SESSION under this gate in place of its run's.",
+)
 @command
 def recover_command(context: OrchContext, session: str | None, gate: Gate | None) -> None:
-    """Publish the SESSION of a run whose steps all succeeded but whose publish failed. Without SESSION, publish all of them."""
+    """Publish the SESSION of a run whose steps all succeeded but whose publish failed.
+
+    Without SESSION, publish all of them.
+    """
     if gate is not None and session is None:
         raise click.UsageError("--gate is for one session: give the argument SESSION")
     with context.opened() as (instance, resource):

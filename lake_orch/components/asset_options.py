@@ -8,8 +8,13 @@ import dagster as dg
 _KIND = "dagster/kind/"
 
 
-def asset_options(spec: dg.AssetSpec, *, kinds: Sequence[str], metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the options of `@dg.asset` for a spec. `kinds` is the default for a spec without kinds; `metadata` is added to the spec's."""
+def asset_options(
+    spec: dg.AssetSpec, *, kinds: Sequence[str], metadata: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the options of `@dg.asset` for a spec.
+
+    `kinds` is the default for a spec without kinds; `metadata` is added to the spec's.
+    """
     return {
         "key": spec.key,
         "deps": list(spec.deps),

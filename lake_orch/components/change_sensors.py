@@ -27,16 +27,25 @@ def _target(selection: str | None) -> Any:
     )
 )
 class TableChangeSensorComponent(dg.Component, dg.Model, dg.Resolvable):
-    """A sensor for new versions of tables, by any writer. It reports observations of their assets, and can request runs."""
+    """A sensor for new versions of tables, by any writer.
+
+    It reports observations of their assets, and can request runs.
+    """
 
     name: Annotated[str, described("The sensor's name.")] = "table_changes"
-    assets: Annotated[list[dg.ResolvedAssetKey], described("Assets whose tables are at tables/<key>.")] = Field(default_factory=list)
+    assets: Annotated[list[dg.ResolvedAssetKey], described("Assets whose tables are at tables/<key>.")] = Field(
+        default_factory=list
+    )
     tables: Annotated[dict[str, str], described("The paths below the root of tables elsewhere, by asset key.")] = Field(
         default_factory=dict
     )
     external: Annotated[bool, described("Define external assets for the tables in this code location.")] = False
-    target: Annotated[str | None, described("Asset selection to run for each change, such as key:revenue or group:daily.")] = None
-    request: Annotated[str | None, described("module:function that returns a RunRequest or None for a TableChange.")] = None
+    target: Annotated[
+        str | None, described("Asset selection to run for each change, such as key:revenue or group:daily.")
+    ] = None
+    request: Annotated[
+        str | None, described("module:function that returns a RunRequest or None for a TableChange.")
+    ] = None
     interval_seconds: Annotated[int, Field(ge=1), described("Seconds between two evaluations of the sensor.")] = 30
     sensor: SensorStatus = "RUNNING"
 
@@ -70,12 +79,17 @@ class BranchSensorComponent(dg.Component, dg.Model, dg.Resolvable):
     name: Annotated[str, described("The sensor's name.")] = "lake_branches"
     prefix: Annotated[str, described("The prefix of the names of branches to watch.")] = ""
     target: Annotated[str | None, described("Asset selection to run on a branch that is new, or has moved.")] = None
-    request: Annotated[str | None, described("module:function that returns a RunRequest or None for a BranchChange.")] = None
+    request: Annotated[
+        str | None, described("module:function that returns a RunRequest or None for a BranchChange.")
+    ] = None
     interval_seconds: Annotated[int, Field(ge=1), described("Seconds between two evaluations of the sensor.")] = 30
     sensor: SensorStatus = "RUNNING"
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions. Raises InvalidDefinition if the sensor would do nothing or the function does not exist."""
+        """Build the definitions.
+
+        Raises InvalidDefinition if the sensor would do nothing or the function does not exist.
+        """
         sensor = branch_sensor(
             name=self.name,
             target=_target(self.target),

@@ -19,7 +19,9 @@ _OF_POOLS = ("shape", "start", "stop", "since", "pool_commit")
 class DatasetInput(dg.Model, dg.Resolvable):
     """The asset that a name stands for, and the part of its table, arrays or pool to load."""
 
-    asset: Annotated[dg.ResolvedAssetKey | None, described("The asset's key, parts joined by /; by default the name.")] = None
+    asset: Annotated[
+        dg.ResolvedAssetKey | None, described("The asset's key, parts joined by /; by default the name.")
+    ] = None
     columns: Annotated[list[str] | None, described("The columns, or the variables of arrays, to load.")] = None
     where: Annotated[str | None, described("Spark SQL that selects the rows to load.")] = None
     ref: Annotated[str | None, described("A branch, tag or commit to load from.")] = None
@@ -28,12 +30,16 @@ class DatasetInput(dg.Model, dg.Resolvable):
         dict[str, Any] | None,
         described("The coordinates of arrays to load, by dimension: a value, a list, or a mapping of start and stop."),
     ] = None
-    chunks: Annotated[dict[str, int] | None, described("The chunks of dask arrays, by dimension; without them arrays need no dask.")] = None
+    chunks: Annotated[
+        dict[str, int] | None, described("The chunks of dask arrays, by dimension; without them arrays need no dask.")
+    ] = None
     snapshot: Annotated[str | None, described("A snapshot of the arrays to load.")] = None
     shape: Annotated[str | None, described("The type of the records of a pool to load: its name, or as text.")] = None
     start: Annotated[Any, described("The smallest key of a pool to load.")] = None
     stop: Annotated[Any, described("The end of the keys of a pool to load, which is left out.")] = None
-    since: Annotated[Literal["last run"] | None, described("Load what was added to a pool since the asset's last run.")] = None
+    since: Annotated[
+        Literal["last run"] | None, described("Load what was added to a pool since the asset's last run.")
+    ] = None
     pool_commit: Annotated[str | None, described("A commit of the pool to load.")] = None
 
     def of_other_formats(self) -> Mapping[str, str]:
@@ -54,21 +60,29 @@ class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):
 
     asset: Annotated[
         dg.ResolvedAssetSpec,
-        Field(description="The asset: key, description, group_name, kinds, owners, tags, partitions_def, automation_condition, deps, …"),
+        Field(
+            description="The asset: key, description, group_name, kinds, owners, tags, partitions_def, "
+            "automation_condition, deps, …"
+        ),
     ]
     inputs: Annotated[
-        dict[str, DatasetInput], described("The assets that the names of tables, or the function's parameters, stand for.")
+        dict[str, DatasetInput],
+        described("The assets that the names of tables, or the function's parameters, stand for."),
     ] = Field(default_factory=dict)
     path: Annotated[str | None, described("The path below the root; by default tables/<key>.")] = None
     partition_expr: Annotated[
         str | dict[str, str] | None,
-        described("The column, or dimension of arrays, that the partitions stand for, or one for each dimension of the partitions."),
+        described(
+            "The column, or dimension of arrays, that the partitions stand for, or one for each dimension of the "
+            "partitions."
+        ),
     ] = None
     io_manager_key: Annotated[str, described("The IO manager that stores it.")] = "io_manager"
     pool: Annotated[str | None, described("The concurrency pool of the step.")] = None
     max_retries: Annotated[int, Field(ge=0), described("The most retries of the step.")] = 0
     backfill: Annotated[
-        Literal["run_per_partition", "single_run"] | None, described("Whether a backfill is one run, or one for each partition.")
+        Literal["run_per_partition", "single_run"] | None,
+        described("Whether a backfill is one run, or one for each partition."),
     ] = None
 
     @property
@@ -86,7 +100,9 @@ class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):
     def _options(self, kinds: Sequence[str]) -> dict[str, Any]:
         """Return the options of `@dg.asset`. `kinds` is the default for an asset without kinds."""
         metadata = {"lake/path": self.path, "partition_expr": self.partition_expr, **self._metadata()}
-        options = asset_options(self.asset, kinds=kinds, metadata={name: value for name, value in metadata.items() if value is not None})
+        options = asset_options(
+            self.asset, kinds=kinds, metadata={name: value for name, value in metadata.items() if value is not None}
+        )
         self._check(options["metadata"])
         policies = {"single_run": dg.BackfillPolicy.single_run(), "run_per_partition": dg.BackfillPolicy.multi_run()}
         return {
@@ -98,4 +114,7 @@ class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):
         }
 
     def _inputs_of_function(self) -> dict[str, dg.AssetIn]:
-        return {parameter: component_input.asset_in(dg.AssetKey(parameter)) for parameter, component_input in self.inputs.items()}
+        return {
+            parameter: component_input.asset_in(dg.AssetKey(parameter))
+            for parameter, component_input in self.inputs.items()
+        }

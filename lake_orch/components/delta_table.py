@@ -69,14 +69,17 @@ class DeltaTableComponent(DatasetComponent):
     sql: Annotated[
         str | None,
         described(
-            "One SELECT in the engine's SQL. Tables are named by asset keys, parts joined by dots, and become dependencies. "
+            "One SELECT in the engine's SQL. Tables are named by asset keys, parts joined by dots, and become "
+            "dependencies. "
             "Parameters: partition_key, partition_start, partition_end (:name in Spark, $name in DuckDB)."
         ),
     ] = None
     sql_file: Annotated[str | None, described("A file with the query, relative to defs.yaml.")] = None
     engine: Annotated[
         Literal["spark", "duckdb"],
-        described("The engine that runs the query. DuckDB runs in the step's process, for tables that fit into its memory."),
+        described(
+            "The engine that runs the query. DuckDB runs in the step's process, for tables that fit into its memory."
+        ),
     ] = "spark"
     function: Annotated[
         str | None,
@@ -84,32 +87,46 @@ class DeltaTableComponent(DatasetComponent):
     ] = None
     mode: Annotated[
         Literal["overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"] | None,
-        described("How rows are written; by default merge or replace_where if these are given, else the mode of the IO manager."),
+        described(
+            "How rows are written; by default merge or replace_where if these are given, else the mode of the IO "
+            "manager."
+        ),
     ] = None
     merge: Annotated[Any, described("The keys, or a mapping of keys or on, and clauses.")] = None
     replace_where: Annotated[str | None, described("Spark SQL that selects the rows to replace.")] = None
-    schema_mode: Annotated[Literal["none", "fill", "merge", "overwrite"] | None, described("How new and missing columns are handled.")] = (
+    schema_mode: Annotated[
+        Literal["none", "fill", "merge", "overwrite"] | None, described("How new and missing columns are handled.")
+    ] = None
+    partition_by: Annotated[
+        list[str] | None, described("The table's partition columns; by default those of partition_expr.")
+    ] = None
+    cluster_by: Annotated[list[str] | None, described("The columns by which maintenance sorts files.")] = None
+    columns: Annotated[list[TableColumn] | None, described("The columns, with types and comments; rows are cast.")] = (
         None
     )
-    partition_by: Annotated[list[str] | None, described("The table's partition columns; by default those of partition_expr.")] = None
-    cluster_by: Annotated[list[str] | None, described("The columns by which maintenance sorts files.")] = None
-    columns: Annotated[list[TableColumn] | None, described("The columns, with types and comments; rows are cast.")] = None
-    constraints: Annotated[dict[str, str] | None, described("CHECK constraints of the table: Spark SQL by name.")] = None
+    constraints: Annotated[dict[str, str] | None, described("CHECK constraints of the table: Spark SQL by name.")] = (
+        None
+    )
     generated: Annotated[dict[str, str] | None, described("Generated columns: Spark SQL by column.")] = None
     properties: Annotated[dict[str, str] | None, described("The table's properties.")] = None
-    checks: Annotated[list[RowCheck], described("Asset checks on the rows, evaluated before they are written.")] = Field(
-        default_factory=list
+    checks: Annotated[list[RowCheck], described("Asset checks on the rows, evaluated before they are written.")] = (
+        Field(default_factory=list)
     )
 
     @model_validator(mode="after")
     def _check_source(self) -> "DeltaTableComponent":
         sources = [name for name in ("sql", "sql_file", "function") if getattr(self, name) is not None]
         if len(sources) != 1:
-            raise ValueError(f"give one of sql, sql_file and function; this has {' and '.join(sources) or 'none of them'}")
+            raise ValueError(
+                f"give one of sql, sql_file and function; this has {' and '.join(sources) or 'none of them'}"
+            )
         return self
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions. Raises InvalidDefinition for invalid SQL or settings, or if the function does not exist."""
+        """Build the definitions.
+
+        Raises InvalidDefinition for invalid SQL or settings, or if the function does not exist.
+        """
         definition = self._of_function(self.function, context) if self.function is not None else self._of_query(context)
         return dg.Definitions(assets=[definition])
 
@@ -119,7 +136,9 @@ class DeltaTableComponent(DatasetComponent):
         columns = None
         if self.columns is not None:
             declared = [
-                dg.TableColumn(column.name, column.type, column.description, dg.TableColumnConstraints(nullable=column.nullable))
+                dg.TableColumn(
+                    column.name, column.type, column.description, dg.TableColumnConstraints(nullable=column.nullable)
+                )
                 for column in self.columns
             ]
             columns = dg.TableSchema(columns=declared)
@@ -131,7 +150,9 @@ class DeltaTableComponent(DatasetComponent):
             "lake/partition_by": self.partition_by,
             "lake/cluster_by": self.cluster_by,
             "dagster/column_schema": columns,
-            "lake/schema": None if self.columns is None else pa.schema([column.field(self._subject) for column in self.columns]),
+            "lake/schema": None
+            if self.columns is None
+            else pa.schema([column.field(self._subject) for column in self.columns]),
             "lake/constraints": self.constraints,
             "lake/generated": self.generated,
             "lake/properties": self.properties,
@@ -140,7 +161,9 @@ class DeltaTableComponent(DatasetComponent):
     def _check(self, metadata: Mapping[str, Any]) -> None:
         TableSettings.parse(self.asset.key.path, metadata, self._subject)
         if self.asset.partitions_def is not None and "partition_expr" not in metadata:
-            raise InvalidDefinition(f"{self._subject} is partitioned: give partition_expr, the column that the partitions stand for")
+            raise InvalidDefinition(
+                f"{self._subject} is partitioned: give partition_expr, the column that the partitions stand for"
+            )
 
     def _options(self, kinds: Sequence[str]) -> dict[str, Any]:
         return {**super()._options(kinds), "check_specs": [check.spec(self.asset.key) for check in self.checks]}
@@ -152,12 +175,14 @@ class DeltaTableComponent(DatasetComponent):
         unused = sorted(self.inputs.keys() - set(query.tables))
         if unused:
             raise InvalidDefinition(
-                f"{self._subject} has the input {unused[0]!r}, and its SQL reads {', '.join(query.tables) or 'no table'}"
+                f"{self._subject} has the input {unused[0]!r}, and its SQL reads "
+                f"{', '.join(query.tables) or 'no table'}"
             )
         for name, component_input in self.inputs.items():
             for setting, format in component_input.of_other_formats().items():
                 raise InvalidDefinition(
-                    f"the input {name!r} of {self._subject} has {setting}, which is for {format}: a query reads tables; give a function "
+                    f"the input {name!r} of {self._subject} has {setting}, which is for {format}: a query reads "
+                    "tables; give a function "
                     f"instead"
                 )
         keys = {table: self._input(table).asset or dg.AssetKey(table.split(".")) for table in query.tables}
@@ -167,9 +192,13 @@ class DeltaTableComponent(DatasetComponent):
                 f"{' and '.join(twice)} in the SQL of {self._subject} are the same asset: name it once, and use aliases"
             )
         if self.asset.key in keys.values():
-            raise InvalidDefinition(f"the SQL of {self._subject} reads the table that it writes: name another, or merge rows into it")
+            raise InvalidDefinition(
+                f"the SQL of {self._subject} reads the table that it writes: name another, or merge rows into it"
+            )
         if query.parameters and self.asset.partitions_def is None:
-            raise InvalidDefinition(f"the SQL of {self._subject} has parameters of a partition, and the asset is not partitioned")
+            raise InvalidDefinition(
+                f"the SQL of {self._subject} has parameters of a partition, and the asset is not partitioned"
+            )
         kind = input_type(self.engine, self._subject)
         names = {table: _input_name(number, table) for number, table in enumerate(query.tables)}
         options = self._options(("deltalake", self.engine))
@@ -186,7 +215,9 @@ class DeltaTableComponent(DatasetComponent):
             return self.sql
         file = context.path / str(self.sql_file)
         if not file.is_file():
-            raise InvalidDefinition(f"{self._subject} takes its SQL from {self.sql_file}, which is not beside its defs.yaml")
+            raise InvalidDefinition(
+                f"{self._subject} takes its SQL from {self.sql_file}, which is not beside its defs.yaml"
+            )
         return file.read_text("utf-8")
 
     def _input(self, name: str) -> DatasetInput:
@@ -232,7 +263,10 @@ class DeltaTableComponent(DatasetComponent):
         )
 
     def _checked(self, value: Any, handlers: Sequence[TypeHandler]) -> Iterator[Any]:
-        """Yield the results of the checks before the rows. A failed blocking check keeps the rows from being published."""
+        """Yield the results of the checks before the rows.
+
+        A failed blocking check keeps the rows from being published.
+        """
         if not self.checks:
             yield dg.MaterializeResult(asset_key=self.asset.key, value=value)
             return

@@ -44,7 +44,8 @@ class IcechunkRepositoryComponent(DatasetComponent):
     function: Annotated[
         str,
         described(
-            "module:function that returns arrays, such as an xarray.Dataset; its parameters are assets that it reads, and resources."
+            "module:function that returns arrays, such as an xarray.Dataset; its parameters are assets that it reads, "
+            "and resources."
         ),
     ]
     mode: Annotated[
@@ -54,14 +55,22 @@ class IcechunkRepositoryComponent(DatasetComponent):
     append_dim: Annotated[str | None, described("The dimension along which append adds.")] = None
     coordinates: Annotated[
         dict[str, str | list[Any]] | None,
-        described("All coordinates that a dimension of partitions will ever have: a list, or a frequency such as h, 15min or D."),
+        described(
+            "All coordinates that a dimension of partitions will ever have: a list, or a frequency such as h, 15min or "
+            "D."
+        ),
     ] = None
     encoding: Annotated[
-        dict[str, dict[str, Any]] | None, described("How variables are stored: chunks, shards, compressors, dtype, units, …")
+        dict[str, dict[str, Any]] | None,
+        described("How variables are stored: chunks, shards, compressors, dtype, units, …"),
     ] = None
     dims: Annotated[list[str] | None, described("The names of the dimensions of numpy and dask arrays.")] = None
-    preview_image: Annotated[bool | str | None, described("Whether the asset's page shows a picture, or of which variable.")] = None
-    io_manager_key: Annotated[str, described("The IO manager that stores the arrays.")] = Field(default="array_io_manager")
+    preview_image: Annotated[
+        bool | str | None, described("Whether the asset's page shows a picture, or of which variable.")
+    ] = None
+    io_manager_key: Annotated[str, described("The IO manager that stores the arrays.")] = Field(
+        default="array_io_manager"
+    )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the definitions. Raises InvalidDefinition for invalid settings, or if the function does not exist."""

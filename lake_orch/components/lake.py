@@ -24,10 +24,16 @@ class SparkSettings(dg.Model, dg.Resolvable):
 
     master: Annotated[str | None, described("Spark master, such as local[4] or spark://host:7077.")] = None
     remote: SecretText = None
-    shared: Annotated[bool, described("Share one local Spark Connect server among the processes of the instance.")] = False
-    idle_timeout: Annotated[float, Field(gt=0), described("Seconds without a client after which a shared server stops.")] = 600
+    shared: Annotated[bool, described("Share one local Spark Connect server among the processes of the instance.")] = (
+        False
+    )
+    idle_timeout: Annotated[
+        float, Field(gt=0), described("Seconds without a client after which a shared server stops.")
+    ] = 600
     app_name: Annotated[str, described("The application's name in Spark's own UI.")] = "lake"
-    config: Annotated[dict[str, str], described("Spark settings. No credentials belong here.")] = Field(default_factory=dict)
+    config: Annotated[dict[str, str], described("Spark settings. No credentials belong here.")] = Field(
+        default_factory=dict
+    )
 
     def resource(self) -> SparkResource:
         """Return the resource with these settings."""
@@ -52,23 +58,33 @@ class SparkSettings(dg.Model, dg.Resolvable):
 class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
     """The lake of a code location.
 
-    It defines the resources `lake`, `spark`, `io_manager`, `file_io_manager`, `array_io_manager` and `pool_io_manager`, and the
-    executor that makes a run one session. For sessions of failed runs it defines sensors, a job that publishes them, and a reaper on a
-    schedule.
+    It defines the resources `lake`, `spark`, `io_manager`, `file_io_manager`, `array_io_manager` and `pool_io_manager`,
+    and the executor that makes a run one session. For sessions of failed runs it defines sensors, a job that publishes
+    them, and a reaper on a schedule.
     """
 
-    root: Annotated[str, described("URL or local path of the lake's root folder, or of a folder of plain Delta tables.")]
+    root: Annotated[
+        str, described("URL or local path of the lake's root folder, or of a folder of plain Delta tables.")
+    ]
     storage_options: StorageOptions = Field(default_factory=dict)
     branch: Annotated[str, described("The branch that runs read and publish to.")] = "main"
     branch_from: Annotated[str | None, described("The branch to create a missing branch from.")] = None
-    scope: Annotated[Literal["asset", "run"], described("What is published together: each asset, or the whole run.")] = "asset"
-    gate: Annotated[Literal["blocking", "error", "none"], described("Under scope run: which failed checks prevent publishing a run.")] = (
-        "blocking"
-    )
-    keep_failed_for: Annotated[float, Field(gt=0, le=168), described("Hours for which the session of a failed run is kept.")] = 24
+    scope: Annotated[
+        Literal["asset", "run"], described("What is published together: each asset, or the whole run.")
+    ] = "asset"
+    gate: Annotated[
+        Literal["blocking", "error", "none"],
+        described("Under scope run: which failed checks prevent publishing a run."),
+    ] = "blocking"
+    keep_failed_for: Annotated[
+        float, Field(gt=0, le=168), described("Hours for which the session of a failed run is kept.")
+    ] = 24
     backfills: Annotated[
         Literal["publish", "gather"],
-        described("publish: each run of a backfill publishes by itself. gather: all write to one branch, which a sensor merges once."),
+        described(
+            "publish: each run of a backfill publishes by itself. gather: all write to one branch, which a sensor "
+            "merges once."
+        ),
     ] = "publish"
     mode: Annotated[
         Literal["overwrite", "append", "overwrite_partitions", "error", "ignore"],
@@ -79,22 +95,38 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         described("How new and missing columns are handled."),
     ] = "none"
     preview_rows: Annotated[
-        int, Field(ge=0, le=50), described("Rows of a table that lake/preview shows, which Dagster keeps in its database; 0 for none.")
+        int,
+        Field(ge=0, le=50),
+        described("Rows of a table that lake/preview shows, which Dagster keeps in its database; 0 for none."),
     ] = 5
-    naive_timestamps: Annotated[Literal["refuse", "utc", "ntz"], described("The meaning of timestamps without a zone.")] = "refuse"
-    arrays: Annotated[bool, described("Add the resource array_io_manager, which stores arrays. Needs the extra arrays.")] = False
+    naive_timestamps: Annotated[
+        Literal["refuse", "utc", "ntz"], described("The meaning of timestamps without a zone.")
+    ] = "refuse"
+    arrays: Annotated[
+        bool, described("Add the resource array_io_manager, which stores arrays. Needs the extra arrays.")
+    ] = False
     pools: Annotated[bool, described("Add the resource pool_io_manager, which stores records of any shape.")] = False
-    spark: Annotated[SparkSettings | None, described("The resource spark; {} for a session with Spark's own settings.")] = None
-    allow_pickle: Annotated[bool, described("Whether file_io_manager stores and loads any object, with pickle.")] = False
+    spark: Annotated[
+        SparkSettings | None, described("The resource spark; {} for a session with Spark's own settings.")
+    ] = None
+    allow_pickle: Annotated[bool, described("Whether file_io_manager stores and loads any object, with pickle.")] = (
+        False
+    )
     executor: Annotated[
-        bool | None, described("Whether the code location's executor makes each run one session; by default under scope run.")
+        bool | None,
+        described("Whether the code location's executor makes each run one session; by default under scope run."),
     ] = None
     sessions: Annotated[
-        bool, described("Add the session sensors, the job lake_recover and the reaper. For lakes, not for folders of plain tables.")
+        bool,
+        described(
+            "Add the session sensors, the job lake_recover and the reaper. For lakes, not for folders of plain tables."
+        ),
     ] = True
     reaper_schedule: Annotated[str | None, described("Cron schedule of the reaper; null for none.")] = "*/30 * * * *"
     sensors: SensorStatus = "RUNNING"
-    alert: Annotated[str | None, described("module:function, called with a SessionAlert for failed publishes and stale sessions.")] = None
+    alert: Annotated[
+        str | None, described("module:function, called with a SessionAlert for failed publishes and stale sessions.")
+    ] = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the definitions. Raises InvalidDefinition for an alert that cannot be imported."""
@@ -144,5 +176,7 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         schedules = []
         if self.reaper_schedule is not None:
             target = dg.AssetSelection.assets(reaper.key)
-            schedules.append(dg.ScheduleDefinition(name="lake_session_reaper", target=target, cron_schedule=self.reaper_schedule))
+            schedules.append(
+                dg.ScheduleDefinition(name="lake_session_reaper", target=target, cron_schedule=self.reaper_schedule)
+            )
         return dg.Definitions(assets=[reaper], jobs=[lake_recover()], sensors=sensors, schedules=schedules)

@@ -35,26 +35,35 @@ class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
 
     name: Annotated[str, described("The permanent name of the source: its batches are marked landing/<name>.")]
     url: Annotated[str, described("The folder or prefix, on any store that fsspec knows.")]
-    pattern: Annotated[str, described("The files to land: a glob on the path below the zone, or on its last part.")] = "*"
+    pattern: Annotated[str, described("The files to land: a glob on the path below the zone, or on its last part.")] = (
+        "*"
+    )
     storage_options: StorageOptions = Field(default_factory=dict)
-    settle_seconds: Annotated[float, Field(ge=0), described("Seconds for which a file must not have changed before it lands.")] = 0
+    settle_seconds: Annotated[
+        float, Field(ge=0), described("Seconds for which a file must not have changed before it lands.")
+    ] = 0
     max_files: Annotated[int, described("The most files in one batch.")] = 1000
     max_bytes: Annotated[int, described("The most bytes in one batch.")] = 64 << 30
     asset: Annotated[
-        dg.ResolvedAssetSpec | None, described("The asset that appends the files; by default one whose key is the zone's name.")
+        dg.ResolvedAssetSpec | None,
+        described("The asset that appends the files; by default one whose key is the zone's name."),
     ] = None
-    into: Annotated[Literal["table", "pool"], described("Where the files land: a table, or a pool for lines of JSON of any shape.")] = (
-        "table"
-    )
+    into: Annotated[
+        Literal["table", "pool"], described("Where the files land: a table, or a pool for lines of JSON of any shape.")
+    ] = "table"
     path: Annotated[str | None, described("The table's path below the root; by default tables/<key>.")] = None
     partition_by: Annotated[list[str], described("The table's partition columns.")] = Field(default_factory=list)
     columns: Annotated[
-        dict[str, str], described("The columns to read, with their types as Spark SQL spells them; by default those of the files.")
+        dict[str, str],
+        described("The columns to read, with their types as Spark SQL spells them; by default those of the files."),
     ] = Field(default_factory=dict)
     read: Annotated[
-        str | None, described("module:function that reads the rows of a LandedBatch; by default the extension chooses the reader.")
+        str | None,
+        described("module:function that reads the rows of a LandedBatch; by default the extension chooses the reader."),
     ] = None
-    max_retries: Annotated[int, Field(ge=0), described("The most times that the sensor requests another run for a failed batch.")] = 3
+    max_retries: Annotated[
+        int, Field(ge=0), described("The most times that the sensor requests another run for a failed batch.")
+    ] = 3
     interval_seconds: Annotated[int, Field(ge=1), described("Seconds between two evaluations of the sensor.")] = 30
     sensor: SensorStatus = "RUNNING"
 
@@ -71,7 +80,9 @@ class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
         )
         spec = self.asset or dg.AssetSpec(self.name)
         options = asset_options(
-            spec, kinds=("zed",) if self.into == "pool" else ("deltalake",), metadata={} if self.path is None else {"lake/path": self.path}
+            spec,
+            kinds=("zed",) if self.into == "pool" else ("deltalake",),
+            metadata={} if self.path is None else {"lake/path": self.path},
         )
         return landing_zone_definitions(
             zone,

@@ -21,22 +21,30 @@ class MaintenanceSettings(dg.Model, dg.Resolvable):
 
     zorder_by: Annotated[list[str] | None, described("The columns by which the task zorder sorts rows.")] = None
     target_size: Annotated[int | None, Field(gt=0), described("The size of a compacted file in bytes.")] = None
-    small_file: Annotated[int | None, Field(gt=0), described("The size in bytes below which a file counts as small.")] = None
-    min_small_file_ratio: Annotated[float | None, Field(ge=0, le=1), described("The part of small files from which compaction is due.")] = (
-        None
-    )
-    max_uncheckpointed_commits: Annotated[int | None, Field(gt=0), described("The number of commits from which a checkpoint is due.")] = (
-        None
-    )
-    retention: Annotated[str | None, described("How long removed files, or snapshots of arrays, are kept, such as 14 days.")] = None
+    small_file: Annotated[
+        int | None, Field(gt=0), described("The size in bytes below which a file counts as small.")
+    ] = None
+    min_small_file_ratio: Annotated[
+        float | None, Field(ge=0, le=1), described("The part of small files from which compaction is due.")
+    ] = None
+    max_uncheckpointed_commits: Annotated[
+        int | None, Field(gt=0), described("The number of commits from which a checkpoint is due.")
+    ] = None
+    retention: Annotated[
+        str | None, described("How long removed files, or snapshots of arrays, are kept, such as 14 days.")
+    ] = None
     txn_retention: Annotated[str | None, described("How long transaction markers are kept, such as 30 days.")] = None
-    spark_above: Annotated[int | None, Field(ge=0), described("The size of a table in bytes from which Spark rearranges it.")] = None
+    spark_above: Annotated[
+        int | None, Field(ge=0), described("The size of a table in bytes from which Spark rearranges it.")
+    ] = None
     max_mergeable_manifests: Annotated[
         int | None, Field(gt=0), described("The number of mergeable manifests of arrays from which a rewrite is due.")
     ] = None
 
     max_mergeable_objects: Annotated[
-        int | None, Field(gt=1), described("The number of mergeable data objects of a pool from which compaction is due.")
+        int | None,
+        Field(gt=1),
+        described("The number of mergeable data objects of a pool from which compaction is due."),
     ] = None
 
     def given(self) -> dict[str, Any]:
@@ -56,7 +64,9 @@ def _resolve_targets(context: dg.ResolutionContext, value: Any) -> dict[str, Mai
 
 def _targets(description: str) -> dg.Resolver:
     settings: Any = MaintenanceSettings.model()
-    return dg.Resolver(_resolve_targets, model_field_type=dict[str, settings | None] | list[str], description=description)
+    return dg.Resolver(
+        _resolve_targets, model_field_type=dict[str, settings | None] | list[str], description=description
+    )
 
 
 class CheckLimits(dg.Model, dg.Resolvable):
@@ -104,14 +114,16 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
         dict[str, MaintenanceSettings | None],
         _targets("Assets whose pools are maintained, by key: a list, or a mapping to settings of their own."),
     ] = Field(default_factory=dict)
-    paths: Annotated[dict[str, str], described("The paths of tables and arrays that are not at tables/<key>, by asset key.")] = Field(
-        default_factory=dict
-    )
+    paths: Annotated[
+        dict[str, str], described("The paths of tables and arrays that are not at tables/<key>, by asset key.")
+    ] = Field(default_factory=dict)
     tasks: Annotated[
         dict[str, str | None] | list[str] | None,
         described(
-            "Of compaction, zorder, checkpoint, vacuum, log_cleanup, txn_expiry for tables, manifest_rewrite, snapshot_expiry for arrays, "
-            "pool_compaction, pool_vacuum for pools, health, garbage_collection, session_reaper; as a mapping each with its own cron "
+            "Of compaction, zorder, checkpoint, vacuum, log_cleanup, txn_expiry for tables, manifest_rewrite, "
+            "snapshot_expiry for arrays, "
+            "pool_compaction, pool_vacuum for pools, health, garbage_collection, session_reaper; as a mapping each "
+            "with its own cron "
             "schedule."
         ),
     ] = None
@@ -125,13 +137,20 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
     group_name: Annotated[str, described("The assets' group.")] = "maintenance"
     spark: Annotated[bool, described("Rearrange tables above spark_above bytes with the resource spark.")] = False
     pool: Annotated[str | None, described("The pool of the assets that rearrange tables and arrays.")] = POOL
-    alert: Annotated[str | None, described("module:function, called with a SessionAlert by the task session_reaper.")] = None
+    alert: Annotated[
+        str | None, described("module:function, called with a SessionAlert by the task session_reaper.")
+    ] = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions. Raises InvalidDefinition without anything to maintain, for unknown tasks, or for a missing function."""
+        """Build the definitions.
+
+        Raises InvalidDefinition without anything to maintain, for unknown tasks, or for a missing function.
+        """
         strangers = sorted(self.paths.keys() - self.tables.keys() - self.arrays.keys() - self.pools.keys())
         if strangers:
-            raise InvalidDefinition(f"paths has {strangers[0]!r}, which is none of the tables, arrays and pools: name it there")
+            raise InvalidDefinition(
+                f"paths has {strangers[0]!r}, which is none of the tables, arrays and pools: name it there"
+            )
         common = self.settings.given() if self.settings else {}
         checks: bool | HealthLimits = self.checks
         if self.checks and self.limits is not None:
@@ -152,7 +171,9 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
             alert=None if self.alert is None else load_function(self.alert, context),
         )
 
-    def _targets_of(self, datasets: Mapping[str, MaintenanceSettings | None], common: Mapping[str, Any]) -> list[MaintenanceTarget]:
+    def _targets_of(
+        self, datasets: Mapping[str, MaintenanceSettings | None], common: Mapping[str, Any]
+    ) -> list[MaintenanceTarget]:
         return [
             MaintenanceTarget(
                 self.paths.get(key, f"{TABLES}/{key}"),

@@ -43,7 +43,10 @@ class PoolComponent(DatasetComponent):
 
     function: Annotated[
         str,
-        described("module:function that returns records, such as a list of dicts; its parameters are assets that it reads, and resources."),
+        described(
+            "module:function that returns records, such as a list of dicts; its parameters are assets that it reads, "
+            "and resources."
+        ),
     ]
     mode: Annotated[
         Literal["overwrite", "append", "error", "ignore"] | None,
@@ -51,13 +54,22 @@ class PoolComponent(DatasetComponent):
     ] = None
     key: Annotated[str | None, described("The field that the pool is sorted by, such as ts or a.b.")] = None
     order: Annotated[Literal["asc", "desc"] | None, described("The direction of the order; by default desc.")] = None
-    threshold: Annotated[int | None, Field(gt=0), described("Bytes of records that a data object holds; by default 500 MB.")] = None
+    threshold: Annotated[
+        int | None, Field(gt=0), described("Bytes of records that a data object holds; by default 500 MB.")
+    ] = None
     times: Annotated[list[str] | None, described("Fields whose texts are stored as times.")] = None
-    preview_rows: Annotated[int | None, Field(ge=0, le=50), described("How many records the asset's page shows.")] = None
-    io_manager_key: Annotated[str, described("The IO manager that stores the records.")] = Field(default="pool_io_manager")
+    preview_rows: Annotated[int | None, Field(ge=0, le=50), described("How many records the asset's page shows.")] = (
+        None
+    )
+    io_manager_key: Annotated[str, described("The IO manager that stores the records.")] = Field(
+        default="pool_io_manager"
+    )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions. Raises InvalidDefinition for settings that cannot be followed, and a function that is not there."""
+        """Build the definitions.
+
+        Raises InvalidDefinition for settings that cannot be followed, and a function that is not there.
+        """
         options = self._options(("zed", "python"))
         asset: Any = dg.asset(ins=self._inputs_of_function(), **options)
         definition: dg.AssetsDefinition = asset(load_function(self.function, context))

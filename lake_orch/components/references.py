@@ -21,7 +21,8 @@ def load_function(reference: str, context: dg.ComponentLoadContext) -> Callable[
     module, _, name = reference.partition(":")
     if not module or not name:
         raise InvalidDefinition(
-            f"{reference!r} does not name a function: write module:function, or .module:function for a file beside defs.yaml"
+            f"{reference!r} does not name a function: write module:function, or .module:function for a file beside "
+            "defs.yaml"
         )
     if module.startswith("."):
         module = f"{context.defs_relative_module_name(context.path)}{module}"
@@ -66,10 +67,17 @@ StorageOptions: TypeAlias = Annotated[
 
 SecretText: TypeAlias = Annotated[
     Any,  # text or an EnvVar, of which pydantic would make text
-    dg.Resolver(keep_environment, model_field_type=str | None, inject_before_resolve=False, description=f"It may be a secret. {_SECRET}"),
+    dg.Resolver(
+        keep_environment,
+        model_field_type=str | None,
+        inject_before_resolve=False,
+        description=f"It may be a secret. {_SECRET}",
+    ),
     Field(repr=False),
 ]
 """Text that may be a secret."""
 
-SensorStatus: TypeAlias = Annotated[Literal["RUNNING", "STOPPED"], described("Whether the sensor runs once the location is loaded.")]
+SensorStatus: TypeAlias = Annotated[
+    Literal["RUNNING", "STOPPED"], described("Whether the sensor runs once the location is loaded.")
+]
 """The default status of a sensor."""

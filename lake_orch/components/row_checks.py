@@ -21,20 +21,34 @@ class RowCheck(dg.Model, dg.Resolvable):
     name: Annotated[str, described("The asset check's name.")]
     expression: Annotated[str, described("Spark SQL over the columns of a row, such as amount >= 0.")]
     description: Annotated[str | None, described("The description in the UI; by default the expression.")] = None
-    blocking: Annotated[bool, described("Whether a failure prevents publishing the rows and running downstream assets.")] = False
-    severity: Annotated[Literal["ERROR", "WARN"], described("The severity of a failure; ERROR for a blocking check.")] = "ERROR"
+    blocking: Annotated[
+        bool, described("Whether a failure prevents publishing the rows and running downstream assets.")
+    ] = False
+    severity: Annotated[
+        Literal["ERROR", "WARN"], described("The severity of a failure; ERROR for a blocking check.")
+    ] = "ERROR"
     max_violations: Annotated[int, Field(ge=0), described("The most rows that may break it.")] = 0
-    sample_rows: Annotated[int, Field(ge=0, le=50), described("The most violating rows that the result shows; 0 for secret data.")] = ROWS
+    sample_rows: Annotated[
+        int, Field(ge=0, le=50), described("The most violating rows that the result shows; 0 for secret data.")
+    ] = ROWS
 
     def spec(self, key: dg.AssetKey) -> dg.AssetCheckSpec:
         """Return the check spec of an asset. Raises InvalidDefinition for a blocking check of severity WARN."""
         if self.blocking and self.severity != "ERROR":
-            raise InvalidDefinition(f"check {self.name!r} of {key.to_user_string()} is blocking, and of severity WARN: choose one")
-        return dg.AssetCheckSpec(self.name, asset=key, description=self.description or self.expression, blocking=self.blocking)
+            raise InvalidDefinition(
+                f"check {self.name!r} of {key.to_user_string()} is blocking, and of severity WARN: choose one"
+            )
+        return dg.AssetCheckSpec(
+            self.name, asset=key, description=self.description or self.expression, blocking=self.blocking
+        )
 
     def result(self, key: dg.AssetKey, rows: int, broken: BrokenRows) -> dg.AssetCheckResult:
         """Return a check result with the number of rows that break the condition, and some of these rows."""
-        metadata: dict[str, Any] = {"lake/rows": rows, "lake/violations": broken.count, "lake/expression": self.expression}
+        metadata: dict[str, Any] = {
+            "lake/rows": rows,
+            "lake/violations": broken.count,
+            "lake/expression": self.expression,
+        }
         if broken.sample is not None and len(broken.sample):
             metadata["lake/broken_rows"] = dg.MetadataValue.md(markdown_table(broken.sample, self.sample_rows))
         return dg.AssetCheckResult(
@@ -42,7 +56,9 @@ class RowCheck(dg.Model, dg.Resolvable):
             check_name=self.name,
             passed=broken.count <= self.max_violations,
             severity=dg.AssetCheckSeverity(self.severity),
-            description=f"{broken.count:,} of {count_of(rows, 'row')} break {self.expression}"[:300] if broken.count else None,
+            description=f"{broken.count:,} of {count_of(rows, 'row')} break {self.expression}"[:300]
+            if broken.count
+            else None,
             metadata=metadata,
         )
 
@@ -50,6 +66,8 @@ class RowCheck(dg.Model, dg.Resolvable):
 def evaluate(checks: Sequence[RowCheck], rows: Rows, key: dg.AssetKey) -> Iterator[dg.AssetCheckResult]:
     """Evaluate the checks on rows before they are written. Raises InvalidDefinition."""
     asset = key.to_user_string()
-    total, broken = rows.broken([RowCondition(f"check {check.name!r} of {asset}", check.expression, check.sample_rows) for check in checks])
+    total, broken = rows.broken(
+        [RowCondition(f"check {check.name!r} of {asset}", check.expression, check.sample_rows) for check in checks]
+    )
     for check, of_check in zip(checks, broken, strict=True):
         yield check.result(key, total, of_check)

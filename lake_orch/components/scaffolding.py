@@ -7,7 +7,10 @@ import dagster as dg
 
 
 class LakeScaffolder(dg.Scaffolder[Any]):
-    """A scaffolder that writes a component's example as its defs.yaml. For Python it writes the same as Dagster's scaffolder."""
+    """A scaffolder that writes a component's example as its defs.yaml.
+
+    For Python it writes the same as Dagster's scaffolder.
+    """
 
     example: str = "{}"
     """The attributes, as YAML text with comments; `NAME` stands for the name of the new folder."""

@@ -18,7 +18,9 @@ _PACKAGE: Mapping[Engine, str] = {"spark": "pyspark", "duckdb": "duckdb"}
 def input_type(engine: Engine, subject: str) -> Any:
     """Return the type to load a query's tables as. Raises InvalidDefinition if the engine is not installed."""
     if importlib.util.find_spec(_PACKAGE[engine]) is None:
-        raise InvalidDefinition(f"{subject} is queried by {engine}, which is not installed: pip install {_PACKAGE[engine]}")
+        raise InvalidDefinition(
+            f"{subject} is queried by {engine}, which is not installed: pip install {_PACKAGE[engine]}"
+        )
     if engine == "spark":
         from pyspark.sql import DataFrame
 
@@ -30,7 +32,12 @@ def input_type(engine: Engine, subject: str) -> Any:
 
 @contextmanager
 def run_query(
-    query: Query, engine: Engine, tables: Mapping[str, Any], parameters: Mapping[str, Any], key: dg.AssetKey, spark: SparkResource | None
+    query: Query,
+    engine: Engine,
+    tables: Mapping[str, Any],
+    parameters: Mapping[str, Any],
+    key: dg.AssetKey,
+    spark: SparkResource | None,
 ) -> Iterator[Any]:
     """Yield the rows of a query over loaded tables. They are valid within the `with` block."""
     stem = "lake_" + re.sub(r"\W", "_", "_".join(key.path))
@@ -41,7 +48,9 @@ def run_query(
 
 
 @contextmanager
-def _spark(sql: str, tables: Mapping[str, Any], parameters: Mapping[str, Any], resource: SparkResource | None) -> Iterator[Any]:
+def _spark(
+    sql: str, tables: Mapping[str, Any], parameters: Mapping[str, Any], resource: SparkResource | None
+) -> Iterator[Any]:
     if resource is None:
         raise InvalidDefinition("a query in Spark SQL needs the resource 'spark': add it, or choose engine: duckdb")
     spark = resource.session
@@ -55,11 +64,15 @@ def _spark(sql: str, tables: Mapping[str, Any], parameters: Mapping[str, Any], r
 
 
 @contextmanager
-def _duckdb(sql: str, tables: Mapping[str, Any], parameters: Mapping[str, Any], _: SparkResource | None) -> Iterator[Any]:
+def _duckdb(
+    sql: str, tables: Mapping[str, Any], parameters: Mapping[str, Any], _: SparkResource | None
+) -> Iterator[Any]:
     import duckdb
 
     # Only registered tables: a query in YAML must not read or write files.
-    with duckdb.connect(":memory:", config={"enable_external_access": "false", "lock_configuration": "true"}) as connection:
+    with duckdb.connect(
+        ":memory:", config={"enable_external_access": "false", "lock_configuration": "true"}
+    ) as connection:
         for name, dataset in tables.items():
             connection.register(name, dataset)
         yield connection.sql(sql, params=dict(parameters)).to_arrow_table()

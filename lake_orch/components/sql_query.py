@@ -66,7 +66,9 @@ def parse_query(text: str, engine: Engine, subject: str) -> Query:
     used = frozenset(placeholder.name for placeholder in query.find_all(exp.Placeholder))
     unknown = sorted(used - set(PARAMETERS))
     if unknown:
-        raise InvalidDefinition(f"the SQL of {subject} has the parameter {unknown[0]!r}: there are {', '.join(PARAMETERS)}")
+        raise InvalidDefinition(
+            f"the SQL of {subject} has the parameter {unknown[0]!r}: there are {', '.join(PARAMETERS)}"
+        )
     return Query(text, list(_mentions(query, text, subject)), used)
 
 
@@ -82,7 +84,9 @@ def _mentions(query: exp.Expr, text: str, subject: str) -> Iterator[TableMention
             yield _mention(table, text, subject)
     missed = next((table for table in query.find_all(exp.Table) if id(table) not in visited), None)
     if missed is not None:
-        raise InvalidDefinition(f"the SQL of {subject} names {missed.sql()[:100]} where it cannot be resolved: move it to a WITH clause")
+        raise InvalidDefinition(
+            f"the SQL of {subject} names {missed.sql()[:100]} where it cannot be resolved: move it to a WITH clause"
+        )
 
 
 def _mention(table: exp.Table, text: str, subject: str) -> TableMention:

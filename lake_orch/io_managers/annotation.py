@@ -17,7 +17,10 @@ def without_none(annotation: object) -> tuple[object, bool]:
 
 
 def type_of_element(annotation: object) -> object:
-    """Return T for `list[T]`, the annotation for the outputs of several steps, each loaded alone. Return any other annotation unchanged."""
+    """Return T for `list[T]`, the annotation for the outputs of several steps, each loaded alone.
+
+    Return any other annotation unchanged.
+    """
     return get_args(annotation)[0] if get_origin(annotation) is list and get_args(annotation) else annotation
 
 

@@ -55,25 +55,28 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             )
             def orders_by_day(orders: DataFrame) -> DataFrame: ...
 
-    An asset's table is at `<root>/tables/<asset key>`. It returns a PySpark, pandas or polars DataFrame, a polars LazyFrame, or a
-    `pyarrow` Table, RecordBatchReader or Dataset; a parameter annotated with one of these, or with `DeltaTable`, gets that type, and one
-    annotated with `dict[str, T]` gets one value for each partition.
+    An asset's table is at `<root>/tables/<asset key>`. It returns a PySpark, pandas or polars DataFrame, a polars
+    LazyFrame, or a `pyarrow` Table, RecordBatchReader or Dataset; a parameter annotated with one of these, or with
+    `DeltaTable`, gets that type, and one annotated with `dict[str, T]` gets one value for each partition.
 
     Definition metadata of an asset, or of an op's output:
-        partition_expr: the column that the partitions stand for, or a dict from dimension to column. Required if partitioned.
-        lake/mode: `overwrite` (default; of a partitioned asset exactly the run's partitions), `append`, `merge`, `replace_where`,
-            `overwrite_partitions` (those of the table that get rows), `error` or `ignore` (only where there are no rows yet).
+        partition_expr: the column that the partitions stand for, or a dict from dimension to column. Required if
+            partitioned.
+        lake/mode: `overwrite` (default; of a partitioned asset exactly the run's partitions), `append`, `merge`,
+            `replace_where`, `overwrite_partitions` (those of the table that get rows), `error` or `ignore` (only where
+            there are no rows yet).
         lake/merge: the keys (`["id"]`), or a dict of `keys` or `on`, and clauses.
         lake/replace_where: the SQL that selects the rows to replace.
-        lake/schema_mode: `none` (default: new and missing columns are an error), `fill` (missing ones are null), `merge` (new ones are
-            added, too), `overwrite`.
-        lake/naive_timestamps: `refuse` (default: timestamps without a zone are an error), `utc` (they are UTC), `ntz` (clock times of no
-            zone).
+        lake/schema_mode: `none` (default: new and missing columns are an error), `fill` (missing ones are null),
+            `merge` (new ones are added, too), `overwrite`.
+        lake/naive_timestamps: `refuse` (default: timestamps without a zone are an error), `utc` (they are UTC), `ntz`
+            (clock times of no zone).
         lake/owner: `take` takes over a table that another asset made, `shared` also lets other assets overwrite it.
         lake/path: the table's path below the root, instead of the asset's key.
-        lake/preview_rows: how many rows the asset's page shows. Dagster keeps them in its database: use 0 for data that must not be there.
-        lake/partition_by, lake/cluster_by, lake/properties, lake/constraints, lake/generated, lake/schema, dagster/column_schema: the
-            layout, properties and columns of the table.
+        lake/preview_rows: how many rows the asset's page shows. Dagster keeps them in its database: use 0 for data that
+            must not be there.
+        lake/partition_by, lake/cluster_by, lake/properties, lake/constraints, lake/generated, lake/schema,
+            dagster/column_schema: the layout, properties and columns of the table.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
         columns, lake/where: the columns and rows to load.
@@ -92,7 +95,8 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
         default="none", description="How new and missing columns are handled if metadata names no lake/schema_mode."
     )
     naive_timestamps: Literal["refuse", "utc", "ntz"] = Field(
-        default="refuse", description="How timestamps without a zone are read if metadata names no lake/naive_timestamps."
+        default="refuse",
+        description="How timestamps without a zone are read if metadata names no lake/naive_timestamps.",
     )
 
     preview_rows: int = Field(
@@ -102,7 +106,8 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output to its table.
 
-        Raises InvalidDefinition, DefinitionMismatch, UnsupportedData, PartitionSliceError, TableNotEmpty and DeltaError.
+        Raises InvalidDefinition, DefinitionMismatch, UnsupportedData, PartitionSliceError, TableNotEmpty and
+        DeltaError.
         """
         if obj is None:
             warn_of_nothing(context)
@@ -153,14 +158,15 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             preview=preview,
         )
         context.add_output_metadata(metadata | lineage)
-        # It depends on the data alone: a commit that changes no data, such as a skipped retry, makes no downstream asset stale.
+        # It depends on the data alone: a commit that changes no data, such as a skipped retry, makes no downstream
+        # asset stale.
         set_data_version(context, state.data_version)
 
     def load_input(self, context: InputContext) -> Any:
         """Read an input. Of a partitioned asset it reads exactly the partitions that the run's partitions map to.
 
-        A missing table is an error, with two exceptions: the run asks for no partition of it, or it is the first run of an asset that
-        depends on itself. Then a parameter annotated `T | None` gets None, and any other gets no rows.
+        A missing table is an error, with two exceptions: the run asks for no partition of it, or it is the first run of
+        an asset that depends on itself. Then a parameter annotated `T | None` gets None, and any other gets no rows.
 
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and DeltaError.
         """
@@ -241,7 +247,8 @@ def _partition_columns(context: OutputContext, settings: TableSettings) -> tuple
         raise missing_partition_expr(producer_name(context), "column")
     if settings.schema_mode == "overwrite":
         raise InvalidDefinition(
-            f"lake/schema_mode 'overwrite' replaces a whole table, and a run of {producer_name(context)} is for some of its partitions: "
+            f"lake/schema_mode 'overwrite' replaces a whole table, and a run of {producer_name(context)} is for some "
+            "of its partitions: "
             f"use 'merge'"
         )
     return partition_columns(context.asset_partitions_def, settings.partition_expr)

@@ -15,7 +15,8 @@ EXTENSIONS: Mapping[Format, str] = {"bytes": ".bin", "text": ".txt", "json": ".j
 
 _JSON_TYPES = (dict, list, bool, int, float)
 _WHY_NO_PICKLE = (
-    "pickle is not allowed here: whoever can write the file could make its reader run any code, and it may not load with other versions "
+    "pickle is not allowed here: whoever can write the file could make its reader run any code, and it may not load "
+    "with other versions "
     "of Python or of a library"
 )
 
@@ -23,7 +24,8 @@ _WHY_NO_PICKLE = (
 def encode(value: object, name: str, *, allow_pickle: bool) -> tuple[Format, bytes]:
     """Encode a value by its type. Return its format and its bytes.
 
-    Raises UnsupportedData for a value that JSON would not preserve, and, unless pickle is allowed, for one that only pickle can encode.
+    Raises UnsupportedData for a value that JSON would not preserve, and, unless pickle is allowed, for one that only
+    pickle can encode.
     """
     if isinstance(value, bytes | bytearray | memoryview):
         return "bytes", bytes(value)
@@ -38,7 +40,8 @@ def encode(value: object, name: str, *, allow_pickle: bool) -> tuple[Format, byt
     if not allow_pickle:
         kind = type(value)
         raise UnsupportedData(
-            f"{name} is a {kind.__module__}.{kind.__qualname__}, and {_WHY_NO_PICKLE}. Return bytes, text, or what JSON can hold; or set "
+            f"{name} is a {kind.__module__}.{kind.__qualname__}, and {_WHY_NO_PICKLE}. Return bytes, text, or what "
+            "JSON can hold; or set "
             f"allow_pickle=True on the FileIOManager"
         )
     return "pickle", pickle.dumps(value)
@@ -61,13 +64,17 @@ def decode(data: bytes, extension: str, annotation: object, name: str, *, allow_
         return bytes(data)
     if format_ == "pickle":
         if not allow_pickle:
-            raise UnsupportedData(f"{name} is a pickle, and {_WHY_NO_PICKLE}. If you trust its writers, set allow_pickle=True")
+            raise UnsupportedData(
+                f"{name} is a pickle, and {_WHY_NO_PICKLE}. If you trust its writers, set allow_pickle=True"
+            )
         return pickle.loads(data)
     try:
         text = bytes(data).decode()
         return text if format_ == "text" else json.loads(text)
     except ValueError as error:
-        raise UnsupportedData(f"{name} is not valid {format_}: {error}. Annotate the parameter as bytes to look at it") from None
+        raise UnsupportedData(
+            f"{name} is not valid {format_}: {error}. Annotate the parameter as bytes to look at it"
+        ) from None
 
 
 def _no_json(value: object, path: str = "") -> str | None:
@@ -84,5 +91,8 @@ def _no_json(value: object, path: str = "") -> str | None:
                 return problem
         return None
     if isinstance(value, list):
-        return next((problem for at, child in enumerate(value) if (problem := _no_json(child, f"{path}[{at}]")) is not None), None)
+        return next(
+            (problem for at, child in enumerate(value) if (problem := _no_json(child, f"{path}[{at}]")) is not None),
+            None,
+        )
     return f"{path or 'it'} is a {type(value).__qualname__}"

@@ -43,21 +43,28 @@ class FileIOManager(ConfigurableIOManager):
 
             resources = {"io_manager": DeltaIOManager(lake=lake), "files": FileIOManager(lake=lake), "lake": lake}
 
-    The file is `files/<asset key>.<extension>` below the root, that of a partition `files/<asset key>/<partition>.<extension>`; the type of
-    the value says which extension. Metadata `lake/path` of an asset gives another path, with an extension or without.
+    The file is `files/<asset key>.<extension>` below the root, that of a partition `files/<asset
+    key>/<partition>.<extension>`; the type of the value says which extension. Metadata `lake/path` of an asset gives
+    another path, with an extension or without.
 
-    Several partitions are loaded as a dict by partition key, and written from one, as Dagster's own file managers do. Metadata of an
-    input: `lake/ref` reads at a branch, tag or commit; `allow_missing_partitions` leaves out partitions that have no file.
+    Several partitions are loaded as a dict by partition key, and written from one, as Dagster's own file managers do.
+    Metadata of an input: `lake/ref` reads at a branch, tag or commit; `allow_missing_partitions` leaves out partitions
+    that have no file.
 
     Any other type needs `allow_pickle=True`: reading a pickle can run any code that its writer put there.
     """
 
     lake: LakeResource
     allow_pickle: bool = Field(default=False, description="Whether other objects are stored, and loaded, with pickle.")
-    prefix: str = Field(default="files", description="The folder below the lake's root for files of assets without lake/path.")
+    prefix: str = Field(
+        default="files", description="The folder below the lake's root for files of assets without lake/path."
+    )
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
-        """Write an output to its file. Raises UnsupportedData, InvalidDefinition, PartitionSliceError and the store's errors."""
+        """Write an output to its file.
+
+        Raises UnsupportedData, InvalidDefinition, PartitionSliceError and the store's errors.
+        """
         if obj is None:
             warn_of_nothing(context)
             return
@@ -76,7 +83,9 @@ class FileIOManager(ConfigurableIOManager):
                 _put(workspace.store, location, path, data)
         size = sum(len(data) for data, _ in files.values())
         verb = "staged for" if workspace.is_staged else "to"
-        context.log.info(f"{name}: {readable_bytes(size)} {verb} {', '.join(list(files)[:3])}" + (" …" if len(files) > 3 else ""))
+        context.log.info(
+            f"{name}: {readable_bytes(size)} {verb} {', '.join(list(files)[:3])}" + (" …" if len(files) > 3 else "")
+        )
         where = next(iter(files)) if len(files) == 1 else base.stem
         metadata: dict[str, Any] = {PATH: where, "lake/bytes_written": size, "lake/files_added": len(files)}
         if isinstance(workspace, DirectWrites):
@@ -126,7 +135,9 @@ class FileIOManager(ConfigurableIOManager):
         elif context.has_asset_key:
             location = _FileLocation(checked_path("/".join([self.prefix, *context.asset_key.path])), "")
         else:
-            raise InvalidDefinition(f"the output of an op has no asset key to name its file: give it the metadata {PATH_METADATA!r}")
+            raise InvalidDefinition(
+                f"the output of an op has no asset key to name its file: give it the metadata {PATH_METADATA!r}"
+            )
         return location.below(*mapping_keys(context)) if isinstance(context, OutputContext) else location
 
 
@@ -136,7 +147,8 @@ def _by_partition(value: object, keys: Sequence[str], name: str) -> dict[str | N
         return {keys[0] if keys else None: value}
     if not isinstance(value, Mapping) or {str(key) for key in value} != {str(key) for key in keys}:
         raise PartitionSliceError(
-            f"this run is for {len(keys)} partitions, and {name} is not a dict with a value for each of them: return {{key: value, …}} for "
+            f"this run is for {len(keys)} partitions, and {name} is not a dict with a value for each of them: return "
+            f"{{key: value, …}} for "
             f"context.partition_keys"
         )
     return {key: value[str(key)] for key in keys}
@@ -168,7 +180,9 @@ class _FileLocation:
         """Return the path of the existing file. Raises NotFound."""
         paths = [f"{self.stem}{self.extension}"] if self.extension else self.others(files)
         if not paths:
-            raise NotFound(f"no file {self.stem}.* ({', '.join(EXTENSIONS.values())}): materialize the asset first", key=self.stem)
+            raise NotFound(
+                f"no file {self.stem}.* ({', '.join(EXTENSIONS.values())}): materialize the asset first", key=self.stem
+            )
         return paths[0]
 
     def others(self, files: ObjectStore) -> list[str]:

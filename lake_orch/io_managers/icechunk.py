@@ -40,13 +40,16 @@ _PAUSES = Backoff(first=1.0, longest=1.0, factor=0.8, shortest_share=0.0)
 
 
 class IcechunkIOManager(ConfigurableIOManager):
-    """An IO manager that stores arrays in Icechunk repositories, each write exactly once, and loads them lazily. Needs the extra `arrays`.
+    """An IO manager that stores arrays in Icechunk repositories, each write exactly once, and loads them lazily.
+
+    Needs the extra `arrays`.
 
     Example:
         .. code-block:: python
 
             lake = LakeResource(root="s3://bucket/lake")
-            defs = dg.Definitions(assets=[temperature], resources={"arrays": IcechunkIOManager(lake=lake), "lake": lake})
+            defs = dg.Definitions(assets=[temperature], resources={"arrays": IcechunkIOManager(lake=lake), "lake":
+            lake})
 
             @dg.asset(
                 io_manager_key="arrays",
@@ -56,23 +59,25 @@ class IcechunkIOManager(ConfigurableIOManager):
             )
             def temperature(context: dg.AssetExecutionContext) -> xr.Dataset: ...
 
-    An asset's repository is at `<root>/tables/<asset key>`. It returns an `xarray.Dataset` or `DataArray`, a `zarr.Group` or `Array`, or
-    an array of numpy or dask; a parameter annotated with one of these, or with `lake_core.icechunk.Session`, gets that type, and
-    one annotated with `dict[str, T]` gets one value for each partition.
+    An asset's repository is at `<root>/tables/<asset key>`. It returns an `xarray.Dataset` or `DataArray`, a
+    `zarr.Group` or `Array`, or an array of numpy or dask; a parameter annotated with one of these, or with
+    `lake_core.icechunk.Session`, gets that type, and one annotated with `dict[str, T]` gets one value for each
+    partition.
 
     Definition metadata of an asset, or of an op's output:
-        partition_expr: the dimension that the partitions stand for, or a dict from the partitions' dimensions to the arrays'. Required if
-            partitioned.
-        lake/mode: `overwrite` (default; of a partitioned asset exactly the run's region), `append`, `error` or `ignore` (only where there
-            is nothing yet).
+        partition_expr: the dimension that the partitions stand for, or a dict from the partitions' dimensions to the
+            arrays'. Required if partitioned.
+        lake/mode: `overwrite` (default; of a partitioned asset exactly the run's region), `append`, `error` or `ignore`
+            (only where there is nothing yet).
         lake/append_dim: the dimension along which `append` adds.
-        lake/coordinates: all coordinates that a dimension will ever have, by dimension, or the frequency of those of time partitions, such
-            as `{"time": "h"}`: each partition then has its place at once, and chunks of its own.
+        lake/coordinates: all coordinates that a dimension will ever have, by dimension, or the frequency of those of
+            time partitions, such as `{"time": "h"}`: each partition then has its place at once, and chunks of its own.
         lake/encoding: chunks, shards, compressors, dtype, fill_value, units, …, by variable.
         lake/dims: names of the dimensions of numpy and dask arrays.
         lake/owner: `take` takes over arrays that another asset made, `shared` also lets other assets overwrite them.
         lake/path: the repository's path below the root, instead of the asset's key.
-        lake/preview_image: whether the asset's page shows a picture, or the variable that it shows. Dagster keeps it in its database.
+        lake/preview_image: whether the asset's page shows a picture, or the variable that it shows. Dagster keeps it in
+            its database.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
         columns: the variables to load.
@@ -80,21 +85,23 @@ class IcechunkIOManager(ConfigurableIOManager):
         lake/chunks: the chunks of dask arrays; without it arrays are lazy, and need no dask.
         lake/ref, lake/snapshot, lake/timestamp: the state to load them from.
 
-    A step that is retried, or re-executed from failure, after its arrays were committed writes nothing and reports `lake/skipped`.
-    Coordinates outside the run's partitions fail the step before anything is visible.
+    A step that is retried, or re-executed from failure, after its arrays were committed writes nothing and reports
+    `lake/skipped`. Coordinates outside the run's partitions fail the step before anything is visible.
     """
 
     lake: LakeResource
     mode: Literal["overwrite", "error", "ignore"] = Field(
         default="overwrite", description="How outputs are written if their metadata names no lake/mode."
     )
-    preview_image: bool = Field(default=True, description="Whether lake/preview shows a picture if metadata names no lake/preview_image.")
+    preview_image: bool = Field(
+        default=True, description="Whether lake/preview shows a picture if metadata names no lake/preview_image."
+    )
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output to its repository.
 
-        Raises InvalidDefinition, UnsupportedData, PartitionSliceError, OutsideRegion, RegionMismatch, TableNotEmpty, TableOwned and
-        IcechunkError.
+        Raises InvalidDefinition, UnsupportedData, PartitionSliceError, OutsideRegion, RegionMismatch, TableNotEmpty,
+        TableOwned and IcechunkError.
         """
         if obj is None:
             warn_of_nothing(context)
@@ -145,8 +152,8 @@ class IcechunkIOManager(ConfigurableIOManager):
     def load_input(self, context: InputContext) -> Any:
         """Read an input. Of a partitioned asset it reads exactly the regions that the run's partitions map to.
 
-        Missing arrays are an error. The exception is a parameter annotated `T | None` if the run asks for no partition, or if it is
-        the first run of an asset that depends on itself.
+        Missing arrays are an error. The exception is a parameter annotated `T | None` if the run asks for no partition,
+        or if it is the first run of an asset that depends on itself.
 
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and IcechunkError.
         """
@@ -177,13 +184,17 @@ class IcechunkIOManager(ConfigurableIOManager):
 
     def _settings(self, context: OutputContext) -> ArraySettings:
         asset_key = context.asset_key.path if context.has_asset_key else None
-        settings = ArraySettings.parse(asset_key, context.definition_metadata or {}, producer_name(context), mode=self.mode)
+        settings = ArraySettings.parse(
+            asset_key, context.definition_metadata or {}, producer_name(context), mode=self.mode
+        )
         partitions_def = context.asset_partitions_def if context.has_asset_partitions else None
         settings = with_partitions(settings, partitions_def, producer_name(context))
         return replace(settings, path=output_path(context, settings.path))
 
 
-def _write(workspace: Workspace, writer: ArrayWriter, data: xr.Dataset | zarr.Group, owner: Owner | None) -> ArrayResult:
+def _write(
+    workspace: Workspace, writer: ArrayWriter, data: xr.Dataset | zarr.Group, owner: Owner | None
+) -> ArrayResult:
     """Write arrays, and commit them to the repository under the marker of the attempt."""
     settings, txn = writer.settings, (workspace.task_id, SINGLE_BATCH)
     if not isinstance(data, zarr.Group):
@@ -201,7 +212,9 @@ def _write(workspace: Workspace, writer: ArrayWriter, data: xr.Dataset | zarr.Gr
         chunks, size = count_chunks(session.change_set)
         try:
             commit = session.commit(_message(writer), metadata, rebase_with=ConflictDetector(), txn=txn)
-            return ArrayResult(str(commit), skipped=commit.skipped, chunks=None if commit.skipped else chunks, bytes=size)
+            return ArrayResult(
+                str(commit), skipped=commit.skipped, chunks=None if commit.skipped else chunks, bytes=size
+            )
         except (ConflictError, RebaseFailedError):  # later commits change what is to be written
             if tries == _TRIES:
                 raise
@@ -226,7 +239,9 @@ def _input_regions(
     groups = [[key] for key in keys] if separate else [keys]
     if groups and metadata.get(PARTITION_EXPR) is None:
         raise missing_partition_expr(name, "dimension")
-    return [region_of_partitions(context.asset_partitions_def, group, metadata[PARTITION_EXPR], name) for group in groups]
+    return [
+        region_of_partitions(context.asset_partitions_def, group, metadata[PARTITION_EXPR], name) for group in groups
+    ]
 
 
 def _region_sizes(region: Region | None, data: xr.Dataset | zarr.Group) -> dict[str, int] | None:

@@ -50,10 +50,15 @@ class InputRequest:
         )
 
     def type_of_each(self) -> object | None:
-        """Return T if the annotation is `dict[str, T]`, one value a partition. Raises InvalidDefinition for an asset without partitions."""
+        """Return T if the annotation is `dict[str, T]`, one value a partition.
+
+        Raises InvalidDefinition for an asset without partitions.
+        """
         each = type_of_each(self.annotation)
         if each is not None and self.keys is None:
-            raise InvalidDefinition(f"{self.subject} is annotated as a value for each partition, but {self.path} is not partitioned")
+            raise InvalidDefinition(
+                f"{self.subject} is annotated as a value for each partition, but {self.path} is not partitioned"
+            )
         return each
 
 

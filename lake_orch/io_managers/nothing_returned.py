@@ -15,6 +15,7 @@ def warn_of_nothing(context: OutputContext) -> None:
     if optional or annotation is type(None) or has_written(context.step_context):
         return
     context.log.warning(
-        f"{producer_name(context)} returned None: nothing was written, and its table or file is as before. Return the rows, or annotate "
+        f"{producer_name(context)} returned None: nothing was written, and its table or file is as before. Return the "
+        "rows, or annotate "
         f"the function with -> None if it stores nothing"
     )

@@ -26,7 +26,8 @@ def output_partitions(context: OutputContext) -> Sequence[str]:
     if context.has_asset_key and context.asset_spec.partitions_def is not None:
         # Dagster would run this as if the asset were not partitioned, and the write would replace all partitions.
         raise PartitionSliceError(
-            f"{producer_name(context)} is partitioned, but this run is for no partition of it: launch it with a partition"
+            f"{producer_name(context)} is partitioned, but this run is for no partition of it: launch it with a "
+            "partition"
         )
     return ()
 

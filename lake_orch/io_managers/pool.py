@@ -56,23 +56,24 @@ class PoolIOManager(ConfigurableIOManager):
             )
             def events(context: dg.AssetExecutionContext) -> Iterator[dict[str, Any]]: ...
 
-    An asset's pool is at `<root>/tables/<asset key>`, a Zed lake whose one pool has the folder's name. It returns an iterable of dicts,
-    Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text. Wrap a generator in `dg.Output`: Dagster would take
-    what it yields for events. A parameter annotated with `pyarrow.Table`, `pyarrow.RecordBatchReader`, a DataFrame, `Iterator` of
-    `collections.abc` (of dicts; Dagster allows no `Iterator[…]`), or `Scan` or `Pool` of `lake_core.pool` gets that type, and one
-    annotated with `dict[str, T]` gets one value for each partition. Tables have one schema: fields that a record lacks are null, and
-    fields of several types get a common type, or become JSON text.
+    An asset's pool is at `<root>/tables/<asset key>`, a Zed lake whose one pool has the folder's name. It returns an
+    iterable of dicts, Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text. Wrap a generator
+    in `dg.Output`: Dagster would take what it yields for events. A parameter annotated with `pyarrow.Table`,
+    `pyarrow.RecordBatchReader`, a DataFrame, `Iterator` of `collections.abc` (of dicts; Dagster allows no
+    `Iterator[…]`), or `Scan` or `Pool` of `lake_core.pool` gets that type, and one annotated with `dict[str, T]` gets
+    one value for each partition. Tables have one schema: fields that a record lacks are null, and fields of several
+    types get a common type, or become JSON text.
 
     Definition metadata of an asset, or of an op's output:
         partition_expr: the key that the pool is sorted by, and the partitions stand for. Required if partitioned.
-        lake/mode: `overwrite` (default; of a partitioned asset exactly the run's range of keys), `append`, `error` or `ignore` (only where
-            there is nothing yet).
+        lake/mode: `overwrite` (default; of a partitioned asset exactly the run's range of keys), `append`, `error` or
+            `ignore` (only where there is nothing yet).
         lake/key, lake/order, lake/threshold: settings of a new pool; by default `ts`, `desc` and 500 MB.
         lake/times: fields whose texts, such as `2025-01-01T12:00:00Z` in JSON, are stored as times.
         lake/owner: `take` takes over a pool that another asset made, `shared` also lets other assets overwrite it.
         lake/path: the pool's path below the root, instead of the asset's key.
-        lake/preview_rows: how many records the asset's page shows. Dagster keeps them in its database: use 0 for data that must not be
-            there.
+        lake/preview_rows: how many records the asset's page shows. Dagster keeps them in its database: use 0 for data
+            that must not be there.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
         columns: the fields to load.
@@ -81,8 +82,8 @@ class PoolIOManager(ConfigurableIOManager):
         lake/since: `last run` loads what was added since the asset's last materialization.
         lake/ref, lake/pool_commit: the state to load them from.
 
-    A step that is retried, or re-executed from failure, after its records were committed writes nothing and reports `lake/skipped`.
-    Records outside the run's partitions fail the step before anything is visible.
+    A step that is retried, or re-executed from failure, after its records were committed writes nothing and reports
+    `lake/skipped`. Records outside the run's partitions fail the step before anything is visible.
     """
 
     lake: LakeResource
@@ -91,13 +92,17 @@ class PoolIOManager(ConfigurableIOManager):
         default="overwrite", description="How outputs are written if their metadata names no lake/mode."
     )
     preview_rows: int = Field(
-        default=5, ge=0, le=50, description="Records in lake/preview if metadata names no lake/preview_rows. 0 shows none."
+        default=5,
+        ge=0,
+        le=50,
+        description="Records in lake/preview if metadata names no lake/preview_rows. 0 shows none.",
     )
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output to its pool.
 
-        Raises InvalidDefinition, UnsupportedData, PartitionSliceError, OutsideRegion, TableNotEmpty, TableOwned and PoolError.
+        Raises InvalidDefinition, UnsupportedData, PartitionSliceError, OutsideRegion, TableNotEmpty, TableOwned and
+        PoolError.
         """
         if obj is None:
             warn_of_nothing(context)
@@ -113,7 +118,9 @@ class PoolIOManager(ConfigurableIOManager):
             result = replace(result, commit=_commit_of(pool, (workspace.task_id, SINGLE_BATCH)) or result.commit)
         url = workspace.url(settings.path)
         size = f"{count_of(result.records, 'record')} ({readable_bytes(result.bytes)})"
-        context.log.info(f"{subject}: {describe_write(size, url, f'commit {result.commit}', workspace.receipt, skipped=result.skipped)}")
+        context.log.info(
+            f"{subject}: {describe_write(size, url, f'commit {result.commit}', workspace.receipt, skipped=result.skipped)}"
+        )
         metadata = pool_metadata(
             result,
             pool,
@@ -130,8 +137,8 @@ class PoolIOManager(ConfigurableIOManager):
     def load_input(self, context: InputContext) -> Any:
         """Read an input. Of a partitioned asset it reads exactly the ranges of keys that the run's partitions map to.
 
-        A missing pool is an error. The exception is a parameter annotated `T | None` if the run asks for no partition, or if it is the
-        first run of an asset that depends on itself.
+        A missing pool is an error. The exception is a parameter annotated `T | None` if the run asks for no partition,
+        or if it is the first run of an asset that depends on itself.
 
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and PoolError.
         """
@@ -159,18 +166,23 @@ class PoolIOManager(ConfigurableIOManager):
             return load(_of_partitions(part, context, keys, name), request.annotation, self.spark, subject)
         return {key: load(_of_partitions(part, context, [key], name), each, self.spark, subject) for key in keys}
 
-    def _slice(self, context: InputContext, pool: Pool, settings: PoolInputSettings, path: str, subject: str) -> tuple[PoolSlice, str]:
+    def _slice(
+        self, context: InputContext, pool: Pool, settings: PoolInputSettings, path: str, subject: str
+    ) -> tuple[PoolSlice, str]:
         """Return what an input reads of all partitions, and a description of its state for the log."""
         key_range = KeyRange.of(settings.start, settings.stop)
         if not settings.since_last_run:
             objects = pool.objects(commit=settings.commit)
-            return PoolSlice(pool, objects, [key_range], settings.columns, settings.shape), f"commit {settings.commit or pool.tip()}"
+            return PoolSlice(
+                pool, objects, [key_range], settings.columns, settings.shape
+            ), f"commit {settings.commit or pool.tip()}"
         if run_of(context) is None:
             raise InvalidDefinition(f"{SINCE} of {subject} needs a run: leave it out to load a value outside of runs")
         reader = reader_of(context, subject)
         if self.lake.is_staged(path, context.step_context.instance, context.step_context.dagster_run):
             raise InvalidDefinition(
-                f"{subject} reads what is new in {path}, and this run has staged changes to it that are not published yet: materialize the "
+                f"{subject} reads what is new in {path}, and this run has staged changes to it that are not published "
+                "yet: materialize the "
                 f"two assets in separate runs"
             )
         bounds = bounds_of_read(context, reader, pool.tip, self._is_published)
@@ -188,14 +200,18 @@ class PoolIOManager(ConfigurableIOManager):
 
     def _settings(self, context: OutputContext) -> PoolSettings:
         asset_key = context.asset_key.path if context.has_asset_key else None
-        settings = PoolSettings.parse(asset_key, context.definition_metadata or {}, producer_name(context), mode=self.mode)
+        settings = PoolSettings.parse(
+            asset_key, context.definition_metadata or {}, producer_name(context), mode=self.mode
+        )
         return replace(settings, path=output_path(context, settings.path))
 
 
 class _PoolWrite:
     """The write of one output to a pool. Its records are stored once, and committed again after a conflict."""
 
-    def __init__(self, settings: PoolSettings, ranges: Sequence[KeyRange] | None, obj: Any, subject: str, owner: Owner | None) -> None:
+    def __init__(
+        self, settings: PoolSettings, ranges: Sequence[KeyRange] | None, obj: Any, subject: str, owner: Owner | None
+    ) -> None:
         self.settings = settings
         self.subject = subject
         self._ranges = ranges
@@ -229,7 +245,8 @@ class _PoolWrite:
         key = ".".join(pool.config.keys[0])
         if self.settings.partition_expr not in (None, key):
             raise InvalidDefinition(
-                f"{PARTITION_EXPR} of {self.subject} is {self.settings.partition_expr!r}, and the pool {self.settings.path} is sorted by "
+                f"{PARTITION_EXPR} of {self.subject} is {self.settings.partition_expr!r}, and the pool "
+                f"{self.settings.path} is sorted by "
                 f"{key!r}: partitions must stand for that key"
             )
 
@@ -240,10 +257,13 @@ class _PoolWrite:
 
                 return write_pool_objects(self._obj, pool, ranges, name=self.subject)
             with named_errors(self.subject):
-                return pool.write_objects(rows_of(self._obj, self.subject, self.settings.times), ranges, name=self.subject)
+                return pool.write_objects(
+                    rows_of(self._obj, self.subject, self.settings.times), ranges, name=self.subject
+                )
         except OutsideRange as error:
             raise OutsideRegion(
-                f"{error}. Return only records of the run's partitions. For partitions by time, keys must be datetimes with a zone, or "
+                f"{error}. Return only records of the run's partitions. For partitions by time, keys must be datetimes "
+                "with a zone, or "
                 f"texts of fields that lake/times names"
             ) from None
 
@@ -254,7 +274,8 @@ class _PoolWrite:
         if self.settings.mode == "error":
             part = "" if self._ranges is None else " for the run's partitions"
             raise TableNotEmpty(
-                f"mode 'error' writes only the first records, but {self.settings.path} already has some{part}: use mode 'overwrite' or "
+                f"mode 'error' writes only the first records, but {self.settings.path} already has some{part}: use "
+                "mode 'overwrite' or "
                 f"'append'"
             )
         return PoolResult(pool.tip())
@@ -273,7 +294,9 @@ def _of_partitions(part: PoolSlice, context: InputContext, keys: Sequence[str], 
     """Return the part of a slice that is in some partitions."""
     (whole,) = part.ranges
     if whole.is_bounded:
-        raise InvalidDefinition(f"{name} is partitioned: its partitions say which keys are loaded, so leave out lake/start and lake/stop")
+        raise InvalidDefinition(
+            f"{name} is partitioned: its partitions say which keys are loaded, so leave out lake/start and lake/stop"
+        )
     ranges = ranges_of_partitions(context.asset_partitions_def, keys, name)
     path = part.pool.config.keys[0]
     values = [value for value in part.values if any(each.contains(value, path) for each in ranges)]

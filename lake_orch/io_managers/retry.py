@@ -28,7 +28,9 @@ def write_with_retries(
     tries: int,
     pauses: Backoff | None = None,
 ) -> tuple[T, Workspace]:
-    """Write an output in a workspace, and again if it conflicts with what another run published. Return the result and the workspace.
+    """Write an output in a workspace, and again if it conflicts with what another run published.
+
+    Return the result and the workspace.
 
     Args:
         context: The output.
@@ -55,7 +57,9 @@ def write_with_retries(
             # In a session with many writers, only a retried step replaces earlier writes.
             if workspace.is_staged or number == tries:
                 raise
-            context.log.info(f"{subject} conflicts with what another run published meanwhile: it is written again on top of that")
+            context.log.info(
+                f"{subject} conflicts with what another run published meanwhile: it is written again on top of that"
+            )
             if pauses is not None:
                 pauses.wait(number)
     raise AssertionError("the loop ends by a return or an error")

@@ -25,13 +25,19 @@ class BackfillOutcome:
     backfill: str
     branch: str
     outcome: Literal["running", "merged", "failed", "conflict", "unknown"]
-    """After `merged` the branch is deleted, after `failed` and `conflict` it is kept. `unknown`: this instance has no such backfill."""
+    """After `merged` the branch is deleted, after `failed` and `conflict` it is kept.
+
+    `unknown`: this instance has no such backfill.
+    """
     commit: str | None = None
     message: str = ""
 
 
 def merge_backfills(instance: dg.DagsterInstance, lake: Lake, into: str = "main") -> list[BackfillOutcome]:
-    """Merge the branches of backfills whose runs all succeeded. A repeated call continues where the last one stopped."""
+    """Merge the branches of backfills whose runs all succeeded.
+
+    A repeated call continues where the last one stopped.
+    """
     return list(_merge(instance, lake, into))
 
 
@@ -73,13 +79,22 @@ def _made_up_for(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     return group is not None and any(other.is_success for other in group[1])
 
 
-def lake_backfill_sensor(name: str = "lake_backfills", *, minimum_interval_seconds: int = 30, **options: Any) -> dg.SensorDefinition:
+def lake_backfill_sensor(
+    name: str = "lake_backfills", *, minimum_interval_seconds: int = 30, **options: Any
+) -> dg.SensorDefinition:
     """Make a sensor that merges the branches of finished backfills, for a `LakeResource(backfills="gather")`."""
 
-    @dg.sensor(name=name, minimum_interval_seconds=minimum_interval_seconds, description="Merges what backfills gathered.", **options)
+    @dg.sensor(
+        name=name,
+        minimum_interval_seconds=minimum_interval_seconds,
+        description="Merges what backfills gathered.",
+        **options,
+    )
     def merge_finished(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SkipReason:
         outcomes = merge_backfills(context.instance, lake.open(), lake.branch)
-        lines = [f"{outcome.branch}: {outcome.outcome} {outcome.commit or outcome.message}".rstrip() for outcome in outcomes]
+        lines = [
+            f"{outcome.branch}: {outcome.outcome} {outcome.commit or outcome.message}".rstrip() for outcome in outcomes
+        ]
         for line in lines:
             context.log.info(line)
         return dg.SkipReason("; ".join(lines) or "no backfill is gathering")

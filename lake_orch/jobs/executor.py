@@ -1,7 +1,7 @@
 """The executor that makes a run one session: opened before the first step, published before the run ends.
 
-It wraps another executor, which runs the steps. Publishing happens here, not in a step, a hook or a sensor, because only the executor's
-process runs until the end of the run and can still fail it.
+It wraps another executor, which runs the steps. Publishing happens here, not in a step, a hook or a sensor, because
+only the executor's process runs until the end of the run and can still fail it.
 """
 
 import logging
@@ -50,7 +50,10 @@ class SessionExecutor(Executor):
         return self.inner.step_dependency_config
 
     def execute(self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> Iterator[DagsterEvent]:
-        """Yield the run's events. Raises SessionLost before any step runs, and the errors of publishing, which fail the run."""
+        """Yield the run's events.
+
+        Raises SessionLost before any step runs, and the errors of publishing, which fail the run.
+        """
         if scope_of(plan_context.dagster_run.tags, self._scope) == "asset":
             yield from self.inner.execute(plan_context, execution_plan)
             return
@@ -63,7 +66,9 @@ class SessionExecutor(Executor):
         instance, run = plan_context.instance, plan_context.dagster_run
         lake, gate, branch = resource.open(), resource.gate_of(run.tags), resource.branch_of(run.tags)
         keep = resource.keep_failed
-        session = open_run_session(instance, run, lake, branch=branch, root=resource.root, publisher="executor", gate=gate)
+        session = open_run_session(
+            instance, run, lake, branch=branch, root=resource.root, publisher="executor", gate=gate
+        )
         verb = "resumed" if session.resumed else "opened"
         steps: list[str] = []
         error: BaseException | None = None
@@ -86,7 +91,11 @@ class SessionExecutor(Executor):
                     error = refusal
                     raise
                 metadata = published_metadata(session, branch, published, resumed=session.resumed)
-                yield _event(plan_context, f"Session {session.id} published as commit {published.commit[:12]} of {branch}", metadata)
+                yield _event(
+                    plan_context,
+                    f"Session {session.id} published as commit {published.commit[:12]} of {branch}",
+                    metadata,
+                )
                 return
         except GeneratorExit:  # the run has ended, so nothing more can be reported
             _leave_failed(lake, session, reason, keep)
@@ -136,10 +145,13 @@ def _event(plan_context: PlanOrchestrationContext, message: str, metadata: dict[
     return DagsterEvent.engine_event(plan_context, message, EngineEventData(metadata))
 
 
-def with_sessions(executor: ExecutorDefinition, *, name: str | None = None, scope: PublishScope = "run") -> ExecutorDefinition:
+def with_sessions(
+    executor: ExecutorDefinition, *, name: str | None = None, scope: PublishScope = "run"
+) -> ExecutorDefinition:
     """Wrap an executor, such as `k8s_job_executor`, so that a run's steps are in one session of the lake.
 
-    Its configuration stays the same. Runs tagged `lake/scope: asset` have no session. With `scope="asset"` only runs tagged
+    Its configuration stays the same. Runs tagged `lake/scope: asset` have no session. With `scope="asset"` only runs
+    tagged
     `lake/scope: run` have one.
     """
     create = executor.executor_creation_fn

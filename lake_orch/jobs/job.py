@@ -25,11 +25,13 @@ def lake_job(
 ) -> Any:
     """Define an asset job whose runs publish all assets at once: `dg.define_asset_job` with the lake's executor.
 
-    `gate` says which failed checks prevent publishing; the default is the resource's. `scope="asset"` makes a job whose assets publish one
-    by one, even if the code location's executor makes runs one session. `executor_def` runs the steps, such as `k8s_job_executor`; the
-    default is Dagster's. `options` are those of `dg.define_asset_job`.
+    `gate` says which failed checks prevent publishing; the default is the resource's. `scope="asset"` makes a job whose
+    assets publish one by one, even if the code location's executor makes runs one session. `executor_def` runs the
+    steps, such as `k8s_job_executor`; the default is Dagster's. `options` are those of `dg.define_asset_job`.
     """
-    lake_tags = {JOB_SCOPE_TAG: scope} | ({JOB_GATE_TAG: gate} if gate else {}) | ({BRANCH_TAG: branch} if branch else {})
+    lake_tags = (
+        {JOB_SCOPE_TAG: scope} | ({JOB_GATE_TAG: gate} if gate else {}) | ({BRANCH_TAG: branch} if branch else {})
+    )
     return dg.define_asset_job(
         name,
         dg.AssetSelection.all() if selection is None else selection,

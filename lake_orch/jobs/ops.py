@@ -1,6 +1,7 @@
 """Ops that open, publish and abandon sessions in jobs made of ops, and an asset that publishes in a separate step.
 
-The steps between `open_session` and `publish` write into the session, which the run's tags name. So do their IO managers.
+The steps between `open_session` and `publish` write into the session, which the run's tags name. So do their IO
+managers.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,9 @@ class RecoverConfig(dg.Config):
 
     session: str | None = Field(default=None, description="The session; without one, all whose steps succeeded.")
     gate: str | None = Field(
-        default=None, description="With a session: publish it under this gate (blocking, error or none), whatever its run was to hold."
+        default=None,
+        description="With a session: publish it under this gate (blocking, error or none), whatever its run was to "
+        "hold.",
     )
 
 
@@ -39,19 +42,33 @@ class MergeConfig(dg.Config):
     message: str = Field(default="", description="The commit's message.")
 
 
-@dg.op(ins=_AFTER, out=_NOTHING, description="Open a session of the lake that the rest of the run writes into, or resume the failed run's.")
+@dg.op(
+    ins=_AFTER,
+    out=_NOTHING,
+    description="Open a session of the lake that the rest of the run writes into, or resume the failed run's.",
+)
 def open_session(context: dg.OpExecutionContext, lake: LakeResource) -> None:
     """Open the run's session. A session that the executor opened is kept."""
     session = session_of(context.instance, context.run_id)
     if session is None:
         branch = lake.branch_of(context.run.tags)
         session = open_run_session(
-            context.instance, context.run, lake.open(), branch=branch, root=lake.root, publisher="op", gate=lake.gate_of(context.run.tags)
+            context.instance,
+            context.run,
+            lake.open(),
+            branch=branch,
+            root=lake.root,
+            publisher="op",
+            gate=lake.gate_of(context.run.tags),
         )
     context.add_output_metadata({SESSION_TAG: session.id, EPOCH_TAG: session.epoch})
 
 
-@dg.op(ins=_AFTER, out=_NOTHING, description="Publish the run's session: everything that was written into it becomes visible at once.")
+@dg.op(
+    ins=_AFTER,
+    out=_NOTHING,
+    description="Publish the run's session: everything that was written into it becomes visible at once.",
+)
 def publish(context: dg.OpExecutionContext, lake: LakeResource) -> None:
     """Publish the run's session. A repeated call has the same result. Raises the errors of publishing."""
     context.add_output_metadata(_publish(context, lake))
@@ -66,7 +83,9 @@ def abandon(context: dg.OpExecutionContext, lake: LakeResource) -> None:
 def merge_branch(context: dg.OpExecutionContext, config: MergeConfig, lake: LakeResource) -> None:
     """Merge a branch. Without new commits the target is unchanged. Raises Conflict, RefNotFound."""
     try:
-        merged = lake.open().merge(config.source, into=config.into, message=config.message or f"Merge {config.source} into {config.into}")
+        merged = lake.open().merge(
+            config.source, into=config.into, message=config.message or f"Merge {config.source} into {config.into}"
+        )
     except NothingToApply:
         context.log.info(f"{config.into} has all that {config.source} has")
         return
@@ -75,11 +94,16 @@ def merge_branch(context: dg.OpExecutionContext, config: MergeConfig, lake: Lake
 
 @dg.op(out=_NOTHING, description="Publish sessions whose steps all succeeded and whose publish failed, or was killed.")
 def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake: LakeResource) -> None:
-    """Publish the sessions that can be published, then raise the errors of the others. A session that its gate refuses is only logged."""
+    """Publish the sessions that can be published, then raise the errors of the others.
+
+    A session that its gate refuses is only logged.
+    """
     keep = lake.keep_failed
     lifted = None if config.gate is None else gate_named(config.gate)
     if config.session is not None:
-        published = recover(context.instance, lake.open(), config.session, gate=lake.gate, keep_failed_for=keep, lift_gate=lifted)
+        published = recover(
+            context.instance, lake.open(), config.session, gate=lake.gate, keep_failed_for=keep, lift_gate=lifted
+        )
         context.add_output_metadata({SESSION_TAG: config.session, COMMIT: published.commit})
         return
     if lifted is not None:
@@ -95,7 +119,10 @@ def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake
 
 
 def lake_recover(name: str = "lake_recover") -> dg.JobDefinition:
-    """Make a job that publishes sessions whose steps all succeeded but whose publish failed. Run it from the UI after a failed publish."""
+    """Make a job that publishes sessions whose steps all succeeded but whose publish failed.
+
+    Run it from the UI after a failed publish.
+    """
 
     @dg.job(name=name, description="Publish sessions whose steps all succeeded and whose publish did not.")
     def recover_job() -> None:
@@ -107,7 +134,8 @@ def lake_recover(name: str = "lake_recover") -> dg.JobDefinition:
 def lake_publish_asset(key: str | Sequence[str] | dg.AssetKey, deps: Any, **options: Any) -> dg.AssetsDefinition:
     """Make an asset that publishes the run's session after all of `deps` are materialized: a visible step that can be retried alone.
 
-    It is for runs with one session (`scope="run"`). Select it together with its `deps`. `options` are those of `@dg.asset`.
+    It is for runs with one session (`scope="run"`). Select it together with its `deps`. `options` are those of
+    `@dg.asset`.
     """
     asset_key = dg.AssetKey.from_coercible(key)
 
@@ -131,6 +159,7 @@ def _session(context: dg.OpExecutionContext, lake: LakeResource) -> RunSession:
     session = lake.run_session(context.instance, context.run)
     if session is None:
         raise InvalidDefinition(
-            f"run {context.run_id} has no session to end: begin the job with open_session, or let the run be one session (scope='run')"
+            f"run {context.run_id} has no session to end: begin the job with open_session, or let the run be one "
+            "session (scope='run')"
         )
     return session

@@ -24,9 +24,16 @@ def lake_of_run(plan_context: PlanOrchestrationContext) -> Iterator[LakeResource
 
 @contextmanager
 def find_lake(
-    resources: Mapping[str, object], name: str, instance: DagsterInstance, run_config: Any = None, run: DagsterRun | None = None
+    resources: Mapping[str, object],
+    name: str,
+    instance: DagsterInstance,
+    run_config: Any = None,
+    run: DagsterRun | None = None,
 ) -> Iterator[LakeResource]:
-    """Yield the initialized lake among resources. `name` is their owner in errors. Raises InvalidDefinition for none, or several."""
+    """Yield the initialized lake among resources.
+
+    `name` is their owner in errors. Raises InvalidDefinition for none, or several.
+    """
     key = _key(name, resources)
     config = run_config.get("resources") if isinstance(run_config, Mapping) else None
     resource_config = {key: config[key]} if isinstance(config, Mapping) and key in config else {}
@@ -45,7 +52,11 @@ def lake_in(resource: Any) -> LakeResource:
 def _key(owner: str, resources: Mapping[str, object]) -> str:
     """Return the key of the lake: the resource called `lake`, the only LakeResource, or the only IO manager with one."""
     lakes = [name for name, resource in resources.items() if issubclass(class_of_resource(resource), LakeResource)]
-    managers = [name for name, resource in resources.items() if "lake" in getattr(class_of_resource(resource), "model_fields", {})]
+    managers = [
+        name
+        for name, resource in resources.items()
+        if "lake" in getattr(class_of_resource(resource), "model_fields", {})
+    ]
     for names in (lakes, managers):
         if DEFAULT_KEY in names:
             return DEFAULT_KEY
@@ -53,6 +64,7 @@ def _key(owner: str, resources: Mapping[str, object]) -> str:
             return names[0]
         if names:
             raise InvalidDefinition(
-                f"{owner!r} has several lakes ({', '.join(sorted(names))}), and a run publishes to one: name that one {DEFAULT_KEY!r}"
+                f"{owner!r} has several lakes ({', '.join(sorted(names))}), and a run publishes to one: name that one "
+                f"{DEFAULT_KEY!r}"
             )
     raise InvalidDefinition(f"{owner!r} has no LakeResource among its resources: add one, named {DEFAULT_KEY!r}")

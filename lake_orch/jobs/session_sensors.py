@@ -26,8 +26,11 @@ class SessionAlert:
     """An alert about a session."""
 
     kind: str
-    """`publish_failed`: all steps succeeded, but the publish failed. `gate_failed`: all steps succeeded, but checks prevent the publish.
-    `run_failed`: steps failed, and the session is kept. `stale`: the session has expired."""
+    """`publish_failed`: all steps succeeded, but the publish failed.
+
+    `gate_failed`: all steps succeeded, but checks prevent the publish. `run_failed`: steps failed, and the session is
+    kept. `stale`: the session has expired.
+    """
     session: str
     run: str | None
     message: str
@@ -36,18 +39,25 @@ class SessionAlert:
 Alert: TypeAlias = Callable[[SessionAlert], None]
 
 
-def lake_session_sensors(*, alert: Alert | None = None, prefix: str = "lake", **options: Any) -> Sequence[dg.SensorDefinition]:
+def lake_session_sensors(
+    *, alert: Alert | None = None, prefix: str = "lake", **options: Any
+) -> Sequence[dg.SensorDefinition]:
     """Make run status sensors that settle a run's session as soon as the run has ended, with success or not.
 
-    They need a resource `lake`. `alert` is called for sessions that need attention. `options` are those of `dg.run_status_sensor`.
+    They need a resource `lake`. `alert` is called for sessions that need attention. `options` are those of
+    `dg.run_status_sensor`.
     """
     return [_sensor(f"{prefix}_sessions_on_{name}", status, alert, options) for name, status in _STATUSES.items()]
 
 
-def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options: dict[str, Any]) -> dg.SensorDefinition:
+def _sensor(
+    name: str, status: dg.DagsterRunStatus, alert: Alert | None, options: dict[str, Any]
+) -> dg.SensorDefinition:
     settings: dict[str, Any] = {"default_status": dg.DefaultSensorStatus.RUNNING} | options
 
-    @dg.run_status_sensor(run_status=status, name=name, description="Settles the lake session of a run that has ended.", **settings)
+    @dg.run_status_sensor(
+        run_status=status, name=name, description="Settles the lake session of a run that has ended.", **settings
+    )
     def settle_run(context: dg.RunStatusSensorContext, lake: LakeResource) -> dg.SkipReason:
         run_session = from_tags(context.dagster_run)
         if run_session is None or context.dagster_run.tags.get(ROOT_TAG) != lake.root:
@@ -95,14 +105,23 @@ def lake_session_reaper(
             f"lake/{outcome}": sum(session_outcome.outcome == outcome for session_outcome in outcomes)
             for outcome in ("running", "failed", "expired", "kept")
         }
-        table = [f"| {outcome.session} | {outcome.run or ''} | {outcome.outcome} | {outcome.reason} |" for outcome in outcomes[:50]]
+        table = [
+            f"| {outcome.session} | {outcome.run or ''} | {outcome.outcome} | {outcome.reason} |"
+            for outcome in outcomes[:50]
+        ]
         sessions = dg.MetadataValue.md("\n".join(["| session | run | outcome | reason |", "|---|---|---|---|", *table]))
         return dg.MaterializeResult(
-            metadata={**counts, "lake/publishable": sum(outcome.publishable for outcome in outcomes), "lake/sessions": sessions}
+            metadata={
+                **counts,
+                "lake/publishable": sum(outcome.publishable for outcome in outcomes),
+                "lake/sessions": sessions,
+            }
         )
 
     asset: Any = dg.asset(
-        key=dg.AssetKey.from_coercible(key), description="Settles the sessions of runs that ended without settling them.", **options
+        key=dg.AssetKey.from_coercible(key),
+        description="Settles the sessions of runs that ended without settling them.",
+        **options,
     )
     definition: dg.AssetsDefinition = asset(reaper)
     return definition

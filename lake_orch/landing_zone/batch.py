@@ -17,7 +17,15 @@ from lake_orch.landing_zone.zone import FoundFile, LandingZone, file_of
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-_FORMATS = {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "arrow": "ipc", "feather": "ipc"}
+_FORMATS = {
+    "parquet": "parquet",
+    "csv": "csv",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "arrow": "ipc",
+    "feather": "ipc",
+}
 _PACKED = (".gz", ".bz2", ".zst", ".lz4")
 
 
@@ -34,7 +42,10 @@ class LandedBatch:
 
     @classmethod
     def begin(cls, ledger: Ledger, number: int) -> LandedBatch:
-        """Start landing a batch with the current state of its files. Raises InvalidDefinition for an unknown number, FilesGone."""
+        """Start landing a batch with the current state of its files.
+
+        Raises InvalidDefinition for an unknown number, FilesGone.
+        """
         record = ledger.batch(number)
         if record is None:
             raise InvalidDefinition(f"landing zone {ledger.zone.name!r} has no batch {number}: its sensor makes them")
@@ -65,7 +76,10 @@ class LandedBatch:
         return sum(file.size for file in self.files)
 
     def dataset(self, *, format: Any = None, schema: pa.Schema | None = None) -> ds.Dataset:
-        """Open the rows lazily. `format` is parquet, csv, json, ipc, or a format of `pyarrow.dataset`; the extension decides by default."""
+        """Open the rows lazily.
+
+        `format` is parquet, csv, json, ipc, or a format of `pyarrow.dataset`; the extension decides by default.
+        """
         import pyarrow.dataset as ds  # slow to import
 
         return ds.dataset(self.paths, format=format or self._format(), schema=schema, filesystem=self.filesystem)
@@ -78,7 +92,8 @@ class LandedBatch:
         names = {_format_of(file.key) for file in self.files}
         if len(names) != 1 or None in names:
             raise InvalidDefinition(
-                f"the files of batch {self.number} of landing zone {self.zone.name!r} do not have one known format by their names: name "
+                f"the files of batch {self.number} of landing zone {self.zone.name!r} do not have one known format by "
+                "their names: name "
                 f"it by format="
             )
         return str(names.pop())

@@ -27,7 +27,10 @@ from lake_orch.tables.settings import append_schema_mode
 
 ZONE_TAG, BATCH_TAG = "lake/landing_zone", "lake/landing_batch"
 LEDGER_TAG = ".dagster/lake_landing_ledger"
-"""The ledger of a run's batch. A lake that is created again counts batches from 1, while Dagster still has the earlier runs."""
+"""The ledger of a run's batch.
+
+A lake that is created again counts batches from 1, while Dagster still has the earlier runs.
+"""
 _MOST_RUNS = 1000
 
 Read: TypeAlias = Callable[[LandedBatch], Any]
@@ -41,7 +44,13 @@ def ledger_of(zone: LandingZone, lake: LakeResource) -> Ledger:
 
 
 def landed(
-    zone: LandingZone, lake: LakeResource, table: str, ledger: Ledger, branch: str | None = None, *, into: Destination = "table"
+    zone: LandingZone,
+    lake: LakeResource,
+    table: str,
+    ledger: Ledger,
+    branch: str | None = None,
+    *,
+    into: Destination = "table",
 ) -> int:
     """Return the last batch in the table or pool, by its marker, or by the ledger if that has expired.
 
@@ -66,12 +75,15 @@ _MARKER_OF: dict[Destination, Callable[[LakeResource, str, str, str | None], int
 }
 
 
-def batch_of(context: dg.AssetExecutionContext | dg.OpExecutionContext, zone: LandingZone, lake: LakeResource) -> LandedBatch:
+def batch_of(
+    context: dg.AssetExecutionContext | dg.OpExecutionContext, zone: LandingZone, lake: LakeResource
+) -> LandedBatch:
     """Start landing the batch of a run. Raises InvalidDefinition for a run without a batch in its tags, FilesGone."""
     tags = context.run_tags
     if tags.get(ZONE_TAG) != zone.name or not tags.get(BATCH_TAG, "").isdecimal():
         raise InvalidDefinition(
-            f"this run has no batch of landing zone {zone.name!r}: its sensor requests runs with the tags {ZONE_TAG} and {BATCH_TAG}; to "
+            f"this run has no batch of landing zone {zone.name!r}: its sensor requests runs with the tags {ZONE_TAG} "
+            f"and {BATCH_TAG}; to "
             f"land a batch by hand, launch a run with these tags"
         )
     return LandedBatch.begin(ledger_of(zone, lake), int(tags[BATCH_TAG]))
@@ -89,19 +101,22 @@ def landing_zone_asset(
 ) -> dg.AssetsDefinition:
     """Make an asset that appends the files of a landing zone to its table, a batch a run, each file exactly once.
 
-    `read` returns the rows of a batch; by default the extension of the files chooses the reader. `schema` is that of the table and of the
-    rows. With `into="pool"` the asset loads lines of JSON of any shape into a pool, with the metadata of `PoolIOManager`. `options` are
-    those of `@dg.asset`.
+    `read` returns the rows of a batch; by default the extension of the files chooses the reader. `schema` is that of
+    the table and of the rows. With `into="pool"` the asset loads lines of JSON of any shape into a pool, with the
+    metadata of `PoolIOManager`. `options` are those of `@dg.asset`.
     """
     asset_key = dg.AssetKey.from_coercible(key if key is not None else zone.name)
     metadata = options.get("metadata") or {}
     if into == "pool":
         if schema is not None or partition_by:
             raise InvalidDefinition(
-                f"landing zone {zone.name!r} lands in a pool, which takes records of any shape and is sorted by a key: leave schema and "
+                f"landing zone {zone.name!r} lands in a pool, which takes records of any shape and is sorted by a key: "
+                "leave schema and "
                 f"partition_by out, and name the key by the metadata lake/key"
             )
-        return _pool_asset(zone, asset_key, PoolSettings.parse(asset_key.path, metadata, f"landing zone {zone.name!r}"), read, options)
+        return _pool_asset(
+            zone, asset_key, PoolSettings.parse(asset_key.path, metadata, f"landing zone {zone.name!r}"), read, options
+        )
     path = table_path(asset_key.path, metadata)
     schema_mode = append_schema_mode(metadata, f"landing zone {zone.name!r}")
 
@@ -118,7 +133,9 @@ def landing_zone_asset(
     return definition
 
 
-def _batch_in_turn(context: dg.AssetExecutionContext, zone: LandingZone, lake: LakeResource, path: str, into: Destination) -> LandedBatch:
+def _batch_in_turn(
+    context: dg.AssetExecutionContext, zone: LandingZone, lake: LakeResource, path: str, into: Destination
+) -> LandedBatch:
     """Start landing the batch of a run. Raises BatchOutOfTurn if an earlier batch has not landed."""
     batch = batch_of(context, zone, lake)
     branch = lake.branch_of(context.run.tags)
@@ -126,7 +143,8 @@ def _batch_in_turn(context: dg.AssetExecutionContext, zone: LandingZone, lake: L
     before = landed(zone, lake, path, ledger_of(zone, lake), other, into=into)
     if before < batch.number - 1:
         raise BatchOutOfTurn(
-            f"batch {batch.number} of landing zone {zone.name!r} cannot land before batch {before + 1}: re-execute that one first"
+            f"batch {batch.number} of landing zone {zone.name!r} cannot land before batch {before + 1}: re-execute "
+            "that one first"
         )
     return batch
 
@@ -172,9 +190,10 @@ def landing_zone_sensor(
 ) -> dg.SensorDefinition:
     """Make a sensor that groups new files into batches and requests one run a batch, in order: the next after the last has landed.
 
-    A failed run is requested again, up to `max_retries` times; after that it must be re-executed by hand. `target` is the job or assets to
-    run. `table` is the path of the table that the batches land in, or with `into="pool"` of the pool. `request` adds to a run request,
-    such as a partition key. `asset_key` is the asset on which late and rewritten files are reported. `options` are those of `@dg.sensor`.
+    A failed run is requested again, up to `max_retries` times; after that it must be re-executed by hand. `target` is
+    the job or assets to run. `table` is the path of the table that the batches land in, or with `into="pool"` of the
+    pool. `request` adds to a run request, such as a partition key. `asset_key` is the asset on which late and rewritten
+    files are reported. `options` are those of `@dg.sensor`.
     """
     path = checked_path(table)
     reported = None if asset_key is None else dg.AssetKey.from_coercible(asset_key)
@@ -190,7 +209,9 @@ def landing_zone_sensor(
             created = ledger.make_batch(diff.new)
             waiting = [created] if created else ledger.batches(last_landed)
             _report_late(context, zone, created, reported)
-        context.update_cursor(json.dumps({"landed": last_landed, "batch": waiting[-1].number if waiting else last_landed}))
+        context.update_cursor(
+            json.dumps({"landed": last_landed, "batch": waiting[-1].number if waiting else last_landed})
+        )
         if not waiting:
             return dg.SkipReason(f"no new files in {zone.url}")
         return _ask(context, zone, ledger.id, waiting[0], request, max_retries)
@@ -223,38 +244,62 @@ def _ask(
         return dg.SkipReason(f"batch {batch.number} is landing in run {unfinished[0].run_id}")
     if len(runs) > max_retries:
         return dg.SkipReason(
-            f"batch {batch.number} of landing zone {zone.name!r} failed {len(runs)} times, and later ones wait for it: correct the cause "
+            f"batch {batch.number} of landing zone {zone.name!r} failed {len(runs)} times, and later ones wait for it: "
+            "correct the cause "
             f"and re-execute run {runs[0].run_id}"
         )
     extra = dict(request(batch)) if request else {}
     tags = {**extra.pop("tags", {}), **batch_tags, LEDGER_TAG: ledger}
-    # After runs were deleted, the count alone could repeat the key of an existing run, for which Dagster starts no new run.
+    # After runs were deleted, the count alone could repeat the key of an existing run, for which Dagster starts no new
+    # run.
     used_keys = {run.tags.get("dagster/run_key") for run in batch_runs}
     keys = (f"{zone.name}:{batch.number}:{number}" for number in count(len(batch_runs)))
-    return dg.SensorResult(run_requests=[dg.RunRequest(run_key=next(key for key in keys if key not in used_keys), tags=tags, **extra)])
+    return dg.SensorResult(
+        run_requests=[dg.RunRequest(run_key=next(key for key in keys if key not in used_keys), tags=tags, **extra)]
+    )
 
 
 def _report(
-    context: dg.SensorEvaluationContext, zone: LandingZone, ledger: Ledger, diff: LandingDiff, asset_key: dg.AssetKey | None
+    context: dg.SensorEvaluationContext,
+    zone: LandingZone,
+    ledger: Ledger,
+    diff: LandingDiff,
+    asset_key: dg.AssetKey | None,
 ) -> None:
     if diff.gone:
         context.log.warning(f"{len(diff.gone)} files were removed before they landed: {', '.join(diff.gone[:10])}")
     if not diff.rewritten:
         return
     keys = [file.key for file in diff.rewritten]
-    context.log.warning(f"{len(keys)} files were rewritten after they landed, and are not read again: {', '.join(keys[:10])}")
+    context.log.warning(
+        f"{len(keys)} files were rewritten after they landed, and are not read again: {', '.join(keys[:10])}"
+    )
     if asset_key is not None:
-        _observe_files(context, asset_key, "lake/rewritten_files", keys, f"Files of {zone.url} were rewritten after they had landed")
+        _observe_files(
+            context,
+            asset_key,
+            "lake/rewritten_files",
+            keys,
+            f"Files of {zone.url} were rewritten after they had landed",
+        )
     ledger.note_reported(diff.rewritten)
 
 
-def _report_late(context: dg.SensorEvaluationContext, zone: LandingZone, batch: BatchRecord | None, asset_key: dg.AssetKey | None) -> None:
+def _report_late(
+    context: dg.SensorEvaluationContext, zone: LandingZone, batch: BatchRecord | None, asset_key: dg.AssetKey | None
+) -> None:
     late = [file.key for file in batch.files if file.late] if batch else []
     if not late or batch is None:
         return
     context.log.info(f"{len(late)} files came late, and will land in batch {batch.number}: {', '.join(late[:10])}")
     if asset_key is not None:
-        _observe_files(context, asset_key, "lake/late_files", late, f"Files of {zone.url} came later than ones that sort after them")
+        _observe_files(
+            context,
+            asset_key,
+            "lake/late_files",
+            late,
+            f"Files of {zone.url} came later than ones that sort after them",
+        )
 
 
 def _observe_files(
@@ -265,11 +310,17 @@ def _observe_files(
         count_name: len(keys),
         "files": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in keys[:100])),
     }
-    context.instance.report_runless_asset_event(dg.AssetObservation(asset_key, metadata=metadata, description=description))
+    context.instance.report_runless_asset_event(
+        dg.AssetObservation(asset_key, metadata=metadata, description=description)
+    )
 
 
 def landing_zone_definitions(
-    zone: LandingZone, *, key: str | Sequence[str] | dg.AssetKey | None = None, sensor: Mapping[str, Any] | None = None, **options: Any
+    zone: LandingZone,
+    *,
+    key: str | Sequence[str] | dg.AssetKey | None = None,
+    sensor: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> dg.Definitions:
     """Return the asset, with the options of `landing_zone_asset`, and the sensor that runs it.
 

@@ -51,24 +51,34 @@ def land_in_pool(
         if not pool.has_marker(batch.txn):
             meta = claim(pool, owner, settings.ownership, replaces=False) or None
             with named_errors(name):
-                values = with_times(_lines(batch), settings.times) if rows is None else rows_of(rows, name, settings.times)
+                values = (
+                    with_times(_lines(batch), settings.times) if rows is None else rows_of(rows, name, settings.times)
+                )
                 objects = pool.write_objects(values, name=name)
             commit = pool.add_objects(objects, message=name, meta=meta, txn=batch.txn)
             result = PoolResult(pool.tip() if commit is None else commit.id, objects)
     after = workspace.pool_after(settings.path)
     url = workspace.url(settings.path)
-    context.log.info(f"{name}: {'nothing written, it had landed before' if result.skipped else f'{result.records} records'} in {url}")
+    context.log.info(
+        f"{name}: {'nothing written, it had landed before' if result.skipped else f'{result.records} records'} in {url}"
+    )
     shown = 5 if settings.preview_rows is None else settings.preview_rows
-    return pool_metadata(result, after, url=url, path=settings.path, operation="append", receipt=workspace.receipt, preview_rows=shown)
+    return pool_metadata(
+        result, after, url=url, path=settings.path, operation="append", receipt=workspace.receipt, preview_rows=shown
+    )
 
 
 def _lines(batch: LandedBatch) -> Iterator[Value]:
     for file, path in zip(batch.files, batch.paths, strict=True):
-        with batch.filesystem.open(path, "rb", compression="infer") as opened, io.TextIOWrapper(opened, encoding="utf-8") as lines:
+        with (
+            batch.filesystem.open(path, "rb", compression="infer") as opened,
+            io.TextIOWrapper(opened, encoding="utf-8") as lines,
+        ):
             try:
                 yield from read_ndjson(lines)
             except (InvalidJson, UnicodeDecodeError) as error:
                 raise UnsupportedData(
-                    f"{file.key} of landing zone {batch.zone.name!r} is not lines of JSON: {error}. Mend the file, or give the zone a "
+                    f"{file.key} of landing zone {batch.zone.name!r} is not lines of JSON: {error}. Mend the file, or "
+                    "give the zone a "
                     f"read= of its own. Nothing of batch {batch.number} was written"
                 ) from None

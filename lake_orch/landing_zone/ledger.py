@@ -63,7 +63,9 @@ class Ledger:
     def batches(self, after: int = 0) -> list[BatchRecord]:
         """List the batches with numbers above this one, in order."""
         state = self.journal.state()
-        return [record for number in range(after + 1, _last(state) + 1) if (record := _batch(state, number)) is not None]
+        return [
+            record for number in range(after + 1, _last(state) + 1) if (record := _batch(state, number)) is not None
+        ]
 
     def batch(self, number: int) -> BatchRecord | None:
         """Return a batch by its number."""
@@ -117,9 +119,13 @@ class Ledger:
             if not chosen:
                 return Append((), None)
             number, newest = _last(state) + 1, str(state.get("newest", ""))
-            record = BatchRecord(number, [LandedFile(file.key, file.size, file.fingerprint, file.key < newest) for file in chosen])
+            record = BatchRecord(
+                number, [LandedFile(file.key, file.size, file.fingerprint, file.key < newest) for file in chosen]
+            )
             actions: list[Action] = [Add(f"batch/{number:012}", {"files": [_file_json(file) for file in record.files]})]
-            actions += [Add(f"file/{file.key}", {"batch": number, "fingerprint": file.fingerprint}) for file in record.files]
+            actions += [
+                Add(f"file/{file.key}", {"batch": number, "fingerprint": file.fingerprint}) for file in record.files
+            ]
             if _ID not in state:
                 actions.append(Add(_ID, uuid.uuid4().hex))
             latest = max(newest, *(file.key for file in record.files))
@@ -130,7 +136,10 @@ class Ledger:
         return self.journal.append(plan)
 
     def note_read(self, files: Sequence[FoundFile]) -> None:
-        """Record the files as a run reads them. A file that was replaced before its batch landed is read in its current version."""
+        """Record the files as a run reads them.
+
+        A file that was replaced before its batch landed is read in its current version.
+        """
         self._note(files, "fingerprint")
 
     def note_reported(self, files: Sequence[FoundFile]) -> None:

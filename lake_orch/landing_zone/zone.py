@@ -44,7 +44,10 @@ class LandingZone:
     """The permanent name of the source: the marker of its batches is `landing/<name>`."""
     url: str
     pattern: str = "*"
-    """Which files count: a glob on the path below the zone, or on its last part. Names that begin with `.` or `_` never do."""
+    """Which files count: a glob on the path below the zone, or on its last part.
+
+    Names that begin with `.` or `_` never do.
+    """
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The options of fsspec. A value may be an EnvVar, which is read when files are listed."""
     settle: timedelta = timedelta(0)
@@ -68,7 +71,12 @@ class LandingZone:
     def filesystem(self) -> tuple[AbstractFileSystem, str]:
         """Return a filesystem for the zone's files, and the zone's path in it. Listings are not cached."""
         opened: tuple[AbstractFileSystem, str] = url_to_fs(
-            self.url, **{"use_listings_cache": False, "skip_instance_cache": True, **from_environment(dict(self.storage_options))}
+            self.url,
+            **{
+                "use_listings_cache": False,
+                "skip_instance_cache": True,
+                **from_environment(dict(self.storage_options)),
+            },
         )
         return opened
 
@@ -100,7 +108,10 @@ class LandingZone:
 def file_of(key: str, info: Mapping[str, Any]) -> FoundFile:
     """Convert one entry of a listing."""
     tag = next((str(info[name]) for name in ("ETag", "etag", "md5", "checksum") if info.get(name)), None)
-    modified = next((info[name] for name in ("LastModified", "mtime", "created", "last_modified", "updated") if info.get(name)), None)
+    modified = next(
+        (info[name] for name in ("LastModified", "mtime", "created", "last_modified", "updated") if info.get(name)),
+        None,
+    )
     size = int(info.get("size") or 0)
     fingerprint = tag.strip('"') if tag else f"{size}-{modified}"
     if isinstance(modified, int | float):

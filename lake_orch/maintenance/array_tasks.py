@@ -15,7 +15,10 @@ _UNCOMMITTED = timedelta(days=8)
 
 
 def snapshot_expiry(job: Job) -> dict[str, Any]:
-    """Remove snapshots past the retention from the history. In a lake this only ends the retention: its garbage collection deletes."""
+    """Remove snapshots past the retention from the history.
+
+    In a lake this only ends the retention: its garbage collection deletes.
+    """
     repository, dry_run = job.repository(), job.config.dry_run
     older_than = datetime.now(UTC) - job.target.snapshot_retention
     metadata: dict[str, Any] = {"lake/older_than": older_than.isoformat(timespec="seconds")}
@@ -55,7 +58,11 @@ def _rewrite(job: Job) -> str | None:
 
 
 def _manifests(health: ArrayHealth) -> dict[str, Any]:
-    return {"lake/manifests": health.manifests, "lake/mergeable_manifests": health.mergeable_manifests, SNAPSHOT: health.snapshot}
+    return {
+        "lake/manifests": health.manifests,
+        "lake/mergeable_manifests": health.mergeable_manifests,
+        SNAPSHOT: health.snapshot,
+    }
 
 
 ARRAY_TASKS: Mapping[str, Task] = {"snapshot_expiry": snapshot_expiry, "manifest_rewrite": manifest_rewrite}
@@ -70,7 +77,12 @@ def collect_repository(job: Job) -> dict[str, int] | None:
     except RepositoryNotFound:
         return None  # its asset is not materialized yet
     summary = repository.garbage_collect(datetime.now(UTC) - _UNCOMMITTED, dry_run=job.config.dry_run)
-    counts = (summary.chunks_deleted, summary.manifests_deleted, summary.snapshots_deleted, summary.transaction_logs_deleted)
+    counts = (
+        summary.chunks_deleted,
+        summary.manifests_deleted,
+        summary.snapshots_deleted,
+        summary.transaction_logs_deleted,
+    )
     return {
         "lake/reclaimed_files": sum(counts),
         "lake/reclaimed_bytes": summary.bytes_deleted,

@@ -9,7 +9,15 @@ import dagster as dg
 from lake_core.delta.errors import TableNotFound
 from lake_core.pool.errors import NoSuchPool
 from lake_core.readable import readable_bytes
-from lake_orch.maintenance.health import ArrayHealth, Health, PoolHealth, TableHealth, array_health, pool_health, table_health
+from lake_orch.maintenance.health import (
+    ArrayHealth,
+    Health,
+    PoolHealth,
+    TableHealth,
+    array_health,
+    pool_health,
+    table_health,
+)
 from lake_orch.maintenance.target import SMALL_FILE, MaintenanceTarget, TargetFormat
 from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import RunOfStep
@@ -67,10 +75,12 @@ def description_of(name: str, limits: HealthLimits, small_file: int = SMALL_FILE
         f"{limits.uncheckpointed_commits:,}",
         "statistics_coverage": f"The share of data files with statistics, by which filters skip files. Warns below "
         f"{limits.statistics_coverage:.0%}",
-        "mergeable_manifests": f"Manifests that could be merged with others. Warns above {limits.mergeable_manifests:,}",
+        "mergeable_manifests": "Manifests that could be merged with others. Warns above "
+        f"{limits.mergeable_manifests:,}",
         "mergeable_objects": f"Data objects that overlap, or small neighbors, which could be merged. Warns above "
         f"{limits.mergeable_objects:,}",
-        "snapshots": f"Snapshots that are stored; none are counted in a lake, which keeps its history. Warns above {limits.snapshots:,}",
+        "snapshots": "Snapshots that are stored; none are counted in a lake, which keeps its history. Warns above "
+        f"{limits.snapshots:,}",
     }[name]
     return f"{measure}; {_REMEDY[name]}."
 
@@ -78,13 +88,19 @@ def description_of(name: str, limits: HealthLimits, small_file: int = SMALL_FILE
 def _findings(health: Health, limits: HealthLimits) -> Iterator[_Finding]:
     if isinstance(health, PoolHealth):
         mergeable = health.mergeable_objects
-        return iter([_Finding("mergeable_objects", mergeable <= limits.mergeable_objects, mergeable, limits.mergeable_objects)])
-    return _findings_of_arrays(health, limits) if isinstance(health, ArrayHealth) else _findings_of_table(health, limits)
+        return iter(
+            [_Finding("mergeable_objects", mergeable <= limits.mergeable_objects, mergeable, limits.mergeable_objects)]
+        )
+    return (
+        _findings_of_arrays(health, limits) if isinstance(health, ArrayHealth) else _findings_of_table(health, limits)
+    )
 
 
 def _findings_of_arrays(health: ArrayHealth, limits: HealthLimits) -> Iterator[_Finding]:
     mergeable, snapshots = health.mergeable_manifests, health.snapshots or 0
-    yield _Finding("mergeable_manifests", mergeable <= limits.mergeable_manifests, mergeable, limits.mergeable_manifests)
+    yield _Finding(
+        "mergeable_manifests", mergeable <= limits.mergeable_manifests, mergeable, limits.mergeable_manifests
+    )
     yield _Finding("snapshots", snapshots <= limits.snapshots, snapshots, limits.snapshots)
 
 
@@ -94,7 +110,9 @@ def _findings_of_table(health: TableHealth, limits: HealthLimits) -> Iterator[_F
     yield _Finding("tombstones", health.tombstones <= limits.tombstones, health.tombstones, limits.tombstones)
     yield _Finding("log_length", health.log_length <= limits.log_length, health.log_length, limits.log_length)
     behind = health.uncheckpointed_commits
-    yield _Finding("uncheckpointed_commits", behind <= limits.uncheckpointed_commits, behind, limits.uncheckpointed_commits)
+    yield _Finding(
+        "uncheckpointed_commits", behind <= limits.uncheckpointed_commits, behind, limits.uncheckpointed_commits
+    )
     coverage = round(health.statistics_coverage, 4)
     yield _Finding("statistics_coverage", coverage >= limits.statistics_coverage, coverage, limits.statistics_coverage)
 
@@ -102,7 +120,8 @@ def _findings_of_table(health: TableHealth, limits: HealthLimits) -> Iterator[_F
 def check_specs(key: dg.AssetKey, target: MaintenanceTarget, limits: HealthLimits) -> list[dg.AssetCheckSpec]:
     """Declare the health checks of a table or of arrays on an asset."""
     return [
-        dg.AssetCheckSpec(name, asset=key, description=description_of(name, limits, target.small_file)) for name in NAMES[target.format]
+        dg.AssetCheckSpec(name, asset=key, description=description_of(name, limits, target.small_file))
+        for name in NAMES[target.format]
     ]
 
 
@@ -137,18 +156,22 @@ def check_results(key: dg.AssetKey, health: Health, limits: HealthLimits) -> lis
             check_name=finding.name,
             passed=finding.passed,
             severity=dg.AssetCheckSeverity.WARN,
-            description=None if finding.passed else f"{finding.value:g} (limit {finding.limit:g}): {_REMEDY[finding.name]}",
+            description=None
+            if finding.passed
+            else f"{finding.value:g} (limit {finding.limit:g}): {_REMEDY[finding.name]}",
             metadata={"value": finding.value, "limit": finding.limit},
         )
         for finding in _findings(health, limits)
     ]
 
 
-def lake_table_checks(targets: Sequence[MaintenanceTarget], *, limits: HealthLimits | None = None) -> list[dg.AssetChecksDefinition]:
+def lake_table_checks(
+    targets: Sequence[MaintenanceTarget], *, limits: HealthLimits | None = None
+) -> list[dg.AssetChecksDefinition]:
     """Make health checks on the assets of the targets. They read no data, and warn if maintenance is due.
 
-    Dagster runs an asset's checks with every run of the asset, each table's in a step of their own. The task `health` of
-    `lake_maintenance` measures all tables in one step, on its own schedule.
+    Dagster runs an asset's checks with every run of the asset, each table's in a step of their own. The task `health`
+    of `lake_maintenance` measures all tables in one step, on its own schedule.
     """
     return [_table_checks(target, limits or HealthLimits()) for target in targets]
 
@@ -176,7 +199,8 @@ def lake_session_check(key: dg.AssetKey, *, most: int = 0) -> dg.AssetChecksDefi
         return dg.AssetCheckResult(
             passed=len(failed) <= most,
             severity=dg.AssetCheckSeverity.WARN,
-            description=f"{', '.join(failed[:10])}: re-execute their runs from failure, or publish them with lake_recover"
+            description=f"{', '.join(failed[:10])}: re-execute their runs from failure, or publish them with "
+            "lake_recover"
             if failed
             else None,
             metadata={"failed_sessions": len(failed)},

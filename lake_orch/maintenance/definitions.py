@@ -12,7 +12,14 @@ from lake_orch.maintenance.array_tasks import ARRAY_TASKS, collect_repository
 from lake_orch.maintenance.checks import HealthLimits, lake_session_check
 from lake_orch.maintenance.measuring import HEALTH, health_assets
 from lake_orch.maintenance.pool_tasks import POOL_TASKS
-from lake_orch.maintenance.target import KIND, Maintainable, MaintenanceConfig, MaintenanceTarget, TargetFormat, targets_of
+from lake_orch.maintenance.target import (
+    KIND,
+    Maintainable,
+    MaintenanceConfig,
+    MaintenanceTarget,
+    TargetFormat,
+    targets_of,
+)
 from lake_orch.maintenance.tasks import TABLE_TASKS, Job, Task, garbage_collection
 from lake_orch.resources import LakeResource
 from lake_orch.spark.resource import SparkResource
@@ -26,7 +33,11 @@ DEFAULT_TASKS: Mapping[TargetFormat, Sequence[str]] = {
     "icechunk": ("manifest_rewrite", "snapshot_expiry", "garbage_collection"),
     "pool": tuple(POOL_TASKS),
 }
-_TASKS_OF: Mapping[TargetFormat, Mapping[str, Task]] = {"delta": TABLE_TASKS, "icechunk": ARRAY_TASKS, "pool": POOL_TASKS}
+_TASKS_OF: Mapping[TargetFormat, Mapping[str, Task]] = {
+    "delta": TABLE_TASKS,
+    "icechunk": ARRAY_TASKS,
+    "pool": POOL_TASKS,
+}
 _DATASETS: Mapping[TargetFormat, str] = {"delta": "tables", "icechunk": "arrays", "pool": "pools"}
 
 POOL = "lake_maintenance"
@@ -58,16 +69,18 @@ def lake_maintenance(
         tables: paths below the lake's root, asset keys, assets, or `MaintenanceTarget`s with settings of their own.
         arrays: Icechunk repositories, named in the same ways.
         pools: pools, named in the same ways.
-        tasks: of `TASKS`, each for tables, for arrays, for pools or for the lake; a mapping gives each its own cron schedule. By default
-            compaction, checkpoint and vacuum of tables, manifest_rewrite, snapshot_expiry and garbage_collection of arrays, and
-            pool_compaction and pool_vacuum of pools.
-        schedule: the cron schedule of tasks that have none of their own; without one they run only when they are materialized by hand.
+        tasks: of `TASKS`, each for tables, for arrays, for pools or for the lake; a mapping gives each its own cron
+            schedule. By default compaction, checkpoint and vacuum of tables, manifest_rewrite, snapshot_expiry and
+            garbage_collection of arrays, and pool_compaction and pool_vacuum of pools.
+        schedule: the cron schedule of tasks that have none of their own; without one they run only when they are
+            materialized by hand.
         automation: let automation conditions follow the schedules, instead of schedules of the code location.
-        checks: add the task `health`: assets `<key_prefix>/health/<key>`, whose checks say what each target needs, all measured in one
-            step. It follows its own schedule, else `schedule`, else that of the first task that has one. `HealthLimits` sets where
-            the checks warn.
+        checks: add the task `health`: assets `<key_prefix>/health/<key>`, whose checks say what each target needs, all
+            measured in one step. It follows its own schedule, else `schedule`, else that of the first task that has
+            one. `HealthLimits` sets where the checks warn.
         spark: rearrange tables above `spark_above` bytes with the resource `spark`.
-        settings: for all tables, arrays and pools, the fields of `MaintenanceTarget`, such as `min_small_file_ratio=0.3`.
+        settings: for all tables, arrays and pools, the fields of `MaintenanceTarget`, such as
+            `min_small_file_ratio=0.3`.
 
     Raises InvalidDefinition for unknown tasks, those of arrays where none are named, and a Z-order of no columns.
     """
@@ -82,7 +95,9 @@ def lake_maintenance(
         common: dict[str, Any] = {"group_name": group_name, "automation_condition": condition}
         key = dg.AssetKey([*prefix, task])
         maintained = _maintained_by(task, targets)
-        partitions = dg.StaticPartitionsDefinition([target.path for target in maintained]) if len(maintained) > 1 else None
+        partitions = (
+            dg.StaticPartitionsDefinition([target.path for target in maintained]) if len(maintained) > 1 else None
+        )
         if task == HEALTH:
             limits = checks if isinstance(checks, HealthLimits) else HealthLimits()
             assets.append(health_assets(targets, prefix, limits, **common))
@@ -92,17 +107,25 @@ def lake_maintenance(
         if task == "session_reaper":
             asset = lake_session_reaper(key, alert=alert, **common)
         elif task == "garbage_collection":
-            asset = _collection(key, [target for target in targets if target.format == "icechunk"], {**common, "pool": pool})
+            asset = _collection(
+                key, [target for target in targets if target.format == "icechunk"], {**common, "pool": pool}
+            )
         else:
             asset = _dataset_asset(key, task, maintained, partitions, spark, {**common, "pool": pool})
         assets.append(asset)
         if cron and not automation:
             schedules.append(_schedule(key, cron, timezone, partitions))
-    reaper = [lake_session_check(dg.AssetKey([*prefix, "session_reaper"]))] if "session_reaper" in crons and checks is not False else []
+    reaper = (
+        [lake_session_check(dg.AssetKey([*prefix, "session_reaper"]))]
+        if "session_reaper" in crons and checks is not False
+        else []
+    )
     return dg.Definitions(assets=assets, asset_checks=reaper, schedules=schedules)
 
 
-def _crons(tasks: Sequence[str] | Mapping[str, str | None], schedule: str | None, *, with_health: bool) -> dict[str, str | None]:
+def _crons(
+    tasks: Sequence[str] | Mapping[str, str | None], schedule: str | None, *, with_health: bool
+) -> dict[str, str | None]:
     """Return the cron schedule of each task, None for those that have none."""
     own_crons = tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
     crons: dict[str, str | None] = {task: cron or schedule for task, cron in own_crons.items()}
@@ -149,13 +172,17 @@ def _dataset_asset(
     format = targets[0].format
     function = _TASKS_OF[format][task]
 
-    def run(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, engine: SparkResource | None) -> Any:
+    def run(
+        context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, engine: SparkResource | None
+    ) -> Any:
         paths = list(context.partition_keys) if partitions is not None else list(by_path)
         branch = lake.branch_of(context.run.tags)
         for path in paths:
             _check_not_staged(context, lake, path)
             task_metadata = function(Job(lake, by_path[path], config, branch, engine))
-            context.log.info(f"{task} of {path}: {', '.join(f'{name} {value}' for name, value in task_metadata.items())}")
+            context.log.info(
+                f"{task} of {path}: {', '.join(f'{name} {value}' for name, value in task_metadata.items())}"
+            )
             metadata = {**task_metadata, "lake/path": path, **_dry(config)}
             if not config.dry_run and task_metadata.get("lake/due", True):
                 _observe(context, key, by_path[path], function.__doc__, task_metadata)
@@ -167,7 +194,9 @@ def _dataset_asset(
     compute: Callable[..., Any]
     if spark and format == "delta":
 
-        def with_spark(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, spark: SparkResource) -> Any:
+        def with_spark(
+            context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, spark: SparkResource
+        ) -> Any:
             return run(context, config, lake, spark)
 
         compute = with_spark
@@ -189,7 +218,11 @@ def _dataset_asset(
 
 
 def _observe(
-    context: dg.AssetExecutionContext, key: dg.AssetKey, target: MaintenanceTarget, description: str | None, metadata: Mapping[str, Any]
+    context: dg.AssetExecutionContext,
+    key: dg.AssetKey,
+    target: MaintenanceTarget,
+    description: str | None,
+    metadata: Mapping[str, Any],
 ) -> None:
     """Report the result of a task as an observation of the target's asset. `key` is the asset of the task."""
     by: dict[str, Any] = {"lake/maintenance": key.path[-1], "lake/maintained_by": dg.MetadataValue.asset(key)}
@@ -204,7 +237,8 @@ def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, pat
     """Raise InvalidDefinition for a dataset with staged changes of the same run, which maintenance would conflict with."""
     if lake.is_staged(path, context.instance, context.run):
         raise InvalidDefinition(
-            f"this run has written to {path}, and publishes at its end: maintain it in a separate run, such as that of a schedule"
+            f"this run has written to {path}, and publishes at its end: maintain it in a separate run, such as that of "
+            "a schedule"
         )
 
 
@@ -229,12 +263,18 @@ def _collection(key: dg.AssetKey, arrays: Sequence[MaintenanceTarget], options: 
     return definition
 
 
-def _health_schedule(assets: dg.AssetsDefinition, prefix: Sequence[str], cron: str, timezone: str) -> dg.ScheduleDefinition:
+def _health_schedule(
+    assets: dg.AssetsDefinition, prefix: Sequence[str], cron: str, timezone: str
+) -> dg.ScheduleDefinition:
     name = f"{'_'.join([*prefix, HEALTH])}_schedule"
-    return dg.ScheduleDefinition(name=name, target=dg.AssetSelection.assets(assets), cron_schedule=cron, execution_timezone=timezone)
+    return dg.ScheduleDefinition(
+        name=name, target=dg.AssetSelection.assets(assets), cron_schedule=cron, execution_timezone=timezone
+    )
 
 
-def _schedule(key: dg.AssetKey, cron: str, timezone: str, partitions: dg.PartitionsDefinition[str] | None) -> dg.ScheduleDefinition:
+def _schedule(
+    key: dg.AssetKey, cron: str, timezone: str, partitions: dg.PartitionsDefinition[str] | None
+) -> dg.ScheduleDefinition:
     name = f"{'_'.join(key.path)}_schedule"
     target = dg.AssetSelection.assets(key)
     if partitions is None:

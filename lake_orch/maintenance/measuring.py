@@ -17,16 +17,21 @@ from lake_pipes.metadata import PATH
 HEALTH = "health"
 
 
-def health_assets(targets: Sequence[MaintenanceTarget], prefix: Sequence[str], limits: HealthLimits, **options: Any) -> dg.AssetsDefinition:
+def health_assets(
+    targets: Sequence[MaintenanceTarget], prefix: Sequence[str], limits: HealthLimits, **options: Any
+) -> dg.AssetsDefinition:
     """Make an asset `<prefix>/health/<key>` for each table, arrays or pool, with checks that say what these need.
 
-    They are not checks of the targets' assets, which Dagster would run with every run of these. `options` are those of each asset's spec.
+    They are not checks of the targets' assets, which Dagster would run with every run of these. `options` are those of
+    each asset's spec.
     """
     by_key = {dg.AssetKey([*prefix, HEALTH, *target.asset_key.path]): target for target in targets}
 
     def measure_all(context: dg.AssetExecutionContext, lake: LakeResource) -> Iterator[Any]:
         # The UI can run a check without its asset, too.
-        for key in sorted({*context.selected_asset_keys, *(check.asset_key for check in context.selected_asset_check_keys)}):
+        for key in sorted(
+            {*context.selected_asset_keys, *(check.asset_key for check in context.selected_asset_check_keys)}
+        ):
             target = by_key[key]
             health = measure(target, lake, (context.instance, context.run))
             if health is None:

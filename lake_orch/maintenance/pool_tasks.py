@@ -12,7 +12,10 @@ from lake_pipes.metadata import COMMIT
 
 
 def pool_compaction(job: Job) -> dict[str, Any]:
-    """Merge data objects that overlap or are small, if there are many. Readers open every one that may hold their keys."""
+    """Merge data objects that overlap or are small, if there are many.
+
+    Readers open every one that may hold their keys.
+    """
     before = pool_health(job.pool())
     due = before.mergeable_objects >= job.target.max_mergeable_objects
     if job.config.dry_run or not due:
@@ -26,20 +29,29 @@ def _compact(job: Job) -> str | None:
     """Compact in a separate commit. Concurrent deletions take precedence."""
     message = f"Compact {job.target.path}"
     if job.lake.is_lake():
-        _, commit = rewrite_in_lake(job, message, lambda session: session.pool(job.target.path).compact(message=message))
+        _, commit = rewrite_in_lake(
+            job, message, lambda session: session.pool(job.target.path).compact(message=message)
+        )
         return commit
     until_undisturbed(lambda: job.pool().compact(message=message), DeleteConflict)
     return None
 
 
 def pool_vacuum(job: Job) -> dict[str, Any]:
-    """Delete data objects and cached snapshots past the retention that no branch needs. In a lake this only ends the retention."""
+    """Delete data objects and cached snapshots past the retention that no branch needs.
+
+    In a lake this only ends the retention.
+    """
     retention, dry_run = job.target.pool_retention, job.config.dry_run
     metadata: dict[str, Any] = {"lake/older_than": (datetime.now(UTC) - retention).isoformat(timespec="seconds")}
     if not job.lake.is_lake():
         result = job.pool().vacuum(retention, dry_run=dry_run)
         snapshots = sum(key.endswith(".snap.zng") for key in result.keys)
-        counts = {"lake/reclaimed_files": len(result.keys), "lake/reclaimed_bytes": result.bytes, "lake/reclaimed_snapshots": snapshots}
+        counts = {
+            "lake/reclaimed_files": len(result.keys),
+            "lake/reclaimed_bytes": result.bytes,
+            "lake/reclaimed_snapshots": snapshots,
+        }
         return {**metadata, **counts, "lake/due": bool(result.keys)}
     job.pool()  # raises if the pool is missing, also in a dry run
     if not dry_run:

@@ -29,7 +29,9 @@ class MaintenanceConfig(dg.Config):
     """The configuration of one maintenance run."""
 
     dry_run: bool = Field(default=False, description="Report what would be done, and change nothing.")
-    where: str | None = Field(default=None, description="Rearrange only these partitions: Spark SQL on partition columns.")
+    where: str | None = Field(
+        default=None, description="Rearrange only these partitions: Spark SQL on partition columns."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +69,32 @@ class MaintenanceTarget:
         if self.format == "pool":
             _ = self.pool_retention
         if self.format == "pool" and (not isinstance(mergeable, int) or mergeable < 2):
-            raise InvalidDefinition(f"max_mergeable_objects is {mergeable!r}: use a whole number of 2 or more (of {self.path})")
+            raise InvalidDefinition(
+                f"max_mergeable_objects is {mergeable!r}: use a whole number of 2 or more (of {self.path})"
+            )
         if self.format != "icechunk":
             return
         _ = self.snapshot_retention
         most: object = self.max_mergeable_manifests
         if not isinstance(most, int) or most < 1:
-            raise InvalidDefinition(f"max_mergeable_manifests is {most!r}: use a whole number of 1 or more (of {self.path})")
+            raise InvalidDefinition(
+                f"max_mergeable_manifests is {most!r}: use a whole number of 1 or more (of {self.path})"
+            )
 
     @property
     def snapshot_retention(self) -> timedelta:
-        """Return how long snapshots of arrays are kept. Raises InvalidDefinition for a `retention` that is not an interval."""
+        """Return how long snapshots of arrays are kept.
+
+        Raises InvalidDefinition for a `retention` that is not an interval.
+        """
         return self._retention(_SNAPSHOT_RETENTION)
 
     @property
     def pool_retention(self) -> timedelta:
-        """Return how long data that a pool no longer needs is kept. Raises InvalidDefinition for a `retention` that is not an interval."""
+        """Return how long data that a pool no longer needs is kept.
+
+        Raises InvalidDefinition for a `retention` that is not an interval.
+        """
         return self._retention(_POOL_RETENTION)
 
     def _retention(self, default: str) -> timedelta:
@@ -96,11 +108,15 @@ class MaintenanceTarget:
 
 
 def targets_of(
-    tables: Sequence[Maintainable], arrays: Sequence[Maintainable] = (), pools: Sequence[Maintainable] = (), **settings: Any
+    tables: Sequence[Maintainable],
+    arrays: Sequence[Maintainable] = (),
+    pools: Sequence[Maintainable] = (),
+    **settings: Any,
 ) -> list[MaintenanceTarget]:
     """Return the tables, arrays and pools of a call, with settings that hold for all of them.
 
-    Raises InvalidDefinition without targets, for a repeated target, and for a retention of arrays that is not an interval.
+    Raises InvalidDefinition without targets, for a repeated target, and for a retention of arrays that is not an
+    interval.
     """
     targets = [target for table in tables for target in _targets(table, settings)]
     targets += [replace(target, format="icechunk") for array in arrays for target in _targets(array, settings)]
@@ -111,7 +127,8 @@ def targets_of(
     twice = sorted({path for path in paths if paths.count(path) > 1})
     if twice:
         raise InvalidDefinition(
-            f"maintenance is asked for {', '.join(twice)} twice: name each table and pool, and all arrays at a path, once"
+            f"maintenance is asked for {', '.join(twice)} twice: name each table and pool, and all arrays at a path, "
+            "once"
         )
     for target in targets:
         target.check()

@@ -1,6 +1,7 @@
 """Maintenance tasks on a table, arrays or a lake. Each is a function that returns its results as numbers for plots.
 
-No task breaks a reader of a retained version: data is rewritten by new commits, and only files past the retention are deleted.
+No task breaks a reader of a retained version: data is rewritten by new commits, and only files past the retention are
+deleted.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,9 +59,10 @@ class Job:
 
 
 Task: TypeAlias = Callable[[Job], dict[str, Any]]
-"""A task on one table, repository or pool, which returns metadata. It honors `job.config.dry_run` itself; `"lake/due": False` says that
-there was nothing to do, so that no observation is made; its docstring is shown in the UI. A new one is added to `TABLE_TASKS`,
-`ARRAY_TASKS` or `POOL_TASKS`.
+"""A task on one table, repository or pool, which returns metadata.
+
+It honors `job.config.dry_run` itself; `"lake/due": False` says that there was nothing to do, so that no observation is
+made; its docstring is shown in the UI. A new one is added to `TABLE_TASKS`, `ARRAY_TASKS` or `POOL_TASKS`.
 """
 
 
@@ -106,7 +108,9 @@ def _optimized(job: Job, size: int, zorder_by: Any) -> tuple[OperationResult, st
     if not job.lake.is_lake():
         return _optimize(job, job.table(), size, zorder_by), None
     message = f"Rearrange {job.target.path}"
-    return rewrite_in_lake(job, message, lambda session: _optimize(job, session.delta(job.target.path), size, zorder_by))
+    return rewrite_in_lake(
+        job, message, lambda session: _optimize(job, session.delta(job.target.path), size, zorder_by)
+    )
 
 
 def rewrite_in_lake(job: Job, message: str, rewrite: Callable[[WriteSession], T]) -> tuple[T, str | None]:
@@ -162,7 +166,10 @@ def checkpoint(job: Job) -> dict[str, Any]:
 
 
 def vacuum(job: Job) -> dict[str, Any]:
-    """Delete removed files past the retention. In a lake this only ends the retention: the lake's garbage collection deletes."""
+    """Delete removed files past the retention.
+
+    In a lake this only ends the retention: the lake's garbage collection deletes.
+    """
     table, dry_run = job.table(), job.config.dry_run
     if not job.lake.is_lake():
         vacuumed = table.vacuum(job.target.retention, dry_run=dry_run)
@@ -182,7 +189,11 @@ def log_cleanup(job: Job) -> dict[str, Any]:
     table = job.table()
     before = table_health(table)
     deleted = [] if job.config.dry_run else table.clean_log()
-    return {"lake/log_length": before.log_length - len(deleted), "lake/log_files_deleted": len(deleted), VERSION: before.version}
+    return {
+        "lake/log_length": before.log_length - len(deleted),
+        "lake/log_files_deleted": len(deleted),
+        VERSION: before.version,
+    }
 
 
 def txn_expiry(job: Job) -> dict[str, Any]:
@@ -211,7 +222,10 @@ TABLE_TASKS: Mapping[str, Task] = {
 
 
 def garbage_collection(lake: LakeResource, *, dry_run: bool) -> dict[str, Any]:
-    """Delete objects that no branch, tag, session or retained commit of the lake reaches. Without a lake, collect each repository."""
+    """Delete objects that no branch, tag, session or retained commit of the lake reaches.
+
+    Without a lake, collect each repository.
+    """
     result = lake.open().maintenance.gc(dry_run=dry_run)
     return {
         "lake/reclaimed_files": len(result.keys),

@@ -29,7 +29,8 @@ from lake_orch.spark.resource import SparkResource
 
 _RETURNED = "an iterable of dicts, Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text"
 _LOADED = (
-    "pyarrow.Table, pyarrow.RecordBatchReader, pandas.DataFrame, polars.DataFrame, pyspark.sql.DataFrame, collections.abc.Iterator, "
+    "pyarrow.Table, pyarrow.RecordBatchReader, pandas.DataFrame, polars.DataFrame, pyspark.sql.DataFrame, "
+    "collections.abc.Iterator, "
     "lake_core.pool.Scan, lake_core.pool.Pool"
 )
 
@@ -117,9 +118,15 @@ class PoolSlice:
         """Return what is asked for as one table. Raises InvalidDefinition, NoSuchShape, DamagedLake."""
         if self.is_empty:
             # Nothing has the columns of what there is.
-            return replace(self, objects=self.pool.objects()).table(subject).slice(0, 0) if self.pool.objects() else pa.table({})
+            return (
+                replace(self, objects=self.pool.objects()).table(subject).slice(0, 0)
+                if self.pool.objects()
+                else pa.table({})
+            )
         types = self.types()
-        rounded, exact = (fused_without_unions(types, round_integers=round_integers) for round_integers in (True, False))
+        rounded, exact = (
+            fused_without_unions(types, round_integers=round_integers) for round_integers in (True, False)
+        )
         try:
             table = self._table_of(rounded)
         except InexactInteger:
@@ -138,7 +145,9 @@ class PoolSlice:
             return table
         unknown = [name for name in self.columns if name not in table.column_names]
         if unknown:
-            raise InvalidDefinition(f"{subject} asks for the column {unknown[0]!r}; there are {', '.join(table.column_names)}")
+            raise InvalidDefinition(
+                f"{subject} asks for the column {unknown[0]!r}; there are {', '.join(table.column_names)}"
+            )
         return table.select(list(self.columns))
 
     def dicts(self) -> Iterator[dict[str, Any]]:
@@ -149,7 +158,9 @@ class PoolSlice:
                 for row, record in zip(column.rows.tolist(), column.values.to_pylist(), strict=True):
                     rows[row] = record
             for record in rows:
-                chosen = record if self.columns is None or not isinstance(record, Mapping) else _picked(record, self.columns)
+                chosen = (
+                    record if self.columns is None or not isinstance(record, Mapping) else _picked(record, self.columns)
+                )
                 yield chosen
 
 
@@ -192,7 +203,9 @@ def _spark_frame(part: PoolSlice, spark: SparkResource | None, subject: str) -> 
     from lake_core.spark.pools.read import read_objects
 
     if spark is None:
-        raise InvalidDefinition(f"{subject} is annotated as a DataFrame of Spark: give the PoolIOManager a SparkResource (spark=…)")
+        raise InvalidDefinition(
+            f"{subject} is annotated as a DataFrame of Spark: give the PoolIOManager a SparkResource (spark=…)"
+        )
     objects = part.pool.objects() if part.is_empty else part.objects
     frame = read_objects(spark.session, part.pool, objects, part.ranges, values=part.values, shape=part.shape)
     if part.is_empty:

@@ -15,8 +15,8 @@ from lake_orch.errors import PartitionSliceError
 def ranges_of_partitions(partitions_def: PartitionsDefinition, keys: Sequence[str], asset: str) -> list[KeyRange]:
     """Return the ranges of some partitions. Time windows are in order, with neighbors joined.
 
-    The range of a time window has its start, but not its end. Any other partition stands for one key, as text, and also as a number if
-    the text is a whole number.
+    The range of a time window has its start, but not its end. Any other partition stands for one key, as text, and also
+    as a number if the text is a whole number.
 
     Raises PartitionSliceError for partitions of several dimensions, because a pool has one key.
     """
@@ -31,13 +31,16 @@ def check_partitions(partitions_def: PartitionsDefinition, asset: str) -> None:
     """Raise PartitionSliceError for partitions that cannot stand for ranges of one key."""
     if isinstance(partitions_def, MultiPartitionsDefinition):
         raise PartitionSliceError(
-            f"{asset} is partitioned by several dimensions, and a pool is sorted by one key: partition it by the dimension of the key"
+            f"{asset} is partitioned by several dimensions, and a pool is sorted by one key: partition it by the "
+            "dimension of the key"
         )
 
 
 def _windows(partitions_def: TimeWindowPartitionsDefinition, keys: Sequence[str]) -> list[tuple[datetime, datetime]]:
     windows: list[tuple[datetime, datetime]] = []
-    for window in sorted({partitions_def.time_window_for_partition_key(key) for key in keys}, key=lambda window: window.start):
+    for window in sorted(
+        {partitions_def.time_window_for_partition_key(key) for key in keys}, key=lambda window: window.start
+    ):
         start, end = window.start.astimezone(UTC), window.end.astimezone(UTC)
         if windows and windows[-1][1] == start:
             windows[-1] = (windows[-1][0], end)

@@ -1,7 +1,7 @@
 """The commit up to which an asset has read a pool, for the setting `lake/since`.
 
-Each read is reported as an observation of the pool's asset, with the bounds of the read. A read starts where that of the asset's last
-materialization ended. An attempt that repeats an earlier one reads the same again.
+Each read is reported as an observation of the pool's asset, with the bounds of the read. A read starts where that of
+the asset's last materialization ended. An attempt that repeats an earlier one reads the same again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def reader_of(context: InputContext, subject: str) -> AssetKey:
         if output.properties.asset_key is not None and not step.has_partition_key:
             return output.properties.asset_key
     raise InvalidDefinition(
-        f"{SINCE} of {subject} is {LAST_RUN!r}: only an asset without partitions can read what is new since its last run"
+        f"{SINCE} of {subject} is {LAST_RUN!r}: only an asset without partitions can read what is new since its last "
+        "run"
     )
 
 
@@ -82,7 +83,9 @@ def _read_in(instance: DagsterInstance, run_id: str, pool: AssetKey, reader: Ass
         event = entry.dagster_event
         if event is None or event.asset_key != pool:
             continue
-        metadata = {name: str(value.value) for name, value in event.asset_observation_data.asset_observation.metadata.items()}
+        metadata = {
+            name: str(value.value) for name, value in event.asset_observation_data.asset_observation.metadata.items()
+        }
         if metadata.get(READER) == reader.to_user_string() and SINCE_COMMIT in metadata:
             since = metadata[SINCE_COMMIT]
             return ReadBounds(None if since == _BEGINNING else since, metadata[POOL_COMMIT])
@@ -90,7 +93,11 @@ def _read_in(instance: DagsterInstance, run_id: str, pool: AssetKey, reader: Ass
 
 
 def _read_before(
-    instance: DagsterInstance, run: DagsterRun, pool: AssetKey, reader: AssetKey, is_published: Callable[[DagsterRun], bool]
+    instance: DagsterInstance,
+    run: DagsterRun,
+    pool: AssetKey,
+    reader: AssetKey,
+    is_published: Callable[[DagsterRun], bool],
 ) -> str | None:
     """Return the commit up to which earlier runs have read a pool, or None."""
     for record in instance.fetch_materializations(reader, limit=_MATERIALIZATIONS).records:

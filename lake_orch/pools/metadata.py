@@ -65,7 +65,14 @@ class PoolResult:
 
 
 def pool_metadata(
-    result: PoolResult, pool: Pool, *, url: str, path: str, operation: str, receipt: Receipt | None = None, preview_rows: int = 0
+    result: PoolResult,
+    pool: Pool,
+    *,
+    url: str,
+    path: str,
+    operation: str,
+    receipt: Receipt | None = None,
+    preview_rows: int = 0,
 ) -> dict[str, Any]:
     """Describe a write, and the pool as it stands after it, as output metadata.
 
@@ -81,7 +88,9 @@ def pool_metadata(
     staged = receipt is not None and receipt.state == STAGED
     objects, written = pool.objects(), list(result.objects or ())
     counts = (
-        {} if result.skipped else {RECORDS_WRITTEN: result.records, "lake/bytes_written": result.bytes, "lake/files_added": len(written)}
+        {}
+        if result.skipped
+        else {RECORDS_WRITTEN: result.records, "lake/bytes_written": result.bytes, "lake/files_added": len(written)}
     )
     return {
         **(receipt_metadata(receipt) if receipt is not None else {}),
@@ -106,8 +115,12 @@ def key_range(objects: Sequence[DataObject]) -> dict[str, str]:
     """Tell the smallest and the largest key of data objects; nothing where there are none."""
     if not objects:
         return {}
-    smallest = reduce(lambda one, other: other if compare_values(other, one) < 0 else one, (each.min for each in objects))
-    largest = reduce(lambda one, other: other if compare_values(other, one) > 0 else one, (each.max for each in objects))
+    smallest = reduce(
+        lambda one, other: other if compare_values(other, one) < 0 else one, (each.min for each in objects)
+    )
+    largest = reduce(
+        lambda one, other: other if compare_values(other, one) > 0 else one, (each.max for each in objects)
+    )
     return {"lake/key_range": f"{format_value(smallest)} to {format_value(largest)}"}
 
 

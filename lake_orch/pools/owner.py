@@ -13,7 +13,9 @@ from lake_orch.tables.owner import Owner, claim_by_commits
 def claim(pool: Pool, writer: Owner | None, ownership: Ownership, *, replaces: bool) -> Mapping[str, str]:
     """Check that an asset may write, and return the owner for its commit's metadata. Raises TableOwned."""
     subject = f"the pool {pool.config.name!r}"
-    return claim_by_commits(_commits(pool), writer, ownership, replaces=replaces, subject=subject, replaced="its records")
+    return claim_by_commits(
+        _commits(pool), writer, ownership, replaces=replaces, subject=subject, replaced="its records"
+    )
 
 
 def _commits(pool: Pool) -> Iterator[Mapping[str, Any]]:

@@ -59,18 +59,26 @@ class PoolSettings:
 
     @classmethod
     def parse(
-        cls, asset_key: Sequence[str] | None, metadata: Mapping[str, Any], subject: str, *, mode: PoolWriteMode = "overwrite"
+        cls,
+        asset_key: Sequence[str] | None,
+        metadata: Mapping[str, Any],
+        subject: str,
+        *,
+        mode: PoolWriteMode = "overwrite",
     ) -> PoolSettings:
         """Read an output's definition metadata. `mode` is the default. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
         check_spelling(metadata, _OF_OUTPUTS, subject, others=_OF_INPUTS)
         partition_expr = metadata.get(PARTITION_EXPR)
         if not isinstance(partition_expr, str | None):
-            raise InvalidDefinition(f"{PARTITION_EXPR} of {subject} is {partition_expr!r}: name the key that the pool is sorted by")
+            raise InvalidDefinition(
+                f"{PARTITION_EXPR} of {subject} is {partition_expr!r}: name the key that the pool is sorted by"
+            )
         key = read_text(metadata, KEY, subject)
         if None not in (key, partition_expr) and key != partition_expr:
             raise InvalidDefinition(
-                f"{PARTITION_EXPR} of {subject} is {partition_expr!r}, and {KEY} is {key!r}: partitions stand for the key that the pool is "
+                f"{PARTITION_EXPR} of {subject} is {partition_expr!r}, and {KEY} is {key!r}: partitions stand for the "
+                "key that the pool is "
                 f"sorted by"
             )
         options: dict[str, Any] = {"key": key or partition_expr or "ts"}

@@ -73,7 +73,9 @@ class Attempt:
     @property
     def app_id(self) -> str:
         """Return the appId of the transaction marker, which all attempts at this output share and no others have."""
-        return app_id(self._lineage, self.step_key, self.output, mapping_key=self.mapping_key, partition_keys=self.partition_keys)
+        return app_id(
+            self._lineage, self.step_key, self.output, mapping_key=self.mapping_key, partition_keys=self.partition_keys
+        )
 
     @property
     def session_id(self) -> str:
@@ -104,7 +106,9 @@ class Attempt:
     @property
     def message(self) -> str:
         """Return the message of the commit."""
-        return " ".join(part for part in (self.run.job_name, self.step_key, ", ".join(self.partition_keys[:3])) if part)[:200]
+        return " ".join(
+            part for part in (self.run.job_name, self.step_key, ", ".join(self.partition_keys[:3])) if part
+        )[:200]
 
     def assigned_to_folder(self, root: str) -> Assignment:
         """Return its assignment in a folder of plain tables."""

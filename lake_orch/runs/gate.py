@@ -1,7 +1,7 @@
 """The gate: failed asset checks that prevent publishing a run's session.
 
-The latest evaluation of a check counts, over all runs that wrote into the session. A run that continues a failed one evaluates only the
-checks of the steps that it repeats.
+The latest evaluation of a check counts, over all runs that wrote into the session. A run that continues a failed one
+evaluates only the checks of the steps that it repeats.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class FailedCheck:
 
 
 def runs_of(instance: DagsterInstance, session: str) -> Sequence[DagsterRun]:
-    """List the runs that wrote into a session in the order of their epochs. A run that was created earlier may have started later."""
+    """List the runs that wrote into a session in the order of their epochs.
+
+    A run that was created earlier may have started later.
+    """
     records = instance.get_run_records(RunsFilter(tags={SESSION_TAG: session}))
     runs = [record.dagster_run for record in sorted(records, key=lambda record: record.create_timestamp)]
     epochs = {run.run_id: session_of_run.epoch for run in runs if (session_of_run := from_tags(run)) is not None}
@@ -99,8 +102,10 @@ def check_step_gate(context: OutputContext) -> None:
     pending = sorted(blocking - latest.keys())
     if pending:
         raise CheckPending(
-            f"asset {name} is published with its output, and its blocking checks ({', '.join(pending)}) come later: yield their results "
-            f"before the output, decorate the asset's function with lake_orch.checks_first, or publish the run as a whole (scope='run')"
+            f"asset {name} is published with its output, and its blocking checks ({', '.join(pending)}) come later: "
+            "yield their results "
+            "before the output, decorate the asset's function with lake_orch.checks_first, or publish the run as a "
+            "whole (scope='run')"
         )
     failed = sorted(check for check in blocking if stands_against(latest[check], "blocking"))
     if failed:

@@ -1,8 +1,10 @@
 """The lineage of a step: the identity under which its writes happen exactly once.
 
-Dagster starts a step again in three ways: a step retry (same run), a re-execution from failure (a new run that continues
-the old one), and a re-execution of all steps (a new run that starts over). The first two must not repeat committed writes;
-the third must write again. The lineage distinguishes them: it is the id of the first run in the chain that this step continues.
+Dagster starts a step again in three ways: a step retry (same run), a re-execution from failure (a new run that
+continues the old one), and a re-execution of all steps (a new run that starts over). The first two must not repeat
+committed writes;
+the third must write again. The lineage distinguishes them: it is the id of the first run in the chain that this step
+continues.
 """
 
 from __future__ import annotations
@@ -44,9 +46,9 @@ def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> s
 def continues(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
     """Return whether `run` re-executes `parent` from failure, rather than starting over.
 
-    The Python API sets no tags, but makes the plan from the parent's state. A plan that is a strict part of the parent's plan
-    shows this too. In the other direction, Dagster copies the tag of an asset retry into later re-executions of *all* steps:
-    such a leaked tag is ignored.
+    The Python API sets no tags, but makes the plan from the parent's state. A plan that is a strict part of the
+    parent's plan shows this too. In the other direction, Dagster copies the tag of an asset retry into later
+    re-executions of *all* steps: such a leaked tag is ignored.
     """
     if run.tags.get(RESUME_RETRY_TAG) == "true":
         return True
@@ -54,7 +56,9 @@ def continues(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) ->
         return not _tag_is_leaked(instance, run, parent)
     if _plan_follows(instance, run, parent):
         return True
-    return bool(run.step_keys_to_execute) and _is_strict_part(set(run.step_keys_to_execute or ()), _planned_steps(instance, parent))
+    return bool(run.step_keys_to_execute) and _is_strict_part(
+        set(run.step_keys_to_execute or ()), _planned_steps(instance, parent)
+    )
 
 
 def _plan_follows(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
@@ -94,7 +98,9 @@ def _planned_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:
 
 
 def _plan(instance: DagsterInstance, run: DagsterRun) -> ExecutionPlanSnapshot | None:
-    return instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id) if run.execution_plan_snapshot_id else None
+    return (
+        instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id) if run.execution_plan_snapshot_id else None
+    )
 
 
 def _succeeded(instance: DagsterInstance, run: DagsterRun, step_key: str) -> bool:

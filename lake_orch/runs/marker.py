@@ -15,11 +15,13 @@ SINGLE_BATCH = 1
 _MAX_SPELLED_OUT = 256
 
 
-def app_id(lineage: str, step_key: str, output: str = "", *, mapping_key: str | None = None, partition_keys: Sequence[str] = ()) -> str:
+def app_id(
+    lineage: str, step_key: str, output: str = "", *, mapping_key: str | None = None, partition_keys: Sequence[str] = ()
+) -> str:
     """Return the identity of one output of one step: equal for all attempts at it, different for any other output.
 
-    It is never the asset alone, because then the second of two runs would lose its rows. `output` is empty for writes in a
-    step's own code. Long lists of partition keys are hashed. The order of the keys does not matter.
+    It is never the asset alone, because then the second of two runs would lose its rows. `output` is empty for writes
+    in a step's own code. Long lists of partition keys are hashed. The order of the keys does not matter.
     """
     keys: object = sorted(partition_keys)
     if len(json.dumps(keys)) > _MAX_SPELLED_OUT:

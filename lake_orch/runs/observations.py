@@ -1,8 +1,8 @@
 """Observations of the assets in a published session.
 
-Dagster records a materialization when a step ends, and never changes it. The session is published later, if at all, so the
-materialization cannot say whether readers see the rows. An observation of the same asset and partition, in the log of the run that
-publishes, says so.
+Dagster records a materialization when a step ends, and never changes it. The session is published later, if at all, so
+the materialization cannot say whether readers see the rows. An observation of the same asset and partition, in the log
+of the run that publishes, says so.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Materialized:
     partition: str | None
     metadata: Mapping[str, MetadataValue[Any]]
 
-    def observation(self, session: str, branch: str, published: Published, formats: Mapping[str, str]) -> AssetObservation:
+    def observation(
+        self, session: str, branch: str, published: Published, formats: Mapping[str, str]
+    ) -> AssetObservation:
         """Return an observation that it is published. There is no new materialization.
 
         Args:
@@ -56,9 +58,13 @@ class Materialized:
         metadata: dict[str, Any] = {STATE: PUBLISHED}
         if isinstance(path, str):
             metadata |= {VERSION: published.versions[path]} if path in published.versions else {}
-            metadata |= {READ_WITH: read_with(published.commit, path, formats[path])} if formats.get(path) in _READ_WITH else {}
+            metadata |= (
+                {READ_WITH: read_with(published.commit, path, formats[path])} if formats.get(path) in _READ_WITH else {}
+            )
         metadata |= {name: self.metadata[name] for name in (ROWS_WRITTEN, PARTITION_ROWS) if name in self.metadata}
-        metadata |= {BRANCH: branch, COMMIT: published.commit, SESSION_TAG: session} | ({} if path is None else {PATH: path})
+        metadata |= {BRANCH: branch, COMMIT: published.commit, SESSION_TAG: session} | (
+            {} if path is None else {PATH: path}
+        )
         return AssetObservation(self.key, partition=self.partition, metadata=metadata)
 
 
@@ -76,7 +82,10 @@ def read_with(commit: str, path: str, format: str) -> MetadataValue[Any]:
 
 
 def report_published(instance: DagsterInstance, lake: Lake, session: RunSession, published: Published) -> None:
-    """Report each asset and partition of a published session as published. A repeated call reports only the missing ones."""
+    """Report each asset and partition of a published session as published.
+
+    A repeated call reports only the missing ones.
+    """
     runs = runs_of(instance, session.id)
     if not runs:
         return

@@ -37,11 +37,15 @@ def check_gate(instance: DagsterInstance, session: str, gate: Gate) -> None:
         raise GateFailed(_gate_message(session, failed), checks=[str(check) for check in failed])
 
 
-def publish_session(instance: DagsterInstance, lake: Lake, session: RunSession, *, gate: Gate, keep_failed_for: timedelta) -> Published:
-    """Publish a run's session unless a check prevents it, and report each of its assets. A repeated call has the same result.
+def publish_session(
+    instance: DagsterInstance, lake: Lake, session: RunSession, *, gate: Gate, keep_failed_for: timedelta
+) -> Published:
+    """Publish a run's session unless a check prevents it, and report each of its assets.
 
-    After a failed gate or a conflict the session is failed. It can be read and resumed for `keep_failed_for`. Raises GateFailed, Conflict,
-    StaleEpoch, SessionClosed, PublishTimeout.
+    A repeated call has the same result.
+
+    After a failed gate or a conflict the session is failed. It can be read and resumed for `keep_failed_for`. Raises
+    GateFailed, Conflict, StaleEpoch, SessionClosed, PublishTimeout.
     """
     try:
         if lake.get_session(session.id).record.state != SESSION_PUBLISHED:
@@ -65,7 +69,12 @@ def publish_session(instance: DagsterInstance, lake: Lake, session: RunSession, 
 def published_metadata(session: RunSession, branch: str, published: Published, *, resumed: bool) -> dict[str, Any]:
     """Describe a publish for the run's log."""
     versions = [f"- `{path}`: version {version}" for path, version in sorted(published.versions.items())]
-    metadata: dict[str, Any] = {SESSION_TAG: session.id, BRANCH: branch, COMMIT: published.commit, "lake/datasets": len(published.versions)}
+    metadata: dict[str, Any] = {
+        SESSION_TAG: session.id,
+        BRANCH: branch,
+        COMMIT: published.commit,
+        "lake/datasets": len(published.versions),
+    }
     if versions:
         metadata["lake/versions"] = MetadataValue.md("\n".join(versions))
     if resumed:
@@ -76,9 +85,12 @@ def published_metadata(session: RunSession, branch: str, published: Published, *
 
 
 def _gate_message(session: str, failed: Sequence[FailedCheck]) -> str:
-    names = ", ".join(str(check) for check in failed[:10]) + (f" and {len(failed) - 10} more" if len(failed) > 10 else "")
+    names = ", ".join(str(check) for check in failed[:10]) + (
+        f" and {len(failed) - 10} more" if len(failed) > 10 else ""
+    )
     return (
-        f"session {session} is not published: {names} failed. Its branch is as before, and the session can be read as {session!r}. "
+        f"session {session} is not published: {names} failed. Its branch is as before, and the session can be read as "
+        f"{session!r}. "
         f"Mend the data and re-execute the steps of those assets and what follows them. "
         f"Or publish it as it is: job lake_recover with the session and another gate"
     )

@@ -18,14 +18,19 @@ if TYPE_CHECKING:
 def pinned(lake: Lake, branch: str, path: str | None, instance: DagsterInstance, run: DagsterRun) -> str:
     """Return the ref at which a run reads a dataset: the branch at the start of the run, or a later commit of the run itself.
 
-    `path` is None for plain files, which commits do not list. A branch that is younger than the run is read at its head.
+    `path` is None for plain files, which commits do not list. A branch that is younger than the run is read at its
+    head.
     """
     record = instance.get_run_record_by_id(run.run_id)
     if record is None:
         return branch
-    began = record.start_time or record.create_timestamp.replace(tzinfo=record.create_timestamp.tzinfo or UTC).timestamp()
+    began = (
+        record.start_time or record.create_timestamp.replace(tzinfo=record.create_timestamp.tzinfo or UTC).timestamp()
+    )
     for commit in lake.log(branch, first_parent=True, since=datetime.fromtimestamp(began - 1, UTC)):
-        if _made_at(commit) <= began or (commit.metadata.get(RUN) == run.run_id and (path is None or path in changed_datasets(commit))):
+        if _made_at(commit) <= began or (
+            commit.metadata.get(RUN) == run.run_id and (path is None or path in changed_datasets(commit))
+        ):
             return commit.id
     # All of these commits are later than the start. Take the last one before it, if the branch existed.
     older = next((commit for commit in lake.log(branch, first_parent=True) if _made_at(commit) <= began), None)

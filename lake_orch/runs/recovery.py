@@ -1,7 +1,7 @@
 """Recovery of sessions whose runs ended without publishing: killed workers, canceled runs, failed publishes.
 
-`settle` updates the record of a finished run's session: it is failed, kept for a while, then expired. `recover` publishes a session whose
-steps all succeeded. Neither changes what is published.
+`settle` updates the record of a finished run's session: it is failed, kept for a while, then expired. `recover`
+publishes a session whose steps all succeeded. Neither changes what is published.
 """
 
 from __future__ import annotations
@@ -43,8 +43,11 @@ class SessionOutcome:
     run: str | None
     """The last run that wrote into it."""
     outcome: Literal["running", "retrying", "failed", "expired", "kept", "elsewhere"]
-    """`running`: its run is in progress. `retrying`: its run will be retried. `failed`, `expired`: its new state. `kept`: it had failed
-    before. `elsewhere`: it has no run in this instance."""
+    """`running`: its run is in progress.
+
+    `retrying`: its run will be retried. `failed`, `expired`: its new state. `kept`: it had failed before. `elsewhere`:
+    it has no run in this instance.
+    """
     reason: str = ""
     publishable: bool = False
     """Whether all steps succeeded and only the publish failed, so that `recover` may publish it."""
@@ -52,12 +55,17 @@ class SessionOutcome:
     """Whether checks prevent publishing."""
 
 
-def settle(instance: DagsterInstance, lake: Lake, *, keep_failed_for: timedelta, gate: Gate = "blocking") -> list[SessionOutcome]:
+def settle(
+    instance: DagsterInstance, lake: Lake, *, keep_failed_for: timedelta, gate: Gate = "blocking"
+) -> list[SessionOutcome]:
     """Settle every open or failed session: fail those of ended runs, and expire those past their time.
 
     `gate` is the default for runs whose tags name none.
     """
-    return [settle_session(instance, lake, record, keep_failed_for=keep_failed_for, gate=gate) for record in lake.list_sessions()]
+    return [
+        settle_session(instance, lake, record, keep_failed_for=keep_failed_for, gate=gate)
+        for record in lake.list_sessions()
+    ]
 
 
 def settle_session(
@@ -82,7 +90,9 @@ def settle_session(
     reason = f"its run {last.run_id} ended as {last.status.value.lower()} and left it open"
     run_session = from_tags(last)
     lake.get_session(record.id, epoch=run_session.epoch if run_session else None).fail(reason, keep=keep_failed_for)
-    report_unpublished(instance, last, lake.get_session(record.id).record, _way(instance, record.id, publishable, held_back))
+    report_unpublished(
+        instance, last, lake.get_session(record.id).record, _way(instance, record.id, publishable, held_back)
+    )
     return SessionOutcome(record.id, last.run_id, "failed", reason, publishable, held_back)
 
 
@@ -99,13 +109,20 @@ def recoverable(instance: DagsterInstance, lake: Lake) -> list[str]:
 
 
 def recover(
-    instance: DagsterInstance, lake: Lake, session: str, *, gate: Gate, keep_failed_for: timedelta, lift_gate: Gate | None = None
+    instance: DagsterInstance,
+    lake: Lake,
+    session: str,
+    *,
+    gate: Gate,
+    keep_failed_for: timedelta,
+    lift_gate: Gate | None = None,
 ) -> Published:
     """Publish the session of a run whose steps all succeeded. A repeated call has the same result.
 
     `gate` is the default for a run whose tags name none. `lift_gate` overrides both, to publish in spite of the checks.
 
-    Raises NothingToRecover if steps failed or are running, or if a later run did the same work, and the errors of publishing.
+    Raises NothingToRecover if steps failed or are running, or if a later run did the same work, and the errors of
+    publishing.
     """
     obstacle = _obstacle(instance, session)
     if obstacle is not None:
@@ -113,11 +130,17 @@ def recover(
     last = runs_of(instance, session)[-1]
     run_session = from_tags(last)
     if run_session is None:
-        raise NothingToRecover(f"the tags of run {last.run_id} no longer name a session: publish it with `lake publish {session}`")
-    return publish_session(instance, lake, run_session, gate=lift_gate or held_gate(last.tags, gate), keep_failed_for=keep_failed_for)
+        raise NothingToRecover(
+            f"the tags of run {last.run_id} no longer name a session: publish it with `lake publish {session}`"
+        )
+    return publish_session(
+        instance, lake, run_session, gate=lift_gate or held_gate(last.tags, gate), keep_failed_for=keep_failed_for
+    )
 
 
-def recover_all(instance: DagsterInstance, lake: Lake, *, gate: Gate, keep_failed_for: timedelta) -> dict[str, Published | LakeError]:
+def recover_all(
+    instance: DagsterInstance, lake: Lake, *, gate: Gate, keep_failed_for: timedelta
+) -> dict[str, Published | LakeError]:
     """Publish every session that can be published. Return the others with their errors."""
     outcome: dict[str, Published | LakeError] = {}
     for session in recoverable(instance, lake):
@@ -156,7 +179,9 @@ def _started_over(instance: DagsterInstance, runs: Sequence[DagsterRun]) -> Sequ
     page = instance.get_runs(later, limit=_PAGE)
     while page:
         runs_after += [
-            run for run in page if run.parent_run_id in ids and ((run_session := from_tags(run)) is None or run_session.id != session)
+            run
+            for run in page
+            if run.parent_run_id in ids and ((run_session := from_tags(run)) is None or run_session.id != session)
         ]
         page = instance.get_runs(later, cursor=page[-1].run_id, limit=_PAGE)
     return runs_after

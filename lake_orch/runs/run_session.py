@@ -1,7 +1,7 @@
 """The session of a lake that a run writes into.
 
-A run opens a new session, unless it continues a failed run. Then it resumes that run's session at a higher epoch, so that remaining
-processes of the failed run cannot write. The run's tags name the session, and its steps find it there.
+A run opens a new session, unless it continues a failed run. Then it resumes that run's session at a higher epoch, so
+that remaining processes of the failed run cannot write. The run's tags name the session, and its steps find it there.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ GATES: tuple[Gate, ...] = ("blocking", "error", "none")
 BACKFILL_TAG = "dagster/backfill"
 
 EXPIRY = MOST_EXPIRY
-"""How long a session lives without a write into it: a step may work for days before it writes. Sessions of runs that have ended are failed,
-and kept for as long as the resource says, by the executor, a sensor or the reaper.
+"""How long a session lives without a write into it: a step may work for days before it writes.
+
+Sessions of runs that have ended are failed, and kept for as long as the resource says, by the executor, a sensor or the
+reaper.
 """
 
 
@@ -102,7 +104,10 @@ def scope_of(tags: Mapping[str, str], default: PublishScope) -> PublishScope:
 
 
 def held_gate(tags: Mapping[str, str], default: Gate) -> Gate:
-    """Return the gate that the session of a run with these tags must pass, for every publisher. Raises InvalidDefinition."""
+    """Return the gate that the session of a run with these tags must pass, for every publisher.
+
+    Raises InvalidDefinition.
+    """
     return gate_named(tags.get(GATE_TAG, tags.get(HELD_GATE_TAG, tags.get(JOB_GATE_TAG, default))))
 
 
@@ -117,13 +122,21 @@ def backfill_branch(backfill: str) -> str:
 
 
 def open_run_session(
-    instance: DagsterInstance, run: DagsterRun, lake: Lake, *, branch: str, root: str, publisher: Publisher, gate: Gate, resume: bool = True
+    instance: DagsterInstance,
+    run: DagsterRun,
+    lake: Lake,
+    *,
+    branch: str,
+    root: str,
+    publisher: Publisher,
+    gate: Gate,
+    resume: bool = True,
 ) -> RunSession:
     """Open the session of a run, or resume the one that it continues, and add it to the run's tags.
 
-    Without `resume`, a session that other steps of the same run opened is joined at its epoch. Raises SessionLost if the run leaves out
-    steps whose work was in a session that no longer exists, SessionClosed for a run whose session was published already, RefNotFound for
-    a branch that does not exist.
+    Without `resume`, a session that other steps of the same run opened is joined at its epoch. Raises SessionLost if
+    the run leaves out steps whose work was in a session that no longer exists, SessionClosed for a run whose session
+    was published already, RefNotFound for a branch that does not exist.
     """
     run_session = from_tags(_stored(instance, run))
     inherited = None if run_session else inherited_session(instance, run, lake)
@@ -138,7 +151,10 @@ def open_run_session(
         resume=resume,
     )
     opened = RunSession(handle.id, handle.epoch, resumed=record is not None)
-    instance.add_run_tags(run.run_id, {**opened.tags, OWNER_TAG: run.run_id, PUBLISHER_TAG: publisher, ROOT_TAG: root, HELD_GATE_TAG: gate})
+    instance.add_run_tags(
+        run.run_id,
+        {**opened.tags, OWNER_TAG: run.run_id, PUBLISHER_TAG: publisher, ROOT_TAG: root, HELD_GATE_TAG: gate},
+    )
     return opened
 
 
@@ -156,15 +172,18 @@ def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) ->
         return parent_session.id
     if record is not None and record.state == PUBLISHED and record.epoch > parent_session.epoch:
         raise SessionClosed(
-            f"run {run.run_id} continues run {parent.run_id}, but another run has continued it and published session {parent_session.id}: "
-            f"repeating it would duplicate the data. To repeat it nevertheless, start a new run, or re-execute that other one",
+            f"run {run.run_id} continues run {parent.run_id}, but another run has continued it and published session "
+            f"{parent_session.id}: "
+            "repeating it would duplicate the data. To repeat it nevertheless, start a new run, or re-execute that "
+            "other one",
             state=record.state,
         )
     if record is not None and (record.state == PUBLISHED or not record.batches):
         return None
     reason = "no longer exists" if record is None else f"has ended ({record.state})"
     raise SessionLost(
-        f"run {run.run_id} continues run {parent.run_id} and leaves out its successful steps, but their work was in session "
+        f"run {run.run_id} continues run {parent.run_id} and leaves out its successful steps, but their work was in "
+        "session "
         f"{parent_session.id}, which {reason}: start a new run of all steps"
     )
 

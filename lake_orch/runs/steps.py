@@ -20,4 +20,7 @@ def all_succeeded(instance: DagsterInstance, run: DagsterRun) -> bool:
     stats = instance.get_run_step_stats(run.run_id)
     succeeded = {stat.step_key for stat in stats if stat.status in (StepEventStatus.SUCCESS, StepEventStatus.SKIPPED)}
     # The plan has only the pattern of mapped steps.
-    return all(stat.status in _FINE for stat in stats) and {step for step in planned if not step.endswith("[?]")} <= succeeded
+    return (
+        all(stat.status in _FINE for stat in stats)
+        and {step for step in planned if not step.endswith("[?]")} <= succeeded
+    )

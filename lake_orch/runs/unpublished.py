@@ -45,7 +45,8 @@ def unpublished_message(record: SessionRecord, way: str) -> str | None:
         return None
     id, branch = record.id, record.branch
     return (
-        f"Nothing of this run is published: branch {branch} is unchanged. Session {id} is kept until {record.expires:%Y-%m-%d %H:%M} UTC: "
+        f"Nothing of this run is published: branch {branch} is unchanged. Session {id} is kept until "
+        f"{record.expires:%Y-%m-%d %H:%M} UTC: "
         f"read it with lake.at('{id}'), or compare it with `lake diff {branch} {id}`. To go on, {way}."
     )
 

@@ -1,8 +1,9 @@
 """One local Spark Connect server for the processes of a Dagster instance: found or started on demand, stopped when idle.
 
-A server belongs to a folder that only this user can open. Clients find it there, with the token that it asks for; each holds a lease,
-a file that it keeps locked, for as long as its process lives. The server's parent (`connect_watchdog`) stops it when there has been
-no lease for a while. Nothing that a file says is trusted without a living process behind it.
+A server belongs to a folder that only this user can open. Clients find it there, with the token that it asks for; each
+holds a lease, a file that it keeps locked, for as long as its process lives. The server's parent (`connect_watchdog`)
+stops it when there has been no lease for a while. Nothing that a file says is trusted without a living process behind
+it.
 """
 
 from __future__ import annotations
@@ -109,17 +110,23 @@ def connect(lease: Lease) -> SparkSession:
         from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession as ConnectSession
     except ImportError as error:
-        raise SparkServerFailed(f"a shared server needs PySpark's Connect client: pip install 'pyspark[connect]' ({error})") from error
+        raise SparkServerFailed(
+            f"a shared server needs PySpark's Connect client: pip install 'pyspark[connect]' ({error})"
+        ) from error
 
     class Loopback(DefaultChannelBuilder):
         def toChannel(self) -> grpc.Channel:
-            # Not by the name `localhost`: on some machines another user may listen on its other address, and learn the token.
-            # And a URL with a token and an address makes the client speak TLS, which the server does not.
+            # Not by the name `localhost`: on some machines another user may listen on its other address, and learn the
+            # token. And a URL with a token and an address makes the client speak TLS, which the server does not.
             token = grpc.access_token_call_credentials(lease.token)
             local = grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
-            return self._secure_channel(f"ipv4:127.0.0.1:{lease.port}", grpc.composite_channel_credentials(local, token))
+            return self._secure_channel(
+                f"ipv4:127.0.0.1:{lease.port}", grpc.composite_channel_credentials(local, token)
+            )
 
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as `SparkSession.builder.remote` does: functions and types are Connect's
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = (
+        "1"  # as `SparkSession.builder.remote` does: functions and types are Connect's
+    )
     session = ConnectSession.builder.channelBuilder(Loopback(f"sc://localhost:{lease.port}")).create()
     # By default a client asks a dead server for ten minutes, in silence. This one is on the same machine.
     session.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=2000)])
@@ -127,12 +134,17 @@ def connect(lease: Lease) -> SparkSession:
 
 
 def lease_server(
-    directory: Path, config: Mapping[str, str], *, idle_timeout: float = IDLE_SECONDS, sessions: int = SESSIONS_PER_SERVER
+    directory: Path,
+    config: Mapping[str, str],
+    *,
+    idle_timeout: float = IDLE_SECONDS,
+    sessions: int = SESSIONS_PER_SERVER,
 ) -> Lease:
     """Lease the server below a directory that has these settings. Start it if there is none.
 
-    `config` are Spark's settings, `spark.master` among them; `idle_timeout` is in seconds. Processes that ask at once get the same
-    server. A process in another folder, with other code of its own, or with another Python or Spark, gets another.
+    `config` are Spark's settings, `spark.master` among them; `idle_timeout` is in seconds. Processes that ask at once
+    get the same server. A process in another folder, with other code of its own, or with another Python or Spark, gets
+    another.
 
     Raises SparkServerFailed, NoJava, JavaTooOld.
     """
@@ -187,9 +199,20 @@ def _start(base: Path, config: Mapping[str, str], path: list[str], idle_timeout:
     write_whole(folder / "token", secrets.token_urlsafe(32))
     write_whole(folder / "spark.conf", "".join(f"{key} {_escaped(value)}\n" for key, value in config.items()))
     home = _spark_home()
-    command = [str(home / "bin" / "spark-submit"), "--class", _CLASS, "--properties-file", str(folder / "spark.conf"), "spark-internal"]
-    write_whole(folder / "launch.json", json.dumps({"command": command, "idle_timeout": idle_timeout, "cwd": os.getcwd()}))
-    environment = {name: value for name, value in os.environ.items() if name not in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")}
+    command = [
+        str(home / "bin" / "spark-submit"),
+        "--class",
+        _CLASS,
+        "--properties-file",
+        str(folder / "spark.conf"),
+        "spark-internal",
+    ]
+    write_whole(
+        folder / "launch.json", json.dumps({"command": command, "idle_timeout": idle_timeout, "cwd": os.getcwd()})
+    )
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+    }
     environment |= {
         "SPARK_HOME": str(home),
         "SPARK_CONNECT_MODE": "0",
@@ -226,7 +249,9 @@ def _wait(folder: Path) -> int:
             log = folder / "log"
             last_lines = log.read_text(errors="replace").strip().splitlines()[-_LOG_LINES:] if log.exists() else []
             shutil.rmtree(folder, ignore_errors=True)
-            raise SparkServerFailed("the shared Spark server did not start; check its settings. It said last:\n" + "\n".join(last_lines))
+            raise SparkServerFailed(
+                "the shared Spark server did not start; check its settings. It said last:\n" + "\n".join(last_lines)
+            )
         time.sleep(0.05)
     return int(json.loads((folder / "server.json").read_text())["port"])
 
@@ -252,7 +277,9 @@ def _private(folder: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise SparkServerFailed(f"{folder} holds the access to a shared Spark server, but is not this user's own folder: remove it")
+        raise SparkServerFailed(
+            f"{folder} holds the access to a shared Spark server, but is not this user's own folder: remove it"
+        )
     if status.st_mode & 0o077:
         folder.chmod(0o700)
     return folder

@@ -1,7 +1,7 @@
 """The parent of a shared Spark Connect server: starts its JVM, and stops it when it is idle.
 
-A program of its own, run by path (`python connect_watchdog.py <folder>`), on the standard library alone: it stays for as long as
-the server does, and shall cost next to nothing. What it shares with clients is in the server's folder:
+A program of its own, run by path (`python connect_watchdog.py <folder>`), on the standard library alone: it stays for
+as long as the server does, and shall cost next to nothing. What it shares with clients is in the server's folder:
 
     launch.json     what to run, and for how long a server may idle (seconds)
     token           what clients must know; only ever in this file and in the environment of the JVM
@@ -75,8 +75,9 @@ def current(base: Path) -> str | None:
 
 
 def main(folder: Path) -> int:
-    """Run the server of a folder until nobody has used it for its idle time, it died, or its folder is gone. Returns at once, the lock
-    taken; a process in the background goes on.
+    """Run the server of a folder until nobody has used it for its idle time, it died, or its folder is gone.
+
+    Returns at once, the lock taken; a process in the background goes on.
     """
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -150,7 +151,10 @@ def _start(folder: Path, command: list[str], port: int, cwd: str) -> subprocess.
 
 
 def _die_with_parent() -> None:
-    """Let the system stop this process when its parent dies, so that no JVM is left running. Has an effect on Linux only."""
+    """Let the system stop this process when its parent dies, so that no JVM is left running.
+
+    Has an effect on Linux only.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 

@@ -18,16 +18,21 @@ if TYPE_CHECKING:
 
 _FOLDER = "lake_spark_connect"
 _LOOPBACK_ADDRESS = re.compile(r"sc://(?:127\.[0-9.]+|\[::1\])(?::[0-9]+)?(?:/|$)")
-_LOOPBACK = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOOPBACK = {
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
 
 
 class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
     """A Spark session: the running one of this process, or one built with these settings on first use.
 
     The session starts only when a step uses it. By default each process has a JVM of its own, on local threads;
-    `master` names a cluster, `remote` a Spark Connect server. With `shared` the step processes of a Dagster instance share one
-    local Connect server: the first starts it, it listens on the loopback interface alone and asks for a token, and it stops when
-    no process has used it for `idle_timeout` seconds. Processes with other settings, other code or another Python have another server.
+    `master` names a cluster, `remote` a Spark Connect server. With `shared` the step processes of a Dagster instance
+    share one local Connect server: the first starts it, it listens on the loopback interface alone and asks for a
+    token, and it stops when no process has used it for `idle_timeout` seconds. Processes with other settings, other
+    code or another Python have another server.
 
     Example:
         .. code-block:: python
@@ -45,14 +50,23 @@ class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
         description="URL of a Spark Connect server, sc://host:port. One with a token is a secret: give it as EnvVar.",
         repr=False,
     )
-    shared: bool = Field(default=False, description="Share one local Spark Connect server among the processes of the Dagster instance.")
-    idle_timeout: float = Field(default=600, gt=0, description="Seconds without a client after which a shared server stops.")
+    shared: bool = Field(
+        default=False, description="Share one local Spark Connect server among the processes of the Dagster instance."
+    )
+    idle_timeout: float = Field(
+        default=600, gt=0, description="Seconds without a client after which a shared server stops."
+    )
     app_name: str = Field(default="lake", description="The application's name in Spark's own UI.")
-    config: dict[str, str] = Field(default_factory=dict, description="Spark settings. No credentials belong here.", repr=False)
+    config: dict[str, str] = Field(
+        default_factory=dict, description="Spark settings. No credentials belong here.", repr=False
+    )
 
     @property
     def session(self) -> "SparkSession":
-        """Return the session. Raises InvalidDefinition, and LakeError if Java or PySpark is missing or a shared server does not start."""
+        """Return the session.
+
+        Raises InvalidDefinition, and LakeError if Java or PySpark is missing or a shared server does not start.
+        """
         self._check()
         if self.shared:
             from lake_core.spark.session import start_settings
@@ -78,14 +92,20 @@ class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
 
     def _check(self) -> None:
         if self.shared and sys.platform == "win32":
-            raise InvalidDefinition("a shared Spark server is started on Linux and macOS; here, start one by hand and name it as `remote`")
+            raise InvalidDefinition(
+                "a shared Spark server is started on Linux and macOS; here, start one by hand and name it as `remote`"
+            )
         if self.remote is None:
             return
         if self.master is not None or self.shared:
-            raise InvalidDefinition("a Spark resource has a remote server, or a master, or a shared local server: choose one")
+            raise InvalidDefinition(
+                "a Spark resource has a remote server, or a master, or a shared local server: choose one"
+            )
         if not self.remote.startswith("sc://"):
             raise InvalidDefinition("`remote` of a Spark resource is the URL of a Connect server, sc://host:port")
         secret = ";token=" in self.remote or "SPARK_CONNECT_AUTHENTICATE_TOKEN" in os.environ
         if _LOOPBACK_ADDRESS.match(self.remote) and secret and ";use_ssl=true" not in self.remote:
             # PySpark would speak TLS to it, and wait for minutes without a word.
-            raise InvalidDefinition("a Connect server on this machine that asks for a token is reached by name alone: sc://localhost:port")
+            raise InvalidDefinition(
+                "a Connect server on this machine that asks for a token is reached by name alone: sc://localhost:port"
+            )

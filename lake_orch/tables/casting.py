@@ -10,17 +10,22 @@ from lake_orch.tables.type_name import spark_type_name
 
 
 def cast_rows(rows: Rows, schema: pa.Schema, name: str, computed: frozenset[str] = frozenset()) -> Rows:
-    """Cast rows to these columns and types. Numbers, decimals and units of time are converted only exactly. No time zone is assumed.
+    """Cast rows to these columns and types.
+
+    Numbers, decimals and units of time are converted only exactly. No time zone is assumed.
 
     Args:
         name: The name of the rows in errors.
         computed: The columns that may be missing, in lower case.
 
-    Raises DefinitionMismatch at once for other columns and types, and while the rows are read for a value that does not fit.
+    Raises DefinitionMismatch at once for other columns and types, and while the rows are read for a value that does not
+    fit.
     """
     schema_of_rows = rows.schema
     names = {name.lower() for name in schema_of_rows.names}
-    expected = pa.schema([child for child in schema if child.name.lower() not in computed or child.name.lower() in names])
+    expected = pa.schema(
+        [child for child in schema if child.name.lower() not in computed or child.name.lower() in names]
+    )
     _check(schema_of_rows, expected, name)
     return rows.cast(expected, name)
 

@@ -47,7 +47,8 @@ def _check_some(rows: pa.Schema, name: str) -> None:
     """Raise SchemaMismatch for rows without any column."""
     if not len(rows):
         raise SchemaMismatch(
-            f"{name} has no columns, and a table needs columns. Return data with columns even if it has no rows (such as "
+            f"{name} has no columns, and a table needs columns. Return data with columns even if it has no rows (such "
+            "as "
             f"frame.head(0)). Nothing was written"
         )
 
@@ -60,24 +61,37 @@ def _check_types(rows: pa.Schema, table: pa.Schema) -> None:
         check_fits(pa.schema(both), pa.schema([table_fields[child.name.lower()].with_nullable(True) for child in both]))
 
 
-def _check_columns(rows: pa.Schema, table: pa.Schema, name: str, *, may_lack: bool, may_add: bool, is_merge: bool = False) -> None:
-    """Raise SchemaMismatch for columns, or fields inside them, that only the rows or only the table has. Generated ones may be missing.
+def _check_columns(
+    rows: pa.Schema, table: pa.Schema, name: str, *, may_lack: bool, may_add: bool, is_merge: bool = False
+) -> None:
+    """Raise SchemaMismatch for columns, or fields inside them, that only the rows or only the table has.
 
-    `is_merge`: a merge by keys needs all columns under every schema mode, because rows that match already have values in them.
+    Generated ones may be missing.
+
+    `is_merge`: a merge by keys needs all columns under every schema mode, because rows that match already have values
+    in them.
     """
     extra = list(_only_in(list(rows), list(table)))
     if extra and not may_add:
         raise SchemaMismatch(
-            f"{name} has columns that the table lacks: {', '.join(extra)}. Add them to the table with the schema mode 'merge' ({_WHERE}), "
+            f"{name} has columns that the table lacks: {', '.join(extra)}. Add them to the table with the schema mode "
+            f"'merge' ({_WHERE}), "
             f'such as metadata={{"lake/schema_mode": "merge"}}, or drop them. Nothing was written'
         )
     needed = [child for child in table if generation_of(child) is None]
     missing = list(_only_in(needed, list(rows)))
     if missing and not may_lack:
-        fill = f'let them be null by the schema mode \'fill\' ({_WHERE}), such as metadata={{"lake/schema_mode": "fill"}}'
-        spell = "say what becomes of each column by clauses in lake/merge (when_matched_update, when_not_matched_insert)"
+        fill = (
+            f'let them be null by the schema mode \'fill\' ({_WHERE}), such as metadata={{"lake/schema_mode": "fill"}}'
+        )
+        spell = (
+            "say what becomes of each column by clauses in lake/merge (when_matched_update, when_not_matched_insert)"
+        )
         remedy = spell if is_merge else fill
-        raise SchemaMismatch(f"{name} lacks columns that the table has: {', '.join(missing)}. Give them, or {remedy}. Nothing was written")
+        raise SchemaMismatch(
+            f"{name} lacks columns that the table has: {', '.join(missing)}. Give them, or {remedy}. Nothing was "
+            "written"
+        )
 
 
 def _only_in(first: list[pa.Field], second: list[pa.Field], path: str = "") -> Iterator[str]:

@@ -3,9 +3,9 @@
     frame = tracked(read_delta(spark, table), asset_key)            # where an input is loaded
     metadata |= lineage_metadata(output, upstream_asset_keys)       # where an output is stored
 
-An edge says that a column's values are computed from another column's. Choosing, grouping or ordering rows by a column makes no edge.
-A column that Spark's plan does not explain (Python functions over whole tables, fields of assembled structs) has no edges here:
-declare them in the asset's metadata.
+An edge says that a column's values are computed from another column's. Choosing, grouping or ordering rows by a column
+makes no edge. A column that Spark's plan does not explain (Python functions over whole tables, fields of assembled
+structs) has no edges here: declare them in the asset's metadata.
 """
 
 import hashlib
@@ -23,7 +23,10 @@ _SCHEMA = TableSchema(columns=[TableColumn("column"), TableColumn("from asset"),
 
 
 def tracked(df: "DataFrame", asset_key: AssetKey) -> "DataFrame":
-    """Return the same rows, labeled with an asset's key for the lineage of what is computed from them. Reading them costs no more."""
+    """Return the same rows, labeled with an asset's key for the lineage of what is computed from them.
+
+    Reading them costs no more.
+    """
     from lake_core.spark.column_origins import marked
 
     return marked(df, _mark(asset_key))
@@ -32,7 +35,8 @@ def tracked(df: "DataFrame", asset_key: AssetKey) -> "DataFrame":
 def column_lineage(df: "DataFrame", upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
     """Find the columns of upstream assets, loaded by way of `tracked`, from which the DataFrame's columns are computed.
 
-    Return None if no lineage is known. Spark analyzes the DataFrame and runs no job. Errors are ignored: a step must not fail here.
+    Return None if no lineage is known. Spark analyzes the DataFrame and runs no job. Errors are ignored: a step must
+    not fail here.
     """
     from lake_core.spark.column_origins import column_origins
 

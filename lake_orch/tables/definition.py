@@ -48,7 +48,9 @@ def creation_schema(settings: TableSettings, data: pa.Schema) -> pa.Schema:
     generated = {name.lower(): sql for name, sql in settings.generated.items()}
     return pa.schema(
         [
-            _with_metadata(child, GENERATION_EXPRESSION, generated[child.name.lower()]) if child.name.lower() in generated else child
+            _with_metadata(child, GENERATION_EXPRESSION, generated[child.name.lower()])
+            if child.name.lower() in generated
+            else child
             for child in fields
         ]
     )
@@ -74,7 +76,9 @@ def merge_schema(merge: MergeSettings, data: pa.Schema, rows_name: str) -> pa.Sc
             reason = f"the type of the column {name!r} = {sql!r} cannot be derived from {rows_name} alone ({error})"
             raise InvalidDefinition(f"{reason}, and {remedy}") from None
         if pa.types.is_null(kind):
-            raise InvalidDefinition(f"the merge of {rows_name} sets {name!r} to {sql!r}, which has no type, and {remedy}")
+            raise InvalidDefinition(
+                f"the merge of {rows_name} sets {name!r} to {sql!r}, which has no type, and {remedy}"
+            )
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
 
@@ -91,7 +95,8 @@ def creation_properties(settings: TableSettings) -> dict[str, str]:
 def check_data(settings: TableSettings, data: pa.Schema, rows_name: str) -> None:
     """Raise DefinitionMismatch unless rows of this schema are what the asset declares in its column schema.
 
-    Each declared column must be there (generated ones and those that take nulls may be left out), in its type or one that widens to it.
+    Each declared column must be there (generated ones and those that take nulls may be left out), in its type or one
+    that widens to it.
     """
     fields = {child.name.lower(): child for child in data}
     for column in settings.columns:
@@ -99,23 +104,27 @@ def check_data(settings: TableSettings, data: pa.Schema, rows_name: str) -> None
         if child is None:
             if not column.nullable and column.name.lower() not in {name.lower() for name in settings.generated}:
                 raise DefinitionMismatch(
-                    f"{rows_name} has no column {column.name!r}, which {COLUMN_SCHEMA} declares NOT NULL: add it. Nothing was written"
+                    f"{rows_name} has no column {column.name!r}, which {COLUMN_SCHEMA} declares NOT NULL: add it. "
+                    "Nothing was written"
                 )
         elif not _fits(child.type, column):
             raise DefinitionMismatch(
-                f"column {column.name!r} of {rows_name} is {spark_type_name(child.type)}, and {COLUMN_SCHEMA} declares it "
+                f"column {column.name!r} of {rows_name} is {spark_type_name(child.type)}, and {COLUMN_SCHEMA} declares "
+                "it "
                 f"{spark_type_name(column.type)}: cast it, or change the declaration. Nothing was written"
             )
     missing = [name for name in settings.cluster_by if name.lower() not in fields]
     if missing:
-        raise InvalidDefinition(f"{CLUSTER_BY} of {rows_name} names the column {missing[0]!r}, but the columns are {list(data.names)}")
+        raise InvalidDefinition(
+            f"{CLUSTER_BY} of {rows_name} names the column {missing[0]!r}, but the columns are {list(data.names)}"
+        )
 
 
 def keep_up(table: DeltaTable, settings: TableSettings) -> None:
     """Update an existing table to its asset's definition where that is safe: properties, new constraints, comments.
 
-    Each change is a separate commit; without a difference there is none. Raises DefinitionMismatch for a difference that cannot be
-    updated, with the remedy, and ConstraintViolation if existing rows break a new constraint.
+    Each change is a separate commit; without a difference there is none. Raises DefinitionMismatch for a difference
+    that cannot be updated, with the remedy, and ConstraintViolation if existing rows break a new constraint.
     """
     _check_fixed(table, settings)
     properties = dict(settings.properties)
@@ -158,16 +167,22 @@ def generation_of(child: pa.Field) -> str | None:
 def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
     url = table.store.url()
     replacing = settings.mode == "overwrite" and settings.schema_mode == "overwrite"
-    if settings.partition_by is not None and not replacing and settings.partition_by != table.metadata.partition_columns:
+    if (
+        settings.partition_by is not None
+        and not replacing
+        and settings.partition_by != table.metadata.partition_columns
+    ):
         raise DefinitionMismatch(
             f"the table {url} is partitioned by {list(table.metadata.partition_columns)}, and {PARTITION_BY} says "
-            f"{list(settings.partition_by)}: to change the partition columns, overwrite the table once with lake/schema_mode 'overwrite'"
+            f"{list(settings.partition_by)}: to change the partition columns, overwrite the table once with "
+            "lake/schema_mode 'overwrite'"
         )
     constraints = {name.lower(): sql for name, sql in table.constraints.items()}
     for name, sql in settings.constraints.items():
         if constraints.get(name.lower(), sql) != sql:
             raise DefinitionMismatch(
-                f"the constraint {name!r} of the table {url} is {constraints[name.lower()]!r}, and {CONSTRAINTS} says {sql!r}: give the "
+                f"the constraint {name!r} of the table {url} is {constraints[name.lower()]!r}, and {CONSTRAINTS} says "
+                f"{sql!r}: give the "
                 f"new one another name, or drop the old one with DeltaTable.drop_constraint({name!r})"
             )
     for name, sql in settings.generated.items():
@@ -181,7 +196,8 @@ def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
                 else "it as a plain column"
             )
             raise DefinitionMismatch(
-                f"{GENERATED} says {name} = {sql!r}, and the table {url} has {actual}: only a new table can get generated "
+                f"{GENERATED} says {name} = {sql!r}, and the table {url} has {actual}: only a new table can get "
+                "generated "
                 f"columns. Compute the column in the asset, or write to another lake/path"
             )
     if replacing:
@@ -190,8 +206,10 @@ def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
         existing = _field(table.schema, column.name)
         if existing is not None and existing.nullable and not column.nullable:
             raise DefinitionMismatch(
-                f"{COLUMN_SCHEMA} declares {column.name!r} NOT NULL, and it is nullable in the table {url}, which cannot be changed. Add "
-                f"a constraint instead, {CONSTRAINTS} = {{'{column.name}_not_null': '{column.name} IS NOT NULL'}}, and declare it nullable"
+                f"{COLUMN_SCHEMA} declares {column.name!r} NOT NULL, and it is nullable in the table {url}, which "
+                "cannot be changed. Add "
+                f"a constraint instead, {CONSTRAINTS} = {{'{column.name}_not_null': '{column.name} IS NOT NULL'}}, and "
+                "declare it nullable"
             )
 
 
@@ -222,14 +240,18 @@ def _with_metadata(child: pa.Field, name: str, value: str) -> pa.Field:
     attributes = json.loads(raw[ARROW_METADATA_KEY]) if ARROW_METADATA_KEY in raw else {}
     if not attributes and b"comment" in raw:
         attributes["comment"] = raw[b"comment"].decode()
-    return child.with_metadata({ARROW_METADATA_KEY: json.dumps({**attributes, name: value}, ensure_ascii=False).encode()})
+    return child.with_metadata(
+        {ARROW_METADATA_KEY: json.dumps({**attributes, name: value}, ensure_ascii=False).encode()}
+    )
 
 
 def _type_of(name: str, sql: str, schema: pa.Schema) -> pa.DataType:
     try:
         return parse_expression(sql, schema).type
     except InvalidExpression as error:
-        raise InvalidDefinition(f"{GENERATED} says {name} = {sql!r}, which cannot be computed from the other columns: {error}") from None
+        raise InvalidDefinition(
+            f"{GENERATED} says {name} = {sql!r}, which cannot be computed from the other columns: {error}"
+        ) from None
 
 
 def _field(schema: pa.Schema, name: str) -> pa.Field | None:

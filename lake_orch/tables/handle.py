@@ -42,11 +42,12 @@ class Log(Protocol):
 class LakeTable:
     """A table of the lake for a step, returned by `LakeResource.table`.
 
-    The n-th write of the step is batch n. A step that is retried, or re-executed from failure, makes the same batches again. Batches that
-    were committed before are skipped, and their results and the log say so. The step must make the same writes in the same order for the
-    same partitions. The content of batches is not compared.
+    The n-th write of the step is batch n. A step that is retried, or re-executed from failure, makes the same batches
+    again. Batches that were committed before are skipped, and their results and the log say so. The step must make the
+    same writes in the same order for the same partitions. The content of batches is not compared.
 
-    A run with one session stages the batches in the session. The batches of a retried step replace those of the earlier try.
+    A run with one session stages the batches in the session. The batches of a retried step replace those of the earlier
+    try.
     """
 
     def __init__(
@@ -84,9 +85,10 @@ class LakeTable:
     def append(self, data: Any, *, schema_mode: AppendSchemaMode = "none", txn: Txn | None = None) -> OperationResult:
         """Add the rows, unless this batch was committed before. The table is created if absent.
 
-        Rows are of any type that the step's IO manager stores: Arrow, pandas, polars, PySpark, and the types of its `type_handlers`.
-        `schema_mode` handles columns that only the rows or only the table has: `none` (an error), `fill` (missing ones are null), `merge`
-        (also add new ones). `txn` is a transaction marker of the source, such as a landed batch's, which replaces the batch's marker.
+        Rows are of any type that the step's IO manager stores: Arrow, pandas, polars, PySpark, and the types of its
+        `type_handlers`. `schema_mode` handles columns that only the rows or only the table has: `none` (an error),
+        `fill` (missing ones are null), `merge` (also add new ones). `txn` is a transaction marker of the source, such
+        as a landed batch's, which replaces the batch's marker.
         """
         return self._write(data, "append", None, schema_mode=schema_mode, txn=txn)
 
@@ -97,7 +99,9 @@ class LakeTable:
         """
         return self._write(data, "merge", None, MergeSettings.parse(how, "how"), txn=txn)
 
-    def overwrite(self, data: Any, *, where: str | None = None, schema_mode: AppendSchemaMode = "none") -> OperationResult:
+    def overwrite(
+        self, data: Any, *, where: str | None = None, schema_mode: AppendSchemaMode = "none"
+    ) -> OperationResult:
         """Replace the rows that `where` (Spark SQL on partition columns) selects, or all, unless this batch was committed before.
 
         Rows of `data` outside `where` fail the write before anything is visible. `schema_mode`: as for `append`.
@@ -129,7 +133,12 @@ class LakeTable:
     def metadata(self) -> dict[str, Any]:
         """Return the output metadata of this step's batches together, for `dg.MaterializeResult(metadata=table.metadata())`."""
         return write_metadata(
-            self._results, self.open(), url=self.url, path=self.path, one_partition=self._one_partition, receipt=self._receipt
+            self._results,
+            self.open(),
+            url=self.url,
+            path=self.path,
+            one_partition=self._one_partition,
+            receipt=self._receipt,
         )
 
     def _write(
@@ -144,17 +153,23 @@ class LakeTable:
     ) -> OperationResult:
         if self._failed:
             raise BatchFailed(
-                f"batch {len(self._results) + SINGLE_BATCH} of this step failed to write to {self.url}: let the step fail, so that a "
+                f"batch {len(self._results) + SINGLE_BATCH} of this step failed to write to {self.url}: let the step "
+                "fail, so that a "
                 f"retry makes the same batches again"
             )
         batch = len(self._results) + SINGLE_BATCH
-        # Set until the write succeeds. A skipped batch would shift the numbers of later batches against those of a retry.
+        # Set until the write succeeds. A skipped batch would shift the numbers of later batches against those of a
+        # retry.
         self._failed = True
         rows = to_rows(data, f"batch {batch} for {self.url}", self._handlers)
         guard = None if where is None else PartitionGuard(where)
         with self._open_workspace(batch) as workspace:
-            settings = TableSettings(self.path, schema_mode=None if schema_mode == "none" else schema_mode, ownership=self._ownership)
-            writer = TableWriter(workspace, self.path, self._partition_by, settings, f"batch {batch}", by_hand=True, owner=self._owner)
+            settings = TableSettings(
+                self.path, schema_mode=None if schema_mode == "none" else schema_mode, ownership=self._ownership
+            )
+            writer = TableWriter(
+                workspace, self.path, self._partition_by, settings, f"batch {batch}", by_hand=True, owner=self._owner
+            )
             result = writer.write(rows, mode=mode, guard=guard, merge=merge, txn=txn or (self._app_id, batch))
         self._receipt = workspace.receipt
         result = final_result(result, self._receipt, self.path)

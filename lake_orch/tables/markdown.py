@@ -7,7 +7,9 @@ import pyarrow as pa
 from lake_core.readable import count_of
 
 ROWS, COLUMNS, WIDTH = 5, 12, 40
-_ESCAPED = str.maketrans({"\\": "\\\\", "|": "\\|", "`": "\\`", "*": "\\*", "_": "\\_", "<": "&lt;", ">": "&gt;", "[": "\\[", "]": "\\]"})
+_ESCAPED = str.maketrans(
+    {"\\": "\\\\", "|": "\\|", "`": "\\`", "*": "\\*", "_": "\\_", "<": "&lt;", ">": "&gt;", "[": "\\[", "]": "\\]"}
+)
 
 
 def markdown_table(rows: pa.Table, most: int = ROWS) -> str:
@@ -17,7 +19,9 @@ def markdown_table(rows: pa.Table, most: int = ROWS) -> str:
     lines = [_line([_cell(name) for name in names]), _line(["---"] * len(names))]
     lines += [_line(list(cells)) for cells in zip(*columns, strict=True)]
     more = len(rows.column_names) - len(names)
-    return "\n".join(lines) + (f"\n\nand {more} more columns: {_cell(', '.join(rows.column_names[COLUMNS:]))}" if more else "")
+    return "\n".join(lines) + (
+        f"\n\nand {more} more columns: {_cell(', '.join(rows.column_names[COLUMNS:]))}" if more else ""
+    )
 
 
 def _line(cells: list[str]) -> str:

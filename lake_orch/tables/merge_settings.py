@@ -23,7 +23,8 @@ _CLAUSES = (
     "when_not_matched_by_source_delete",
 )
 _SHAPE = (
-    "give keys=['id'] or on='t.id = s.id', and clauses: when_matched_update and when_not_matched_insert ('*', {column: sql} or "
+    "give keys=['id'] or on='t.id = s.id', and clauses: when_matched_update and when_not_matched_insert ('*', {column: "
+    "sql} or "
     "{'set': …, 'condition': sql}), when_matched_delete and when_not_matched_by_source_delete (True or sql), "
     "when_not_matched_by_source_update"
 )
@@ -53,8 +54,8 @@ class MergeSettings:
     def parse(cls, value: object, subject: str) -> MergeSettings:
         """Read metadata `lake/merge`: `["id"]`, or a mapping with `keys` or `on`, and clauses.
 
-        Without clauses, rows that match are updated and others are inserted. Clauses with a condition go before others of their kind.
-        Raises InvalidDefinition.
+        Without clauses, rows that match are updated and others are inserted. Clauses with a condition go before others
+        of their kind. Raises InvalidDefinition.
         """
         if isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(key, str) for key in value)):
             value = {"keys": value}
@@ -64,7 +65,9 @@ class MergeSettings:
         if unknown is not None:
             raise InvalidDefinition(f"{subject} has {unknown!r}: {_SHAPE}")
         if ("keys" in value) == ("on" in value):
-            raise InvalidDefinition(f"{subject} has {'both keys and' if 'on' in value else 'neither keys nor'} on: {_SHAPE}")
+            raise InvalidDefinition(
+                f"{subject} has {'both keys and' if 'on' in value else 'neither keys nor'} on: {_SHAPE}"
+            )
         keys = _keys(value["keys"], subject) if "keys" in value else ()
         equal = [f"{TARGET}.{quote_identifier(key)} = {SOURCE}.{quote_identifier(key)}" for key in keys]
         on = " AND ".join(equal) or _sql(value["on"], subject)
@@ -77,8 +80,8 @@ class MergeSettings:
     def within(self, columns: Sequence[str], target: str) -> MergeSettings:
         """Return the merge, restricted to the rows of the table for which `target` (SQL on the table's alias) is true.
 
-        `columns` are the columns that define the slice. A clause must set them to the values of the source, whose rows are checked.
-        Raises InvalidDefinition for a clause that does not.
+        `columns` are the columns that define the slice. A clause must set them to the values of the source, whose rows
+        are checked. Raises InvalidDefinition for a clause that does not.
         """
         for clause in self.clauses:
             _check_stays(clause, columns)
@@ -115,7 +118,12 @@ class MergeSettings:
 
 def _keys(value: object, subject: str) -> tuple[str, ...]:
     keys = [value] if isinstance(value, str) else value
-    if not isinstance(keys, Sequence) or not keys or not all(isinstance(key, str) and key for key in keys) or len(set(keys)) < len(keys):
+    if (
+        not isinstance(keys, Sequence)
+        or not keys
+        or not all(isinstance(key, str) and key for key in keys)
+        or len(set(keys)) < len(keys)
+    ):
         raise InvalidDefinition(f"keys of {subject} are {value!r}: give the names of the columns by which rows match")
     return tuple(keys)
 
@@ -148,7 +156,8 @@ def _check_stays(clause: MergeClause, columns: Sequence[str]) -> None:
         if expression == column.lower() or (expression is None and clause.name != "when_not_matched_insert"):
             continue
         raise InvalidDefinition(
-            f"{clause.name} {'sets' if expression is not None else 'leaves out'} the column {column!r}, which the partitions stand for: a "
+            f"{clause.name} {'sets' if expression is not None else 'leaves out'} the column {column!r}, which the "
+            "partitions stand for: a "
             f"row could leave the run's partitions. Give it as {{{column!r}: 's.{column}'}}"
         )
 

@@ -39,9 +39,9 @@ def write_metadata(
 ) -> dict[str, Any]:
     """Describe one or more writes to one table, as output metadata.
 
-    `dagster/row_count` counts the whole table, `dagster/partition_row_count` the one partition that was written. Numbers are ints, so that
-    the UI plots them over time. A skipped write has the numbers of its committed version. Numbers that are not in the table's log are left
-    out. So is the version of staged data, which publishing changes.
+    `dagster/row_count` counts the whole table, `dagster/partition_row_count` the one partition that was written.
+    Numbers are ints, so that the UI plots them over time. A skipped write has the numbers of its committed version.
+    Numbers that are not in the table's log are left out. So is the version of staged data, which publishing changes.
     """
     state = state or table_state(table)
     staged = receipt is not None and receipt.state == STAGED
@@ -91,7 +91,9 @@ def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> T
                 type=spark_type_name(child.type),
                 description=comment_of(child),
                 constraints=TableColumnConstraints(
-                    nullable=child.nullable, unique=bool(declaration and declaration.unique), other=list(dict.fromkeys(other))
+                    nullable=child.nullable,
+                    unique=bool(declaration and declaration.unique),
+                    other=list(dict.fromkeys(other)),
                 ),
                 tags=dict(declaration.tags) if declaration else {},
             )

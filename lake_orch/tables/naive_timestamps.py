@@ -1,4 +1,7 @@
-"""Timestamps without a zone, as in pandas, DuckDB and CSV files. The settings take them as UTC or keep them as clock times."""
+"""Timestamps without a zone, as in pandas, DuckDB and CSV files.
+
+The settings take them as UTC or keep them as clock times.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ def as_utc(rows: Rows, table: pa.Schema | None) -> Rows:
     """
     table_types = {} if table is None else {child.name.lower(): child.type for child in table}
     types = {child.name: _utc(child.type) for child in rows.schema if table_types.get(child.name.lower()) != child.type}
-    changed = {child.name: types[child.name] for child in rows.schema if types.get(child.name, child.type) != child.type}
+    changed = {
+        child.name: types[child.name] for child in rows.schema if types.get(child.name, child.type) != child.type
+    }
     return rows.assume_utc(changed) if changed else rows
 
 
@@ -42,9 +47,12 @@ def allow_naive(table: DeltaTable, rows: pa.Schema, *, replaces_schema: bool) ->
 def in_metadata(error: NaiveTimestamp, rows_name: str) -> NaiveTimestamp:
     """Return the error with the remedies in an asset's definition."""
     return NaiveTimestamp(
-        f"column {error.column!r} of {rows_name} has timestamps with no time zone, so their instants are unknown. Say what they are: "
-        f'metadata={{"lake/naive_timestamps": "utc"}} takes them as UTC, "ntz" keeps them as clock times of no zone (readers must know the '
-        f"feature timestampNtz; a column with a zone in the table keeps it); naive_timestamps= of the IO manager says so for all assets. "
+        f"column {error.column!r} of {rows_name} has timestamps with no time zone, so their instants are unknown. Say "
+        "what they are: "
+        f'metadata={{"lake/naive_timestamps": "utc"}} takes them as UTC, "ntz" keeps them as clock times of no zone '
+        "(readers must know the "
+        "feature timestampNtz; a column with a zone in the table keeps it); naive_timestamps= of the IO manager says "
+        "so for all assets. "
         f"Or give them their zone, e.g. pc.assume_timezone(column, 'UTC'). Nothing was written",
         column=error.column,
     )

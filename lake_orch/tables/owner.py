@@ -58,10 +58,14 @@ class Owner:
 
     def is_other(self, other: Owner) -> bool:
         """Return whether it is another asset. Code locations are compared only if both are known."""
-        return self.asset != other.asset or (None not in (self.location, other.location) and self.location != other.location)
+        return self.asset != other.asset or (
+            None not in (self.location, other.location) and self.location != other.location
+        )
 
     def __str__(self) -> str:
-        return f"asset {self.asset}" if self.location is None else f"asset {self.asset} of code location {self.location!r}"
+        return (
+            f"asset {self.asset}" if self.location is None else f"asset {self.asset} of code location {self.location!r}"
+        )
 
 
 def claim(table: DeltaTable, writer: Owner | None, ownership: Ownership, *, replaces_rows: bool) -> None:
@@ -86,9 +90,11 @@ def _check(table: DeltaTable, writer: Owner) -> None:
 def _owned(subject: str, owner: Owner, writer: Owner, replaced: str) -> TableOwned:
     """Return the error for an asset that would replace another asset's data, with the remedies."""
     return TableOwned(
-        f"{subject} was made by {owner}, and {writer} would replace {replaced}. Give one of the assets another path by the metadata "
+        f"{subject} was made by {owner}, and {writer} would replace {replaced}. Give one of the assets another path by "
+        "the metadata "
         f"lake/path. If the asset or its code location was renamed, let it take over: "
-        f'metadata={{"lake/owner": "take"}}. If both are to write there: metadata={{"lake/owner": "shared"}}. Nothing was written'
+        f'metadata={{"lake/owner": "take"}}. If both are to write there: metadata={{"lake/owner": "shared"}}. Nothing '
+        "was written"
     )
 
 
@@ -100,7 +106,13 @@ def _take(table: DeltaTable, owner: Owner) -> None:
 
 
 def claim_by_commits(
-    commits: Iterable[Mapping[str, str]], writer: Owner | None, ownership: Ownership, *, replaces: bool, subject: str, replaced: str
+    commits: Iterable[Mapping[str, str]],
+    writer: Owner | None,
+    ownership: Ownership,
+    *,
+    replaces: bool,
+    subject: str,
+    replaced: str,
 ) -> Mapping[str, str]:
     """Check that an asset may write data whose commits name its owner, and return the owner for the next commit's metadata.
 

@@ -34,7 +34,8 @@ class PartitionGuard:
             predicate = parse_predicate(self.where, schema)
         except InvalidExpression as error:
             raise DefinitionMismatch(
-                f"{rows} would be merged into the run's partitions, {self.where!r}, but cannot be checked against them: {error}. "
+                f"{rows} would be merged into the run's partitions, {self.where!r}, but cannot be checked against "
+                f"them: {error}. "
                 f"Give them the columns that partition_expr names"
             ) from None
         return self._named(ReplaceWhere(self.where, predicate))
@@ -71,11 +72,19 @@ def guard_of_partitions(
         name = f"partition {keys[0]!r} of {asset}"
     else:
         name = f"the run's {len(keys)} partitions of {asset} ({', '.join(map(repr, keys[:2]))}{', …' if len(keys) > 2 else ''})"
-    remedy = f"Give rows of the run's partitions only, by {' and '.join(f'`{name}`' for name in columns)} (partition_expr)"
-    texts = [child.name for child in schema if child.name.lower() in {name.lower() for name in columns} and pa.types.is_string(child.type)]
+    remedy = (
+        f"Give rows of the run's partitions only, by {' and '.join(f'`{name}`' for name in columns)} (partition_expr)"
+    )
+    texts = [
+        child.name
+        for child in schema
+        if child.name.lower() in {name.lower() for name in columns} and pa.types.is_string(child.type)
+    ]
     if texts and keys and isinstance(definition, TimeWindowPartitionsDefinition):
         remedy += f"; `{texts[0]}` is text, whose values must be spelled as the partition keys are, such as {keys[0]!r}"
     if replace_where is None:
         return PartitionGuard(where, name, f"{remedy}. Nothing was written")
     narrowed = f"({where}) AND ({replace_where})"
-    return PartitionGuard(narrowed, f"{name} and lake/replace_where {replace_where!r}", f"{remedy}. Nothing was written")
+    return PartitionGuard(
+        narrowed, f"{name} and lake/replace_where {replace_where!r}", f"{remedy}. Nothing was written"
+    )

@@ -1,7 +1,8 @@
 """The *slice* of a table: the predicate that selects exactly the rows of some Dagster partitions.
 
-The predicate is Spark SQL text on the columns that an asset's metadata `partition_expr` names: one column, or a dict from
-dimension to column for multi-dimensional partitions. Time windows become `start <= column < end`, keys become `column = key`.
+The predicate is Spark SQL text on the columns that an asset's metadata `partition_expr` names: one column, or a dict
+from dimension to column for multi-dimensional partitions. Time windows become `start <= column < end`, keys become
+`column = key`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def partition_columns(partitions_def: PartitionsDefinition, partition_expr: Part
     elif isinstance(partition_expr, str):
         columns = (partition_expr,)
     else:
-        raise PartitionSliceError(f"partition_expr is {partition_expr!r}, but the partitions have one dimension: give its column's name")
+        raise PartitionSliceError(
+            f"partition_expr is {partition_expr!r}, but the partitions have one dimension: give its column's name"
+        )
     if not all(isinstance(column, str) and column for column in columns) or len(set(columns)) < len(columns):
         raise PartitionSliceError(f"partition_expr {partition_expr!r} must name a different column for each dimension")
     return columns
@@ -59,8 +62,8 @@ def slice_where(
 ) -> str:
     """Return the predicate that holds for the rows of these partitions and no others.
 
-    `schema` is the table's, or that of the data before the table exists. Literals have the type of the column. `relation` is an alias that
-    qualifies the columns, as in a merge. Contiguous time windows are merged.
+    `schema` is the table's, or that of the data before the table exists. Literals have the type of the column.
+    `relation` is an alias that qualifies the columns, as in a merge. Contiguous time windows are merged.
 
     Raises PartitionSliceError if no exact predicate exists. A wider predicate would overwrite rows of other partitions.
     """
@@ -77,7 +80,9 @@ def slice_where(
     if not tuples:
         return NOTHING
     prefix = "" if relation is None else f"{quote_identifier(relation)}."
-    return _tuples_where(tuples, defs, [_Column(prefix + quote_identifier(name), name, types[name]) for name in columns])
+    return _tuples_where(
+        tuples, defs, [_Column(prefix + quote_identifier(name), name, types[name]) for name in columns]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,9 @@ class _Column:
     type: str
 
 
-def _tuples_where(tuples: Collection[tuple[str, ...]], defs: Sequence[PartitionsDefinition], columns: Sequence[_Column]) -> str:
+def _tuples_where(
+    tuples: Collection[tuple[str, ...]], defs: Sequence[PartitionsDefinition], columns: Sequence[_Column]
+) -> str:
     """Return an OR of tuples, with the keys of the first dimension grouped where the other keys are equal."""
     if len(columns) == 1:
         return _keys_where([key for (key,) in tuples], defs[0], columns[0])
@@ -104,7 +111,11 @@ def _tuples_where(tuples: Collection[tuple[str, ...]], defs: Sequence[Partitions
 
 
 def _keys_where(keys: Sequence[str], partitions_def: PartitionsDefinition, column: _Column) -> str:
-    if isinstance(partitions_def, TimeWindowPartitionsDefinition) and column.type in ("date", "timestamp", "timestamp_ntz"):
+    if isinstance(partitions_def, TimeWindowPartitionsDefinition) and column.type in (
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+    ):
         windows = _merged(partitions_def.time_window_for_partition_key(key) for key in keys)
         return _any_of(
             f"{column.sql} >= {_moment(window.start, column.name, column.type)} AND "
@@ -131,7 +142,10 @@ def _merged(windows: Iterable[TimeWindow]) -> list[TimeWindow]:
 
 
 def _moment(moment: datetime, column: str, column_type: str) -> str:
-    """Return a window's boundary as a literal of the column's type. Dates and timestamps without zone are in the definition's zone."""
+    """Return a window's boundary as a literal of the column's type.
+
+    Dates and timestamps without zone are in the definition's zone.
+    """
     if column_type == "date":
         if moment.time() != time():
             raise PartitionSliceError(
@@ -145,7 +159,10 @@ def _moment(moment: datetime, column: str, column_type: str) -> str:
 
 
 def _key_literal(key: str, column: str, column_type: str) -> str:
-    """Return a key as a literal of the column's type. Raise for a key that the value would not read back as: `01` is no INT 1."""
+    """Return a key as a literal of the column's type.
+
+    Raise for a key that the value would not read back as: `01` is no INT 1.
+    """
     if column_type == "string":
         return quote_text(key)
     if column_type in _INTEGERS and key.removeprefix("-").isdecimal() and str(int(key)) == key:
@@ -166,10 +183,13 @@ def _column_type(schema: pa.Schema, column: str) -> str:
     """Return the Spark SQL name of the column's type. Column names are case-insensitive, as in Spark and Delta."""
     matches = [name for name in schema.names if name.lower() == column.lower()]
     if len(matches) != 1:
-        raise PartitionSliceError(f"partition_expr names the column {column!r}, but the columns are {list(schema.names)}")
+        raise PartitionSliceError(
+            f"partition_expr names the column {column!r}, but the columns are {list(schema.names)}"
+        )
     name = spark_type_name(schema.field(matches[0]).type)
     if name not in _SPARK_TYPES:
         raise PartitionSliceError(
-            f"column {column!r} is of type {name}: partitions can stand for columns of type date, timestamp, string or integer only"
+            f"column {column!r} is of type {name}: partitions can stand for columns of type date, timestamp, string or "
+            "integer only"
         )
     return name

@@ -22,8 +22,8 @@ _LARGEST_FILE = 64 << 20
 def preview_metadata(rows: Rows, table: DeltaTable, where: str | None, most: int) -> dict[str, Any]:
     """Return the first rows as a Markdown table. Empty if there are no rows, or the preview is off.
 
-    Rows in memory are shown directly. For a stream, which can be read once, and a Spark DataFrame, which would be computed again, the rows
-    come from the smallest data file that was written.
+    Rows in memory are shown directly. For a stream, which can be read once, and a Spark DataFrame, which would be
+    computed again, the rows come from the smallest data file that was written.
     """
     if most <= 0:
         return {}

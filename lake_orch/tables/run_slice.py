@@ -36,7 +36,8 @@ def slice_of_partitions(
         schema: The table's schema. Literals have the types of its columns.
         keys: The run's partitions.
 
-    Raises PartitionSliceError for keys that are not values of their column, InvalidDefinition for a merge outside the partitions.
+    Raises PartitionSliceError for keys that are not values of their column, InvalidDefinition for a merge outside the
+    partitions.
     """
     where = slice_where(definition, keys, settings.partition_expr, schema)
     columns = partition_columns(definition, settings.partition_expr)

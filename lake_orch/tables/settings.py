@@ -31,7 +31,9 @@ from lake_orch.location import PATH_METADATA, table_path
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.type_name import arrow_type_of
 
-WriteMode: TypeAlias = Literal["overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"]
+WriteMode: TypeAlias = Literal[
+    "overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"
+]
 SchemaModeSetting: TypeAlias = Literal["none", "fill", "merge", "overwrite"]
 NaiveTimestamps: TypeAlias = Literal["refuse", "utc", "ntz"]
 
@@ -121,7 +123,9 @@ class TableSettings:
             path=table_path(asset_key, metadata),
             mode=mode,
             schema_mode=_schema_mode(metadata, schema_mode, subject),
-            naive_timestamps=read_choice(metadata, NAIVE_TIMESTAMPS, naive_timestamps, get_args(NaiveTimestamps), subject),
+            naive_timestamps=read_choice(
+                metadata, NAIVE_TIMESTAMPS, naive_timestamps, get_args(NaiveTimestamps), subject
+            ),
             ownership=read_ownership(metadata, subject),
             merge=MergeSettings.parse(metadata[MERGE], f"{MERGE} of {subject}") if MERGE in metadata else None,
             replace_where=read_text(metadata, REPLACE_WHERE, subject),
@@ -152,15 +156,21 @@ class TableSettings:
         if (self.mode == "replace_where") != (self.replace_where is not None):
             raise InvalidDefinition(
                 f"{MODE} of {subject} is {self.mode!r}, and {REPLACE_WHERE} "
-                + ("says what to replace: use mode 'replace_where'" if self.replace_where else "is missing: give the SQL that selects rows")
+                + (
+                    "says what to replace: use mode 'replace_where'"
+                    if self.replace_where
+                    else "is missing: give the SQL that selects rows"
+                )
             )
         if self.schema_mode == "overwrite" and self.mode != "overwrite":
             raise InvalidDefinition(
-                f"{SCHEMA_MODE} 'overwrite' of {subject} replaces the whole table: use it with mode 'overwrite' only, or use 'merge'"
+                f"{SCHEMA_MODE} 'overwrite' of {subject} replaces the whole table: use it with mode 'overwrite' only, "
+                "or use 'merge'"
             )
         if self.schema_mode == "fill" and self.mode == "merge":
             raise InvalidDefinition(
-                f"{SCHEMA_MODE} 'fill' of {subject} is for whole rows, and a merge would set existing values to null: leave it "
+                f"{SCHEMA_MODE} 'fill' of {subject} is for whole rows, and a merge would set existing values to null: "
+                "leave it "
                 f"out, and give the clauses of {MERGE} the columns that they set"
             )
         twice = {column.name.lower() for column in self.columns}
@@ -196,7 +206,13 @@ class InputSettings:
         if version is not None and TIMESTAMP in metadata:
             raise InvalidDefinition(f"{subject} asks for a version and a timestamp: leave one of them out")
         columns = read_names(metadata, COLUMNS, subject, kind="column names")
-        return cls(columns, read_text(metadata, WHERE, subject), read_text(metadata, REF, subject), version, metadata.get(TIMESTAMP))
+        return cls(
+            columns,
+            read_text(metadata, WHERE, subject),
+            read_text(metadata, REF, subject),
+            version,
+            metadata.get(TIMESTAMP),
+        )
 
     @property
     def moment(self) -> dict[str, Any]:
@@ -218,14 +234,18 @@ def _mode(metadata: Mapping[str, Any], default: WriteMode, subject: str) -> Writ
     return read_choice(metadata, MODE, implied, get_args(WriteMode), subject)
 
 
-def _schema_mode(metadata: Mapping[str, Any], default: SchemaModeSetting, subject: str) -> Literal["fill", "merge", "overwrite"] | None:
+def _schema_mode(
+    metadata: Mapping[str, Any], default: SchemaModeSetting, subject: str
+) -> Literal["fill", "merge", "overwrite"] | None:
     mode = read_choice(metadata, SCHEMA_MODE, default, get_args(SchemaModeSetting), subject)
     return None if mode == "none" else mode
 
 
 def _texts(metadata: Mapping[str, Any], name: str, subject: str) -> dict[str, str]:
     value = metadata.get(name, {})
-    if not isinstance(value, Mapping) or not all(isinstance(text, str) and text for pair in value.items() for text in pair):
+    if not isinstance(value, Mapping) or not all(
+        isinstance(text, str) and text for pair in value.items() for text in pair
+    ):
         raise InvalidDefinition(f"{name} of {subject} is {value!r}: use a dict of texts by name")
     return dict(value)
 
@@ -251,7 +271,15 @@ def _columns(metadata: Mapping[str, Any], subject: str) -> tuple[DeclaredColumn,
             raise InvalidDefinition(f"column {column.name!r} in {COLUMN_SCHEMA} of {subject}: {error}") from None
         rules = column.constraints
         columns.append(
-            DeclaredColumn(column.name, kind, rules.nullable, column.description, rules.unique, tuple(rules.other), dict(column.tags or {}))
+            DeclaredColumn(
+                column.name,
+                kind,
+                rules.nullable,
+                column.description,
+                rules.unique,
+                tuple(rules.other),
+                dict(column.tags or {}),
+            )
         )
     return tuple(columns)
 
@@ -259,5 +287,7 @@ def _columns(metadata: Mapping[str, Any], subject: str) -> tuple[DeclaredColumn,
 def _lineage(metadata: Mapping[str, Any], subject: str) -> TableColumnLineage | None:
     value = metadata.get(COLUMN_LINEAGE)
     if value is not None and not isinstance(value, TableColumnLineage):
-        raise InvalidDefinition(f"{COLUMN_LINEAGE} of {subject} is a {type(value).__name__}: use a dagster.TableColumnLineage")
+        raise InvalidDefinition(
+            f"{COLUMN_LINEAGE} of {subject} is a {type(value).__name__}: use a dagster.TableColumnLineage"
+        )
     return value

@@ -44,7 +44,9 @@ def table_state(table: DeltaTable, where: str | None = None) -> TableState:
             slice_rows = _rows(part)
         else:
             part = plan_scan(snapshot, [], predicate).files
-    return TableState(len(files), int(pc.sum(files["size"]).as_py() or 0), _rows(files), slice_rows, _data_version(snapshot, part))
+    return TableState(
+        len(files), int(pc.sum(files["size"]).as_py() or 0), _rows(files), slice_rows, _data_version(snapshot, part)
+    )
 
 
 def _rows(files: pa.Table) -> int | None:

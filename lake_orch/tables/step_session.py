@@ -22,18 +22,25 @@ if TYPE_CHECKING:
 
 
 class StepSession:
-    """The session that `LakeResource.session` opens for a step. Its changes become visible when the `with` block ends without an error.
+    """The session that `LakeResource.session` opens for a step.
+
+    Its changes become visible when the `with` block ends without an error.
 
     A retried step makes the session again. If the earlier one was published, the new one changes nothing.
     """
 
-    def __init__(self, workspace: Workspace, app_id: str, log: Log, *, handlers: Sequence[TypeHandler], one_partition: bool) -> None:
+    def __init__(
+        self, workspace: Workspace, app_id: str, log: Log, *, handlers: Sequence[TypeHandler], one_partition: bool
+    ) -> None:
         self._workspace, self._app_id, self._log, self._one_partition = workspace, app_id, log, one_partition
         self._handlers = handlers
         self._tables: dict[str, LakeTable] = {}
 
     def table(self, path: str, *, partition_by: Sequence[str] = ()) -> LakeTable:
-        """Return a table to append to or overwrite. The first write creates it. Raises InvalidDefinition for a path outside the root."""
+        """Return a table to append to or overwrite.
+
+        The first write creates it. Raises InvalidDefinition for a path outside the root.
+        """
         path = checked_path(path)
         if path not in self._tables:
 
@@ -59,7 +66,9 @@ class StepSession:
         path = checked_path(path)
         table = self._workspace.find_table(path)
         if table is None:
-            raise TableNotFound(f"no table at {path!r} in this session: create it with create_delta, or write to it with table")
+            raise TableNotFound(
+                f"no table at {path!r} in this session: create it with create_delta, or write to it with table"
+            )
         return table
 
     def create_delta(self, path: str, schema: pa.Schema, **options: Any) -> DeltaTable:

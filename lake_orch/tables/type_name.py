@@ -74,7 +74,9 @@ def _leaf(text: str) -> pa.DataType:
     try:
         return pa.type_for_alias(folded)
     except ValueError:
-        raise ValueError(f"{text!r} is not a type: use Spark SQL's names, such as bigint, decimal(10,2) or array<string>") from None
+        raise ValueError(
+            f"{text!r} is not a type: use Spark SQL's names, such as bigint, decimal(10,2) or array<string>"
+        ) from None
 
 
 def _split(text: str) -> list[str]:

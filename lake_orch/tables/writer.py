@@ -57,30 +57,40 @@ class TableWriter:
         return as_utc(rows, None if table is None else table.schema)
 
     def write(
-        self, rows: Rows, *, mode: WriteMode, txn: Txn, guard: PartitionGuard | None = None, merge: MergeSettings | None = None
+        self,
+        rows: Rows,
+        *,
+        mode: WriteMode,
+        txn: Txn,
+        guard: PartitionGuard | None = None,
+        merge: MergeSettings | None = None,
     ) -> OperationResult:
         """Write once under this marker.
 
-        `overwrite` replaces the slice of the guard (all of the table without one), and `overwrite_partitions` the partitions that get
-        rows; `append` adds; `merge` merges by the settings `merge`; `error` and `ignore` write only if the slice is empty. Rows outside
-        the slice fail the write in every mode.
+        `overwrite` replaces the slice of the guard (all of the table without one), and `overwrite_partitions` the
+        partitions that get rows; `append` adds; `merge` merges by the settings `merge`; `error` and `ignore` write only
+        if the slice is empty. Rows outside the slice fail the write in every mode.
 
-        A write whose marker is in the table already does nothing, and its result says so. The result of a merge counts inserted and updated
-        rows. Raises TableNotEmpty, DefinitionMismatch, and the table's errors.
+        A write whose marker is in the table already does nothing, and its result says so. The result of a merge counts
+        inserted and updated rows. Raises TableNotEmpty, DefinitionMismatch, and the table's errors.
         """
         try:
             return self._write(rows, mode, guard, txn, merge)
         except NaiveTimestamp as error:
             raise (error if self.by_hand else in_metadata(error, self.rows_name)) from None
 
-    def _write(self, rows: Rows, mode: WriteMode, guard: PartitionGuard | None, txn: Txn, merge: MergeSettings | None) -> OperationResult:
+    def _write(
+        self, rows: Rows, mode: WriteMode, guard: PartitionGuard | None, txn: Txn, merge: MergeSettings | None
+    ) -> OperationResult:
         settings = self._settings
         table = self.workspace.find_table(self.path)
         earlier = table.recorded(txn) if table is not None else None
         if earlier is not None:
             return earlier
         if settings.schema is not None:
-            rows = cast_rows(rows, settings.schema, self.rows_name, frozenset(name.lower() for name in settings.generated))
+            rows = cast_rows(
+                rows, settings.schema, self.rows_name, frozenset(name.lower() for name in settings.generated)
+            )
         check_data(settings, rows.schema, self.rows_name)
         check_rows(rows.schema, None if table is None else table.schema, settings.schema_mode, merge, self.rows_name)
         if table is None:
@@ -100,7 +110,8 @@ class TableWriter:
         if mode == "merge":
             if merge is None:
                 raise InvalidDefinition(
-                    f"{self.rows_name} is to be merged, without keys or clauses: give the keys or the clauses of a merge"
+                    f"{self.rows_name} is to be merged, without keys or clauses: give the keys or the clauses of a "
+                    "merge"
                 )
             return self._merge(rows, table, merge, guard, txn)
         if mode == "append":
@@ -110,7 +121,10 @@ class TableWriter:
         return rows.write(table, plan if guard is None else guard.bound(plan), txn)
 
     def _prepare(self, table: DeltaTable, schema: pa.Schema, *, replaces_rows: bool) -> None:
-        """Update the table's definition before rows of this schema are written. Raises TableOwned for another asset's table."""
+        """Update the table's definition before rows of this schema are written.
+
+        Raises TableOwned for another asset's table.
+        """
         settings = self._settings
         claim(table, self.owner, settings.ownership, replaces_rows=replaces_rows)
         keep_up(table, settings)
@@ -131,22 +145,30 @@ class TableWriter:
         if self.owner is not None and self._settings.ownership != "shared":
             properties = {**self.owner.properties, **properties}
         by = tuple(self.partition_by)
-        if self._settings.partition_by is None and {name.lower() for name in by} >= {name.lower() for name in schema.names}:
+        if self._settings.partition_by is None and {name.lower() for name in by} >= {
+            name.lower() for name in schema.names
+        }:
             by = by[:-1]  # chosen by default, and data files need a column besides the partition columns
         try:
             return self.workspace.create_table(self.path, schema, partition_by=by, properties=properties or None)
         except FolderNotEmpty as error:
             raise FolderNotEmpty(f"{error}. An asset chooses its path by the metadata lake/path") from None
 
-    def _plan_overwrite(self, schema: pa.Schema, table: DeltaTable, guard: PartitionGuard | None, *, dynamic: bool) -> Write:
+    def _plan_overwrite(
+        self, schema: pa.Schema, table: DeltaTable, guard: PartitionGuard | None, *, dynamic: bool
+    ) -> Write:
         schema_mode = None if self._settings.schema_mode == "fill" else self._settings.schema_mode
         partition_by = None
         if schema_mode == "overwrite":
             # With comments and other attributes of the declared columns, which the schema of the rows lacks.
             schema, partition_by = creation_schema(self._settings, schema), self._settings.partition_by
-        return table.plan_overwrite(schema, where=_where(guard), dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by)
+        return table.plan_overwrite(
+            schema, where=_where(guard), dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by
+        )
 
-    def _merge(self, rows: Rows, table: DeltaTable, settings: MergeSettings, guard: PartitionGuard | None, txn: Txn) -> OperationResult:
+    def _merge(
+        self, rows: Rows, table: DeltaTable, settings: MergeSettings, guard: PartitionGuard | None, txn: Txn
+    ) -> OperationResult:
         source = rows if guard is None else rows.guarded(guard, self.rows_name)
         merge = settings.describe(source.merge_into(table, settings.on, alias=(TARGET, SOURCE)))
         if self._settings.schema_mode == "merge":
@@ -172,6 +194,7 @@ def _check_empty(table: DeltaTable, guard: PartitionGuard | None) -> None:
     if not _is_empty(table, guard):
         part = "" if guard is None else f" where {guard.where}"
         raise TableNotEmpty(
-            f"mode 'error' writes only the first rows, but the table {table.store.url()} (version {table.version}) has rows already{part}: "
+            f"mode 'error' writes only the first rows, but the table {table.store.url()} (version {table.version}) has "
+            f"rows already{part}: "
             f"use mode 'overwrite' or 'append', or empty the table first"
         )

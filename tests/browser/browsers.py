@@ -14,7 +14,8 @@ PLACES = (
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 )
 NO_BROWSER = (
-    "no browser was found: install Chromium or Chrome (Debian: apt-get install chromium), run `.venv/bin/playwright install chromium`, or "
+    "no browser was found: install Chromium or Chrome (Debian: apt-get install chromium), run `.venv/bin/playwright "
+    "install chromium`, or "
     "name one in the environment variable CHROMIUM"
 )
 
@@ -28,7 +29,9 @@ def find_browser(playwright: Playwright | None = None) -> str | None:
     named = os.environ.get("CHROMIUM")
     if named:
         return named
-    installed = next(filter(None, map(shutil.which, NAMES)), None) or next((place for place in PLACES if Path(place).exists()), None)
+    installed = next(filter(None, map(shutil.which, NAMES)), None) or next(
+        (place for place in PLACES if Path(place).exists()), None
+    )
     if installed is None and playwright is not None and Path(playwright.chromium.executable_path).exists():
         return playwright.chromium.executable_path
     return installed

@@ -14,7 +14,9 @@ from tests import processes
 from tests.docs.typed import Terminal, blocks, write_files
 
 PAGE = "quickstart.md"
-IN_ONE_PROCESS = 'lake_executor.configured({"in_process": {}}, name="lake_executor")'  # a process for each step takes a minute
+IN_ONE_PROCESS = (
+    'lake_executor.configured({"in_process": {}}, name="lake_executor")'  # a process for each step takes a minute
+)
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("quickstart")]
 until = partial(processes.until, seconds=300)
@@ -79,7 +81,9 @@ def test_the_first_day_is_published_by_command(first_day: dict[str, str], termin
 
 @pytest.mark.exhaustive
 @pytest.mark.browser
-def test_a_broken_day_is_held_back_mended_and_run_again_in_the_ui(first_day: dict[str, str], terminal: Terminal, page: Page) -> None:
+def test_a_broken_day_is_held_back_mended_and_run_again_in_the_ui(
+    first_day: dict[str, str], terminal: Terminal, page: Page
+) -> None:
     serve, look, mend, look_again = blocks(PAGE, "console", "The second day, in the UI")
     with terminal.serving(serve) as url:
         launched = newest_run(terminal)
@@ -103,7 +107,9 @@ def test_a_broken_day_is_held_back_mended_and_run_again_in_the_ui(first_day: dic
 
         page.goto(f"{url}/runs/{launched.run_id}")
         page.get_by_role("button", name="Re-execute all").click()
-        expect(page.get_by_text("Expected non-None value").first).to_be_visible()  # a run of `dg launch`, as the page says
+        expect(
+            page.get_by_text("Expected non-None value").first
+        ).to_be_visible()  # a run of `dg launch`, as the page says
     output = terminal.run(look_again)
     assert "tables/orders@1, tables/revenue@1" in output
     assert "105.0" in output
@@ -115,7 +121,9 @@ def test_a_broken_day_is_held_back_mended_and_run_again_in_the_ui(first_day: dic
 
 @pytest.mark.exhaustive
 @pytest.mark.browser
-def test_components_go_on_from_failure_once_the_file_is_mended(first_day: dict[str, str], terminal: Terminal, page: Page) -> None:
+def test_components_go_on_from_failure_once_the_file_is_mended(
+    first_day: dict[str, str], terminal: Terminal, page: Page
+) -> None:
     make, serve, mend_and_look = blocks(PAGE, "console", "The same as components")
     terminal.run(make)
     write_files(PAGE, terminal.folder, "The same as components")

@@ -19,7 +19,11 @@ from playwright.sync_api import Page, expect
 from lake_core.delta import DeltaTable
 from tests.conftest import DEMO_SECONDS, ROOT, Demo
 
-pytestmark = [pytest.mark.browser, pytest.mark.exhaustive, pytest.mark.timeout(DEMO_SECONDS + 300)]  # the first test may run the demo
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.exhaustive,
+    pytest.mark.timeout(DEMO_SECONDS + 300),
+]  # the first test may run the demo
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +35,10 @@ def ui(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "dagster_webserver", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)]
     log = tmp_path_factory.mktemp("webserver") / "log"
-    with log.open("w") as out, subprocess.Popen(command, cwd=ROOT, env=demo.environment, stdout=out, stderr=out) as server:
+    with (
+        log.open("w") as out,
+        subprocess.Popen(command, cwd=ROOT, env=demo.environment, stdout=out, stderr=out) as server,
+    ):
         try:
             _wait_for(f"{url}/server_info", server, log)
             yield url

@@ -86,7 +86,10 @@ def test_branches_tags_and_merges(root: str) -> None:
 
 def test_sessions_and_conflicts(root: str) -> None:
     lake = Lake.open(root)
-    first, second = run(root, "session", "open", "--expires-in", "2h").strip(), run_json(root, "session", "open", "--id", "mine")["session"]
+    first, second = (
+        run(root, "session", "open", "--expires-in", "2h").strip(),
+        run_json(root, "session", "open", "--id", "mine")["session"],
+    )
     for session in (first, second):
         with lake.get_session(session).join() as part:
             part.put("same", session.encode())
@@ -110,7 +113,10 @@ def test_upkeep(root: str) -> None:
         with lake.session() as s:
             s.delta("t/orders").append(rows([id]))
     assert run_json(root, "table", "optimize", "t/orders")["published"]["versions"] == {"t/orders": 5}
-    assert [row["operation"] for row in run_json(root, "table", "history", "t/orders", "-n", "2")] == ["OPTIMIZE", "WRITE"]
+    assert [row["operation"] for row in run_json(root, "table", "history", "t/orders", "-n", "2")] == [
+        "OPTIMIZE",
+        "WRITE",
+    ]
     assert run_json(root, "table", "detail", "t/orders")["num_files"] >= 1
     assert "num_files" in run(root, "table", "detail", "t/orders")
     run(root, "table", "vacuum", "t/orders")

@@ -18,7 +18,11 @@ from tests.lake.lakes import SCHEMA, rows
 def test_a_folder_lists_its_folders_tables_and_files(root: str, lake: Lake) -> None:
     with lake.session() as s:
         s.put("top.txt", b"x")
-    assert [(row["kind"], row["name"]) for row in run_json(root, "ls")] == [("folder", "reports/"), ("folder", "t/"), ("file", "top.txt")]
+    assert [(row["kind"], row["name"]) for row in run_json(root, "ls")] == [
+        ("folder", "reports/"),
+        ("folder", "t/"),
+        ("file", "top.txt"),
+    ]
     assert [(row["kind"], row["name"]) for row in run_json(root, "ls", "t")] == [("delta", "t/orders")]
 
 
@@ -98,7 +102,11 @@ def test_a_difference_is_told_by_table(root: str, lake: Lake) -> None:
 
 def test_columns_that_differ_are_told(root: str, lake: Lake) -> None:
     with lake.session() as s:
-        s.create_delta("t/narrow", pa.schema([("id", pa.int64()), ("old", pa.string())]), properties={"delta.columnMapping.mode": "name"})
+        s.create_delta(
+            "t/narrow",
+            pa.schema([("id", pa.int64()), ("old", pa.string())]),
+            properties={"delta.columnMapping.mode": "name"},
+        )
     with lake.session() as s:
         table = s.delta("t/narrow")
         table.add_columns(pa.schema([("new", pa.int64())]))
@@ -209,7 +217,9 @@ def test_the_lake_is_found_upwards(root: str, monkeypatch: pytest.MonkeyPatch) -
     assert "t/orders" in result.output
 
 
-def test_an_option_and_the_environment_go_before_the_folder(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_and_the_environment_go_before_the_folder(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = str(tmp_path / "other")
     Lake.create(other)
     monkeypatch.chdir(root)
@@ -259,7 +269,11 @@ def test_rows_beyond_the_bound_are_told_by_the_commits_numbers(root: str, lake: 
     with lake.session() as s:
         s.delta("t/orders").delete("id < 4")
     (dataset,) = lake.compare("main~1", "main", most_rows=0).datasets
-    assert (dataset.comparison.rows_added, dataset.comparison.rows_removed, dataset.comparison.rows_exact) == (0, 2, True)
+    assert (dataset.comparison.rows_added, dataset.comparison.rows_removed, dataset.comparison.rows_exact) == (
+        0,
+        2,
+        True,
+    )
     (several,) = lake.compare("main~2", "main", most_rows=0).datasets
     assert several.comparison.rows_exact is False
 
@@ -290,7 +304,9 @@ def test_rows_whose_column_has_a_type_that_cannot_hold_them_all_differ(root: str
     assert table["sample_removed"] == [{"a": "x"}, {"a": "1"}]
 
 
-@pytest.mark.parametrize("words", [("log", "--dataset"), ("table", "optimize"), ("table", "vacuum"), ("adopt",), ("release",)])
+@pytest.mark.parametrize(
+    "words", [("log", "--dataset"), ("table", "optimize"), ("table", "vacuum"), ("adopt",), ("release",)]
+)
 def test_a_path_that_is_no_dataset_is_an_error_that_names_those_there(root: str, words: tuple[str, ...]) -> None:
     output = run(root, *words, "nope", code=1)
     assert "dataset at 'nope' in main; there are t/orders" in output

@@ -20,7 +20,9 @@ LINES = '{"k":2,"s":"b"}\n{"k":1}\n\n{"k":3,"s":7}\n'
 def zed(tmp_path: Path) -> str:
     """A Zed lake of its own with the pool `raw`, whose branch `main` holds the keys 1 to 3."""
     location = str(tmp_path / "zed")
-    PoolLake.create(location).create_pool("raw", key="k", order="asc").load([{"k": 2, "s": "b"}, {"k": 1}, {"k": 3, "s": 7}])
+    PoolLake.create(location).create_pool("raw", key="k", order="asc").load(
+        [{"k": 2, "s": "b"}, {"k": 1}, {"k": 3, "s": 7}]
+    )
     return location
 
 
@@ -107,7 +109,9 @@ def test_a_file_that_is_not_there_is_refused(pools: str, tmp_path: Path) -> None
 
 
 def test_a_file_that_cannot_be_written_is_refused(pools: str, tmp_path: Path) -> None:
-    assert "Could not open file" in run(pools, "pool", "export", PATH, "--parquet", str(tmp_path / "absent/rows.parquet"), code=1)
+    assert "Could not open file" in run(
+        pools, "pool", "export", PATH, "--parquet", str(tmp_path / "absent/rows.parquet"), code=1
+    )
 
 
 def test_a_date_is_no_key(pools: str) -> None:
@@ -123,7 +127,11 @@ def test_a_file_with_a_wrong_line_leaves_the_pool_as_it_is(pools: str, lake: Lak
 
 def test_a_pool_is_exported_to_a_table_of_the_lake(pools: str, lake: Lake) -> None:
     run(pools, "pool", "export", PATH, "--delta", "tables/events")
-    assert lake.delta("tables/events").to_arrow().to_pylist() == [{"k": 1, "s": None}, {"k": 2, "s": '"b"'}, {"k": 3, "s": "7"}]
+    assert lake.delta("tables/events").to_arrow().to_pylist() == [
+        {"k": 1, "s": None},
+        {"k": 2, "s": '"b"'},
+        {"k": 3, "s": "7"},
+    ]
 
 
 def test_a_zed_lake_of_its_own_is_exported(root: str, zed: str, tmp_path: Path) -> None:

@@ -51,7 +51,11 @@ def test_rows_of_failed_sessions_do_not_show(root: str, lake: Lake) -> None:
         ("select id from orders where id >= 8 and p = 'p1'", [{"id": 9}]),
         ("select id from orders where not (id >= 1) order by id", [{"id": 0}]),
         ("select id from orders where id < 1 or p = 'none'", [{"id": 0}]),
-        ("select a.id from orders a left join orders b on a.id = b.id and b.id > 8 where b.id is null order by 1 limit 1", [{"id": 0}]),
+        (
+            "select a.id from orders a left join orders b on a.id = b.id and b.id > 8 where b.id is null order by 1 "
+            "limit 1",
+            [{"id": 0}],
+        ),
         ("with orders2 as (select * from orders where id > 8) select id from orders2", [{"id": 9}]),
         ("select o.id from (select * from orders) o where o.id = 3", [{"id": 3}]),
         ("select count(*) filter (where id > 7) as n, count(v) as m from orders where v = 0", [{"n": 2, "m": 10}]),
@@ -60,7 +64,9 @@ def test_rows_of_failed_sessions_do_not_show(root: str, lake: Lake) -> None:
         ("select id from orders where P = 'p0' and ID > 7", [{"id": 8}]),
     ],
 )
-def test_what_is_left_out_early_never_changes_a_result(root: str, query: str, expected: list[dict[str, object]]) -> None:
+def test_what_is_left_out_early_never_changes_a_result(
+    root: str, query: str, expected: list[dict[str, object]]
+) -> None:
     assert run_json(root, "sql", query) == expected
 
 
@@ -98,7 +104,9 @@ def test_columns_that_are_asked_for_without_a_name_are_read(root: str, lake: Lak
         s.create_delta("t/wide", data.schema).append(data)
     engine = duckdb.connect()
     engine.register("wide", data)
-    assert run_json(root, "sql", query) == json.loads(json.dumps(engine.sql(query).to_arrow_table().to_pylist(), default=str))
+    assert run_json(root, "sql", query) == json.loads(
+        json.dumps(engine.sql(query).to_arrow_table().to_pylist(), default=str)
+    )
 
 
 NAMED = pa.table(
@@ -135,9 +143,13 @@ def test_a_comparison_means_what_it_means_to_the_engine(root: str, lake: Lake, q
     ("query", "expected"),
     [
         ("pivot orders on p using count(*) group by v", [{"v": 0, "p0": 5, "p1": 5}]),
-        ("select * from (select p, v from orders) pivot (count(*) for p in ('p0', 'p1'))", [{"v": 0, "p0": 5, "p1": 5}]),
         (
-            "with recursive r as (select 0 as i union all select id from r join orders on id = i + 1) select count(*) as n from r",
+            "select * from (select p, v from orders) pivot (count(*) for p in ('p0', 'p1'))",
+            [{"v": 0, "p0": 5, "p1": 5}],
+        ),
+        (
+            "with recursive r as (select 0 as i union all select id from r join orders on id = i + 1) select count(*) "
+            "as n from r",
             [{"n": 10}],
         ),
         ("with a as (select id from orders) select count(*) as n from a x join a y on x.id = y.id", [{"n": 10}]),
@@ -146,7 +158,9 @@ def test_a_comparison_means_what_it_means_to_the_engine(root: str, lake: Lake, q
         ("show tables", [{"name": "orders"}, {"name": "t/orders"}]),
     ],
 )
-def test_a_table_is_read_however_the_engine_comes_to_it(root: str, query: str, expected: list[dict[str, object]]) -> None:
+def test_a_table_is_read_however_the_engine_comes_to_it(
+    root: str, query: str, expected: list[dict[str, object]]
+) -> None:
     assert run_json(root, "sql", query) == expected
 
 
@@ -169,10 +183,14 @@ def test_many_rows_are_printed_at_once(root: str) -> None:
 
 
 def test_rows_are_bounded_and_say_so(root: str) -> None:
-    assert "only the first 3 rows are shown: ask for more with -n" in run(root, "sql", "select id from orders", "-n", "3")
+    assert "only the first 3 rows are shown: ask for more with -n" in run(
+        root, "sql", "select id from orders", "-n", "3"
+    )
 
 
-@pytest.mark.parametrize("query", ["select * from read_parquet('x.parquet')", "copy (select 1) to 'x.csv'", "select * from 'x.parquet'"])
+@pytest.mark.parametrize(
+    "query", ["select * from read_parquet('x.parquet')", "copy (select 1) to 'x.csv'", "select * from 'x.parquet'"]
+)
 def test_a_query_opens_no_file(root: str, query: str) -> None:
     assert "error: " in run(root, "sql", query, code=1)
 

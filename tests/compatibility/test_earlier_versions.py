@@ -96,7 +96,10 @@ def events(folder: Path) -> Pool:
 
 
 def test_pools_are_read(version: str, unpack: Unpack) -> None:
-    assert list(events(unpack("pools", version)).scan().records()) == [{"ts": 3, "level": None}, {"ts": 1, "level": "info"}]
+    assert list(events(unpack("pools", version)).scan().records()) == [
+        {"ts": 3, "level": None},
+        {"ts": 1, "level": "info"},
+    ]
 
 
 def test_branches_of_pools_are_merged(version: str, unpack: Unpack) -> None:

@@ -24,8 +24,12 @@ def write_lake(folder: Path) -> None:
     with lake.session(message="first") as s:
         table = s.create_delta("tables/orders", SCHEMA, partition_by=["day"])
         table.append(pa.table({"id": [1, 2], "day": ["a", "b"]}), txn=("writer", 1))
-        zarr.create_array(s.create_icechunk("arrays/grid").store, name="t", data=np.array([[1, 2], [3, 4]]), chunks=(1, 2))
-        s.create_pool("pools/events", key="ts", order="asc").load([{"ts": 1, "level": "info"}, {"ts": 2, "n": 5}], txn=("writer", 1))
+        zarr.create_array(
+            s.create_icechunk("arrays/grid").store, name="t", data=np.array([[1, 2], [3, 4]]), chunks=(1, 2)
+        )
+        s.create_pool("pools/events", key="ts", order="asc").load(
+            [{"ts": 1, "level": "info"}, {"ts": 2, "n": 5}], txn=("writer", 1)
+        )
         s.put("notes.txt", b"hello")
     lake.create_tag("v1")
     lake.create_branch("dev")

@@ -1,6 +1,7 @@
 """Damages the log of a small table in every way that a seed leads to; run by test_hostile in a process of its own, which may crash.
 
-`python -m tests.delta.fuzz_log SEED SECONDS`: prints how many tries were read right and how many were refused, or a traceback.
+`python -m tests.delta.fuzz_log SEED SECONDS`: prints how many tries were read right and how many were refused, or a
+traceback.
 """
 
 from __future__ import annotations
@@ -53,8 +54,29 @@ JUNK: list[Any] = [
     {"p": 5},
     {"a": {"b": [1]}},
 ]
-LINES = [b"null", b"5", b'"x"', b"[]", b"{}", b"", b"\xff", b"\xef\xbb\xbf{}", b'{"add":{"path":"\xff"}}', b"null {}", b'{"txn":{}}']
-KINDS = [pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.binary(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.null()]
+LINES = [
+    b"null",
+    b"5",
+    b'"x"',
+    b"[]",
+    b"{}",
+    b"",
+    b"\xff",
+    b"\xef\xbb\xbf{}",
+    b'{"add":{"path":"\xff"}}',
+    b"null {}",
+    b'{"txn":{}}',
+]
+KINDS = [
+    pa.string(),
+    pa.int64(),
+    pa.float64(),
+    pa.bool_(),
+    pa.binary(),
+    pa.list_(pa.int64()),
+    pa.struct([("a", pa.int64())]),
+    pa.null(),
+]
 
 
 def table() -> MemoryStore:
@@ -154,7 +176,10 @@ def _parquet(data: pa.Table) -> bytes:
 
 
 def look(store: MemoryStore, expected: list[dict[str, Any]], *, exact: bool) -> str:
-    """Read the table in every way. Returns what came of it; anything but right rows or a LakeError is an assertion or comes through."""
+    """Read the table in every way.
+
+    Returns what came of it; anything but right rows or a LakeError is an assertion or comes through.
+    """
     try:
         opened = DeltaTable.open(store)
         opened.files()
@@ -169,7 +194,9 @@ def look(store: MemoryStore, expected: list[dict[str, Any]], *, exact: bool) -> 
     else:
         # A changed commit may remove files or name another partition, but the rows inside files stay the same.
         values = {row["id"]: row["v"] for row in expected}
-        assert all(row.get("id") is None or values[row["id"]] == row.get("v", values[row["id"]]) for row in got), "other rows"
+        assert all(row.get("id") is None or values[row["id"]] == row.get("v", values[row["id"]]) for row in got), (
+            "other rows"
+        )
     return "right"
 
 
@@ -189,7 +216,9 @@ def run(seed: int, seconds: float) -> Counter[str]:
         how = random_.choice(["commit", "columns", "pages", "bytes"])
         key = commit_key(number) if how == "commit" else checkpoint_key(CHECKPOINT)
         good = commits[number] if how == "commit" else checkpoint
-        bad = {"commit": damage_commit, "columns": damage_columns, "pages": damage_pages, "bytes": damage_bytes}[how](random_, good)
+        bad = {"commit": damage_commit, "columns": damage_columns, "pages": damage_pages, "bytes": damage_bytes}[how](
+            random_, good
+        )
         whole.put(key, bad)
         # A damaged checkpoint cannot be replaced without the commits before it.
         alone = random_.random() < 0.5

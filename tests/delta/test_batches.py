@@ -42,7 +42,9 @@ def test_the_rows_are_those_of_the_whole_file(row_group_size: int) -> None:
     table, _ = _one_file(MemoryStore(), rows(0, 150_000 if row_group_size > 7 else 100), row_group_size)
     files = _files(table, position="where")
     actual = pa.concat_tables(files.batches(0))
-    assert actual.equals(files.read(0).combine_chunks()) or actual.combine_chunks().equals(files.read(0).combine_chunks())
+    assert actual.equals(files.read(0).combine_chunks()) or actual.combine_chunks().equals(
+        files.read(0).combine_chunks()
+    )
     assert actual["where"].to_pylist() == actual["id"].to_pylist()
     assert actual.column_names == ["id", "p", "v", "where"]
     assert max(len(batch) for batch in files.batches(0)) <= 65536
@@ -98,7 +100,9 @@ def test_errors_come_through_the_reader() -> None:
 
 def test_memory_stays_flat(tmp_path: Any) -> None:
     noise = np.random.default_rng(0).random(2_000_000)
-    data = pa.table({"id": pa.array(range(len(noise))), "p": pa.nulls(len(noise), pa.string()), "v": noise}, schema=SCHEMA)
+    data = pa.table(
+        {"id": pa.array(range(len(noise))), "p": pa.nulls(len(noise), pa.string()), "v": noise}, schema=SCHEMA
+    )
     table, _ = _one_file(LocalStore(tmp_path), data, 100_000)
     whole = data.nbytes
     del data

@@ -14,7 +14,13 @@ import pyarrow.compute as pc
 import pytest
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import ChangeDataFeedDisabled, DataFileMissing, DeltaError, UnsupportedReaderFeature, UnsupportedWriterFeature
+from lake_core.delta.errors import (
+    ChangeDataFeedDisabled,
+    DataFileMissing,
+    DeltaError,
+    UnsupportedReaderFeature,
+    UnsupportedWriterFeature,
+)
 
 ROOT = Path(__file__).parents[3] / "shared" / "cases" / "delta"
 NAMES = sorted(path.name.removesuffix(".expected.json") for path in ROOT.glob("*.expected.json"))
@@ -28,7 +34,13 @@ REFUSED: dict[str, str] = {
 }
 """Tables that need what this reader does not implement, with the feature that the error must name."""
 
-WITHOUT_DATA = {"krs-app-txn-with-last-updated", "rs-checkpoints", "rs-errlog-a", "rs-errlog-b", "rs-with_checkpoint_no_last_checkpoint"}
+WITHOUT_DATA = {
+    "krs-app-txn-with-last-updated",
+    "rs-checkpoints",
+    "rs-errlog-a",
+    "rs-errlog-b",
+    "rs-with_checkpoint_no_last_checkpoint",
+}
 """Cases that hold the log only: rows are then counted from its statistics."""
 
 
@@ -116,7 +128,10 @@ def test_travels_to_every_version(cases: Path, name: str) -> None:
 
 
 FEEDS: dict[str, tuple[int, dict[str, int]]] = {
-    "krs-cdf-column-mapping-name-mode-3-7": (1, {"update_preimage": 1, "update_postimage": 1, "insert": 1, "delete": 1}),
+    "krs-cdf-column-mapping-name-mode-3-7": (
+        1,
+        {"update_preimage": 1, "update_postimage": 1, "insert": 1, "delete": 1},
+    ),
     "krs-cdf-table-backtick-column-names": (0, {"insert": 5}),
     "krs-cdf-table-delete-conditional-two-rows": (0, {"insert": 10, "delete": 2}),
     "krs-cdf-table-partitioned": (0, {"insert": 6, "delete": 4, "update_preimage": 1, "update_postimage": 1}),
@@ -171,7 +186,9 @@ def test_the_log_says_what_its_writer_meant(cases: Path, name: str) -> None:
     table = DeltaTable.open(str(ROOT / name))
     if "protocol" in expected:
         protocol = table.protocol.to_json()
-        assert {key: sorted(value) if isinstance(value, list) else value for key, value in expected["protocol"].items()} == protocol
+        assert {
+            key: sorted(value) if isinstance(value, list) else value for key, value in expected["protocol"].items()
+        } == protocol
     if "partition_columns" in expected:
         assert list(table.metadata.partition_columns) == expected["partition_columns"]
     if "configuration" in expected:
@@ -179,7 +196,9 @@ def test_the_log_says_what_its_writer_meant(cases: Path, name: str) -> None:
     if "domains" in expected:
         assert sorted(domain.domain for domain in table.snapshot.domains) == sorted(expected["domains"])
     if "rows" in expected and expected.get("num_rows") is not None:
-        assert _canonical_rows(table.to_arrow()) == sorted(json.dumps(row, ensure_ascii=False) for row in expected["rows"])
+        assert _canonical_rows(table.to_arrow()) == sorted(
+            json.dumps(row, ensure_ascii=False) for row in expected["rows"]
+        )
 
 
 @pytest.mark.parametrize("name", ERRORS)

@@ -16,7 +16,9 @@ from lake_core.delta.log_segment import commit_key
 from tests.delta.tables import SCHEMA, rows
 
 FEED = {"delta.enableChangeDataFeed": "true"}
-SOURCE = pa.table({"id": [1, 2, 50, 51, None], "p": ["p1", "moved", "p0", "new", ""], "v": [9.0, 8.0, 7.0, None, 5.0]}, schema=SCHEMA)
+SOURCE = pa.table(
+    {"id": [1, 2, 50, 51, None], "p": ["p1", "moved", "p0", "new", ""], "v": [9.0, 8.0, 7.0, None, 5.0]}, schema=SCHEMA
+)
 
 
 def _merge(table: DeltaTable, kind: str) -> Any:
@@ -24,7 +26,9 @@ def _merge(table: DeltaTable, kind: str) -> Any:
     match kind:
         case "everything":
             merge.when_matched_delete("s.id = 1").when_matched_update("*").when_not_matched_insert("*")
-            merge.when_not_matched_by_source_delete("t.id > 8").when_not_matched_by_source_update({"v": "-t.v"}, "t.id > 6")
+            merge.when_not_matched_by_source_delete("t.id > 8").when_not_matched_by_source_update(
+                {"v": "-t.v"}, "t.id > 6"
+            )
         case "inserts":
             merge.when_not_matched_insert("*")
         case "update":
@@ -49,7 +53,9 @@ OPERATIONS: dict[str, Callable[[DeltaTable], Any]] = {
     "delete a whole file": lambda table: table.delete("p = 'p1' AND id < 5"),
     "delete a partition": lambda table: table.delete("p = 'p1'"),
     "delete all": lambda table: table.delete(),
-    "update": lambda table: table.update({"v": "id * 10", "p": "CASE WHEN id = 4 THEN 'moved' ELSE p END"}, "id > 2 AND v < 5"),
+    "update": lambda table: table.update(
+        {"v": "id * 10", "p": "CASE WHEN id = 4 THEN 'moved' ELSE p END"}, "id > 2 AND v < 5"
+    ),
     "update all": lambda table: table.update({"v": "NULL"}),
     "update in vain": lambda table: table.update({"v": "v"}, "id = 3"),
     "merge": lambda table: _merge(table, "everything"),
@@ -98,7 +104,9 @@ def replay(folder: Path, table: DeltaTable, version: int) -> Counter[str]:
 
 def agree(folder: Path, table: DeltaTable, version: int) -> None:
     """Check that deltalake reads the same changes."""
-    theirs = pa.table(deltalake.DeltaTable(str(folder)).load_cdf(starting_version=version, ending_version=version).read_all())
+    theirs = pa.table(
+        deltalake.DeltaTable(str(folder)).load_cdf(starting_version=version, ending_version=version).read_all()
+    )
     names = [*table.schema.names, "_change_type", "_commit_version"]
     ours = table.changes(version, version).read_all().select(names)
     if not len(ours):
@@ -132,7 +140,9 @@ def test_every_operation(tmp_path: Path, kind: str, partitioned: bool) -> None:
 
 
 def test_a_long_history_on_a_mapped_table(tmp_path: Path) -> None:
-    table = DeltaTable.create(tmp_path, SCHEMA, partition_by=["p"], properties={**FEED, "delta.columnMapping.mode": "name"})
+    table = DeltaTable.create(
+        tmp_path, SCHEMA, partition_by=["p"], properties={**FEED, "delta.columnMapping.mode": "name"}
+    )
     table.append(rows(0, 10))
     table.rename_column("v", "a value")
     table.rename_column("p", "part")

@@ -40,7 +40,12 @@ PROTOCOL = {
 class Log:
     """A table whose commits are written by hand. Version n is put n seconds after START."""
 
-    def __init__(self, schema: pa.Schema = SCHEMA, partition_by: list[str] | None = None, properties: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema = SCHEMA,
+        partition_by: list[str] | None = None,
+        properties: dict[str, str] | None = None,
+    ) -> None:
         self.version = 0
         self.store = MemoryStore(clock=lambda: START + dt.timedelta(seconds=self.version))
         self.base: dict[str, Any] = {
@@ -74,9 +79,18 @@ class Log:
         self.store.put(key, bytes(sink.getvalue()))
         return len(sink.getvalue())
 
-    def add(self, key: str, data: pa.Table | None = None, *, gone: list[int] | None = None, **more: Any) -> dict[str, Any]:
+    def add(
+        self, key: str, data: pa.Table | None = None, *, gone: list[int] | None = None, **more: Any
+    ) -> dict[str, Any]:
         size = self.store.head(key).size if data is None else self.file(key, data)
-        body = {"path": key, "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True, **_vector(gone)}
+        body = {
+            "path": key,
+            "partitionValues": {},
+            "size": size,
+            "modificationTime": 1,
+            "dataChange": True,
+            **_vector(gone),
+        }
         return {"add": body | more}
 
     def remove(self, key: str, *, gone: list[int] | None = None, **more: Any) -> dict[str, Any]:
@@ -84,7 +98,15 @@ class Log:
         return {"remove": body | more}
 
     def cdc(self, key: str, data: pa.Table, **more: Any) -> dict[str, Any]:
-        return {"cdc": {"path": key, "partitionValues": {}, "size": self.file(more.pop("at", key), data), "dataChange": False, **more}}
+        return {
+            "cdc": {
+                "path": key,
+                "partitionValues": {},
+                "size": self.file(more.pop("at", key), data),
+                "dataChange": False,
+                **more,
+            }
+        }
 
     def changes(self, *args: Any, **options: Any) -> list[tuple[Any, ...]]:
         return _feed_rows(DeltaTable.open(self.store).changes(*args, **options).read_all())
@@ -102,9 +124,13 @@ def _feed_rows(feed: pa.Table) -> list[tuple[Any, ...]]:
 
 def test_adds_and_removes_tell_where_no_change_file_does() -> None:
     log = Log()
-    log.put(log.add("a", rows(0, 2).append_column("_change_type", pa.array(["delete", None]))), log.add("b", rows(2, 3)))
+    log.put(
+        log.add("a", rows(0, 2).append_column("_change_type", pa.array(["delete", None]))), log.add("b", rows(2, 3))
+    )
     log.put(log.remove("a"), log.add("c", rows(9, 10)))
-    log.put(log.remove("b", dataChange=False), log.remove("c", dataChange=False), log.add("d", rows(2, 3), dataChange=False))
+    log.put(
+        log.remove("b", dataChange=False), log.remove("c", dataChange=False), log.add("d", rows(2, 3), dataChange=False)
+    )
     log.put(log.add("e", rows(10, 11)))
     feed = DeltaTable.open(log.store).changes(0).read_all()
     assert _feed_rows(feed) == [
@@ -117,7 +143,12 @@ def test_adds_and_removes_tell_where_no_change_file_does() -> None:
         (4, "insert", 10),
     ]
     assert feed.schema == pa.schema(
-        [*SCHEMA, ("_change_type", pa.string()), ("_commit_version", pa.int64()), ("_commit_timestamp", pa.timestamp("us", tz="UTC"))]
+        [
+            *SCHEMA,
+            ("_change_type", pa.string()),
+            ("_commit_version", pa.int64()),
+            ("_commit_timestamp", pa.timestamp("us", tz="UTC")),
+        ]
     )
     assert feed["_commit_timestamp"].to_pylist()[3] == START + dt.timedelta(seconds=2)
     assert log.changes(2, 3) == [(2, "delete", 0), (2, "delete", 1), (2, "insert", 9)]
@@ -136,7 +167,12 @@ def test_deletion_vectors_tell_the_rows_that_differ() -> None:
     log = Log()
     log.put(log.add("a", rows(0, 10)), log.add("b", rows(10, 20), gone=[0, 9]))
     log.put(log.remove("a"), log.add("a", gone=[1, 2]))
-    log.put(log.remove("a", gone=[1, 2]), log.add("a", gone=[2, 3, 4]), log.remove("b", gone=[0, 9]), log.add("b", gone=[0, 9]))
+    log.put(
+        log.remove("a", gone=[1, 2]),
+        log.add("a", gone=[2, 3, 4]),
+        log.remove("b", gone=[0, 9]),
+        log.add("b", gone=[0, 9]),
+    )
     log.put(log.remove("a", gone=[2, 3, 4]), log.add("a", path="%61"))
     log.put(log.remove("b", gone=[0, 9]))
     assert log.changes(1, 1) == [(1, "insert", number) for number in [*range(10), *range(11, 19)]]
@@ -271,7 +307,9 @@ WIDE = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.float64()), (
 def test_added_columns_are_null_before() -> None:
     log = Log()
     log.put(log.add("a", rows(0, 1)))
-    log.put(log.metadata(WIDE), log.add("b", rows(1, 2).append_column("new", pa.array([{"x": 5}], WIDE.field("new").type))))
+    log.put(
+        log.metadata(WIDE), log.add("b", rows(1, 2).append_column("new", pa.array([{"x": 5}], WIDE.field("new").type)))
+    )
     feed = DeltaTable.open(log.store).changes(0).read_all()
     assert feed["new"].to_pylist() == [None, {"x": 5}]
     assert DeltaTable.open(log.store).changes(0, 1).schema.names[:3] == ["id", "p", "v"]
@@ -354,7 +392,9 @@ def test_mapped_columns(mode: str) -> None:
     log = Log(properties={"delta.columnMapping.mode": mode})
     log.put(log.metadata(None, schemaString=mapped(("old", 1))))
     log.put(log.add("a", data([1])))
-    log.put(log.metadata(None, schemaString=mapped(("id", 1), ("_id", 2))), log.cdc("b", data([2], _change_type=["delete"])))
+    log.put(
+        log.metadata(None, schemaString=mapped(("id", 1), ("_id", 2))), log.cdc("b", data([2], _change_type=["delete"]))
+    )
     assert log.changes(1) == [(2, "insert", 1), (3, "delete", 2)]
 
 

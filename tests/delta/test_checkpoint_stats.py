@@ -99,7 +99,10 @@ def opened(table: DeltaTable) -> list[int]:
     ("as_json", "as_struct"),
     [
         (True, True),
-        *(pytest.param(*forms, marks=pytest.mark.exhaustive) for forms in [(True, False), (False, True), (False, False)]),
+        *(
+            pytest.param(*forms, marks=pytest.mark.exhaustive)
+            for forms in [(True, False), (False, True), (False, False)]
+        ),
     ],
 )
 def test_forms(tmp_path: Path, as_json: bool, as_struct: bool, partitioned: bool, mapped: bool) -> None:
@@ -111,16 +114,30 @@ def test_forms(tmp_path: Path, as_json: bool, as_struct: bool, partitioned: bool
     table.checkpoint()
     fields = pq.read_schema(tmp_path / checkpoint_key(table.version)).field("add").type
     names = {child.name for child in fields}
-    assert ("stats" in names, "stats_parsed" in names, "partitionValues_parsed" in names) == (as_json, as_struct, as_struct and partitioned)
+    assert ("stats" in names, "stats_parsed" in names, "partitionValues_parsed" in names) == (
+        as_json,
+        as_struct,
+        as_struct and partitioned,
+    )
     if as_struct:
-        assert {child.name for child in fields.field("stats_parsed").type} >= {"numRecords", "minValues", "maxValues", "nullCount"}
+        assert {child.name for child in fields.field("stats_parsed").type} >= {
+            "numRecords",
+            "minValues",
+            "maxValues",
+            "nullCount",
+        }
         low = fields.field("stats_parsed").type.field("minValues").type
-        kinds = [low.field(table.metadata.column_mapping.physical_path((name,))[0]).type for name in ("day", "at", "n", "f")]
+        kinds = [
+            low.field(table.metadata.column_mapping.physical_path((name,))[0]).type for name in ("day", "at", "n", "f")
+        ]
         assert kinds == [pa.date32(), pa.timestamp("us", "UTC"), pa.decimal128(20, 4), pa.float32()]
     if as_struct and partitioned:
         actual = pq.read_table(tmp_path / checkpoint_key(table.version))["add"].combine_chunks().drop_null()
         keys = table.metadata.partition_keys
-        typed = [tuple(values[keys[name]] for name in ("p", "q")) for values in actual.field("partitionValues_parsed").to_pylist()]
+        typed = [
+            tuple(values[keys[name]] for name in ("p", "q"))
+            for values in actual.field("partitionValues_parsed").to_pylist()
+        ]
         assert Counter(typed) == Counter((values["p"], values["q"] or None) for values in map(row, range(10)))
     for version in range(table.version + 1):
         (tmp_path / commit_key(version)).unlink()
@@ -196,17 +213,27 @@ def test_text_of_others_that_is_no_column_stays_text() -> None:
         ({}, {"id", "i8", "f", "d", "n", "s", "b", "flag", "day", "at", "st.x", "st.deep.y", "l"}),
         ({"delta.dataSkippingNumIndexedCols": "0"}, set()),
         ({"delta.dataSkippingNumIndexedCols": "2"}, {"id", "i8"}),
-        ({"delta.dataSkippingNumIndexedCols": "11"}, {"id", "i8", "f", "d", "n", "s", "b", "flag", "day", "at", "st.x"}),
+        (
+            {"delta.dataSkippingNumIndexedCols": "11"},
+            {"id", "i8", "f", "d", "n", "s", "b", "flag", "day", "at", "st.x"},
+        ),
         ({"delta.dataSkippingStatsColumns": "ST, `f`"}, {"f", "st.x", "st.deep.y"}),
-        ({"delta.dataSkippingStatsColumns": "st.deep,id", "delta.dataSkippingNumIndexedCols": "1"}, {"id", "st.deep.y"}),
+        (
+            {"delta.dataSkippingStatsColumns": "st.deep,id", "delta.dataSkippingNumIndexedCols": "1"},
+            {"id", "st.deep.y"},
+        ),
         ({"delta.dataSkippingStatsColumns": ""}, set()),
     ],
 )
 @pytest.mark.parametrize("mapped", [False, True])
-def test_which_columns_get_statistics(tmp_path: Path, properties: dict[str, str], wanted: set[str], mapped: bool) -> None:
+def test_which_columns_get_statistics(
+    tmp_path: Path, properties: dict[str, str], wanted: set[str], mapped: bool
+) -> None:
     both = {AS_JSON: "false", AS_STRUCT: "true", **properties}
     table = create(tmp_path, {**both, **({"delta.columnMapping.mode": "name"} if mapped else {})}, True)
-    logical = {child: name for name in WIDE.names for child in [table.metadata.column_mapping.physical_path((name,))[0]]}
+    logical = {
+        child: name for name in WIDE.names for child in [table.metadata.column_mapping.physical_path((name,))[0]]
+    }
     for stats in (table.files()["stats"].to_pylist(), DeltaTable.open(tmp_path).files()["stats"].to_pylist()):
         for text in stats:
             counts = json.loads(text).get("nullCount") or {}
@@ -220,7 +247,9 @@ def test_which_columns_get_statistics(tmp_path: Path, properties: dict[str, str]
     table.optimize(zorder_by=["id"])
     table.update({"i8": "0"}, "id = 7")
     builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path)))
-    assert pa.table(builder.execute("select count(*) n from t where id = 7 and i8 = 0").read_all())["n"].to_pylist() == [1]
+    assert pa.table(builder.execute("select count(*) n from t where id = 7 and i8 = 0").read_all())[
+        "n"
+    ].to_pylist() == [1]
 
 
 def _leaves(body: dict[str, Any], path: str = "") -> list[str]:
@@ -231,7 +260,9 @@ def _leaves(body: dict[str, Any], path: str = "") -> list[str]:
 
 
 def test_names_with_dots_and_backticks() -> None:
-    schema = pa.schema([("a.b", pa.int64()), ("a", pa.struct([("b", pa.int64())])), ("c`d", pa.int64()), ("e,f", pa.int64())])
+    schema = pa.schema(
+        [("a.b", pa.int64()), ("a", pa.struct([("b", pa.int64())])), ("c`d", pa.int64()), ("e,f", pa.int64())]
+    )
     for text, expected in (("`a.b`,`c``d`", {"a.b", "c`d"}), ("a.b", {"a"}), ("`e,f`", {"e,f"}), (" a . `b` ", {"a"})):
         table = DeltaTable.create(MemoryStore(), schema, properties={"delta.dataSkippingStatsColumns": text})
         table.append(pa.table({"a.b": [1], "a": [{"b": 1}], "c`d": [1], "e,f": [1]}))

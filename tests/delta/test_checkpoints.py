@@ -54,12 +54,16 @@ def version_2(store: MemoryStore) -> list[str]:
     table = _classic(store)
     store.delete([checkpoint_key(VERSION)])
     is_file = pc.or_(table["add"].is_valid(), table["remove"].is_valid())
-    files, other_actions = table.filter(is_file).select(["add", "remove"]), table.filter(pc.invert(is_file)).drop(["add", "remove"])
+    files, other_actions = (
+        table.filter(is_file).select(["add", "remove"]),
+        table.filter(pc.invert(is_file)).drop(["add", "remove"]),
+    )
     names = [f"{UUID}{number}.parquet" for number in (2, 3)]
     for name, part in zip(names, (files.slice(0, 5), files.slice(5)), strict=True):
         store.put(f"{SIDECARS_FOLDER}/{name}", _bytes(part))
     sidecars = pa.array(
-        [{"path": name, "sizeInBytes": 1} for name in names], pa.struct([("path", pa.string()), ("sizeInBytes", pa.int64())])
+        [{"path": name, "sizeInBytes": 1} for name in names],
+        pa.struct([("path", pa.string()), ("sizeInBytes", pa.int64())]),
     )
     marks = pa.array([{"version": VERSION}], pa.struct([("version", pa.int64())]))
     top = f"_delta_log/{VERSION:020d}.checkpoint.{UUID}1.parquet"
@@ -68,7 +72,11 @@ def version_2(store: MemoryStore) -> list[str]:
     return [top, *(f"{SIDECARS_FOLDER}/{name}" for name in names)]
 
 
-FORMS: dict[str, Callable[[MemoryStore], list[str]]] = {"classic": classic, "multi-part": multi_part, "version 2": version_2}
+FORMS: dict[str, Callable[[MemoryStore], list[str]]] = {
+    "classic": classic,
+    "multi-part": multi_part,
+    "version 2": version_2,
+}
 
 
 def _store() -> MemoryStore:
@@ -148,7 +156,11 @@ def test_damage_is_told_and_repaired_or_refused(form: str, damage: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [damage if damage in ("gone", "footer") else pytest.param(damage, marks=pytest.mark.exhaustive) for damage in DAMAGES]
+    "damage",
+    [
+        damage if damage in ("gone", "footer") else pytest.param(damage, marks=pytest.mark.exhaustive)
+        for damage in DAMAGES
+    ],
 )
 @pytest.mark.parametrize("forms", list(itertools.permutations(FORMS, 2)))
 def test_another_checkpoint_of_the_version_stands_in(forms: tuple[str, str], damage: str) -> None:
@@ -188,7 +200,9 @@ def test_a_checkpoint_that_goes_while_it_is_read(monkeypatch: pytest.MonkeyPatch
         table.to_arrow()
 
 
-@pytest.mark.parametrize("hint", [{"version": VERSION, "parts": 3}, {"version": 3}, {"version": 9}, {"version": 80, "size": -1}])
+@pytest.mark.parametrize(
+    "hint", [{"version": VERSION, "parts": 3}, {"version": 3}, {"version": 9}, {"version": 80, "size": -1}]
+)
 def test_hints_that_lie(hint: dict[str, int]) -> None:
     store = _store()
     good = _state(store)

@@ -152,7 +152,11 @@ def _append_many(url: str, worker: int, appends: int) -> None:
 
 @pytest.mark.parametrize(
     "appends",
-    [15, pytest.param(50, marks=pytest.mark.exhaustive), pytest.param(500, marks=[pytest.mark.stress, pytest.mark.timeout(1800)])],
+    [
+        15,
+        pytest.param(50, marks=pytest.mark.exhaustive),
+        pytest.param(500, marks=[pytest.mark.stress, pytest.mark.timeout(1800)]),
+    ],
 )
 def test_eight_processes_append_to_one_table(tmp_path: Path, appends: int) -> None:
     url = str(tmp_path / "table")

@@ -59,7 +59,16 @@ def _version(store: MemoryStore, when: dt.datetime | str) -> int:
 
 def test_the_last_version_at_or_before() -> None:
     store = _store([0, 10, 20, 30])
-    assert [_version(store, _at(second)) for second in (0, 9.999, 10, 10.001, 19.9, 20, 29, 30)] == [0, 0, 1, 1, 1, 2, 2, 3]
+    assert [_version(store, _at(second)) for second in (0, 9.999, 10, 10.001, 19.9, 20, 29, 30)] == [
+        0,
+        0,
+        1,
+        1,
+        1,
+        2,
+        2,
+        3,
+    ]
     assert ids(DeltaTable.open(store, timestamp="2024-01-01T00:00:21Z").to_arrow()) == [0, 1]
     assert _version(store, "2024-01-01T02:00:10+02:00") == 1
 
@@ -98,7 +107,9 @@ def test_versions_that_cannot_be_rebuilt_do_not_count() -> None:
         _version(store, _at(20))
 
 
-@pytest.mark.parametrize("when", ["2024-01-01", "2024-01-01T00:00:00", dt.datetime(2024, 1, 1), "yesterday", 5, True, dt.date(2024, 1, 1)])
+@pytest.mark.parametrize(
+    "when", ["2024-01-01", "2024-01-01T00:00:00", dt.datetime(2024, 1, 1), "yesterday", 5, True, dt.date(2024, 1, 1)]
+)
 def test_what_names_no_instant_is_refused(when: Any) -> None:
     with pytest.raises(ValueError, match=r"no time zone|ISO 8601"):
         DeltaTable.open(_store([0]), timestamp=when)
@@ -129,7 +140,13 @@ def test_in_commit_timestamps_win() -> None:
 def test_in_commit_timestamps_count_from_the_version_that_enabled_them() -> None:
     properties = {"delta.inCommitTimestampEnablementVersion": "3", "delta.inCommitTimestampEnablementTimestamp": "0"}
     store = _with_own_times(1, **properties)
-    assert [_version(store, at) for at in (_at(0.1), _at(0.2), _at(3599), _at(3600 * 3), _at(3600 * 4))] == [1, 2, 2, 3, 4]
+    assert [_version(store, at) for at in (_at(0.1), _at(0.2), _at(3599), _at(3600 * 3), _at(3600 * 4))] == [
+        1,
+        2,
+        2,
+        3,
+        4,
+    ]
 
 
 def test_in_commit_timestamps_of_a_table_that_no_longer_has_them() -> None:

@@ -43,7 +43,12 @@ def store() -> MemoryStore:
 
 def _state(store: MemoryStore, version: int | None = None) -> Any:
     table = DeltaTable.open(store, version=version)
-    return ids(table.to_arrow()), table.txn_version("app"), sorted(table.snapshot.tombstones()["path"].to_pylist()), table.metadata.id
+    return (
+        ids(table.to_arrow()),
+        table.txn_version("app"),
+        sorted(table.snapshot.tombstones()["path"].to_pylist()),
+        table.metadata.id,
+    )
 
 
 def test_the_fewest_files_are_read(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,9 @@ BASE: Rows = {i: (f"p{i % 3}", i / 2) for i in range(12)}
 
 
 def _arrow(state: Rows) -> pa.Table:
-    return pa.table({"id": list(state), "p": [p for p, _ in state.values()], "v": [v for _, v in state.values()]}, schema=SCHEMA)
+    return pa.table(
+        {"id": list(state), "p": [p for p, _ in state.values()], "v": [v for _, v in state.values()]}, schema=SCHEMA
+    )
 
 
 def _table_rows(store: ObjectStore) -> Rows:
@@ -124,8 +126,12 @@ def _in_zone(i: int, p: str) -> bool:
 NEW: Rows = {100: ("p0", 50.0)}
 
 WINNERS: dict[str, Act] = {
-    "blind append": Act(lambda t, q: t.append(_arrow({200 + _number(q): (q, 900.0)})), lambda r, q: {**r, 200 + _number(q): (q, 900.0)}),
-    "append that read": Act(lambda t, q: _insert_only(t, {210 + _number(q): (q, 901.0)}), lambda r, q: {**r, 210 + _number(q): (q, 901.0)}),
+    "blind append": Act(
+        lambda t, q: t.append(_arrow({200 + _number(q): (q, 900.0)})), lambda r, q: {**r, 200 + _number(q): (q, 900.0)}
+    ),
+    "append that read": Act(
+        lambda t, q: _insert_only(t, {210 + _number(q): (q, 901.0)}), lambda r, q: {**r, 210 + _number(q): (q, 901.0)}
+    ),
     "rewrite": Act(
         lambda t, q: t.update({"v": "v + 0.25"}, f"id = {_number(q)}"),
         lambda r, q: {i: (p, v + 0.25 * (i == _number(q))) for i, (p, v) in r.items()},
@@ -141,23 +147,29 @@ LOSERS: dict[str, Act] = {
     "append": Act(lambda t, _: t.append(_arrow(NEW)), lambda r, _: r | NEW),
     "append that read": Act(lambda t, _: _insert_only(t, NEW), lambda r, _: r | NEW),
     "append new column": Act(
-        lambda t, _: t.append(_arrow(NEW).append_column("extra", pa.array([1], pa.int32())), schema_mode="merge"), lambda r, _: r | NEW
+        lambda t, _: t.append(_arrow(NEW).append_column("extra", pa.array([1], pa.int32())), schema_mode="merge"),
+        lambda r, _: r | NEW,
     ),
     "delete": Act(lambda t, _: t.delete(ZONE), lambda r, _: _without(r, _in_zone)),
     "delete partition": Act(lambda t, _: t.delete("p = 'p0'"), lambda r, _: _without(r, lambda _, p: p == "p0")),
     "delete all": Act(lambda t, _: t.delete(), lambda _r, _q: {}),
     "update": Act(
-        lambda t, _: t.update({"v": "v + 1"}, ZONE), lambda r, _: {i: (p, v + 1 if _in_zone(i, p) else v) for i, (p, v) in r.items()}
+        lambda t, _: t.update({"v": "v + 1"}, ZONE),
+        lambda r, _: {i: (p, v + 1 if _in_zone(i, p) else v) for i, (p, v) in r.items()},
     ),
     "merge": Act(_merge, lambda r, _: _merged(r)),
     "replace": Act(lambda t, _: t.overwrite(_arrow(NEW), where=ZONE), lambda r, _: _without(r, _in_zone) | NEW),
     "replace partition": Act(
         lambda t, _: t.overwrite(_arrow(NEW), where="p = 'p0'"), lambda r, _: _without(r, lambda _, p: p == "p0") | NEW
     ),
-    "dynamic": Act(lambda t, _: t.overwrite(_arrow(NEW), dynamic=True), lambda r, _: _without(r, lambda _, p: p == "p0") | NEW),
+    "dynamic": Act(
+        lambda t, _: t.overwrite(_arrow(NEW), dynamic=True), lambda r, _: _without(r, lambda _, p: p == "p0") | NEW
+    ),
     "overwrite": Act(lambda t, _: t.overwrite(_arrow(NEW)), lambda _r, _q: dict(NEW)),
     "overwrite schema": Act(
-        lambda t, _: t.overwrite(_arrow(NEW).append_column("extra", pa.array([1], pa.int32())), schema_mode="overwrite"),
+        lambda t, _: t.overwrite(
+            _arrow(NEW).append_column("extra", pa.array([1], pa.int32())), schema_mode="overwrite"
+        ),
         lambda _r, _q: dict(NEW),
     ),
     "restore": Act(lambda t, _: t.restore(1), lambda _r, _q: {i: row for i, row in BASE.items() if i < 6}),
@@ -168,7 +180,8 @@ LOSERS: dict[str, Act] = {
     "add constraint": Act(lambda t, _: t.add_constraint("positive", "v >= 0"), _same),
 }
 
-# The loser's outcome, by winner. `*`: only where both touch the same partition. `/`: at Serializable / at WriteSerializable.
+# The loser's outcome, by winner. `*`: only where both touch the same partition. `/`: at Serializable / at
+# WriteSerializable.
 READS_PARTITION = "CA*/ok CA* CA* CDR* CA* MC ok ok"
 READS_ALL = "CA/ok CA CA CDR CA MC ok ok"
 METADATA_ONLY = "ok ok ok ok ok MC MC ok"
@@ -201,7 +214,8 @@ CELLS = [
         level,
         partition,
         id=f"{loser}-{winner}-{level}-{partition}",
-        # The default level and each row's own partition run by default, the rest of the matrix with the exhaustive tests.
+        # The default level and each row's own partition run by default, the rest of the matrix with the exhaustive
+        # tests.
         marks=[] if (level, partition) == ("Serializable", "p0") else [pytest.mark.exhaustive],
     )
     for loser in LOSERS
@@ -319,7 +333,11 @@ def test_removed_files_conflict_one_by_one() -> None:
         lambda t: t.delete("p = 'p0' AND id IN (1, 6)"),
         lambda t: t.update({"v": "0"}, "p = 'p0' AND id IN (1, 6)"),
         lambda t: t.overwrite(SCHEMA.empty_table(), where="p = 'p0' AND id IN (1, 6)"),
-        lambda t: t.merge(_arrow({1: ("p0", 0.0), 6: ("p0", 3.0)}), "t.p = s.p AND t.id = s.id").when_matched_delete().execute(),
+        lambda t: (
+            t.merge(_arrow({1: ("p0", 0.0), 6: ("p0", 3.0)}), "t.p = s.p AND t.id = s.id")
+            .when_matched_delete()
+            .execute()
+        ),
     ],
     ids=["delete", "update", "overwrite", "merge"],
 )
@@ -673,7 +691,9 @@ class _Alone(FaultStore):
 
 def test_in_commit_timestamps_rise_also_in_races() -> None:
     store = MemoryStore()
-    DeltaTable.create(store, SCHEMA, properties={"delta.enableInCommitTimestamps": "true"}, clock=lambda: 1_700_000_000.0)
+    DeltaTable.create(
+        store, SCHEMA, properties={"delta.enableInCommitTimestamps": "true"}, clock=lambda: 1_700_000_000.0
+    )
     errors: list[BaseException] = []
 
     def work(worker: int) -> None:
@@ -726,7 +746,9 @@ def test_a_merge_that_lost_is_executed_again_with_all_of_its_source(source: str)
     store = _table()
     stale = DeltaTable.open(store)
     source_rows = _arrow({0: ("p0", 70.0), 300: ("p0", 71.0)})
-    merge = stale.merge(source_rows if source == "table" else source_rows.to_reader(), "t.id = s.id").when_matched_update("*")
+    merge = stale.merge(
+        source_rows if source == "table" else source_rows.to_reader(), "t.id = s.id"
+    ).when_matched_update("*")
     merge = merge.when_not_matched_insert("*").when_not_matched_by_source_delete("t.id < 3")
     DeltaTable.open(store).append(_arrow({200: ("p1", 1.0)}))
     with pytest.raises(ConcurrentAppend):

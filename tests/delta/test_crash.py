@@ -89,19 +89,26 @@ CASES: dict[str, Case] = {
     "append new column": Case(lambda t: t.append(_wider(NEW), schema_mode="merge", txn=TXN), lambda r: r | NEW),
     "overwrite": Case(lambda t: t.overwrite(_arrow(NEW), txn=TXN), lambda _: NEW),
     "overwrite partition": Case(
-        lambda t: t.overwrite(_arrow(NEW_P0), where="p = 'p0'", txn=TXN), lambda r: {row for row in r if row[1] != "p0"} | NEW_P0
+        lambda t: t.overwrite(_arrow(NEW_P0), where="p = 'p0'", txn=TXN),
+        lambda r: {row for row in r if row[1] != "p0"} | NEW_P0,
     ),
     "overwrite rows": Case(
         lambda t: t.overwrite(_arrow(NEW_P0), where="p = 'p0' AND id >= 3", txn=TXN),
         lambda r: {row for row in r if not _in_p0_from_3(row)} | NEW_P0,
     ),
     "overwrite dynamic": Case(
-        lambda t: t.overwrite(_arrow(NEW_P0), dynamic=True, txn=TXN), lambda r: {row for row in r if row[1] != "p0"} | NEW_P0
+        lambda t: t.overwrite(_arrow(NEW_P0), dynamic=True, txn=TXN),
+        lambda r: {row for row in r if row[1] != "p0"} | NEW_P0,
     ),
-    "overwrite schema": Case(lambda t: t.overwrite(_wider(NEW), schema_mode="overwrite", partition_by=["extra"], txn=TXN), lambda _: NEW),
+    "overwrite schema": Case(
+        lambda t: t.overwrite(_wider(NEW), schema_mode="overwrite", partition_by=["extra"], txn=TXN), lambda _: NEW
+    ),
     "delete": Case(lambda t: t.delete("id IN (0, 5)", txn=TXN), lambda r: {row for row in r if row[0] not in (0, 5)}),
     "delete partition": Case(lambda t: t.delete("p = 'p1'", txn=TXN), lambda r: {row for row in r if row[1] != "p1"}),
-    "update": Case(lambda t: t.update({"v": "v + 100"}, "id >= 5", txn=TXN), lambda r: {(i, p, v + 100 * (i >= 5)) for i, p, v in r}),
+    "update": Case(
+        lambda t: t.update({"v": "v + 100"}, "id >= 5", txn=TXN),
+        lambda r: {(i, p, v + 100 * (i >= 5)) for i, p, v in r},
+    ),
     "merge": Case(_merge, lambda r: {row for row in r if row[0] not in (0, 1)} | {(0, "p0", 70.0), (201, "p1", 71.0)}),
     "optimize": Case(lambda t: t.optimize(txn=TXN), _same),
     "zorder": Case(lambda t: t.optimize(zorder_by=["id", "v"], txn=TXN), _same),
@@ -125,7 +132,10 @@ CHANGES_ROWS = ["overwrite rows", "delete", "update", "merge", "overwrite", "res
 
 @functools.cache
 def _template(properties: tuple[tuple[str, str], ...]) -> MemoryStore:
-    """Create two files per partition, tombstones, an orphan and a checkpoint. The next commit is version 5, which is checkpointed."""
+    """Create two files per partition, tombstones, an orphan and a checkpoint.
+
+    The next commit is version 5, which is checkpointed.
+    """
     time = Time()
     store = MemoryStore(clock=time)
     all_properties = {"delta.checkpointInterval": "5", **dict(properties)}
@@ -171,11 +181,19 @@ def _live(store: ObjectStore) -> set[str]:
 def _named(store: ObjectStore) -> set[str]:
     """Return the keys of all files that a commit or the state names."""
     snapshot = load_snapshot(store)
-    keys = {data_key(path, store) for files in (snapshot.files(["path"]), snapshot.tombstones()) for path in files["path"].to_pylist()}
+    keys = {
+        data_key(path, store)
+        for files in (snapshot.files(["path"]), snapshot.tombstones())
+        for path in files["path"].to_pylist()
+    }
     for meta in store.list("_delta_log/"):
         if meta.key.endswith(".json"):
             data = store.get(meta.key)
-            keys |= {data_key(body["path"], store) for name in ("add", "remove", "cdc") for body in single_actions(0, data, name)}
+            keys |= {
+                data_key(body["path"], store)
+                for name in ("add", "remove", "cdc")
+                for body in single_actions(0, data, name)
+            }
     return keys
 
 
@@ -193,7 +211,10 @@ def _replayed(table: DeltaTable) -> set[Row]:
 @pytest.mark.parametrize("mode", ["before", pytest.param("after", marks=pytest.mark.stress)])
 @pytest.mark.parametrize(
     ("name", "feed"),
-    [*((name, False) for name in CASES), *(pytest.param(name, True, marks=pytest.mark.exhaustive) for name in CHANGES_ROWS)],
+    [
+        *((name, False) for name in CASES),
+        *(pytest.param(name, True, marks=pytest.mark.exhaustive) for name in CHANGES_ROWS),
+    ],
 )
 def test_a_death_at_any_operation(name: str, feed: bool, mode: str) -> None:
     case, time = CASES[name], Time()
@@ -275,7 +296,9 @@ def test_a_death_with_and_without_a_checkpoint(commits: int, mode: str) -> None:
 
 
 def _create(store: ObjectStore) -> object:
-    return DeltaTable.create(store, SCHEMA, partition_by=["p"], exist_ok=True, properties={"delta.checkpointInterval": "2"})
+    return DeltaTable.create(
+        store, SCHEMA, partition_by=["p"], exist_ok=True, properties={"delta.checkpointInterval": "2"}
+    )
 
 
 @pytest.mark.parametrize("mode", ["before", "after"])

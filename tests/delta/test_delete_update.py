@@ -27,7 +27,13 @@ def test_only_the_files_that_hold_a_row_are_written_anew(table: DeltaTable) -> N
     before = paths(table)
     result = table.delete("id = 7")
     metrics = {key: value for key, value in result.metrics.items() if "Bytes" not in key and "Time" not in key}
-    assert metrics == {"numRemovedFiles": 1, "numAddedFiles": 1, "numAddedChangeFiles": 0, "numDeletedRows": 1, "numCopiedRows": 1}
+    assert metrics == {
+        "numRemovedFiles": 1,
+        "numAddedFiles": 1,
+        "numAddedChangeFiles": 0,
+        "numDeletedRows": 1,
+        "numCopiedRows": 1,
+    }
     assert len(before & paths(table)) == 8
     assert len(paths(table)) == 9
     entry = table.history(1)[0]
@@ -37,7 +43,11 @@ def test_only_the_files_that_hold_a_row_are_written_anew(table: DeltaTable) -> N
     assert entry["readVersion"] == 3
     before = paths(table)
     result = table.update({"v": "-v"}, "id IN (0, 1, 16)")
-    assert (result.metrics["numUpdatedRows"], result.metrics["numCopiedRows"], result.metrics["numRemovedFiles"]) == (3, 3, 3)
+    assert (result.metrics["numUpdatedRows"], result.metrics["numCopiedRows"], result.metrics["numRemovedFiles"]) == (
+        3,
+        3,
+        3,
+    )
     assert len(before & paths(table)) == 6
     assert {row["id"]: row["v"] for row in table.to_arrow(where="v <= 0").to_pylist()} == {0: 0.0, 1: -0.5, 16: -8.0}
 
@@ -47,7 +57,11 @@ def test_whole_partitions_go_by_the_log_alone(table: DeltaTable) -> None:
         if meta.key.endswith(".parquet") and "p=p1" in meta.key:
             table.store.delete([meta.key])  # no file has to be opened
     result = table.delete("p = 'p1' OR p = 'none'")
-    assert (result.metrics["numDeletedRows"], result.metrics["numRemovedFiles"], result.metrics["numAddedFiles"]) == (6, 3, 0)
+    assert (result.metrics["numDeletedRows"], result.metrics["numRemovedFiles"], result.metrics["numAddedFiles"]) == (
+        6,
+        3,
+        0,
+    )
     result = table.delete()
     assert (result.metrics["numDeletedRows"], result.metrics["numRemovedFiles"]) == (12, 6)
     assert table.to_arrow().num_rows == 0
@@ -56,7 +70,11 @@ def test_whole_partitions_go_by_the_log_alone(table: DeltaTable) -> None:
 
 def test_a_file_of_which_all_rows_go_leaves_none_behind(table: DeltaTable) -> None:
     result = table.delete("v < 3 AND id < 6")
-    assert (result.metrics["numRemovedFiles"], result.metrics["numAddedFiles"], result.metrics["numCopiedRows"]) == (3, 0, 0)
+    assert (result.metrics["numRemovedFiles"], result.metrics["numAddedFiles"], result.metrics["numCopiedRows"]) == (
+        3,
+        0,
+        0,
+    )
     assert ids(table.to_arrow()) == list(range(6, 18))
     assert table.update({"v": "0"}).metrics["numUpdatedRows"] == 12
 
@@ -91,11 +109,24 @@ def test_empty_tables_and_files_without_rows(store: MemoryStore) -> None:
     body = sink.getvalue().to_pybytes()
     store.put("empty.parquet", body)
     for number, stats in enumerate((None, '{"numRecords":0}')):
-        add = {"path": "empty.parquet", "partitionValues": {}, "size": len(body), "modificationTime": 0, "dataChange": True, "stats": stats}
+        add = {
+            "path": "empty.parquet",
+            "partitionValues": {},
+            "size": len(body),
+            "modificationTime": 0,
+            "dataChange": True,
+            "stats": stats,
+        }
         store.put(commit_key(number + 1), json.dumps({"add": add}).encode())
     table.refresh().append(rows(0, 2))
     assert table.update({"v": "9"}, "id >= 0").metrics["numUpdatedRows"] == 2
-    assert table.merge(rows(0, 1), "t.id = s.id").when_not_matched_by_source_delete().execute().metrics["numTargetRowsDeleted"] == 1
+    assert (
+        table.merge(rows(0, 1), "t.id = s.id")
+        .when_not_matched_by_source_delete()
+        .execute()
+        .metrics["numTargetRowsDeleted"]
+        == 1
+    )
     assert table.delete("id + v > 0").metrics["numDeletedRows"] == 1
     table.append(rows(0, 2))
     assert table.optimize().metrics["numRemovedFiles"] == 2
@@ -259,7 +290,9 @@ def test_tables_of_others(cases: Path, tmp_path: Path, name: str) -> None:
     table = DeltaTable.open(tmp_path / "t")
     before = table.to_arrow()
     column = next(
-        child.name for child in table.schema if not pa.types.is_nested(child.type) and before[child.name].null_count < len(before)
+        child.name
+        for child in table.schema
+        if not pa.types.is_nested(child.type) and before[child.name].null_count < len(before)
     )
     quoted = "`" + column.replace("`", "``") + "`"
     values = [value for value in before[column].to_pylist() if value is not None]
@@ -344,11 +377,15 @@ ROWS = st.lists(
 @given(
     files=st.lists(ROWS, min_size=1, max_size=3),
     steps=st.lists(
-        st.tuples(st.sampled_from(sorted(CONDITIONS)), st.booleans(), st.sampled_from(["or", "and", "not"])), min_size=1, max_size=3
+        st.tuples(st.sampled_from(sorted(CONDITIONS)), st.booleans(), st.sampled_from(["or", "and", "not"])),
+        min_size=1,
+        max_size=3,
     ),
 )
 def test_against_rows_in_a_list(files: list[list[dict[str, Any]]], steps: list[tuple[str, bool, str]]) -> None:
-    table = DeltaTable.create(MemoryStore(), SCHEMA, partition_by=["p"], properties={"delta.enableChangeDataFeed": "true"})
+    table = DeltaTable.create(
+        MemoryStore(), SCHEMA, partition_by=["p"], properties={"delta.enableChangeDataFeed": "true"}
+    )
     model = [row for file in files for row in file]
     for file in files:
         table.append(pa.Table.from_pylist(file, schema=SCHEMA))
@@ -370,10 +407,14 @@ def test_against_rows_in_a_list(files: list[list[dict[str, Any]]], steps: list[t
             result = table.delete(where)
             model = [row for row in model if not hit(row)]
         else:
-            result = table.update({"v": "id + 1", "p": "CASE WHEN p = 'p0' THEN 'p1' WHEN p = 'p1' THEN NULL ELSE 'p0' END"}, where)
+            result = table.update(
+                {"v": "id + 1", "p": "CASE WHEN p = 'p0' THEN 'p1' WHEN p = 'p1' THEN NULL ELSE 'p0' END"}, where
+            )
             turned = {"p0": "p1", "p1": None, None: "p0"}
             model = [
-                {"id": row["id"], "p": turned[row["p"]], "v": None if row["id"] is None else row["id"] + 1.0} if hit(row) else row
+                {"id": row["id"], "p": turned[row["p"]], "v": None if row["id"] is None else row["id"] + 1.0}
+                if hit(row)
+                else row
                 for row in model
             ]
         if count:
@@ -384,7 +425,12 @@ def test_against_rows_in_a_list(files: list[list[dict[str, Any]]], steps: list[t
 def test_the_time_is_that_of_the_table() -> None:
     """The time is that of the table's clock and does not change during an operation."""
     schema = pa.schema(
-        [("id", pa.int64()), ("day", pa.date32()), ("at", pa.timestamp("us", tz="UTC")), ("s", pa.struct([("a", pa.int64())]))]
+        [
+            ("id", pa.int64()),
+            ("day", pa.date32()),
+            ("at", pa.timestamp("us", tz="UTC")),
+            ("s", pa.struct([("a", pa.int64())])),
+        ]
     )
     now = dt.datetime(2024, 3, 31, 12, tzinfo=dt.UTC)
     table = DeltaTable.create(MemoryStore(), schema, partition_by=["day"], clock=lambda: now)

@@ -19,7 +19,12 @@ from lake_core.delta.log_segment import commit_key
 from lake_core.store import MemoryStore
 from tests.delta.tables import SCHEMA, ids, rows
 
-PROTOCOL = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+PROTOCOL = {
+    "minReaderVersion": 3,
+    "minWriterVersion": 7,
+    "readerFeatures": ["deletionVectors"],
+    "writerFeatures": ["deletionVectors"],
+}
 
 
 def _z85(data: bytes) -> str:
@@ -68,7 +73,17 @@ def test_inline_with_a_short_last_group() -> None:
     whole = body[: len(body) // 4 * 4]
     value = int.from_bytes(body[len(whole) :], "big")
     tail = "".join(_Z85[value // 85**power % 85] for power in (2, 1, 0))
-    assert ids(_table(_descriptor("i", f"{_z85(whole)}##{tail}", body, 1), MemoryStore()).to_arrow()) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert ids(_table(_descriptor("i", f"{_z85(whole)}##{tail}", body, 1), MemoryStore()).to_arrow()) == [
+        0,
+        1,
+        2,
+        4,
+        5,
+        6,
+        7,
+        8,
+        9,
+    ]
 
 
 @pytest.mark.parametrize("prefix", ["", "ab"])

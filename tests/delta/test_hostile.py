@@ -16,7 +16,14 @@ import pytest
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.column_mapping import renamed_field
-from lake_core.delta.errors import CorruptCheckpoint, CorruptCommit, DeltaError, MalformedAction, MalformedMetadata, MalformedProtocol
+from lake_core.delta.errors import (
+    CorruptCheckpoint,
+    CorruptCommit,
+    DeltaError,
+    MalformedAction,
+    MalformedMetadata,
+    MalformedProtocol,
+)
 from lake_core.delta.log_segment import checkpoint_key, commit_key
 from lake_core.delta.struct_statistics import stats_json
 from lake_core.store import MemoryStore
@@ -33,7 +40,9 @@ def _schema(*fields: dict[str, Any]) -> str:
     return json.dumps({"type": "struct", "fields": [*fields, _field("p", "string")]})
 
 
-def _store(*, metadata: dict[str, Any] | None = None, protocol: dict[str, Any] | None = None, tail: bytes = b"") -> MemoryStore:
+def _store(
+    *, metadata: dict[str, Any] | None = None, protocol: dict[str, Any] | None = None, tail: bytes = b""
+) -> MemoryStore:
     """Write a commit that creates a table, with these fields of its actions replaced, and then the commit `tail`."""
     store = MemoryStore()
     DeltaTable.create(store, SCHEMA, partition_by=["p"])
@@ -100,10 +109,21 @@ def test_metadata_is_refused_when_the_table_is_opened(metadata: dict[str, Any]) 
 
 
 def test_properties_that_are_numbers_or_booleans_are_taken_as_their_text() -> None:
-    properties = {"delta.checkpointInterval": 7, "delta.appendOnly": False, "delta.dataSkippingNumIndexedCols": 5, "x": 0.5, "none": None}
+    properties = {
+        "delta.checkpointInterval": 7,
+        "delta.appendOnly": False,
+        "delta.dataSkippingNumIndexedCols": 5,
+        "x": 0.5,
+        "none": None,
+    }
     store = _store(metadata={"configuration": properties})
     _use(store)
-    expected = {"delta.checkpointInterval": "7", "delta.appendOnly": "false", "delta.dataSkippingNumIndexedCols": "5", "x": "0.5"}
+    expected = {
+        "delta.checkpointInterval": "7",
+        "delta.appendOnly": "false",
+        "delta.dataSkippingNumIndexedCols": "5",
+        "x": "0.5",
+    }
     assert DeltaTable.open(store).properties == expected
 
 
@@ -144,7 +164,14 @@ def test_lines_are_refused_when_the_table_is_opened(tail: bytes, error: type[Del
 
 @pytest.mark.parametrize("tags", [5, [1], {"a": 5}, {"a": {"b": 1}}, {}])
 def test_tags_never_fail_a_checkpoint(tags: Any) -> None:
-    add = {"path": "f", "partitionValues": {"p": "a"}, "size": 1, "modificationTime": 1, "dataChange": True, "tags": tags}
+    add = {
+        "path": "f",
+        "partitionValues": {"p": "a"},
+        "size": 1,
+        "modificationTime": 1,
+        "dataChange": True,
+        "tags": tags,
+    }
     store = _store(tail=json.dumps({"add": add}).encode())
     DeltaTable.open(store).checkpoint()
     store.delete([commit_key(0)])
@@ -167,16 +194,23 @@ def test_column_ids_of_others() -> None:
     metadata = {"configuration": {"delta.columnMapping.mode": "id"}, "partitionColumns": []}
     for wrong in (ids_, [ids_[0], ids_[1] | {"delta.columnMapping.id": "2"}]):
         text = json.dumps(
-            {"type": "struct", "fields": [_field(name, metadata=metadata) for name, metadata in zip("ab", wrong, strict=True)]}
+            {
+                "type": "struct",
+                "fields": [_field(name, metadata=metadata) for name, metadata in zip("ab", wrong, strict=True)],
+            }
         )
-        store = _store(metadata=metadata | {"schemaString": text}, protocol={"minReaderVersion": 2, "minWriterVersion": 5})
+        store = _store(
+            metadata=metadata | {"schemaString": text}, protocol={"minReaderVersion": 2, "minWriterVersion": 5}
+        )
         with pytest.raises(MalformedMetadata, match="'b'"):
             DeltaTable.open(store).to_arrow()
 
 
 def _in_a_process(code: str) -> str:
     """Return what a program prints. Arrow's JSON reader crashes on some texts and would end the test process."""
-    process = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False)
+    process = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert process.returncode == 0, (process.returncode, process.stderr)
     return process.stdout.strip()
 
@@ -234,7 +268,11 @@ def test_names_that_look_like_paths(name: str) -> None:
         for _ in range(2):
             table = DeltaTable.open(store)
             assert table.to_arrow().sort_by("x").to_pylist() == data.to_pylist()
-            assert table.files(["partition_values"])["partition_values"].to_pylist()[0] in ([(name, "v")], [(name, "w")], [])
+            assert table.files(["partition_values"])["partition_values"].to_pylist()[0] in (
+                [(name, "v")],
+                [(name, "w")],
+                [],
+            )
             assert len(table.to_arrow(where="s IS NOT NULL AND x > 1")) == 1
             table.checkpoint()
 
@@ -282,7 +320,9 @@ def _within(action: str, name: str, value: Callable[[int], pa.Array] | None) -> 
 
 def _sidecar(path: Any) -> Change:
     kind = pa.struct([("path", pa.string()), ("sizeInBytes", pa.int64())])
-    return lambda table: table.append_column("sidecar", pa.array([{"path": path, "sizeInBytes": 1}] + [None] * (len(table) - 1), kind))
+    return lambda table: table.append_column(
+        "sidecar", pa.array([{"path": path, "sizeInBytes": 1}] + [None] * (len(table) - 1), kind)
+    )
 
 
 def _column(action: str, value: Any) -> Change:
@@ -333,7 +373,8 @@ def test_checkpoints_of_other_columns(checkpointed: MemoryStore, damage: str) ->
 
 
 @pytest.mark.parametrize(
-    "line", [b"[]", b"5", b"null", b'{"a":' * 100_000, b'{"add":5}', b'{"txn":{"appId":5}}', b'{"add":{"path":"\\ud800"}}']
+    "line",
+    [b"[]", b"5", b"null", b'{"a":' * 100_000, b'{"add":5}', b'{"txn":{"appId":5}}', b'{"add":{"path":"\\ud800"}}'],
 )
 def test_checkpoints_in_json_that_are_none(checkpointed: MemoryStore, line: bytes) -> None:
     checkpointed.put("_delta_log/00000000000000000004.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", line)
@@ -350,7 +391,10 @@ def test_statistics_in_columns_that_json_cannot_hold() -> None:
     early = pa.array([-62_135_596_800_000_000], pa.timestamp("us", tz="UTC"))
     bounds = pa.StructArray.from_arrays([pa.array([b"\xff"]), pa.array([float("nan")]), early], names=["b", "f", "t"])
     parsed = pa.StructArray.from_arrays([pa.array([1]), bounds], names=["numRecords", "minValues"])
-    assert json.loads(stats_json(parsed)[0].as_py()) == {"numRecords": 1, "minValues": {"t": "0001-01-01T00:00:00.000Z"}}
+    assert json.loads(stats_json(parsed)[0].as_py()) == {
+        "numRecords": 1,
+        "minValues": {"t": "0001-01-01T00:00:00.000Z"},
+    }
     assert stats_json(pa.StructArray.from_arrays([far], names=["t"])).to_pylist() == ["{}"]
     assert stats_json(pa.array(["x"])).to_pylist() == [None]
 

@@ -63,7 +63,10 @@ def _oracle(folder: Path, columns: str = "*") -> list[dict[str, Any]]:
 
 
 def _sorted(records: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    return sorted(({**row, "map": row["map"] and list(row["map"])} if "map" in row else row for row in records), key=lambda row: row[key])
+    return sorted(
+        ({**row, "map": row["map"] and list(row["map"])} if "map" in row else row for row in records),
+        key=lambda row: row[key],
+    )
 
 
 @pytest.mark.parametrize("partition_by", [[], ["p"], ["p", "day", "at"]])
@@ -78,7 +81,9 @@ def test_it_reads_what_we_write(tmp_path: Path, partition_by: list[str], checkpo
     assert _sorted(_oracle(tmp_path), "i8") == data == _sorted(table.to_arrow().to_pylist(), "i8")
     other = deltalake.DeltaTable(str(tmp_path))
     assert other.version() == 2
-    assert sorted(other.file_uris()) == sorted(table.store.url(path).removeprefix("file://") for path in table.files()["path"].to_pylist())
+    assert sorted(other.file_uris()) == sorted(
+        table.store.url(path).removeprefix("file://") for path in table.files()["path"].to_pylist()
+    )
     assert other.transaction_version("app") == 3
     assert other.metadata().partition_columns == partition_by
 
@@ -104,7 +109,9 @@ def test_it_skips_by_our_statistics_without_losing_rows(tmp_path: Path) -> None:
 def test_we_read_what_it_writes(tmp_path: Path, partition_by: list[str], checkpoint: bool) -> None:
     data = [_wide(number) for number in range(12)]
     for part in (data[:4], data[4:8], data[8:]):
-        deltalake.write_deltalake(str(tmp_path), pa.Table.from_pylist(part, schema=WIDE), partition_by=partition_by or None, mode="append")
+        deltalake.write_deltalake(
+            str(tmp_path), pa.Table.from_pylist(part, schema=WIDE), partition_by=partition_by or None, mode="append"
+        )
     if checkpoint:
         deltalake.DeltaTable(str(tmp_path)).create_checkpoint()
     table = DeltaTable.open(tmp_path)
@@ -151,7 +158,10 @@ KINDS: dict[str, dict[str, str]] = {
     "logged": {"delta.enableChangeDataFeed": "true"},
     "mapped": {"delta.columnMapping.mode": "name"},
     "mapped by id": {"delta.columnMapping.mode": "id", "delta.enableChangeDataFeed": "true"},
-    "columns in checkpoints": {"delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpoint.writeStatsAsJson": "false"},
+    "columns in checkpoints": {
+        "delta.checkpoint.writeStatsAsStruct": "true",
+        "delta.checkpoint.writeStatsAsJson": "false",
+    },
 }
 
 
@@ -163,10 +173,16 @@ def _everything(table: DeltaTable, mapped: bool) -> Iterator[str]:
     yield "update"
     table.delete("i8 IN (2, 7) OR p = '50% é' AND i8 > 8")
     yield "delete"
-    merge = table.merge(source, "t.i8 = s.i8").when_matched_update({name: f"s.`{name}`" for name in columns}, "s.i8 < 5")
-    merge.when_matched_delete().when_not_matched_insert("*").when_not_matched_by_source_update({"d": "NULL"}, "t.i8 = 0").execute()
+    merge = table.merge(source, "t.i8 = s.i8").when_matched_update(
+        {name: f"s.`{name}`" for name in columns}, "s.i8 < 5"
+    )
+    merge.when_matched_delete().when_not_matched_insert("*").when_not_matched_by_source_update(
+        {"d": "NULL"}, "t.i8 = 0"
+    ).execute()
     yield "merge"
-    table.overwrite(pa.Table.from_pylist([_wide(number) for number in (4, 40)], schema=WIDE), where="i8 = 4 OR i8 BETWEEN 30 AND 50")
+    table.overwrite(
+        pa.Table.from_pylist([_wide(number) for number in (4, 40)], schema=WIDE), where="i8 = 4 OR i8 BETWEEN 30 AND 50"
+    )
     yield "overwrite where"
     table.optimize()
     yield "optimize"
@@ -226,18 +242,24 @@ def test_it_reads_the_result_of_every_operation(tmp_path: Path, kind: str, parti
 
 
 def test_it_reads_generated_columns_and_keeps_our_constraints(tmp_path: Path) -> None:
-    generated = pa.field("day", pa.date32(), metadata={b"SPARK::metadata::json": b'{"delta.generationExpression":"CAST(at AS DATE)"}'})
+    generated = pa.field(
+        "day", pa.date32(), metadata={b"SPARK::metadata::json": b'{"delta.generationExpression":"CAST(at AS DATE)"}'}
+    )
     schema = pa.schema([pa.field("at", pa.timestamp("us", tz="UTC")), generated, pa.field("n", pa.int64())])
     table = DeltaTable.create(tmp_path, schema, partition_by=["day"], properties={"delta.constraints.small": "n < 100"})
     at = pa.array([-1, 0, 10**15], pa.timestamp("us", tz="UTC"))
     table.append(pa.table({"at": at, "n": [1, 2, 3]}))
-    table.merge(pa.table({"at": at, "n": [2, 3, 4]}), "t.n = s.n").when_matched_update("*").when_not_matched_insert("*").execute()
+    table.merge(pa.table({"at": at, "n": [2, 3, 4]}), "t.n = s.n").when_matched_update("*").when_not_matched_insert(
+        "*"
+    ).execute()
     records = sorted(_oracle(tmp_path), key=lambda row: row["n"])
     assert records == sorted(table.to_arrow().to_pylist(), key=lambda row: row["n"])
     assert [str(row["day"]) for row in records] == ["1969-12-31", "1969-12-31", "1970-01-01", "2001-09-09"]
     other = deltalake.DeltaTable(str(tmp_path))
     with pytest.raises(Exception, match="failed validation check"):
-        deltalake.write_deltalake(other, pa.table({"at": at[:1], "day": [dt.date(1969, 12, 31)], "n": [500]}), mode="append")
+        deltalake.write_deltalake(
+            other, pa.table({"at": at[:1], "day": [dt.date(1969, 12, 31)], "n": [500]}), mode="append"
+        )
     assert table.refresh().version == 2
 
 

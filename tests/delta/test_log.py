@@ -125,7 +125,15 @@ def test_gaps_are_named(store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "tail", [b'{"add":{"path":"x"', b"nonsense\n", b"[1]\n", b'{"add":{"path":1}}\n', b'{"add":{"size":1}}\n', b'{"txn":{"version":1}}\n']
+    "tail",
+    [
+        b'{"add":{"path":"x"',
+        b"nonsense\n",
+        b"[1]\n",
+        b'{"add":{"path":1}}\n',
+        b'{"add":{"size":1}}\n',
+        b'{"txn":{"version":1}}\n',
+    ],
 )
 def test_a_commit_that_is_none_is_an_error(store: MemoryStore, tail: bytes) -> None:
     store.put(commit_key(12), bytes(store.get(commit_key(12))) + tail)
@@ -229,11 +237,23 @@ def test_tags_are_carried_into_checkpoints(store: MemoryStore) -> None:
         ({"minReaderVersion": 3, "minWriterVersion": 7}, MalformedProtocol),
         ({"minReaderVersion": 1, "minWriterVersion": 7}, MalformedProtocol),
         ({"minReaderVersion": 3, "minWriterVersion": 2, "readerFeatures": []}, MalformedProtocol),
-        ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": []}, MalformedProtocol),
-        ({"minReaderVersion": 4, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}, UnsupportedReaderFeature),
+        (
+            {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": []},
+            MalformedProtocol,
+        ),
+        (
+            {"minReaderVersion": 4, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []},
+            UnsupportedReaderFeature,
+        ),
         ({"minReaderVersion": 4, "minWriterVersion": 7}, UnsupportedReaderFeature),
-        ({"minReaderVersion": 5, "minWriterVersion": 8, "readerFeatures": ["x"], "writerFeatures": []}, UnsupportedReaderFeature),
-        ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": ["x"]}, UnsupportedReaderFeature),
+        (
+            {"minReaderVersion": 5, "minWriterVersion": 8, "readerFeatures": ["x"], "writerFeatures": []},
+            UnsupportedReaderFeature,
+        ),
+        (
+            {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": ["x"]},
+            UnsupportedReaderFeature,
+        ),
     ],
 )
 def test_protocols_that_cannot_be_read(protocol: dict[str, Any], error: type[DeltaError]) -> None:
@@ -286,7 +306,9 @@ def test_a_table_may_get_its_columns_after_its_creation(store: MemoryStore) -> N
         ({"minWriterVersion": 8, "writerFeatures": []}, {}, "writerVersion=8"),
     ],
 )
-def test_tables_that_are_read_but_not_written(protocol: dict[str, Any], configuration: dict[str, str], feature: str) -> None:
+def test_tables_that_are_read_but_not_written(
+    protocol: dict[str, Any], configuration: dict[str, str], feature: str
+) -> None:
     store = MemoryStore()
     DeltaTable.create(store, SCHEMA).append(rows(0, 2))
     _edit(store, 0, protocol=protocol, metaData={"configuration": configuration})

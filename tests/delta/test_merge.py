@@ -15,7 +15,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import ConcurrentModification, DuplicateKeys, InvalidMerge, MultipleSourceRows, NullKeys, SchemaMismatch
+from lake_core.delta.errors import (
+    ConcurrentModification,
+    DuplicateKeys,
+    InvalidMerge,
+    MultipleSourceRows,
+    NullKeys,
+    SchemaMismatch,
+)
 from lake_core.delta.operations.merge import Merge
 from lake_core.errors import LakeError
 from lake_core.expression import InvalidExpression
@@ -55,7 +62,9 @@ ON: dict[str, Test] = {
     "t.k = s.k AND t.x > s.x": lambda t, s: equal(t["k"], s["k"]) and _greater(t["x"], s["x"]),
     "t.k <=> s.k AND t.x <=> s.x": lambda t, s: same(t["k"], s["k"]) and same(t["x"], s["x"]),
     "t.x = s.x AND t.p = 'p0'": lambda t, s: equal(t["x"], s["x"]) and t["p"] == "p0",
-    "t.p = s.p AND t.x = s.x + 1": lambda t, s: equal(t["p"], s["p"]) and s["x"] is not None and equal(t["x"], s["x"] + 1),
+    "t.p = s.p AND t.x = s.x + 1": lambda t, s: (
+        equal(t["p"], s["p"]) and s["x"] is not None and equal(t["x"], s["x"] + 1)
+    ),
     "t.x < s.x OR t.k = s.k": lambda t, s: _greater(s["x"], t["x"]) or equal(t["k"], s["k"]),
     "FALSE": lambda t, s: False,
     "s.x > 1 AND t.x = s.x": lambda t, s: _greater(s["x"], 1) and equal(t["x"], s["x"]),
@@ -84,7 +93,10 @@ TARGET_CONDITIONS: dict[str | None, Callable[[Row], bool]] = {
 }
 SETS: dict[str, tuple[Any, Callable[[Row, Row], Row]]] = {
     "*": ("*", lambda t, s: {**s, "k": s["k"]}),
-    "sum": ({"X": "t.x + s.x", "p": "s.p"}, lambda t, s: {**t, "x": None if None in (t["x"], s["x"]) else t["x"] + s["x"], "p": s["p"]}),
+    "sum": (
+        {"X": "t.x + s.x", "p": "s.p"},
+        lambda t, s: {**t, "x": None if None in (t["x"], s["x"]) else t["x"] + s["x"], "p": s["p"]},
+    ),
     "null": ({"x": "NULL"}, lambda t, s: {**t, "x": None}),
 }
 
@@ -96,7 +108,9 @@ class Clause:
     values: str = ""
 
 
-def model(target: list[Row], source: list[Row], on: str, matched: list[Clause], new: list[Clause], alone: list[Clause]) -> list[Row] | None:
+def model(
+    target: list[Row], source: list[Row], on: str, matched: list[Clause], new: list[Clause], alone: list[Clause]
+) -> list[Row] | None:
     """Return the rows after the merge, or None where several source rows would change one row."""
     after: list[Row] = []
     hit = [False] * len(source)
@@ -112,14 +126,19 @@ def model(target: list[Row], source: list[Row], on: str, matched: list[Clause], 
                 after.append({**t, "x": -1, "p": "alone"})
             continue
         matches = [
-            (number, next((candidate for candidate in matched if CONDITIONS[candidate.condition](t, source[number])), None))
+            (
+                number,
+                next((candidate for candidate in matched if CONDITIONS[candidate.condition](t, source[number])), None),
+            )
             for number in pairs
         ]
         matches = [(number, clause) for number, clause in matches if clause is not None]
         if not matches:
             after.append(t)
             continue
-        if len(matches) > 1 and not (len(matched) == 1 and matched[0].kind == "delete" and matched[0].condition is None):
+        if len(matches) > 1 and not (
+            len(matched) == 1 and matched[0].kind == "delete" and matched[0].condition is None
+        ):
             return None
         number, clause = matches[0]
         assert clause is not None
@@ -136,7 +155,10 @@ def model(target: list[Row], source: list[Row], on: str, matched: list[Clause], 
 
 def _clauses(kinds: list[str], conditions: Any, values: list[str]) -> st.SearchStrategy[list[Clause]]:
     clause = st.builds(
-        Clause, st.sampled_from(kinds), st.sampled_from([text for text in conditions if text is not None]), st.sampled_from(values)
+        Clause,
+        st.sampled_from(kinds),
+        st.sampled_from([text for text in conditions if text is not None]),
+        st.sampled_from(values),
     )
     last = st.one_of(st.none(), st.builds(Clause, st.sampled_from(kinds), st.just(None), st.sampled_from(values)))
     return st.builds(lambda some, final: [*some, *([final] if final else [])], st.lists(clause, max_size=2), last)
@@ -170,7 +192,9 @@ def _execute(merge: Merge, matched: list[Clause], new: list[Clause], alone: list
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(data=st.data(), kind=st.sampled_from(sorted(KINDS)), merge=MERGES, partitioned=st.booleans(), feed=st.booleans())
-def test_against_a_model_row_by_row(data: st.DataObject, kind: str, merge: dict[str, Any], partitioned: bool, feed: bool) -> None:
+def test_against_a_model_row_by_row(
+    data: st.DataObject, kind: str, merge: dict[str, Any], partitioned: bool, feed: bool
+) -> None:
     assume(merge["matched"] or merge["new"] or merge["alone"])
     target_type, other, values = KINDS[kind]
     schema = pa.schema([("k", target_type), ("x", pa.int64()), ("p", pa.string())])
@@ -189,7 +213,11 @@ def test_against_a_model_row_by_row(data: st.DataObject, kind: str, merge: dict[
         table.append(pa.Table.from_pylist(file, schema=schema))
     columns = {name: [row[name] for row in source] for name in ("p", "x", "k")}
     rows_ = pa.table(
-        {"p": pa.array(columns["p"], pa.string()), "X": pa.array(columns["x"], pa.int64()), "K": pa.array(columns["k"], other)}
+        {
+            "p": pa.array(columns["p"], pa.string()),
+            "X": pa.array(columns["x"], pa.int64()),
+            "K": pa.array(columns["k"], other),
+        }
     )
     rows_ = rows_.set_column(0, "p", rows_["p"].dictionary_encode())
     target = [row for file in files for row in file]
@@ -208,7 +236,9 @@ def test_against_a_model_row_by_row(data: st.DataObject, kind: str, merge: dict[
     if metrics:
         kept = sum(before.values()) - metrics["numTargetRowsDeleted"] + metrics["numTargetRowsInserted"]
         assert kept == len(expected)
-        assert metrics["numOutputRows"] == sum(metrics[f"numTargetRows{name}"] for name in ("Inserted", "Updated", "Copied"))
+        assert metrics["numOutputRows"] == sum(
+            metrics[f"numTargetRows{name}"] for name in ("Inserted", "Updated", "Copied")
+        )
         assert metrics["numSourceRows"] == len(source)
     if feed and result.version > version:
         state = before.copy()
@@ -222,8 +252,12 @@ def test_against_a_model_row_by_row(data: st.DataObject, kind: str, merge: dict[
 def test_only_files_with_a_change_are_written_anew(table: DeltaTable) -> None:
     before = paths(table)
     source = pa.table({"id": [7, 8, 100], "v": [0.0, 0.0, 0.0], "p": ["p1", "p2", "p0"]})
-    result = table.merge(source, "t.id = s.id").when_matched_update("*", "s.id <> 8").when_not_matched_insert("*").execute()
-    counted = {key: value for key, value in result.metrics.items() if value and "Bytes" not in key and "Time" not in key}
+    result = (
+        table.merge(source, "t.id = s.id").when_matched_update("*", "s.id <> 8").when_not_matched_insert("*").execute()
+    )
+    counted = {
+        key: value for key, value in result.metrics.items() if value and "Bytes" not in key and "Time" not in key
+    }
     assert counted == {
         "numSourceRows": 3,
         "numTargetRowsInserted": 1,
@@ -263,7 +297,10 @@ def test_partition_moves(table: DeltaTable) -> None:
     source = pa.table({"id": list(range(0, 18, 2)), "p": ["", None, "p1"] * 3, "v": [0.5] * 9})
     table.merge(source, "t.id = s.id").when_matched_update("*").execute()
     partitions = {row["id"]: row["p"] for row in table.to_arrow().to_pylist()}
-    assert partitions == {**{n: f"p{n % 3}" for n in range(1, 18, 2)}, **{2 * n: ["", None, "p1"][n % 3] or None for n in range(9)}}
+    assert partitions == {
+        **{n: f"p{n % 3}" for n in range(1, 18, 2)},
+        **{2 * n: ["", None, "p1"][n % 3] or None for n in range(9)},
+    }
     assert ids(table.to_arrow(where="p IS NULL")) == [0, 2, 6, 8, 12, 14]
 
 
@@ -278,7 +315,9 @@ def test_several_source_rows(table: DeltaTable) -> None:
         with pytest.raises(MultipleSourceRows, match="1 row of the table matches"):
             clauses(table.merge(twice, "t.id = s.id")).execute()
     assert table.refresh().version == 3
-    result = table.merge(twice, "t.id = s.id").when_matched_update("*", "s.v <> 1").when_not_matched_insert("*").execute()
+    result = (
+        table.merge(twice, "t.id = s.id").when_matched_update("*", "s.v <> 1").when_not_matched_insert("*").execute()
+    )
     assert (result.metrics["numTargetRowsUpdated"], result.metrics["numTargetRowsInserted"]) == (2, 2)
     result = table.merge(twice, "t.id = s.id").when_matched_delete().execute()
     assert result.metrics["numTargetRowsDeleted"] == 4
@@ -286,9 +325,13 @@ def test_several_source_rows(table: DeltaTable) -> None:
 
 
 def test_one_source_row_for_many_rows_of_the_table(table: DeltaTable) -> None:
-    result = table.merge(pa.table({"p": ["p1"], "v": [9.0]}), "t.p = s.p").when_matched_update({"v": "s.v + t.id"}).execute()
+    result = (
+        table.merge(pa.table({"p": ["p1"], "v": [9.0]}), "t.p = s.p").when_matched_update({"v": "s.v + t.id"}).execute()
+    )
     assert result.metrics["numTargetRowsUpdated"] == 6
-    assert {row["id"]: row["v"] for row in table.to_arrow(where="p = 'p1'").to_pylist()} == {n: 9.0 + n for n in range(1, 18, 3)}
+    assert {row["id"]: row["v"] for row in table.to_arrow(where="p = 'p1'").to_pylist()} == {
+        n: 9.0 + n for n in range(1, 18, 3)
+    }
 
 
 @pytest.mark.parametrize("kind", ["table", "batch", "reader", "dictionary", "large", "stream", "sliced", "small"])
@@ -298,7 +341,9 @@ def test_sources_of_every_form(table: DeltaTable, kind: str) -> None:
         "table": lambda: pa.concat_tables([plain.slice(0, 1), plain.slice(1, 2)]).slice(1, 2),
         "batch": lambda: plain.to_batches()[0].slice(1, 2),
         "reader": lambda: plain.slice(1, 2).to_reader(1),
-        "dictionary": lambda: pa.table({name: plain.slice(1, 2)[name].dictionary_encode() for name in plain.column_names}),
+        "dictionary": lambda: pa.table(
+            {name: plain.slice(1, 2)[name].dictionary_encode() for name in plain.column_names}
+        ),
         "large": lambda: plain.slice(1, 2).set_column(1, "p", plain.slice(1, 2)["p"].cast(pa.large_string())),
         "stream": lambda: _Stream(plain.slice(1, 2)),
         "sliced": lambda: plain.slice(1, 2).set_column(1, "p", plain.slice(1, 2)["p"].cast(pa.string_view())),
@@ -319,11 +364,19 @@ class _Stream:
 
 def test_nested_columns_and_null_typed_ones(store: MemoryStore) -> None:
     kind = pa.struct([("x", pa.int64()), ("l", pa.list_(pa.struct([("y", pa.string())])))])
-    table = DeltaTable.create(store, pa.schema([("id", pa.int64()), ("s", kind), ("m", pa.map_(pa.string(), pa.int64()))]))
-    first = {"id": [1, 2, 3], "s": [{"x": 1, "l": [{"y": "a"}, None]}, None, {"x": None, "l": None}], "m": [[("k", 1)], None, []]}
+    table = DeltaTable.create(
+        store, pa.schema([("id", pa.int64()), ("s", kind), ("m", pa.map_(pa.string(), pa.int64()))])
+    )
+    first = {
+        "id": [1, 2, 3],
+        "s": [{"x": 1, "l": [{"y": "a"}, None]}, None, {"x": None, "l": None}],
+        "m": [[("k", 1)], None, []],
+    }
     table.append(pa.table(first, schema=table.schema))
     other = pa.struct([("L", pa.large_list(pa.struct([("Y", pa.large_string())]))), ("X", pa.int32())])
-    source = pa.table({"s": pa.array([{"L": [{"Y": "b"}], "X": 1}, {"L": None, "X": 9}], other), "id": [10, None], "m": pa.nulls(2)})
+    source = pa.table(
+        {"s": pa.array([{"L": [{"Y": "b"}], "X": 1}, {"L": None, "X": 9}], other), "id": [10, None], "m": pa.nulls(2)}
+    )
     with pytest.raises(LakeError):  # structs are matched by their fields' names and order, as in Spark
         table.merge(source, "t.s.x = s.s.x").when_matched_update({"s": "s.s"}).execute()
     same = source.set_column(0, "s", pa.array([{"x": 1, "l": [{"y": "b"}]}, {"x": 9, "l": None}], kind))
@@ -353,7 +406,12 @@ def test_schema_evolution(store: MemoryStore) -> None:
         plain.execute()
     with pytest.raises((SchemaMismatch, InvalidMerge)):
         table.merge(source.drop_columns(["s"]), "t.id = s.id").when_not_matched_insert("*").execute()
-    merge = table.merge(source, "t.id = s.id").with_schema_evolution().when_matched_update("*", "s.n = 7").when_not_matched_insert("*")
+    merge = (
+        table.merge(source, "t.id = s.id")
+        .with_schema_evolution()
+        .when_matched_update("*", "s.n = 7")
+        .when_not_matched_insert("*")
+    )
     merge.execute()
     assert sorted(table.to_arrow().to_pylist(), key=str) == [
         {"id": 1, "s": {"x": 1, "y": None}, "n": None},
@@ -362,9 +420,9 @@ def test_schema_evolution(store: MemoryStore) -> None:
     ]
     version = table.version
     with pytest.raises(SchemaMismatch, match="cannot be changed"):
-        table.merge(pa.table({"id": [1], "s": [None], "n": ["x"]}), "t.id = s.id").with_schema_evolution().when_matched_update(
-            "*"
-        ).execute()
+        table.merge(
+            pa.table({"id": [1], "s": [None], "n": ["x"]}), "t.id = s.id"
+        ).with_schema_evolution().when_matched_update("*").execute()
     assert table.refresh().version == version
 
 
@@ -385,7 +443,10 @@ def test_schema_evolution(store: MemoryStore) -> None:
         (lambda t: t.merge(rows(0, 1), "t.id = s.id").when_matched_update(7), SchemaMismatch),
         (lambda t: t.merge(rows(0, 1), "t.id = s.id").when_not_matched_insert({"v": "t.v"}), InvalidExpression),
         (lambda t: t.merge(rows(0, 1), "t.id = s.id").when_not_matched_insert("*", "t.v = 1"), InvalidExpression),
-        (lambda t: t.merge(rows(0, 1), "t.id = s.id").when_not_matched_by_source_update({"v": "s.v"}), InvalidExpression),
+        (
+            lambda t: t.merge(rows(0, 1), "t.id = s.id").when_not_matched_by_source_update({"v": "s.v"}),
+            InvalidExpression,
+        ),
         (lambda t: t.merge(rows(0, 1), "t.id = s.id").when_not_matched_by_source_delete("s.v = 1"), InvalidExpression),
         (lambda t: t.merge(pa.table({"id": [1], "ID": [2]}), "t.id = s.id").when_matched_delete(), SchemaMismatch),
         (lambda t: t.merge([{"id": 1}], "t.id = s.id").when_matched_delete(), SchemaMismatch),
@@ -417,9 +478,24 @@ def test_empty_sides(store: MemoryStore) -> None:
     assert full.metrics["numTargetRowsInserted"] == 3
     nothing = SCHEMA.empty_table()
     version = table.version
-    assert table.merge(nothing, "t.id = s.id").when_matched_delete().when_not_matched_insert("*").execute().version == version
-    assert table.merge(nothing, "t.id > s.id").when_not_matched_by_source_delete("t.id = 1").execute().metrics["numTargetRowsDeleted"] == 1
-    assert table.merge(nothing, "t.id = s.id").when_not_matched_by_source_delete().execute().metrics["numTargetRowsDeleted"] == 2
+    assert (
+        table.merge(nothing, "t.id = s.id").when_matched_delete().when_not_matched_insert("*").execute().version
+        == version
+    )
+    assert (
+        table.merge(nothing, "t.id > s.id")
+        .when_not_matched_by_source_delete("t.id = 1")
+        .execute()
+        .metrics["numTargetRowsDeleted"]
+        == 1
+    )
+    assert (
+        table.merge(nothing, "t.id = s.id")
+        .when_not_matched_by_source_delete()
+        .execute()
+        .metrics["numTargetRowsDeleted"]
+        == 2
+    )
     assert table.files().num_rows == 0
 
 
@@ -473,7 +549,9 @@ def test_a_source_that_breaks_off_is_not_taken_for_a_whole_one(table: DeltaTable
         yield rows(0, 3).to_batches()[0]
         raise RuntimeError("the source broke off")
 
-    merge = table.merge(pa.RecordBatchReader.from_batches(SCHEMA, batches()), "t.id = s.id").when_not_matched_by_source_delete()
+    merge = table.merge(
+        pa.RecordBatchReader.from_batches(SCHEMA, batches()), "t.id = s.id"
+    ).when_not_matched_by_source_delete()
     with pytest.raises(RuntimeError, match="broke off"):
         merge.execute()
     with pytest.raises(InvalidMerge, match="cannot be read again"):
@@ -491,14 +569,22 @@ def test_structs_are_compared_by_their_fields_alone(store: MemoryStore) -> None:
     with pytest.raises(InvalidExpression, match="cannot be compared"):
         table.add_constraint("c", "s <=> s")
     # The field of a struct that is null is null too.
-    assert table.merge(source, "t.s.a <=> s.s.a").when_matched_update({"id": "-t.id"}).execute().metrics["numTargetRowsUpdated"] == 3
+    assert (
+        table.merge(source, "t.s.a <=> s.s.a")
+        .when_matched_update({"id": "-t.id"})
+        .execute()
+        .metrics["numTargetRowsUpdated"]
+        == 3
+    )
 
 
 def test_keys_that_the_table_could_not_hold(store: MemoryStore) -> None:
     table = DeltaTable.create(store, pa.schema([("id", pa.int32()), ("d", pa.date32())]))
     table.append(pa.table({"id": pa.array([1, 2], pa.int32()), "d": pa.array([0, -1], pa.date32())}))
     source = pa.table({"id": [1, 2**40], "d": pa.array([0, 1], pa.timestamp("us", "UTC"))})
-    assert table.merge(source, "t.d = s.d").when_matched_update({"id": "7"}).execute().metrics["numTargetRowsUpdated"] == 1
+    assert (
+        table.merge(source, "t.d = s.d").when_matched_update({"id": "7"}).execute().metrics["numTargetRowsUpdated"] == 1
+    )
     assert table.merge(source, "t.id = s.id").when_matched_delete().execute().metrics == {}
     with pytest.raises(LakeError, match="1099511627776"):
         table.merge(source, "t.id = s.id").when_not_matched_insert({"id": "s.id"}).execute()
@@ -512,10 +598,16 @@ def test_every_nan_is_one_key_and_so_is_every_zero(store: MemoryStore, own: pa.D
     table = DeltaTable.create(store, pa.schema([("k", own), ("n", pa.int64())]))
     table.append(pa.table({"k": pa.array([float("nan"), 0.0, 1.5], own), "n": [1, 2, 3]}))
     for number, key in enumerate(bits):
-        source = pa.table({"k": pa.array([key.as_py()], other) if number == 0 else bits.slice(number, 1), "n": [10 + number]})
-        result = table.merge(source, "t.k = s.k").when_matched_update({"n": "s.n"}).when_not_matched_insert("*").execute()
+        source = pa.table(
+            {"k": pa.array([key.as_py()], other) if number == 0 else bits.slice(number, 1), "n": [10 + number]}
+        )
+        result = (
+            table.merge(source, "t.k = s.k").when_matched_update({"n": "s.n"}).when_not_matched_insert("*").execute()
+        )
         assert (result.metrics["numTargetRowsUpdated"], result.metrics["numTargetRowsInserted"]) == (1, 0), number
-    table.merge(pa.table({"k": pa.array([-0.0], other), "n": [20]}), "t.k <=> s.k").when_matched_update({"n": "s.n"}).execute()
+    table.merge(pa.table({"k": pa.array([-0.0], other), "n": [20]}), "t.k <=> s.k").when_matched_update(
+        {"n": "s.n"}
+    ).execute()
     assert sorted(table.to_arrow()["n"].to_pylist()) == [3, 12, 20]
 
 
@@ -545,7 +637,9 @@ def test_targets_as_sql_names_them(table: DeltaTable) -> None:
             table.merge(source, "t.id = s.id").when_matched_update(twice).execute()
     with pytest.raises(SchemaMismatch, match=r"no column 's\.v'"):
         table.merge(source, "t.id = s.id").when_matched_update({"s.v": "1"}).execute()
-    odd = DeltaTable.create(MemoryStore(), pa.schema([("t", pa.struct([("v", pa.int64())])), ("a.b", pa.struct([("c`d", pa.int64())]))]))
+    odd = DeltaTable.create(
+        MemoryStore(), pa.schema([("t", pa.struct([("v", pa.int64())])), ("a.b", pa.struct([("c`d", pa.int64())]))])
+    )
     odd.append(pa.table({"t": [{"v": 1}], "a.b": [{"c`d": 1}]}))
     odd.merge(pa.table({"v": [1]}), "t.t.v = s.v").when_matched_update({"t.v": "5", "`a.b`.`c``d`": "6"}).execute()
     assert odd.to_arrow().to_pylist() == [{"t": {"v": 5}, "a.b": {"c`d": 6}}]
@@ -564,7 +658,12 @@ def _upsert(store: MemoryStore, ids: list[int | None], floats: list[float], keys
 @pytest.mark.parametrize(
     ("ids", "floats", "keys", "message"),
     [
-        ([2, 2, 3], [1.0, 2.0, 3.0], ["id"], r"2 of the rows to merge share a key \(id\) with another one, such as 2, so"),
+        (
+            [2, 2, 3],
+            [1.0, 2.0, 3.0],
+            ["id"],
+            r"2 of the rows to merge share a key \(id\) with another one, such as 2, so",
+        ),
         ([2, 2, 3], [1.0, 1.0, 3.0], ["id", "f"], r"such as \(2, 1.0\), so"),
         ([1, 2], [float("nan"), float("nan")], ["f"], "such as nan"),
         ([1, 2], [0.0, -0.0], ["f"], "such as 0.0"),

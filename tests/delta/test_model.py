@@ -15,7 +15,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import (
@@ -34,7 +41,18 @@ Step = tuple[str, int, int]
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["append", "append", "append", "overwrite", "partition", "clear", "marked", "checkpoint", "lose_hint", "break_checkpoint"]
+            [
+                "append",
+                "append",
+                "append",
+                "overwrite",
+                "partition",
+                "clear",
+                "marked",
+                "checkpoint",
+                "lose_hint",
+                "break_checkpoint",
+            ]
         ),
         st.integers(0, 3),
         st.integers(0, 2),
@@ -47,7 +65,9 @@ STEPS = st.lists(
 @given(STEPS, st.integers(1, 4))
 def test_random_histories(steps: list[Step], interval: int) -> None:
     store = MemoryStore()
-    writer = DeltaTable.create(store, SCHEMA, partition_by=["p"], properties={"delta.checkpointInterval": str(interval)})
+    writer = DeltaTable.create(
+        store, SCHEMA, partition_by=["p"], properties={"delta.checkpointInterval": str(interval)}
+    )
     follower = DeltaTable.open(store)
     model: dict[int, str] = {}
     history = [dict(model)]
@@ -68,7 +88,9 @@ def test_random_histories(steps: list[Step], interval: int) -> None:
                 case "partition":
                     new = [i for i in range(next_id, next_id + 9) if i % 3 == part][:number]
                     chosen = rows(next_id, next_id + 9)
-                    writer.overwrite(chosen.filter([i in new for i in chosen["id"].to_pylist()]), where=f"p = 'p{part}'")
+                    writer.overwrite(
+                        chosen.filter([i in new for i in chosen["id"].to_pylist()]), where=f"p = 'p{part}'"
+                    )
                     model = {i: p for i, p in model.items() if p != f"p{part}"} | dict.fromkeys(new, f"p{part}")
                     next_id += 9
                 case "clear":
@@ -157,7 +179,9 @@ def _above(limit: int) -> Where:
 
 
 def _either(number: int) -> Where:
-    return Where(f"p <=> 'p1' AND id % 2 = 0 OR id = {number}", lambda i, row: (row[0] == "p1" and i % 2 == 0) or i == number)
+    return Where(
+        f"p <=> 'p1' AND id % 2 = 0 OR id = {number}", lambda i, row: (row[0] == "p1" and i % 2 == 0) or i == number
+    )
 
 
 RANGES = st.integers(0, 60).map(_in_range)
@@ -194,7 +218,9 @@ class TableMachine(RuleBasedStateMachine):
         }
         self.partitioned, self.feed = partitioned, feed
         columns = ["p"] if partitioned else []
-        table = DeltaTable.create(self.store, SCHEMA, partition_by=columns, properties=properties, clock=lambda: self.now)
+        table = DeltaTable.create(
+            self.store, SCHEMA, partition_by=columns, properties=properties, clock=lambda: self.now
+        )
         self.handles = [table, DeltaTable.open(self.store, clock=lambda: self.now)]
         self.history.append(self.state)
 
@@ -213,7 +239,9 @@ class TableMachine(RuleBasedStateMachine):
         table = self.handles[who[0]]
         return table.refresh() if who[1] else table
 
-    def act(self, table: DeltaTable, run: Callable[[], object], after: Callable[[State], State], *, travels: bool = False) -> None:
+    def act(
+        self, table: DeltaTable, run: Callable[[], object], after: Callable[[State], State], *, travels: bool = False
+    ) -> None:
         """Run an operation: it makes one version that follows on the latest one, or none and an error, or has nothing to do.
 
         `travels`: it needs an older version, also on a fresh handle.
@@ -234,7 +262,9 @@ class TableMachine(RuleBasedStateMachine):
                 self.history.append(self.state)
             else:
                 assert latest == len(self.history) - 1
-                assert stale or after(self.state).rows == self.state.rows, "nothing was done, though there was something to do"
+                assert stale or after(self.state).rows == self.state.rows, (
+                    "nothing was done, though there was something to do"
+                )
 
     @rule(who=HANDLES, count=st.integers(0, 6))
     def append(self, who: tuple[int, bool], count: int) -> None:
@@ -263,7 +293,13 @@ class TableMachine(RuleBasedStateMachine):
         data, new = self.new_rows(table, self.fresh_ids(count))
         self.act(table, lambda: table.overwrite(data), lambda s: replace(s, rows=new))
 
-    @rule(who=HANDLES, low=st.integers(0, 60), some=st.sets(st.integers(0, 6), max_size=3), part=st.integers(0, 2), by_range=st.booleans())
+    @rule(
+        who=HANDLES,
+        low=st.integers(0, 60),
+        some=st.sets(st.integers(0, 6), max_size=3),
+        part=st.integers(0, 2),
+        by_range=st.booleans(),
+    )
     def overwrite_where(self, who: tuple[int, bool], low: int, some: set[int], part: int, by_range: bool) -> None:
         table = self.handle(who)
         where = _in_range(low) if by_range else _in_partition(part)
@@ -294,7 +330,9 @@ class TableMachine(RuleBasedStateMachine):
         self.act(
             table,
             lambda: table.delete(None if where is None else where.sql),
-            lambda s: replace(s, rows={i: row for i, row in s.rows.items() if where is not None and not where.holds(i, row)}),
+            lambda s: replace(
+                s, rows={i: row for i, row in s.rows.items() if where is not None and not where.holds(i, row)}
+            ),
         )
 
     @rule(who=HANDLES, where=WHERES, part=st.none() | st.integers(0, 2))
@@ -316,9 +354,17 @@ class TableMachine(RuleBasedStateMachine):
             lambda s: replace(s, rows={i: new(i, row) if where.holds(i, row) else row for i, row in s.rows.items()}),
         )
 
-    @rule(who=HANDLES, some=st.sets(st.integers(0, 60), min_size=1, max_size=5), count=st.integers(0, 2), extra=st.booleans())
+    @rule(
+        who=HANDLES,
+        some=st.sets(st.integers(0, 60), min_size=1, max_size=5),
+        count=st.integers(0, 2),
+        extra=st.booleans(),
+    )
     def merge(self, who: tuple[int, bool], some: set[int], count: int, extra: bool) -> None:
-        """Update or delete matching rows and insert the others. With `extra`, delete some of the unmatched target rows."""
+        """Update or delete matching rows and insert the others.
+
+        With `extra`, delete some of the unmatched target rows.
+        """
         table = self.handle(who)
         self.next_id = max(self.next_id, 61)
         data, new = self.new_rows(table, sorted(some) + self.fresh_ids(count), 5.0)
@@ -344,7 +390,9 @@ class TableMachine(RuleBasedStateMachine):
     def optimize(self, who: tuple[int, bool], zorder: bool, size: int | None, part: Where | None) -> None:
         table = self.handle(who)
         where = part.sql if part is not None and self.partitioned else None
-        self.act(table, lambda: table.optimize(where, target_size=size, zorder_by=["v", "id"] if zorder else ()), lambda s: s)
+        self.act(
+            table, lambda: table.optimize(where, target_size=size, zorder_by=["v", "id"] if zorder else ()), lambda s: s
+        )
 
     @rule(who=HANDLES, back=st.integers(1, 6))
     def restore(self, who: tuple[int, bool], back: int) -> None:
@@ -408,7 +456,9 @@ class TableMachine(RuleBasedStateMachine):
         marker = table.txn_version("app")
         assert (-1 if marker is None else marker) == self.state.markers.get("app", -1)
         low = self.next_id // 2
-        assert _rows(table, where := _in_range(low)) == {i: row for i, row in self.state.rows.items() if where.holds(i, row)}
+        assert _rows(table, where := _in_range(low)) == {
+            i: row for i, row in self.state.rows.items() if where.holds(i, row)
+        }
 
     def teardown(self) -> None:
         if not self.history:
@@ -448,7 +498,9 @@ def _rows(table: DeltaTable, where: Where | None = None) -> Rows:
 def _changed(held: Rows, changes: pa.Table) -> Rows:
     kinds: dict[bool, list[tuple[int, Row]]] = {True: [], False: []}
     for row in changes.to_pylist():
-        kinds[row["_change_type"] in ("insert", "update_postimage")].append((row["id"], (row["p"], row["v"], row.get("x"))))
+        kinds[row["_change_type"] in ("insert", "update_postimage")].append(
+            (row["id"], (row["p"], row["v"], row.get("x")))
+        )
     after = dict(held)
     for i, row in kinds[False]:
         assert after.pop(i)[:2] == row[:2]
@@ -460,9 +512,15 @@ def _changed(held: Rows, changes: pa.Table) -> Rows:
 
 @pytest.mark.parametrize(
     "examples",
-    [8, pytest.param(25, marks=pytest.mark.exhaustive), pytest.param(600, marks=[pytest.mark.stress, pytest.mark.timeout(3000)])],
+    [
+        8,
+        pytest.param(25, marks=pytest.mark.exhaustive),
+        pytest.param(600, marks=[pytest.mark.stress, pytest.mark.timeout(3000)]),
+    ],
 )
 def test_random_operations(examples: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # checkpoints that are cleaned up under a stale handle
-        run_state_machine_as_test(TableMachine, settings=settings(max_examples=examples, stateful_step_count=30, deadline=None))
+        run_state_machine_as_test(
+            TableMachine, settings=settings(max_examples=examples, stateful_step_count=30, deadline=None)
+        )

@@ -45,7 +45,12 @@ def test_small_files_of_a_partition_become_one(store: MemoryStore) -> None:
     assert result.metrics["minFileSize"] <= result.metrics["maxFileSize"]
     assert held(table) == before
     assert len(paths(table) & lonely) == 1
-    assert all(body["dataChange"] is False for line in actions(table) for kind, body in line.items() if kind in ("add", "remove"))
+    assert all(
+        body["dataChange"] is False
+        for line in actions(table)
+        for kind, body in line.items()
+        if kind in ("add", "remove")
+    )
     entry = table.history(1)[0]
     assert (entry["operation"], entry["operationParameters"]) == ("OPTIMIZE", {"predicate": "[]", "zOrderBy": "[]"})
     assert {key: str(value) for key, value in result.metrics.items()} == entry["operationMetrics"]
@@ -89,7 +94,9 @@ def test_target_sizes_that_make_no_sense(store: MemoryStore, text: str) -> None:
 def test_only_chosen_partitions(store: MemoryStore) -> None:
     table = DeltaTable.create(store, SCHEMA, partition_by=["p"])
     for number in range(2):
-        table.append(pa.concat_tables([rows(number * 3, number * 3 + 3), pa.table({"id": [90 + number], "p": [""], "v": [0.0]})]))
+        table.append(
+            pa.concat_tables([rows(number * 3, number * 3 + 3), pa.table({"id": [90 + number], "p": [""], "v": [0.0]})])
+        )
     before = paths(table)
     assert table.optimize("P = 'p1' OR p IS NULL").metrics["numRemovedFiles"] == 4
     assert len(before & paths(table)) == 4
@@ -110,7 +117,11 @@ def test_z_order_lets_filters_on_any_of_its_columns_skip_files(tmp_path: Path) -
     size, files = 1 << 14, 16
     generator = np.random.default_rng(7)
     data = pa.table(
-        {"x": generator.permutation(size), "y": generator.permutation(size), "s": [f"{n:05d}" for n in generator.permutation(size)]}
+        {
+            "x": generator.permutation(size),
+            "y": generator.permutation(size),
+            "s": [f"{n:05d}" for n in generator.permutation(size)],
+        }
     )
     table = DeltaTable.create(tmp_path, data.schema)
     for start in range(0, size, size // files):
@@ -120,7 +131,12 @@ def test_z_order_lets_filters_on_any_of_its_columns_skip_files(tmp_path: Path) -
         assert table.to_arrow(where=where).num_rows > 0
         return len(plan_scan(table.snapshot, None, where).files)
 
-    filters = ["x BETWEEN 1000 AND 1100", "y BETWEEN 9000 AND 9100", "s BETWEEN '07000' AND '07100'", "x < 4096 AND y < 4096"]
+    filters = [
+        "x BETWEEN 1000 AND 1100",
+        "y BETWEEN 9000 AND 9100",
+        "s BETWEEN '07000' AND '07100'",
+        "x < 4096 AND y < 4096",
+    ]
     assert [opened(where) for where in filters] == [16, 16, 16, 16]
     target = sum(table.files()["size"].to_pylist()) // files
     result = table.optimize(zorder_by=["X", "y"], target_size=target)
@@ -156,7 +172,9 @@ def test_z_order_by_every_type(store: MemoryStore, kind: pa.DataType, values: li
     nested = pa.struct([("k", kind)])
     table = DeltaTable.create(store, pa.schema([("id", pa.int64()), ("k", kind), ("s", nested)]))
     for number, value in enumerate(values):
-        table.append(pa.table({"id": [number, number], "k": [value] * 2, "s": [{"k": value}, None]}, schema=table.schema))
+        table.append(
+            pa.table({"id": [number, number], "k": [value] * 2, "s": [{"k": value}, None]}, schema=table.schema)
+        )
     before = held(table)
     for columns in (["k"], ["s.k", "id"], ["id", "k", "s.k"]):
         assert table.optimize(zorder_by=columns).metrics["numAddedFiles"] == 1
@@ -165,7 +183,12 @@ def test_z_order_by_every_type(store: MemoryStore, kind: pa.DataType, values: li
 
 def test_what_cannot_be_sorted_by(store: MemoryStore) -> None:
     schema = pa.schema(
-        [("id", pa.int64()), ("l", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.int64())), ("s", pa.struct([("x", pa.int64())]))]
+        [
+            ("id", pa.int64()),
+            ("l", pa.list_(pa.int64())),
+            ("m", pa.map_(pa.string(), pa.int64())),
+            ("s", pa.struct([("x", pa.int64())])),
+        ]
     )
     table = DeltaTable.create(store, pa.schema([*schema, ("p", pa.string())]), partition_by=["p"])
     table.append(pa.table({"id": [1], "l": [[1]], "m": [[("a", 1)]], "s": [{"x": 1}]}, schema=schema))
@@ -186,9 +209,17 @@ def test_deleted_rows_are_purged(store: MemoryStore) -> None:
     table.append(rows(100, 200))
     files = {row["path"]: row for row in table.snapshot.files(["path", "partitionValues", "size", "stats"]).to_pylist()}
     lines = []
-    for (path, row), gone in zip(sorted(files.items(), key=lambda item: item[1]["stats"]), ([3], list(range(0, 100, 2))), strict=True):
+    for (path, row), gone in zip(
+        sorted(files.items(), key=lambda item: item[1]["stats"]), ([3], list(range(0, 100, 2))), strict=True
+    ):
         lines.append({"remove": {"path": path, "deletionTimestamp": 0, "dataChange": True}})
-        body = {**row, "partitionValues": {}, "modificationTime": 0, "dataChange": True, "deletionVector": inline_vector(gone)}
+        body = {
+            **row,
+            "partitionValues": {},
+            "modificationTime": 0,
+            "dataChange": True,
+            "deletionVector": inline_vector(gone),
+        }
         lines.append({"add": body})
     store.put(commit_key(3), "\n".join(map(json.dumps, lines)).encode())
     before = held(table.refresh())

@@ -51,7 +51,9 @@ def versions(table: DeltaTable) -> tuple[int, int]:
         ({"delta.unknown": "x", "my.own": "y"}, (1, 2)),
     ],
 )
-def test_a_table_begins_at_the_lowest_protocol(store: MemoryStore, properties: dict[str, str], wanted: tuple[int, int]) -> None:
+def test_a_table_begins_at_the_lowest_protocol(
+    store: MemoryStore, properties: dict[str, str], wanted: tuple[int, int]
+) -> None:
     table = DeltaTable.create(store, SCHEMA, properties=properties)
     assert versions(table) == wanted
     kept = {key for key in properties if not key.startswith(("delta.feature.", "delta.min"))}
@@ -74,7 +76,10 @@ def test_a_table_begins_at_the_lowest_protocol(store: MemoryStore, properties: d
 def test_rules_in_a_schema_ask_for_their_version(store: MemoryStore) -> None:
     assert versions(DeltaTable.create(store, pa.schema([invariant("i", "i > 0", pa.int64())]))) == (1, 2)
     other = MemoryStore()
-    assert versions(DeltaTable.create(other, pa.schema([("id", pa.int64()), generated("g", "id", pa.int64())]))) == (1, 4)
+    assert versions(DeltaTable.create(other, pa.schema([("id", pa.int64()), generated("g", "id", pa.int64())]))) == (
+        1,
+        4,
+    )
 
 
 @pytest.mark.parametrize("writer", range(1, 7))
@@ -118,7 +123,9 @@ def test_lists_stay_lists() -> None:
     assert upgraded(listed, ["checkConstraints"]) == Protocol(1, 7, None, frozenset({"appendOnly", "checkConstraints"}))
     assert upgraded(listed, ["columnMapping"]) == Protocol(2, 7, None, frozenset({"appendOnly", "columnMapping"}))
     both = upgraded(upgraded(listed, ["columnMapping"]), ["timestampNtz"])
-    assert both == Protocol(3, 7, frozenset({"columnMapping", "timestampNtz"}), frozenset({"appendOnly", "columnMapping", "timestampNtz"}))
+    assert both == Protocol(
+        3, 7, frozenset({"columnMapping", "timestampNtz"}), frozenset({"appendOnly", "columnMapping", "timestampNtz"})
+    )
     assert upgraded(both, ["columnMapping"]) is both
 
 
@@ -166,12 +173,18 @@ def test_features_that_are_not_implemented_are_refused_by_name(store: MemoryStor
 
 @pytest.mark.parametrize(("writer", "features"), [(8, []), (7, ["identityColumns"])])
 def test_newer_versions_and_identity_columns_are_refused(store: MemoryStore, writer: int, features: list[str]) -> None:
-    field = pa.field("id", pa.int64(), metadata={b"SPARK::metadata::json": b'{"delta.identity.start": 1, "delta.identity.step": 1}'})
+    field = pa.field(
+        "id", pa.int64(), metadata={b"SPARK::metadata::json": b'{"delta.identity.start": 1, "delta.identity.step": 1}'}
+    )
     with pytest.raises(UnsupportedWriterFeature, match="identityColumns"):
         DeltaTable.create(MemoryStore(), pa.schema([field]))
     table = DeltaTable.create(store, SCHEMA)
     body = json.loads(table.metadata.schema_string)
-    body["fields"][0]["metadata"] = {"delta.identity.start": 1, "delta.identity.step": 1, "delta.identity.allowExplicitInsert": False}
+    body["fields"][0]["metadata"] = {
+        "delta.identity.start": 1,
+        "delta.identity.step": 1,
+        "delta.identity.allowExplicitInsert": False,
+    }
     protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": writer} | {"writerFeatures": features}
     lines = [{"protocol": protocol}, {"metaData": {**table.metadata.to_json(), "schemaString": json.dumps(body)}}]
     store.put(commit_key(1), "\n".join(map(json.dumps, lines)).encode())
@@ -275,20 +288,27 @@ def test_names_that_the_change_feed_needs_are_refused_with_it(store: MemoryStore
 def test_domain_metadata_of_others_is_carried_over(store: MemoryStore) -> None:
     table = DeltaTable.create(store, SCHEMA, properties={"delta.feature.domainMetadata": "supported"})
     domains = {"their.domain": '{"a": 1}', "gone": "x"}
-    lines = [{"domainMetadata": {"domain": key, "configuration": text, "removed": False}} for key, text in domains.items()]
+    lines = [
+        {"domainMetadata": {"domain": key, "configuration": text, "removed": False}} for key, text in domains.items()
+    ]
     store.put(commit_key(1), "\n".join(map(json.dumps, lines)).encode())
-    store.put(commit_key(2), json.dumps({"domainMetadata": {"domain": "gone", "configuration": "", "removed": True}}).encode())
+    store.put(
+        commit_key(2), json.dumps({"domainMetadata": {"domain": "gone", "configuration": "", "removed": True}}).encode()
+    )
     table.refresh().append(rows(0, 3))
     table.update({"v": "1"})
     table.overwrite(rows(0, 1), schema_mode="overwrite", partition_by=["p"])
     table.optimize()
     table.checkpoint()
     store.delete([commit_key(version) for version in range(3)])
-    assert [(domain.domain, domain.configuration) for domain in DeltaTable.open(store).snapshot.domains] == [("their.domain", '{"a": 1}')]
+    assert [(domain.domain, domain.configuration) for domain in DeltaTable.open(store).snapshot.domains] == [
+        ("their.domain", '{"a": 1}')
+    ]
 
 
 @pytest.mark.parametrize(
-    "name", ["rs-table_with_liquid_clustering", "golden-table-with-icebegCompatV2Enabled", "derived-feature-unknown-writer"]
+    "name",
+    ["rs-table_with_liquid_clustering", "golden-table-with-icebegCompatV2Enabled", "derived-feature-unknown-writer"],
 )
 def test_tables_of_others_with_unknown_features_are_left_as_they_are(cases: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(cases / "delta" / name, tmp_path / "t")

@@ -160,14 +160,20 @@ def test_sixteen_processes(tmp_path: Path, seconds: float) -> None:
     days = threading.Thread(target=_advance, args=(clock, start_times, stop))
     days.start()
     try:
-        run_together(_work, [(str(url), worker, clock, start_times, counts, barrier, seconds) for worker in range(WORKERS)])
+        run_together(
+            _work, [(str(url), worker, clock, start_times, counts, barrier, seconds) for worker in range(WORKERS)]
+        )
     finally:
         stop.set()
         days.join()
     assert clock.value > now + 2 * DAY
     assert min(counts[:]) >= EACH, dict(zip(KINDS, counts[:], strict=True))
 
-    history = [operation for worker in range(WORKERS) for operation in json.loads((tmp_path / f"worker-{worker}.json").read_text())]
+    history = [
+        operation
+        for worker in range(WORKERS)
+        for operation in json.loads((tmp_path / f"worker-{worker}.json").read_text())
+    ]
     history.sort(key=lambda operation: operation["version"])
     table = DeltaTable.open(url, clock=lambda: clock.value)
     first = history[0]["version"]
@@ -180,9 +186,13 @@ def test_sixteen_processes(tmp_path: Path, seconds: float) -> None:
             opened += _opens_with(url, operation["version"], model)
     assert opened >= 3  # the others' files were vacuumed, or their commits cleaned up
     assert _values(table) == model
-    marked = {operation["worker"]: operation["number"] for operation in history if operation["kind"] in ("append", "merge")}
+    marked = {
+        operation["worker"]: operation["number"] for operation in history if operation["kind"] in ("append", "merge")
+    }
     assert len(marked) > WORKERS // 2
-    assert [table.txn_version(f"worker-{worker}") for worker in range(WORKERS)] == [marked.get(worker) for worker in range(WORKERS)]
+    assert [table.txn_version(f"worker-{worker}") for worker in range(WORKERS)] == [
+        marked.get(worker) for worker in range(WORKERS)
+    ]
 
     assert not [path for path in seeded if path.exists()]
     # Later only the files that the table needs are left on disk.
@@ -194,7 +204,10 @@ def test_sixteen_processes(tmp_path: Path, seconds: float) -> None:
 
 
 def _seed(url: Path, now: float) -> tuple[list[Path], dict[int, int]]:
-    """Create a table with expired tombstones, some missing from a checkpoint, and an orphan. Return these files and the rows."""
+    """Create a table with expired tombstones, some missing from a checkpoint, and an orphan.
+
+    Return these files and the rows.
+    """
     properties = {
         "delta.enableInCommitTimestamps": "true",
         "delta.logRetentionDuration": "interval 2 days",

@@ -185,7 +185,9 @@ def test_convert_a_folder_with_partitions(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatch, match="do not fit"):
         DeltaTable.convert(tmp_path)  # int32 first, int64 later
     (tmp_path / f"day={null}/n={null}/k=/z.parq").unlink()
-    pq.write_table(DATA.select(["s"]).append_column("extra", pa.array([1.5, 2.5])), tmp_path / f"day={null}/n={null}/k=/z.parq")
+    pq.write_table(
+        DATA.select(["s"]).append_column("extra", pa.array([1.5, 2.5])), tmp_path / f"day={null}/n={null}/k=/z.parq"
+    )
     table = DeltaTable.convert(tmp_path)
     assert table.version == 0
     assert table.metadata.partition_columns == ("day", "n", "k")
@@ -197,7 +199,9 @@ def test_convert_a_folder_with_partitions(tmp_path: Path) -> None:
         "n": pa.int64(),
         "k": pa.string(),
     }
-    records = [(str(row["day"]), row["n"], row["k"], row["id"], row["s"], row["extra"]) for row in table.to_arrow().to_pylist()]
+    records = [
+        (str(row["day"]), row["n"], row["k"], row["id"], row["s"], row["extra"]) for row in table.to_arrow().to_pylist()
+    ]
     assert Counter(map(str, records)) == Counter(
         map(
             str,
@@ -258,7 +262,9 @@ def test_convert_with_given_partitions(tmp_path: Path) -> None:
         ({"a.parquet": pa.table({"a": [1], "A": [1]})}, SchemaMismatch, "same name"),
     ],
 )
-def test_what_cannot_be_converted_stays_a_folder(tmp_path: Path, files: dict[str, pa.Table], error: type[Exception], text: str) -> None:
+def test_what_cannot_be_converted_stays_a_folder(
+    tmp_path: Path, files: dict[str, pa.Table], error: type[Exception], text: str
+) -> None:
     _folder(tmp_path, files)
     with pytest.raises(error, match=text):
         DeltaTable.convert(tmp_path)

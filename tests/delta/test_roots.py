@@ -60,7 +60,9 @@ def test_others_are_refused_and_told_what_to_do(tmp_path: Path) -> None:
             table.to_arrow()
     with pytest.raises(ValueError, match="list of locations"):
         DeltaTable.open(str(target), allowed_roots=str(source))
-    assert ids(DeltaTable.open(str(target)).to_arrow(where="id = 6")) == [6], "files that no reader needs are not asked for"
+    assert ids(DeltaTable.open(str(target)).to_arrow(where="id = 6")) == [6], (
+        "files that no reader needs are not asked for"
+    )
 
 
 def test_a_clone_goes_on_with_its_roots(tmp_path: Path) -> None:

@@ -59,11 +59,15 @@ def bad_writes(table: DeltaTable) -> dict[str, Any]:
         "update": lambda: table.update({"v": "v + 99.5"}, "id = 1"),
         "merge update": lambda: merge.when_matched_update("*").execute(),
         "merge insert": lambda: table.merge(bad, "t.id = s.id + 100").when_not_matched_insert("*").execute(),
-        "merge by source": lambda: table.merge(bad, "t.id = s.id").when_not_matched_by_source_update({"v": "100"}, "t.id = 2").execute(),
+        "merge by source": lambda: (
+            table.merge(bad, "t.id = s.id").when_not_matched_by_source_update({"v": "100"}, "t.id = 2").execute()
+        ),
     }
 
 
-@pytest.mark.parametrize("kind", ["append", "overwrite", "where", "dynamic", "update", "merge update", "merge insert", "merge by source"])
+@pytest.mark.parametrize(
+    "kind", ["append", "overwrite", "where", "dynamic", "update", "merge update", "merge insert", "merge by source"]
+)
 @pytest.mark.parametrize("rule", ["constraint", "invariant", "generated"])
 def test_each_operation_keeps_each_rule(store: MemoryStore, kind: str, rule: str) -> None:
     fields = {
@@ -77,7 +81,8 @@ def test_each_operation_keeps_each_rule(store: MemoryStore, kind: str, rule: str
         table.add_constraint("Small", "v < 50")
     version, before = table.version, table.to_arrow().to_pylist()
     with pytest.raises(
-        ConstraintViolation, match={"constraint": "Small|small", "invariant": "'v'", "generated": "generated column 'v'"}[rule]
+        ConstraintViolation,
+        match={"constraint": "Small|small", "invariant": "'v'", "generated": "generated column 'v'"}[rule],
     ):
         bad_writes(table)[kind]()
     assert table.refresh().version == version
@@ -135,7 +140,12 @@ def test_constraints_given_at_creation(store: MemoryStore) -> None:
 
 def test_what_the_table_holds_already_is_not_checked_again(store: MemoryStore, table: DeltaTable) -> None:
     """Copied rows are kept, even where a rule that another writer set without a check would refuse them."""
-    _alter(store, table, configuration={"delta.constraints.low": "v < 1"}, protocol={"minReaderVersion": 1, "minWriterVersion": 3})
+    _alter(
+        store,
+        table,
+        configuration={"delta.constraints.low": "v < 1"},
+        protocol={"minReaderVersion": 1, "minWriterVersion": 3},
+    )
     table.refresh().delete("id = 0")
     table.optimize()
     assert ids(table.to_arrow()) == [1, 2, 3, 4, 5]
@@ -160,16 +170,23 @@ def _alter(store: MemoryStore, table: DeltaTable, protocol: dict[str, Any] | Non
         ({"minReaderVersion": 1, "minWriterVersion": 4}, {"invariant", "appendOnly", "check", "generated", "changes"}),
         ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": []}, set()),
         ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["checkConstraints"]}, {"check"}),
-        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["invariants", "appendOnly"]}, {"invariant", "appendOnly"}),
+        (
+            {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["invariants", "appendOnly"]},
+            {"invariant", "appendOnly"},
+        ),
         (
             {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["generatedColumns", "changeDataFeed"]},
             {"generated", "changes"},
         ),
     ],
 )
-def test_a_rule_is_in_force_where_the_protocol_says_so(store: MemoryStore, protocol: dict[str, Any], kept: set[str]) -> None:
+def test_a_rule_is_in_force_where_the_protocol_says_so(
+    store: MemoryStore, protocol: dict[str, Any], kept: set[str]
+) -> None:
     """Rules are the same under legacy versions and feature lists. Features that are not listed have no effect."""
-    schema = pa.schema([pa.field("id", pa.int64()), invariant("i", "i > 0", pa.int64()), generated("g", "id + 1", pa.int64())])
+    schema = pa.schema(
+        [pa.field("id", pa.int64()), invariant("i", "i > 0", pa.int64()), generated("g", "id + 1", pa.int64())]
+    )
     table = DeltaTable.create(store, schema)
     flags = {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true", "delta.constraints.c": "id < 50"}
     first = {"protocol": protocol}
@@ -289,7 +306,9 @@ def test_generated_columns_are_computed_or_checked(store: MemoryStore) -> None:
     assert sorted(row["twice"] for row in table.to_arrow().to_pylist() if row["n"] == 11) == [22, 22]
     with pytest.raises(ConstraintViolation):
         table.update({"twice": "5"}, "n = 2")
-    source = pa.table({"n": pa.array([2, 50], pa.int32()), "at": pa.array([86_400_000_000, 0], pa.timestamp("us", tz="UTC"))})
+    source = pa.table(
+        {"n": pa.array([2, 50], pa.int32()), "at": pa.array([86_400_000_000, 0], pa.timestamp("us", tz="UTC"))}
+    )
     table.merge(source, "t.n = s.n").when_matched_update("*").when_not_matched_insert("*").execute()
     moved = {(row["n"], str(row["day"]), row["twice"]) for row in table.to_arrow(where="n >= 2").to_pylist()}
     assert moved == {(2, "1970-01-02", 4), (50, "1970-01-01", 100), (11, "1969-12-31", 22)}
@@ -354,7 +373,10 @@ def test_append_only(store: MemoryStore, table: DeltaTable) -> None:
         with pytest.raises(AppendOnlyTable):
             operation()
     assert table.append(rows(6, 7)).rows == 1
-    assert table.merge(rows(6, 9), "t.id = s.id").when_not_matched_insert("*").execute().metrics["numTargetRowsInserted"] == 2
+    assert (
+        table.merge(rows(6, 9), "t.id = s.id").when_not_matched_insert("*").execute().metrics["numTargetRowsInserted"]
+        == 2
+    )
     assert table.optimize().metrics["numRemovedFiles"] > 0
     table.set_properties({"delta.appendOnly": "false"})
     table.delete("id > 0")
@@ -363,7 +385,12 @@ def test_append_only(store: MemoryStore, table: DeltaTable) -> None:
 
 def test_columns_that_a_rule_names_stay(store: MemoryStore) -> None:
     schema = pa.schema(
-        [pa.field("a", pa.int64()), pa.field("b", pa.int64()), generated("g", "a + 1", pa.int64()), pa.field("c", pa.int64())]
+        [
+            pa.field("a", pa.int64()),
+            pa.field("b", pa.int64()),
+            generated("g", "a + 1", pa.int64()),
+            pa.field("c", pa.int64()),
+        ]
     )
     table = DeltaTable.create(store, schema, properties={"delta.columnMapping.mode": "name"})
     table.add_constraint("pos", "b > 0")

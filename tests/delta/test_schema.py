@@ -45,12 +45,15 @@ TYPES = st.recursive(
     lambda inner: st.one_of(
         st.builds(lambda kind, null: pa.list_(pa.field("element", kind, nullable=null)), inner, st.booleans()),
         st.builds(
-            lambda kind, null: pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", kind, nullable=null)),
+            lambda kind, null: pa.map_(
+                pa.field("key", pa.string(), nullable=False), pa.field("value", kind, nullable=null)
+            ),
             inner,
             st.booleans(),
         ),
         st.builds(
-            lambda kinds: pa.struct([pa.field(f"f{i}", kind) for i, kind in enumerate(kinds)]), st.lists(inner, min_size=1, max_size=3)
+            lambda kinds: pa.struct([pa.field(f"f{i}", kind) for i, kind in enumerate(kinds)]),
+            st.lists(inner, min_size=1, max_size=3),
         ),
     ),
     max_leaves=6,
@@ -74,7 +77,15 @@ def test_spark_and_we_spell_schemas_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [1, [], {"type": "enum"}, {"type": "struct"}, {"type": "map", "keyType": "string"}, {"type": "array", "elementType": None}]
+    "body",
+    [
+        1,
+        [],
+        {"type": "enum"},
+        {"type": "struct"},
+        {"type": "map", "keyType": "string"},
+        {"type": "array", "elementType": None},
+    ],
 )
 def test_schemas_that_are_none(body: object) -> None:
     with pytest.raises(MalformedMetadata):
@@ -153,7 +164,9 @@ def test_partition_values_of_any_year_are_read(text: str, kind: pa.DataType, spe
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.date32()])
 def test_partition_values_outside_the_calendar_are_not_written(kind: pa.DataType) -> None:
-    first, last = (-62_135_596_800_000_000, 253_402_300_799_999_999) if pa.types.is_timestamp(kind) else (-719_162, 2_932_896)
+    first, last = (
+        (-62_135_596_800_000_000, 253_402_300_799_999_999) if pa.types.is_timestamp(kind) else (-719_162, 2_932_896)
+    )
     numbers = pa.int64() if pa.types.is_timestamp(kind) else pa.int32()
     written = partition_value.serialize(pa.array([first, None, last], numbers).cast(kind))
     assert partition_value.parse(written, kind, "p").cast(numbers).to_pylist() == [first, None, last]
@@ -167,13 +180,21 @@ def test_binary_partition_values_are_text() -> None:
     values = pa.array([b"\x01\x02\x03", "é".encode(), b"\\u0061", b"", None])
     written = partition_value.serialize(values)
     assert written.to_pylist() == ["\u0001\u0002\u0003", "é", "\\u0061", None, None]
-    assert partition_value.parse(written, pa.binary(), "p").to_pylist() == [b"\x01\x02\x03", "é".encode(), b"\\u0061", None, None]
+    assert partition_value.parse(written, pa.binary(), "p").to_pylist() == [
+        b"\x01\x02\x03",
+        "é".encode(),
+        b"\\u0061",
+        None,
+        None,
+    ]
     for value in (b"\xff\xfe", b"\x80", b"a\xed\xa0\x80"):
         with pytest.raises(ConstraintViolation, match="UTF-8"):
             partition_value.serialize(pa.array([b"a", value]))
 
 
-NESTED = pa.struct([pa.field("x", pa.int64()), pa.field("y", pa.list_(pa.struct([pa.field("z", pa.int64(), nullable=False)])))])
+NESTED = pa.struct(
+    [pa.field("x", pa.int64()), pa.field("y", pa.list_(pa.struct([pa.field("z", pa.int64(), nullable=False)])))]
+)
 
 
 def test_nested_values_are_conformed_at_every_level() -> None:
@@ -240,14 +261,16 @@ def test_files_may_differ_from_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"), [("interval 1 week", 604_800_000), ("2 days 3 hours", 183_600_000), ("INTERVAL 1.5 seconds", 1500), ("0 days", 0)]
+    ("text", "ms"),
+    [("interval 1 week", 604_800_000), ("2 days 3 hours", 183_600_000), ("INTERVAL 1.5 seconds", 1500), ("0 days", 0)],
 )
 def test_intervals(text: str, ms: int) -> None:
     assert interval_ms(text, "x") == ms
 
 
 @pytest.mark.parametrize(
-    "text", ["", "week", "1 month", "interval 1 month", "-1 days", "1 fortnight", "9" * 400 + " days", "99999999999 weeks"]
+    "text",
+    ["", "week", "1 month", "interval 1 month", "-1 days", "1 fortnight", "9" * 400 + " days", "99999999999 weeks"],
 )
 def test_intervals_that_are_none(text: str) -> None:
     with pytest.raises(InvalidProperty, match=r"delta\.x"):

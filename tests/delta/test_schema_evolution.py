@@ -25,12 +25,17 @@ def comment(name: str, kind: pa.DataType, text: str, nullable: bool = True) -> p
 
 
 def comments(table: DeltaTable) -> dict[str, str]:
-    return {child.name: child.metadata["comment"] for child in walk(table.metadata.schema) if "comment" in child.metadata}
+    return {
+        child.name: child.metadata["comment"] for child in walk(table.metadata.schema) if "comment" in child.metadata
+    }
 
 
 def mapping(table: DeltaTable) -> dict[str, tuple[int, str]]:
     prefix = "delta.columnMapping."
-    return {child.name: (child.metadata[f"{prefix}id"], child.metadata[f"{prefix}physicalName"]) for child in walk(table.metadata.schema)}
+    return {
+        child.name: (child.metadata[f"{prefix}id"], child.metadata[f"{prefix}physicalName"])
+        for child in walk(table.metadata.schema)
+    }
 
 
 def test_columns_are_added_also_nested(store: MemoryStore) -> None:
@@ -38,10 +43,15 @@ def test_columns_are_added_also_nested(store: MemoryStore) -> None:
     schema = pa.schema([("id", pa.int64()), ("s", inner), ("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner))])
     table = DeltaTable.create(store, schema)
     table.append(
-        pa.table({"id": [1, 2], "s": [{"x": 1}, None], "l": [[{"x": 1}, None], None], "m": [[("k", {"x": 1})], []]}, schema=schema)
+        pa.table(
+            {"id": [1, 2], "s": [{"x": 1}, None], "l": [[{"x": 1}, None], None], "m": [[("k", {"x": 1})], []]},
+            schema=schema,
+        )
     )
     wide = pa.struct([("Y", pa.string()), ("x", pa.int64())])
-    table.add_columns(pa.schema([("n", pa.int32()), ("S", wide), ("l", pa.list_(wide)), ("m", pa.map_(pa.string(), wide))]))
+    table.add_columns(
+        pa.schema([("n", pa.int32()), ("S", wide), ("l", pa.list_(wide)), ("m", pa.map_(pa.string(), wide))])
+    )
     assert table.schema.names == ["id", "s", "l", "m", "n"]
     first = {"x": 1, "Y": None}
     assert table.to_arrow().to_pylist() == [
@@ -49,9 +59,14 @@ def test_columns_are_added_also_nested(store: MemoryStore) -> None:
         {"id": 2, "s": None, "l": None, "m": [], "n": None},
     ]
     table.update({"s.y": "'y'", "n": "id"})
-    assert [(row["s"], row["n"]) for row in table.to_arrow().to_pylist()] == [({"x": 1, "Y": "y"}, 1), ({"x": None, "Y": "y"}, 2)]
+    assert [(row["s"], row["n"]) for row in table.to_arrow().to_pylist()] == [
+        ({"x": 1, "Y": "y"}, 1),
+        ({"x": None, "Y": "y"}, 2),
+    ]
     version = table.version
-    assert table.add_columns(pa.schema([("N", pa.int32()), ("id", pa.int16())])).version == version  # the columns exist already
+    assert (
+        table.add_columns(pa.schema([("N", pa.int32()), ("id", pa.int16())])).version == version
+    )  # the columns exist already
 
 
 @pytest.mark.parametrize(
@@ -70,7 +85,11 @@ def test_columns_are_added_also_nested(store: MemoryStore) -> None:
         ([pa.field("n", pa.int64(), metadata={ARROW_METADATA_KEY: b"[1]"})], SchemaMismatch, "field metadata"),
         ([pa.field("n", pa.int64(), metadata={ARROW_METADATA_KEY: b"[" * 100_000})], SchemaMismatch, "field metadata"),
         ([pa.field("n", pa.int64(), metadata={b"comment": b"\xff"})], SchemaMismatch, "comment"),
-        ([pa.field("n", pa.int64(), metadata={ARROW_METADATA_KEY: b'{"delta.generationExpression": "id"}'})], SchemaMismatch, "rule"),
+        (
+            [pa.field("n", pa.int64(), metadata={ARROW_METADATA_KEY: b'{"delta.generationExpression": "id"}'})],
+            SchemaMismatch,
+            "rule",
+        ),
     ],
 )
 def test_what_cannot_be_added_fails_before_anything_is_written(
@@ -85,7 +104,9 @@ def test_what_cannot_be_added_fails_before_anything_is_written(
 
 
 def test_an_append_that_merges_schemas(store: MemoryStore) -> None:
-    table = DeltaTable.create(store, pa.schema([comment("id", pa.int64(), "key"), ("s", pa.struct([("x", pa.int64())]))]))
+    table = DeltaTable.create(
+        store, pa.schema([comment("id", pa.int64(), "key"), ("s", pa.struct([("x", pa.int64())]))])
+    )
     table.append(pa.table({"id": [1], "s": [{"x": 1}]}))
     new = pa.table({"ID": pa.array([2], pa.int16()), "s": [{"y": "y"}], "extra": [1.5]})
     with pytest.raises(SchemaMismatch, match="extra"):
@@ -98,7 +119,12 @@ def test_an_append_that_merges_schemas(store: MemoryStore) -> None:
         {"id": 2, "s": {"x": None, "y": "y"}, "extra": 1.5},
     ]
     before = [meta.key for meta in store.list()]
-    for bad in ({"id": ["x"]}, {"id": [1], "n": [1], "N": [1]}, {"id": [1], "s": [{"x": "text"}]}, {"id": [1], "extra": [{"a": 1}]}):
+    for bad in (
+        {"id": ["x"]},
+        {"id": [1], "n": [1], "N": [1]},
+        {"id": [1], "s": [{"x": "text"}]},
+        {"id": [1], "extra": [{"a": 1}]},
+    ):
         with pytest.raises(SchemaMismatch):
             table.append(pa.table(bad), schema_mode="merge")
     assert [meta.key for meta in store.list()] == before
@@ -107,7 +133,9 @@ def test_an_append_that_merges_schemas(store: MemoryStore) -> None:
 
 
 def test_rows_bring_no_rules_of_the_table_they_were_read_from(store: MemoryStore) -> None:
-    field = pa.field("g", pa.int64(), metadata={ARROW_METADATA_KEY: b'{"delta.generationExpression": "id + 1", "comment": "kept"}'})
+    field = pa.field(
+        "g", pa.int64(), metadata={ARROW_METADATA_KEY: b'{"delta.generationExpression": "id + 1", "comment": "kept"}'}
+    )
     data = pa.table({"id": [5], "g": [0]}, schema=pa.schema([pa.field("id", pa.int64()), field]))
     operations: tuple[Callable[[DeltaTable], Any], ...] = (
         lambda table: table.append(data, schema_mode="merge"),
@@ -134,7 +162,10 @@ def test_nullability_widens_and_never_narrows(store: MemoryStore) -> None:
     table.drop_not_null("ID")
     table.drop_not_null("s.x")
     table.append(
-        pa.table({"id": [None], "s": [{"x": None}]}, schema=pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int64())]))]))
+        pa.table(
+            {"id": [None], "s": [{"x": None}]},
+            schema=pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int64())]))]),
+        )
     )
     assert held(table) == Counter(map(str, [{"id": None, "s": {"x": None}}, {"id": 1, "s": {"x": 1}}]))
     version = table.version
@@ -160,7 +191,10 @@ def test_reordering(store: MemoryStore) -> None:
 def test_rename_and_drop_need_mapping_and_upgrade_only_on_request(store: MemoryStore) -> None:
     table = DeltaTable.create(store, SCHEMA, partition_by=["p"])
     table.append(rows(0, 3))
-    operations: tuple[Callable[[], Any], ...] = (lambda: table.rename_column("v", "w"), lambda: table.drop_columns(["v"]))
+    operations: tuple[Callable[[], Any], ...] = (
+        lambda: table.rename_column("v", "w"),
+        lambda: table.drop_columns(["v"]),
+    )
     for operation in operations:
         with pytest.raises(SchemaMismatch, match="set_properties"):
             operation()
@@ -214,7 +248,9 @@ def test_a_name_that_comes_back_is_another_column(store: MemoryStore) -> None:
 
 def test_mapping_is_not_taken_over_from_another_table(store: MemoryStore) -> None:
     """The other table's ids would collide with the table's own, and its physical names belong to other files."""
-    nested = pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.int64())]))]))])
+    nested = pa.schema(
+        [("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.int64())]))]))]
+    )
     first = DeltaTable.create(store, nested, properties=MAPPED)
     first.append(pa.table({"id": [1], "s": [{"x": 1, "y": {"z": 2}}]}, schema=nested))
     plain = DeltaTable.create(MemoryStore(), first.schema)
@@ -226,14 +262,21 @@ def test_mapping_is_not_taken_over_from_another_table(store: MemoryStore) -> Non
     operations: tuple[Callable[[DeltaTable], Any], ...] = (
         lambda other: other.append(first.to_arrow(), schema_mode="merge"),
         lambda other: other.add_columns(first.schema),
-        lambda other: other.merge(first.to_arrow(), "FALSE").with_schema_evolution().when_not_matched_insert({"c0": "1"}).execute(),
+        lambda other: (
+            other.merge(first.to_arrow(), "FALSE")
+            .with_schema_evolution()
+            .when_not_matched_insert({"c0": "1"})
+            .execute()
+        ),
         lambda other: other.overwrite(first.to_arrow(), schema_mode="overwrite"),
     )
     for operation in operations:
         other = DeltaTable.create(MemoryStore(), wide, properties=MAPPED)
         operation(other)
         mapped = mapping(other)
-        assert len({number for number, _ in mapped.values()}) == len({name for _, name in mapped.values()}) == len(mapped)
+        assert (
+            len({number for number, _ in mapped.values()}) == len({name for _, name in mapped.values()}) == len(mapped)
+        )
         assert not {name for _, name in mapped.values()} & {name for _, name in mapping(first).values()}
     copy = DeltaTable.create(MemoryStore(), first.schema, properties=MAPPED)
     assert not {name for _, name in mapping(copy).values()} & {name for _, name in mapping(first).values()}
@@ -243,7 +286,12 @@ def test_mapping_is_not_taken_over_from_another_table(store: MemoryStore) -> Non
 def test_an_overwrite_of_the_schema_keeps_what_is_said_of_columns_that_stay(store: MemoryStore, mapped: bool) -> None:
     inner = pa.struct([comment("x", pa.int64(), "inner"), ("gone", pa.int64())])
     schema = pa.schema(
-        [comment("id", pa.int64(), "key"), comment("s", inner, "outer"), comment("t", pa.int64(), "number"), ("old", pa.int64())]
+        [
+            comment("id", pa.int64(), "key"),
+            comment("s", inner, "outer"),
+            comment("t", pa.int64(), "number"),
+            ("old", pa.int64()),
+        ]
     )
     table = DeltaTable.create(store, schema, properties=MAPPED if mapped else None)
     table.append(pa.table({"id": [1], "s": [{"x": 1, "gone": 1}], "t": [1], "old": [1]}, schema=schema))
@@ -255,8 +303,12 @@ def test_an_overwrite_of_the_schema_keeps_what_is_said_of_columns_that_stay(stor
         now = mapping(table)
         assert [now[name] == names[name] for name in ("id", "s", "x", "t")] == [True, True, True, False]
         assert len({number for number, _ in now.values()}) == len(now)
-    assert DeltaTable.open(store, version=1).to_arrow().to_pylist() == [{"id": 1, "s": {"x": 1, "gone": 1}, "t": 1, "old": 1}]
-    table.overwrite(pa.table({"id": [3]}, schema=pa.schema([comment("id", pa.int64(), "other")])), schema_mode="overwrite")
+    assert DeltaTable.open(store, version=1).to_arrow().to_pylist() == [
+        {"id": 1, "s": {"x": 1, "gone": 1}, "t": 1, "old": 1}
+    ]
+    table.overwrite(
+        pa.table({"id": [3]}, schema=pa.schema([comment("id", pa.int64(), "other")])), schema_mode="overwrite"
+    )
     assert comments(table) == {"id": "other"}
 
 
@@ -266,7 +318,10 @@ def test_an_overwrite_may_change_the_partitioning(store: MemoryStore) -> None:
     before = [meta.key for meta in store.list()]
     wrong: list[tuple[Callable[[], Any], str]] = [
         (lambda: table.overwrite(rows(0, 1).drop_columns(["p"]), schema_mode="overwrite"), "'p' is not in the schema"),
-        (lambda: table.overwrite(rows(0, 1), schema_mode="overwrite", partition_by=["zz"]), "'zz' is not in the schema"),
+        (
+            lambda: table.overwrite(rows(0, 1), schema_mode="overwrite", partition_by=["zz"]),
+            "'zz' is not in the schema",
+        ),
         (lambda: table.overwrite(rows(0, 1), schema_mode="overwrite", partition_by=["p", "id", "v"]), "every column"),
         (lambda: table.overwrite(rows(0, 1), partition_by=["id"]), "schema_mode"),
         (lambda: table.overwrite(rows(0, 1), schema_mode="overwrite", where="id = 1"), "without"),
@@ -302,12 +357,28 @@ def test_overwrites_of_a_part_that_add_columns(tmp_path: Path) -> None:
 def evolved(folder: Path) -> DeltaTable:
     """Create a table with files of three schemas, none of which is the current one."""
     nested = pa.struct([("x", pa.int64())])
-    schema = pa.schema([("id", pa.int64()), ("s", nested), ("old", pa.string()), ("p", pa.string()), ("gone", pa.float32())])
-    table = DeltaTable.create(folder, schema, partition_by=["p"], properties={**MAPPED, "delta.enableChangeDataFeed": "true"})
-    first = {"id": [1, 2, 3], "s": [{"x": 1}, None, {"x": None}], "old": ["a", "b", "c"], "p": ["p", "", None], "gone": [1.0, 2.0, 3.0]}
+    schema = pa.schema(
+        [("id", pa.int64()), ("s", nested), ("old", pa.string()), ("p", pa.string()), ("gone", pa.float32())]
+    )
+    table = DeltaTable.create(
+        folder, schema, partition_by=["p"], properties={**MAPPED, "delta.enableChangeDataFeed": "true"}
+    )
+    first = {
+        "id": [1, 2, 3],
+        "s": [{"x": 1}, None, {"x": None}],
+        "old": ["a", "b", "c"],
+        "p": ["p", "", None],
+        "gone": [1.0, 2.0, 3.0],
+    }
     table.append(pa.table(first, schema=schema))
     table.add_columns(pa.schema([("new", pa.int32()), ("s", pa.struct([("y", pa.string())]))]))
-    second = {"id": [4, 5], "s": [{"x": 4, "y": "y"}, None], "old": ["d", "e"], "p": ["p", "q"], "new": pa.array([7, 8], pa.int32())}
+    second = {
+        "id": [4, 5],
+        "s": [{"x": 4, "y": "y"}, None],
+        "old": ["d", "e"],
+        "p": ["p", "q"],
+        "new": pa.array([7, 8], pa.int32()),
+    }
     table.append(pa.table(second))
     table.rename_column("old", "text")
     table.rename_column("p", "part")
@@ -338,7 +409,9 @@ OPERATIONS: dict[str, tuple[Callable[[DeltaTable], Any], dict[int, Any]]] = {
     "delete": (lambda table: table.delete("id IN (1, 4)"), {1: None, 4: None}),
     "delete by a new column": (lambda table: table.delete("new IS NULL AND part IS NULL"), {2: None, 3: None}),
     "update": (
-        lambda table: table.update({"TEXT": "concat(text, '!')", "S.Z": "id * 10", "Part": "'moved'"}, "new IS NULL AND id < 3"),
+        lambda table: table.update(
+            {"TEXT": "concat(text, '!')", "S.Z": "id * 10", "Part": "'moved'"}, "new IS NULL AND id < 3"
+        ),
         {1: ("moved", None, {"z": 10}, "a!"), 2: ("moved", None, {"z": 20}, "b!")},
     ),
     "merge": (
@@ -397,15 +470,29 @@ def test_odd_names(tmp_path: Path) -> None:
     names = ["select", "a.b", "we`ird", 'qu"ote', "from", "sp ace", "ü", "{x}", "tab\t", "'"]
     table = DeltaTable.create(tmp_path, pa.schema([(name, pa.int64()) for name in names]), properties=MAPPED)
     table.append(pa.table({name: [1] for name in names}))
-    table.update({"a.b": "`select` + `a.b`", "WE`IRD": "`we``ird` + 1", 'qu"ote': '`qu"ote` + 5', "sp ace": "`Ü`", "'": "`'` + `{x}`"})
+    table.update(
+        {
+            "a.b": "`select` + `a.b`",
+            "WE`IRD": "`we``ird` + 1",
+            'qu"ote': '`qu"ote` + 5',
+            "sp ace": "`Ü`",
+            "'": "`'` + `{x}`",
+        }
+    )
     source = pa.table({name: [1] for name in names})
-    merge = table.merge(source, "t.`select` = s.`SELECT`").when_matched_update({"a.b": "s.`a.b` + t.`a.b`"}, "t.`a.b` = 2")
+    merge = table.merge(source, "t.`select` = s.`SELECT`").when_matched_update(
+        {"a.b": "s.`a.b` + t.`a.b`"}, "t.`a.b` = 2"
+    )
     merge.when_not_matched_insert("*").execute()
     table.merge(source, "t.`a.b` = s.`a.b`").when_not_matched_insert("*").execute()
     table.rename_column("a.b", "where")
     table.drop_columns(["tab\t", "from"])
-    expected = [dict(zip(names, row, strict=True)) for row in ([1, 3, 2, 6, 0, 1, 1, 1, 0, 2], [1, 1, 1, 1, 0, 1, 1, 1, 0, 1])]
-    actual = [{"a.b": row.pop("where"), **row} for row in table.to_arrow(where='`where` > 0 AND `qu"ote` > 0').to_pylist()]
+    expected = [
+        dict(zip(names, row, strict=True)) for row in ([1, 3, 2, 6, 0, 1, 1, 1, 0, 2], [1, 1, 1, 1, 0, 1, 1, 1, 0, 1])
+    ]
+    actual = [
+        {"a.b": row.pop("where"), **row} for row in table.to_arrow(where='`where` > 0 AND `qu"ote` > 0').to_pylist()
+    ]
     assert sorted(map(str, ({name: row[name] for name in names if name in row} for row in actual))) == sorted(
         str({name: value for name, value in row.items() if name not in ("tab\t", "from")}) for row in expected
     )

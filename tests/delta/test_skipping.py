@@ -41,11 +41,26 @@ SCHEMA = pa.schema(
 
 LONG = "x" * 31
 TEXTS = st.sampled_from(
-    ["", "a", "b", "ab", LONG + "a", LONG + "ab", LONG + "b", LONG + "\U0010ffff" + "z", LONG + "\ufffdq", "é", "%", "a%"]
+    [
+        "",
+        "a",
+        "b",
+        "ab",
+        LONG + "a",
+        LONG + "ab",
+        LONG + "b",
+        LONG + "\U0010ffff" + "z",
+        LONG + "\ufffdq",
+        "é",
+        "%",
+        "a%",
+    ]
 )
 FLOATS = st.sampled_from([0.0, -0.0, 1.5, -1.5, 0.1, 1e300, float("nan"), float("inf"), float("-inf")])
 DAYS = st.dates(dt.date(2020, 1, 1), dt.date(2020, 1, 5))
-INSTANTS = st.sampled_from([dt.datetime(2020, 1, 1, 0, 0, 0, us, tzinfo=dt.UTC) for us in (0, 1, 999, 1000, 1001, 456789)])
+INSTANTS = st.sampled_from(
+    [dt.datetime(2020, 1, 1, 0, 0, 0, us, tzinfo=dt.UTC) for us in (0, 1, 999, 1000, 1001, 456789)]
+)
 INSTANT = dt.datetime(2020, 1, 1, 0, 0, 0, 456789, tzinfo=dt.UTC)
 NUMBERS = st.sampled_from(
     [Decimal("0.001"), Decimal("-999999999.999"), Decimal("1.000"), Decimal("123456789.123"), Decimal("999999999.999")]
@@ -75,7 +90,10 @@ def _comparison(column: str, values: st.SearchStrategy[str]) -> st.SearchStrateg
     operators = st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "<=>"])
     return st.one_of(
         st.builds(lambda op, value: f"{column} {op} {value}", operators, values),
-        st.builds(lambda listed: f"{column} IN ({', '.join(listed)})", st.lists(values | st.just("NULL"), min_size=1, max_size=3)),
+        st.builds(
+            lambda listed: f"{column} IN ({', '.join(listed)})",
+            st.lists(values | st.just("NULL"), min_size=1, max_size=3),
+        ),
         st.builds(lambda low, high: f"{column} BETWEEN {low} AND {high}", values, values),
         st.sampled_from([f"{column} IS NULL", f"{column} IS NOT NULL"]),
     )
@@ -128,7 +146,11 @@ def _key(row: dict[str, Any]) -> str:
 
 
 @settings(max_examples=150)
-@given(st.lists(st.lists(ROW, min_size=1, max_size=4), min_size=1, max_size=4), st.lists(PREDICATE, min_size=1, max_size=4), st.booleans())
+@given(
+    st.lists(st.lists(ROW, min_size=1, max_size=4), min_size=1, max_size=4),
+    st.lists(PREDICATE, min_size=1, max_size=4),
+    st.booleans(),
+)
 def test_no_row_is_lost(files: list[list[dict[str, Any]]], predicates: list[str], partitioned: bool) -> None:
     store = MemoryStore()
     table = DeltaTable.create(store, SCHEMA, partition_by=["p"] if partitioned else [])
@@ -156,7 +178,12 @@ def test_no_row_is_lost_whatever_the_log_says_of_files(data: st.DataObject) -> N
         for line in lines:
             if "protocol" in line:
                 listed = ["deletionVectors", "columnMapping"]
-                line["protocol"] = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": listed, "writerFeatures": listed}
+                line["protocol"] = {
+                    "minReaderVersion": 3,
+                    "minWriterVersion": 7,
+                    "readerFeatures": listed,
+                    "writerFeatures": listed,
+                }
             if "add" in line:
                 line["add"] |= _weakened(data, line["add"]["stats"])
         store.put(commit_key(version), "\n".join(map(json.dumps, lines)).encode())
@@ -277,7 +304,10 @@ def test_only_files_that_may_match_are_opened(where: str, opened: int) -> None:
     counting.opened = set()
     expected = table.to_arrow().filter(to_arrow(parse_predicate(where, schema)))
     assert DeltaTable.open(counting).to_arrow(where=where).num_rows == expected.num_rows
-    assert len([key for key in counting.opened if key.endswith(".parquet") and not key.startswith("_delta_log/")]) == opened
+    assert (
+        len([key for key in counting.opened if key.endswith(".parquet") and not key.startswith("_delta_log/")])
+        == opened
+    )
 
 
 def _stats(data: pa.Table, limit: int = 32) -> dict[str, Any]:
@@ -288,7 +318,9 @@ def _stats(data: pa.Table, limit: int = 32) -> dict[str, Any]:
 
 def test_bounds_that_are_cut_stay_bounds() -> None:
     cut = "y" * 40
-    stats = _stats(pa.table({"s": [cut, "z"], "t": pa.array([456789], pa.timestamp("us", tz="UTC")).take(pa.array([0, 0]))}))
+    stats = _stats(
+        pa.table({"s": [cut, "z"], "t": pa.array([456789], pa.timestamp("us", tz="UTC")).take(pa.array([0, 0]))})
+    )
     assert stats["minValues"] == {"s": "y" * 32, "t": "1970-01-01T00:00:00.456Z"}
     assert stats["maxValues"] == {"s": "z", "t": "1970-01-01T00:00:00.456Z"}
     top = _stats(pa.table({"s": [cut]}))["maxValues"]["s"]
@@ -349,7 +381,11 @@ def test_statistics_that_say_nothing_hide_nothing(stats: str | None) -> None:
         ({"f": 0.699999988079071}, '"minValues":{"f":0.7},"maxValues":{"f":0.7}', "f < 0.69999999"),
         ({"f": 1e300}, '"minValues":{"f":1e300},"maxValues":{"f":1e300}', "f = 1e300"),
         # Decimals that went through a double.
-        ({"n": Decimal("123456789.123")}, '"minValues":{"n":123456789.12300001},"maxValues":{"n":123456789.12299998}', "n = 123456789.123"),
+        (
+            {"n": Decimal("123456789.123")},
+            '"minValues":{"n":123456789.12300001},"maxValues":{"n":123456789.12299998}',
+            "n = 123456789.123",
+        ),
         # Instants cut to milliseconds, the maximum downwards.
         (
             {"t": INSTANT},
@@ -398,8 +434,13 @@ def test_partition_values_are_found_however_they_are_laid_out() -> None:
         [[("a", "1"), ("b", "2")], None, [("a", "3"), ("b", "4")], []],
         [],
     ):
-        for array in (pa.array(values, kind), pa.array([[("x", "y")], *values, [("a", "z")]], kind).slice(1, len(values))):
-            assert _lookup(array, "a").to_pylist() == [None if entries is None else dict(entries).get("a") for entries in values]
+        for array in (
+            pa.array(values, kind),
+            pa.array([[("x", "y")], *values, [("a", "z")]], kind).slice(1, len(values)),
+        ):
+            assert _lookup(array, "a").to_pylist() == [
+                None if entries is None else dict(entries).get("a") for entries in values
+            ]
 
 
 def test_files_of_an_earlier_partitioning_do_not_stand_in_the_way() -> None:

@@ -133,7 +133,10 @@ def test_threads_that_share_a_handle_do_not_double() -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "configuration",
-    [{"delta.checkpointInterval": "0"}, {"delta.checkpointInterval": "1", "delta.deletedFileRetentionDuration": "interval 1 month"}],
+    [
+        {"delta.checkpointInterval": "0"},
+        {"delta.checkpointInterval": "1", "delta.deletedFileRetentionDuration": "interval 1 month"},
+    ],
 )
 def test_nothing_fails_after_the_commit(tmp_path: Path, configuration: dict[str, str]) -> None:
     """Another writer's odd property must not turn a committed write into an error, which would be repeated."""

@@ -51,7 +51,9 @@ def _row() -> st.SearchStrategy[Any]:
         "t": utc,
         "z": near,
         "w": st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 30)),
-        "n": st.decimals(-(10**20), 10**20, places=10).map(lambda value: value.quantize(Decimal("1e-10"), context=decimal.Context(38))),
+        "n": st.decimals(-(10**20), 10**20, places=10).map(
+            lambda value: value.quantize(Decimal("1e-10"), context=decimal.Context(38))
+        ),
         "l": st.lists(st.integers(0, 5)),
         "nested": st.fixed_dictionaries(
             {
@@ -75,7 +77,10 @@ def _present(value: Any) -> Any:
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
             return value.isoformat(timespec="microseconds")
-        return value.replace(microsecond=value.microsecond // 1000 * 1000, tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+        return (
+            value.replace(microsecond=value.microsecond // 1000 * 1000, tzinfo=None).isoformat(timespec="milliseconds")
+            + "Z"
+        )
     if isinstance(value, dt.date):
         return value.isoformat()
     if isinstance(value, Decimal):

@@ -121,7 +121,10 @@ def test_files_tell_what_the_log_holds(table: DeltaTable) -> None:
     assert files["num_records"].to_pylist() == [3, 3, 3]
     assert sum(files["size"].to_pylist()) == result.bytes
     assert sorted(dict(values)["p"] for values in files["partition_values"].to_pylist()) == ["p0", "p1", "p2"]
-    assert all(table.store.head(path).size == size for path, size in zip(*files.select(["path", "size"]).to_pydict().values(), strict=True))
+    assert all(
+        table.store.head(path).size == size
+        for path, size in zip(*files.select(["path", "size"]).to_pydict().values(), strict=True)
+    )
     assert table.files(["num_records", "path"]).column_names == ["num_records", "path"]
     with pytest.raises(SchemaMismatch, match="no column 'rows'"):
         table.files(["rows"])
@@ -189,7 +192,9 @@ def test_a_marker_is_seen_by_a_stale_handle(store: MemoryStore, table: DeltaTabl
     assert (result.skipped, result.version, stale.version) == (True, 1, 1)
 
 
-@pytest.mark.parametrize("txn", [("", 1), ("a", -1), ("a", True), ("a", 1.5), ("a",), "ab3", (1, 1), ("a", 2**63), ("\ud800", 1)])
+@pytest.mark.parametrize(
+    "txn", [("", 1), ("a", -1), ("a", True), ("a", 1.5), ("a",), "ab3", (1, 1), ("a", 2**63), ("\ud800", 1)]
+)
 def test_bad_markers_are_refused(table: DeltaTable, txn: object) -> None:
     with pytest.raises(InvalidTransaction):
         table.append(rows(0, 1), txn=txn)  # type: ignore[arg-type]
@@ -243,7 +248,9 @@ def test_a_metadata_change_stops_whoever_planned_before_it(store: MemoryStore, t
 
 
 def test_bad_rows_are_refused_before_anything_is_written(store: MemoryStore) -> None:
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int32()), pa.field("s", pa.string())])
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int32()), pa.field("s", pa.string())]
+    )
     table = DeltaTable.create(store, schema)
     before = [meta.key for meta in store.list()]
     bad = [
@@ -303,7 +310,10 @@ def test_types_in_and_out(store: MemoryStore) -> None:
         "map": [("k", {"x": 1, "tags": ["t"]}), ("n", None)],
         "flag": True,
     }
-    data = pa.table({name: pa.array([row[name], None], kind) for name, kind in zip(schema.names, schema.types, strict=True)}, schema=schema)
+    data = pa.table(
+        {name: pa.array([row[name], None], kind) for name, kind in zip(schema.names, schema.types, strict=True)},
+        schema=schema,
+    )
     table = DeltaTable.create(store, schema)
     table.append(data)
     table.append(data.slice(1, 1))
@@ -354,7 +364,9 @@ def test_partition_values_of_every_type(store: MemoryStore, kind: pa.DataType, v
         ({"delta.feature.rowTracking": "supported"}, "rowTracking"),
     ],
 )
-def test_features_that_are_not_written_are_refused_by_name(store: MemoryStore, properties: dict[str, str], feature: str) -> None:
+def test_features_that_are_not_written_are_refused_by_name(
+    store: MemoryStore, properties: dict[str, str], feature: str
+) -> None:
     with pytest.raises(UnsupportedWriterFeature) as caught:
         DeltaTable.create(store, SCHEMA, properties=properties)
     assert caught.value.feature == feature
@@ -402,7 +414,9 @@ def test_unknown_properties_are_kept(store: MemoryStore) -> None:
         (pa.schema([("a", pa.decimal256(50, 2))]), [], UnsupportedType),
     ],
 )
-def test_schemas_without_a_place_in_delta_are_refused(store: MemoryStore, schema: pa.Schema, partition_by: list[str], error: type) -> None:
+def test_schemas_without_a_place_in_delta_are_refused(
+    store: MemoryStore, schema: pa.Schema, partition_by: list[str], error: type
+) -> None:
     with pytest.raises(error):
         DeltaTable.create(store, schema, partition_by=partition_by)
     assert not list(store.list())
@@ -429,7 +443,9 @@ def test_the_clock_is_the_callers(store: MemoryStore) -> None:
     table = DeltaTable.create(store, SCHEMA, clock=lambda: dt.datetime(2001, 2, 3, tzinfo=dt.UTC))
     table.append(rows(0, 1), txn=("a", 1))
     moment = int(dt.datetime(2001, 2, 3, tzinfo=dt.UTC).timestamp() * 1000)
-    timestamps = [json.loads(store.get(commit_key(version)).splitlines()[0])["commitInfo"]["timestamp"] for version in (0, 1)]
+    timestamps = [
+        json.loads(store.get(commit_key(version)).splitlines()[0])["commitInfo"]["timestamp"] for version in (0, 1)
+    ]
     assert timestamps == [moment, moment]
     assert table.files()["modification_time"].to_pylist() == [moment]
     assert DeltaTable.open(store).snapshot.transactions()["lastUpdated"].to_pylist() == [moment]
@@ -453,8 +469,15 @@ def test_partition_values_that_make_poor_folder_names(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("p\u0301", pa.string())])
     table = DeltaTable.create(tmp_path, schema, partition_by=["p\u0301"])
     table.append(pa.table({"id": list(range(len(values))), "p\u0301": values}, schema=schema))
-    assert sorted(zip(*DeltaTable.open(tmp_path).to_arrow().to_pydict().values(), strict=True)) == list(enumerate(values))
-    result = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path))).execute("select * from t").read_all()
+    assert sorted(zip(*DeltaTable.open(tmp_path).to_arrow().to_pydict().values(), strict=True)) == list(
+        enumerate(values)
+    )
+    result = (
+        deltalake.QueryBuilder()
+        .register("t", deltalake.DeltaTable(str(tmp_path)))
+        .execute("select * from t")
+        .read_all()
+    )
     assert sorted(zip(*pa.table(result).to_pydict().values(), strict=True)) == list(enumerate(values))
 
 
@@ -493,7 +516,10 @@ def test_text_that_is_none_is_refused(store: MemoryStore) -> None:
 
 def test_null_structs_with_children_that_are_not_null(store: MemoryStore) -> None:
     strict = pa.struct(
-        [pa.field("a", pa.int64(), nullable=False), pa.field("deep", pa.struct([pa.field("b", pa.string(), nullable=False)]))]
+        [
+            pa.field("a", pa.int64(), nullable=False),
+            pa.field("deep", pa.struct([pa.field("b", pa.string(), nullable=False)])),
+        ]
     )
     schema = pa.schema(
         [

@@ -28,7 +28,14 @@ def days(*numbers: int, kind: pa.DataType = CLOCK) -> pa.Table:
     moments = [at(number) for number in numbers]
     zoned = [moment.replace(tzinfo=dt.UTC) for moment in moments]
     structs = pa.array([{"at": moment} for moment in moments], pa.struct([("at", CLOCK)]))
-    return pa.table({"id": pa.array(numbers, pa.int64()), "at": pa.array(moments, kind), "seen": pa.array(zoned, ZONED), "s": structs})
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "at": pa.array(moments, kind),
+            "seen": pa.array(zoned, ZONED),
+            "s": structs,
+        }
+    )
 
 
 @pytest.fixture

@@ -333,7 +333,9 @@ def test_a_file_that_only_an_old_checkpoint_names_goes(store: MemoryStore, time_
     assert fresh.vacuum().files.to_pylist() == ["theirs.parquet"]
 
 
-def test_a_file_that_the_log_has_forgotten_stays_if_its_name_is_another_writer_s(store: MemoryStore, time_: Time) -> None:
+def test_a_file_that_the_log_has_forgotten_stays_if_its_name_is_another_writer_s(
+    store: MemoryStore, time_: Time
+) -> None:
     table = _create(store, time_)
     store.put("theirs.parquet", b"x")
     _add_actions(table, _remove("theirs.parquet"))
@@ -386,7 +388,9 @@ def test_names_that_the_log_encodes(store: MemoryStore, time_: Time, mode: Any) 
     values = ["a b", "ü%20", "50%", "x/y", "ﬁ+", "%2E", "'q'"]
 
     def some(start: int) -> pa.Table:
-        return pa.table({"id": [start + i for i in range(len(values))], "p": values, "v": [0.0] * len(values)}, schema=SCHEMA)
+        return pa.table(
+            {"id": [start + i for i in range(len(values))], "p": values, "v": [0.0] * len(values)}, schema=SCHEMA
+        )
 
     table.append(some(0))
     old = _data(store)
@@ -404,7 +408,13 @@ def test_a_path_that_decodes_to_a_live_file_does_not_remove_it(store: MemoryStor
     table = _create(store, time_)
     table.append(rows(0, 3))
     live = _paths(table)[0]
-    _add_actions(table, *map(_remove, [live.replace("part", "%70art"), f"{store.url()}/{live}", f"./{live}", f"x/../{live}", live.upper()]))
+    _add_actions(
+        table,
+        *map(
+            _remove,
+            [live.replace("part", "%70art"), f"{store.url()}/{live}", f"./{live}", f"x/../{live}", live.upper()],
+        ),
+    )
     time_.now += 8 * DAY
     for mode in ("lite", "full"):
         table.vacuum(mode=mode)
@@ -418,7 +428,13 @@ def test_absolute_paths_under_the_root(tmp_path: Path, time_: Time) -> None:
         shutil.copy(tmp_path / "t" / path, tmp_path / "t" / "live.parquet")
         shutil.copy(tmp_path / "t" / path, tmp_path / "t" / "gone.parquet")
     size = (tmp_path / "t" / "live.parquet").stat().st_size
-    add = {"path": f"file://{tmp_path}/t/live.parquet", "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
+    add = {
+        "path": f"file://{tmp_path}/t/live.parquet",
+        "partitionValues": {},
+        "size": size,
+        "modificationTime": 0,
+        "dataChange": True,
+    }
     _add_actions(table, {"add": add}, _remove(f"file:{tmp_path}/t/gone.parquet"))
     for file in tmp_path.glob("t/*.parquet"):
         os.utime(file, (0, 0))
@@ -434,7 +450,13 @@ def test_a_live_file_that_the_log_knows_by_another_root_stays(tmp_path: Path, ti
     table.append(rows(0, 3))
     path = _paths(table)[0]
     size = (tmp_path / "t" / path).stat().st_size
-    add = {"path": f"file:///old/place/{path}", "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
+    add = {
+        "path": f"file:///old/place/{path}",
+        "partitionValues": {},
+        "size": size,
+        "modificationTime": 0,
+        "dataChange": True,
+    }
     _add_actions(table, {"add": add}, _remove(path))
     os.utime(tmp_path / "t" / path, (0, 0))
     time_.now += 8 * DAY
@@ -477,7 +499,9 @@ def test_a_longer_retention_than_the_table_s_own(store: MemoryStore, time_: Time
 
 
 @pytest.mark.parametrize("mode", ["full", "lite"])
-@pytest.mark.parametrize("name", ["krs-table-with-dv-small", "krs-cdf-table-with-dv", "kerneljava-basic-dv-no-checkpoint"])
+@pytest.mark.parametrize(
+    "name", ["krs-table-with-dv-small", "krs-cdf-table-with-dv", "kerneljava-basic-dv-no-checkpoint"]
+)
 def test_deletion_vectors_of_others_stay(cases: Path, tmp_path: Path, name: str, mode: Any) -> None:
     shutil.copytree(cases / "delta" / name, tmp_path / "t")
     before = DeltaTable.open(tmp_path / "t").to_arrow()
@@ -485,7 +509,9 @@ def test_deletion_vectors_of_others_stay(cases: Path, tmp_path: Path, name: str,
     assert vectors
     for path in (tmp_path / "t").rglob("*"):
         os.utime(path, (0, 0))
-    shutil.copy(tmp_path / "t" / vectors[0], tmp_path / "t" / "deletion_vector_11111111-1111-4111-8111-111111111111.bin")
+    shutil.copy(
+        tmp_path / "t" / vectors[0], tmp_path / "t" / "deletion_vector_11111111-1111-4111-8111-111111111111.bin"
+    )
     os.utime(tmp_path / "t" / "deletion_vector_11111111-1111-4111-8111-111111111111.bin", (0, 0))
     table = DeltaTable.open(tmp_path / "t", clock=lambda: time.time() + 1e9)
     deleted = table.vacuum(mode=mode, orphans="delta").files.to_pylist()
@@ -531,7 +557,9 @@ def test_nothing_outside_of_the_root_is_touched(tmp_path: Path, time_: Time) -> 
     assert ids(DeltaTable.open(root).to_arrow()) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("path", [commit_key(0), commit_key(1).replace("/", "%2F"), LAST_CHECKPOINT, checkpoint_key(2), "_DELTA_LOG/x"])
+@pytest.mark.parametrize(
+    "path", [commit_key(0), commit_key(1).replace("/", "%2F"), LAST_CHECKPOINT, checkpoint_key(2), "_DELTA_LOG/x"]
+)
 def test_the_log_is_never_vacuumed(store: MemoryStore, time_: Time, path: str) -> None:
     table = _create(store, time_)
     table.append(rows(0, 3))
@@ -707,7 +735,12 @@ def test_a_damaged_checkpoint_stops_the_cleaning(store: MemoryStore, time_: Time
     key = checkpoint_key(12)
     body = bytes(store.get(key))
     # Damage one page of each column whose loss would lose rows.
-    damaged = {"cut": [body[:-9]], "empty": [b""], "text": [b"{}"], "page": [_flipped(body, column) for column in range(_columns(body))]}
+    damaged = {
+        "cut": [body[:-9]],
+        "empty": [b""],
+        "text": [b"{}"],
+        "page": [_flipped(body, column) for column in range(_columns(body))],
+    }
     time_.now += 60 * DAY
     tried = 0
     for variant in damaged[damage]:
@@ -739,7 +772,9 @@ def _flipped(body: bytes, column: int) -> bytes:
         or "stats_parsed" in column_chunk.path_in_schema
     ):
         return body
-    place = (column_chunk.dictionary_page_offset or column_chunk.data_page_offset) + column_chunk.total_compressed_size - 1
+    place = (
+        (column_chunk.dictionary_page_offset or column_chunk.data_page_offset) + column_chunk.total_compressed_size - 1
+    )
     return body[:place] + bytes([body[place] ^ 0xFF]) + body[place + 1 :]
 
 

@@ -10,7 +10,9 @@ from typing import Any
 from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"
-_BLOCK = re.compile(r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n+)?^```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n+)?^```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,10 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def run_blocks(page: str, names: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Run the python blocks of `docs/<page>` in one namespace, from the current directory. Returns the names that they leave."""
+    """Run the python blocks of `docs/<page>` in one namespace, from the current directory.
+
+    Returns the names that they leave.
+    """
     names = {"__name__": "__main__", **(names or {})}
     for block in blocks(page):
         if block.reason is None:

@@ -56,7 +56,9 @@ def sstable(file: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     assert footer[-12:-8] == b"\2\0\0\0"
     assert footer[0] == 1
     at = varint(footer, varint(footer, 1)[1])[1]
-    properties = dict(block_entries(stored_block(file, dict(block_entries(stored_block(file, footer[1:])))[b"rocksdb.properties"])))
+    properties = dict(
+        block_entries(stored_block(file, dict(block_entries(stored_block(file, footer[1:])))[b"rocksdb.properties"]))
+    )
     handles = [handle for _, handle in block_entries(stored_block(file, footer[at:]))]
     if properties.get(b"rocksdb.block.based.table.index.type") == b"\2\0\0\0":
         handles = [handle for index in handles for _, handle in block_entries(stored_block(file, index))]
@@ -134,7 +136,9 @@ class LakeReader:
 
     def named(self, kind: str) -> dict[str, str]:
         """Return the commits of branches or tags."""
-        refs = {key.partition("/")[2]: value["commit"] for key, value in self.refs.items() if key.startswith(f"{kind}/")}
+        refs = {
+            key.partition("/")[2]: value["commit"] for key, value in self.refs.items() if key.startswith(f"{kind}/")
+        }
         return {name: commit for name, commit in refs.items() if commit is not None}
 
     def resolve(self, ref: str) -> str:
@@ -153,7 +157,11 @@ class LakeReader:
     def tree(self, ref: str) -> dict[str, Entry]:
         """Return the entries of a commit by their keys."""
         tree = self.refs[f"commit/{self.resolve(ref)}"]["tree"]
-        ranges = [identity.decode() for _, identity, _ in sstable((self.root / "_lakefs" / tree).read_bytes())] if tree else []
+        ranges = (
+            [identity.decode() for _, identity, _ in sstable((self.root / "_lakefs" / tree).read_bytes())]
+            if tree
+            else []
+        )
         tables = ((self.root / "_lakefs" / name).read_bytes() for name in ranges)
         return {key.decode(): Entry.of(value) for table in tables for key, _, value in sstable(table)}
 
@@ -169,9 +177,15 @@ class LakeReader:
     def datasets(self, ref: str) -> dict[str, str]:
         """Return the formats of a commit's datasets by their paths."""
         registry = {
-            key.removeprefix("_lake/datasets/"): entry for key, entry in self.tree(ref).items() if key.startswith("_lake/datasets/")
+            key.removeprefix("_lake/datasets/"): entry
+            for key, entry in self.tree(ref).items()
+            if key.startswith("_lake/datasets/")
         }
-        return {path: entry.metadata["format"] for path, entry in registry.items() if entry.metadata.get("dropped") != "true"}
+        return {
+            path: entry.metadata["format"]
+            for path, entry in registry.items()
+            if entry.metadata.get("dropped") != "true"
+        }
 
     def delta(self, ref: str, path: str) -> pa.Table:
         """Return the rows of a Delta table that has neither partitions nor deletion vectors."""

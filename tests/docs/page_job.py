@@ -16,7 +16,9 @@ def job(page: str, name: str, definitions: str = "defs") -> dg.JobDefinition:
     return dg.Definitions.merge(defs, dg.Definitions(jobs=jobs)).resolve_job_def(name or "every_asset")
 
 
-def execute(instance: dg.DagsterInstance, page: str, name: str = "", *, definitions: str = "defs", **options: Any) -> dg.DagsterRun:
+def execute(
+    instance: dg.DagsterInstance, page: str, name: str = "", *, definitions: str = "defs", **options: Any
+) -> dg.DagsterRun:
     """Run a job of `docs/<page>` from the current directory."""
     arguments = {"page": page, "name": name, "definitions": definitions}
     reconstructable = dg.build_reconstructable_job("tests.docs.page_job", "job", reconstructable_kwargs=arguments)

@@ -63,7 +63,9 @@ def test_an_asset_writes_a_shared_table_by_its_path_and_others_go_on(lake: Lake,
         return rows([60])
 
     append(root, "shared/events", 50)
-    assert materialize([events], resources={"io_manager": DeltaIOManager(lake=LakeResource(root=root, scope="run"))}).success
+    assert materialize(
+        [events], resources={"io_manager": DeltaIOManager(lake=LakeResource(root=root, scope="run"))}
+    ).success
     append(root, "shared/events", 70)
     assert read(root, "shared/events") == [50, 60, 70]
 

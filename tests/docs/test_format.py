@@ -80,7 +80,9 @@ def test_a_plain_file_is_read(reader: LakeReader) -> None:
 
 def test_all_files_of_a_large_tree_are_found(reader: LakeReader) -> None:
     tree = reader.tree("main")
-    assert [reader.read(tree[f"many/{number:05}"]) for number in range(0, 3000, 100)] == [b"%d" % number for number in range(0, 3000, 100)]
+    assert [reader.read(tree[f"many/{number:05}"]) for number in range(0, 3000, 100)] == [
+        b"%d" % number for number in range(0, 3000, 100)
+    ]
 
 
 def test_a_journal_is_read_from_the_snapshot_that_replaces_its_first_entries(tmp_path: Path) -> None:

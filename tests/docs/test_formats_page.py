@@ -39,5 +39,9 @@ def test_the_example_writes_two_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_method_of_a_format_is_on_the_page() -> None:
     page = Path(ROOT / "docs" / "formats.md").read_text("utf-8")
-    methods = [name for name in vars(formats.DatasetFormat) if not name.startswith("_") and callable(getattr(formats.DatasetFormat, name))]
+    methods = [
+        name
+        for name in vars(formats.DatasetFormat)
+        if not name.startswith("_") and callable(getattr(formats.DatasetFormat, name))
+    ]
     assert [name for name in methods if name not in page] == []

@@ -45,6 +45,8 @@ def test_merges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, expe
     names = run_blocks("migration.md")
     with Lake.open("warehouse").session() as session:
         session.import_delta(f"tables/{kind}")
-    assert dg.materialize([names["merged"](kind)], resources={"io_manager": names["defs"].resources["io_manager"]}).success
+    assert dg.materialize(
+        [names["merged"](kind)], resources={"io_manager": names["defs"].resources["io_manager"]}
+    ).success
     result = Lake.open("warehouse").delta(f"tables/{kind}").to_arrow()
     assert dict(zip(result["id"].to_pylist(), result["from"].to_pylist(), strict=True)) == expected

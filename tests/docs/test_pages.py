@@ -42,7 +42,9 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 
 def rows(lake: Lake, ref: str = "main") -> dict[str, int]:
     state = lake.at(ref)
-    return {path: len(state.delta(path).to_arrow()) for path, format in _formats(lake, ref).items() if format == "delta"}
+    return {
+        path: len(state.delta(path).to_arrow()) for path, format in _formats(lake, ref).items() if format == "delta"
+    }
 
 
 def _formats(lake: Lake, ref: str) -> dict[str, str]:
@@ -75,7 +77,9 @@ def test_a_bare_publish_that_fails_does_not_fail_its_run(lake: Lake, instance: d
     resource = names["LakeResource"](root="lake", scope="run")
     lake.settings.protect("main")
     assets = [names["orders"], names["totals"]]
-    assert dg.materialize(assets, resources={"io_manager": names["DeltaIOManager"](lake=resource)}, instance=instance).success
+    assert dg.materialize(
+        assets, resources={"io_manager": names["DeltaIOManager"](lake=resource)}, instance=instance
+    ).success
     assert rows(lake) == {}
     assert [session.state for session in lake.list_sessions()] == ["failed"]
     lake.settings.unprotect("main")
@@ -159,7 +163,9 @@ def test_land_any_shape(lake: Lake, instance: dg.DagsterInstance) -> None:
         (landing / name).write_text(text)
         (request,) = sensor_tick(sensor, {"lake": resources["lake"]}, instance).run_requests
         for assets, tags in (([events], dict(request.tags)), ([events, table], {})):
-            assert dg.materialize(assets, selection=[assets[-1]], resources=resources, instance=instance, tags=tags).success
+            assert dg.materialize(
+                assets, selection=[assets[-1]], resources=resources, instance=instance, tags=tags
+            ).success
 
     land("a.ndjson", '{"ts": "2025-01-02T00:00:00Z", "level": "info"}\n{"ts": "2025-01-01T00:00:00Z"}\n')
     assert rows(lake) == {"tables/table_of_events": 2}
@@ -204,7 +210,9 @@ def test_react_to_changes(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert [event.asset_key for event in result.asset_events] == [dg.AssetKey("orders")]
     lake.create_branch("pr-7")
     lake.create_branch("other")
-    assert [r.tags["lake/branch"] for r in sensor_tick(branches, dict(defs.resources), instance).run_requests] == ["pr-7"]
+    assert [r.tags["lake/branch"] for r in sensor_tick(branches, dict(defs.resources), instance).run_requests] == [
+        "pr-7"
+    ]
 
 
 def test_automation(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -340,7 +348,9 @@ def test_examples_that_do_not_run_say_why() -> None:
 
 
 def test_the_examples_of_every_page_are_run() -> None:
-    code = "\n".join(test.read_text() for folder in ("docs", "spark") for test in (ROOT / "tests" / folder).glob("test_*.py"))
+    code = "\n".join(
+        test.read_text() for folder in ("docs", "spark") for test in (ROOT / "tests" / folder).glob("test_*.py")
+    )
     pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
     with_examples = ["../README.md", *(page for page in pages if any(blocks(page)))]
     assert len(with_examples) >= 20

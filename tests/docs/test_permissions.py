@@ -39,7 +39,10 @@ def deny(server: S3Server, *methods: str) -> None:
 
 
 def requested_keys(server: S3Server) -> dict[str, set[str]]:
-    """Return the keys of each kind of request since the last `clear`. Requests that end in a server error are left out."""
+    """Return the keys of each kind of request since the last `clear`.
+
+    Requests that end in a server error are left out.
+    """
     keys: dict[str, set[str]] = {}
     for request in server.requests():
         method, path, status = request.split()
@@ -117,4 +120,9 @@ def test_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the S3_SECRET" not in repr(names["lake"])
     (policy,) = re.findall(r"^```json\n(.*?)^```", (DOCS / "permissions.md").read_text(), re.MULTILINE | re.DOTALL)
     statements = json.loads(policy)["Statement"]
-    assert [statement["Action"] for statement in statements] == ["s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"]
+    assert [statement["Action"] for statement in statements] == [
+        "s3:ListBucket",
+        "s3:GetObject",
+        "s3:PutObject",
+        "s3:DeleteObject",
+    ]

@@ -1,4 +1,7 @@
-"""The quickstart and the page of components: their files are written and loaded. `tests/browser` follows the quickstart by hand."""
+"""The quickstart and the page of components: their files are written and loaded.
+
+`tests/browser` follows the quickstart by hand.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ def load_project(folder: Path, monkeypatch: pytest.MonkeyPatch, package: str, so
     """Load a project of `dg` whose package lies in the folder `source`."""
     for part in ("", "defs"):
         (source / package / part / "__init__.py").touch()
-    (folder / "pyproject.toml").write_text(f'[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "{package}"\n')
+    (folder / "pyproject.toml").write_text(
+        f'[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "{package}"\n'
+    )
     monkeypatch.syspath_prepend(str(source))
     importlib.invalidate_caches()
     for module in [name for name in sys.modules if name.partition(".")[0] == package]:
@@ -59,7 +64,9 @@ def test_what_the_quickstart_schedules(folder: Path, monkeypatch: pytest.MonkeyP
     for defs in (plain, composed):
         dg.Definitions.validate_loadable(defs)
         graph = defs.resolve_asset_graph()
-        assert {"orders", "revenue", "maintenance/compaction"} <= {key.to_user_string() for key in graph.get_all_asset_keys()}
+        assert {"orders", "revenue", "maintenance/compaction"} <= {
+            key.to_user_string() for key in graph.get_all_asset_keys()
+        }
         checked = {key.asset_key.to_user_string() for key in graph.asset_check_keys}
         assert checked == {"orders", "maintenance/health/orders", "maintenance/health/revenue"}
         crons = {schedule.name: schedule.cron_schedule for schedule in defs.get_repository_def().schedule_defs}
@@ -75,7 +82,9 @@ def test_the_components_of_the_quickstart_run(folder: Path, monkeypatch: pytest.
     job = defs.resolve_job_def("daily")
     with dg.DagsterInstance.ephemeral() as instance:
         for amount, good in ((-99.0, False), (99.0, True)):
-            (folder / "landing/2025-01-02.csv").write_text(f"day,customer,amount\n2025-01-02,ann,{amount}\n2025-01-02,bob,6.0\n")
+            (folder / "landing/2025-01-02.csv").write_text(
+                f"day,customer,amount\n2025-01-02,ann,{amount}\n2025-01-02,bob,6.0\n"
+            )
             result = execute_in_process(job, instance=instance, partition_key="2025-01-02", raise_on_error=False)
             assert result.success is good
             assert bool(lake.list_datasets()) is good
@@ -87,7 +96,9 @@ def test_the_project_of_the_components_page(folder: Path, monkeypatch: pytest.Mo
     """All of it loads, and its tables are made: from landed files to the report, and by a process outside."""
     monkeypatch.delenv("LAKE_ROOT", raising=False)  # the page means its own folder
     write_files("components.md", folder)
-    types = {part["type"].rpartition(".")[2] for code in blocks("components.md", "yaml") for part in yaml.safe_load_all(code)}
+    types = {
+        part["type"].rpartition(".")[2] for code in blocks("components.md", "yaml") for part in yaml.safe_load_all(code)
+    }
     assert types == set(components.__all__), "every component is shown"
     lake = Lake.create(folder / "lake")
     defs = load(folder, monkeypatch, "components_page")
@@ -105,7 +116,9 @@ def test_the_project_of_the_components_page(folder: Path, monkeypatch: pytest.Mo
         whole = dg.Definitions.merge(defs, dg.Definitions(jobs=[job])).resolve_job_def("whole")
         result = execute_in_process(whole, instance=instance, tags=tags)
         checks = {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
-        assert checks == {"bought_something": True, "named": True}, "health is measured by maintenance, not by a run of the tables"
+        assert checks == {"bought_something": True, "named": True}, (
+            "health is measured by maintenance, not by a run of the tables"
+        )
     assert {row["customer"]: str(row["total"]) for row in lake.delta("tables/customers").to_arrow().to_pylist()} == {
         "ann": "101.00",
         "bo": "4.00",

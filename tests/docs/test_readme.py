@@ -49,7 +49,14 @@ COLUMNS = ["id", "day", "name", "amount", "country", "customer"]
 
 
 def orders(first: int = 1) -> pa.Table:
-    values: list[list[Any]] = [[first, first + 1], [date(2024, 1, 1)] * 2, ["a", "b"], [-1.0, 2.0], ["DE", "FR"], ["x", "y"]]
+    values: list[list[Any]] = [
+        [first, first + 1],
+        [date(2024, 1, 1)] * 2,
+        ["a", "b"],
+        [-1.0, 2.0],
+        ["DE", "FR"],
+        ["x", "y"],
+    ]
     return pa.table(dict(zip(COLUMNS, values, strict=True)))
 
 
@@ -58,7 +65,9 @@ def test_the_first_pipeline_runs_as_it_stands(tmp_path: Path) -> None:
     folder.mkdir()
     terminal = Terminal(folder)
     assert write_files("../README.md", folder) == ["pipeline.py"]
-    *_, logged = [terminal.run(command) for command in blocks("../README.md", "console", "A first pipeline")[0].splitlines()]
+    *_, logged = [
+        terminal.run(command) for command in blocks("../README.md", "console", "A first pipeline")[0].splitlines()
+    ]
     assert "tables/orders@0, tables/revenue@0" in logged
     revenue = Lake.open(folder / "lake").delta("tables/revenue").to_arrow()
     assert dict(zip(*revenue.to_pydict().values(), strict=True)) == {"ann": 16.5, "bob": 4.0}
@@ -70,7 +79,9 @@ def test_the_first_screen_is_short() -> None:
     assert "..." not in pipeline
 
 
-def test_without_dagster(options: dict[str, object], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dagster(
+    options: dict[str, object], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The reader's own are the names that the page does not define."""
     monkeypatch.chdir(tmp_path)
     bucket = f"s3://bucket/{tmp_path.name}"
@@ -78,14 +89,18 @@ def test_without_dagster(options: dict[str, object], spark: SparkSession, tmp_pa
         session.create_delta("tables/orders", orders().schema)
         session.create_delta("tables/totals", orders().schema)
     names: dict[str, Any] = {"schema": orders().schema, "rows": orders(), "report": b"{}"}
-    names["changes"] = orders(2).set_column(3, "amount", pa.array([5.0, 6.0])).append_column("gone", pa.array([True, False]))
+    names["changes"] = (
+        orders(2).set_column(3, "amount", pa.array([5.0, 6.0])).append_column("gone", pa.array([True, False]))
+    )
     day = orders().replace_schema_metadata().set_column(1, "day", pa.array([date(2024, 1, 2)] * 2))
     names["frame"] = spark.createDataFrame(day.to_pandas())
     for block in page_blocks("how-to/without-dagster.md"):
         if "table.delete(" in block.code:
             names["table"] = _older(tmp_path / "older")
         code = block.code.replace("/data/", f"{tmp_path}/").replace("s3://bucket/lake", bucket)
-        code = code.replace(f'create("{bucket}", exist_ok=True)', f'create("{bucket}", exist_ok=True, storage_options={options!r})')
+        code = code.replace(
+            f'create("{bucket}", exist_ok=True)', f'create("{bucket}", exist_ok=True, storage_options={options!r})'
+        )
         exec(compile(code, "without-dagster.md", "exec", dont_inherit=True), names)
     assert len(DeltaTable.open(f"{tmp_path}/orders").to_arrow()) == 4
     assert "dev" in names["lake"].list_branches()

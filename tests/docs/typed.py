@@ -43,18 +43,29 @@ def write_files(page: str, folder: Path, section: str = "") -> list[str]:
 
 
 class Terminal:
-    """A shell that is started anew for each command, and keeps its folder and its environment. Its programs are those of this Python."""
+    """A shell that is started anew for each command, and keeps its folder and its environment.
+
+    Its programs are those of this Python.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._after = folder.parent / f"{folder.name}-after"
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER", "LAKE_", "PYTHONPATH"))}
-        self.environment = {**inherited, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "DAGSTER_DISABLE_TELEMETRY": "1"}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER", "LAKE_", "PYTHONPATH"))
+        }
+        self.environment = {
+            **inherited,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "DAGSTER_DISABLE_TELEMETRY": "1",
+        }
 
     def run(self, lines: str) -> str:
         """Run commands, which must succeed. Return what they wrote to standard output."""
         program = f"set -e\n{lines}\npwd > {self._after}.folder\nenv -0 > {self._after}.environment"
-        ended = subprocess.run(["bash", "-c", program], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=300)
+        ended = subprocess.run(
+            ["bash", "-c", program], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=300
+        )
         assert ended.returncode == 0, f"{lines}\n{ended.stdout[-3000:]}\n{ended.stderr[-3000:]}"
         self.folder = Path(Path(f"{self._after}.folder").read_text().strip())
         variables = Path(f"{self._after}.environment").read_text().rstrip("\0").split("\0")
@@ -69,7 +80,10 @@ class Terminal:
             port = probe.getsockname()[1]
         url, log = f"http://127.0.0.1:{port}", Path(f"{self._after}.log")
         arguments = [*shlex.split(command), "-h", "127.0.0.1", "-p", str(port)]
-        with log.open("w") as out, subprocess.Popen(arguments, cwd=self.folder, env=self.environment, stdout=out, stderr=out) as server:
+        with (
+            log.open("w") as out,
+            subprocess.Popen(arguments, cwd=self.folder, env=self.environment, stdout=out, stderr=out) as server,
+        ):
             try:
                 until(lambda: server.poll() is not None or answers(url), "the web server", seconds=180)
                 assert server.poll() is None, log.read_text()

@@ -87,7 +87,14 @@ _COLUMNS: dict[str, list[object]] = {
         None,
         moment("1970-01-01T00:00:00"),
     ],
-    "st": [{"a": 1, "b": "q"}, {"a": None, "b": "w"}, None, {"a": -3, "b": None}, {"a": 0, "b": ""}, {"a": 5, "b": "é"}],
+    "st": [
+        {"a": 1, "b": "q"},
+        {"a": None, "b": "w"},
+        None,
+        {"a": -3, "b": None},
+        {"a": 0, "b": ""},
+        {"a": 5, "b": "é"},
+    ],
 }
 ROWS = pa.Table.from_pylist(
     [
@@ -722,7 +729,16 @@ i IN (1, i / 0)
 
 
 def plain(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values as Python objects. Dates and timestamps become integers: Python has no years before 1 or after 9999."""
-    stored = pa.int32() if pa.types.is_date(column.type) else pa.int64() if pa.types.is_timestamp(column.type) else column.type
+    """Return the values as Python objects.
+
+    Dates and timestamps become integers: Python has no years before 1 or after 9999.
+    """
+    stored = (
+        pa.int32()
+        if pa.types.is_date(column.type)
+        else pa.int64()
+        if pa.types.is_timestamp(column.type)
+        else column.type
+    )
     values: list[Any] = column.cast(stored).to_pylist()
     return values

@@ -250,7 +250,9 @@ def test_null_leaves_a_junction_open() -> None:
         value("a > 0 AND 1 / b > 0", LAZY)
 
 
-@pytest.mark.parametrize("text", ["x AND z", "x OR z", "NOT x AND z", "x OR NOT z", "NOT (x AND z) OR x", "x AND NULL", "x OR NULL"])
+@pytest.mark.parametrize(
+    "text", ["x AND z", "x OR z", "NOT x AND z", "x OR NOT z", "NOT (x AND z) OR x", "x AND NULL", "x OR NULL"]
+)
 def test_predicates_and_expressions_say_the_same(text: str) -> None:
     expected = value(text)
     assert evaluate(parse_predicate(text, SCHEMA), ROWS).to_pylist() == expected
@@ -260,14 +262,26 @@ def test_predicates_and_expressions_say_the_same(text: str) -> None:
 
 RELATIONS = pa.schema(
     [
-        ("t", pa.struct([("id", pa.int64()), ("day", pa.date32()), ("n", pa.struct([("v", pa.int32())])), ("own", pa.int32())])),
-        ("s", pa.struct([("id", pa.int32()), ("day", pa.date32()), ("q", pa.string()), ("T", pa.struct([("id", pa.int8())]))])),
+        (
+            "t",
+            pa.struct(
+                [("id", pa.int64()), ("day", pa.date32()), ("n", pa.struct([("v", pa.int32())])), ("own", pa.int32())]
+            ),
+        ),
+        (
+            "s",
+            pa.struct(
+                [("id", pa.int32()), ("day", pa.date32()), ("q", pa.string()), ("T", pa.struct([("id", pa.int8())]))]
+            ),
+        ),
     ]
 )
 
 
 def test_join_keys_can_be_told() -> None:
-    predicate = parse_predicate("t.id = s.id AND T.Day = S.DAY AND q = 'x' AND t.n.v + 1 = own", RELATIONS, relations=True)
+    predicate = parse_predicate(
+        "t.id = s.id AND T.Day = S.DAY AND q = 'x' AND t.n.v + 1 = own", RELATIONS, relations=True
+    )
     comparisons = [part for part in predicate.operands if isinstance(part, Comparison)]  # type: ignore[union-attr]
     keys = [part for part in comparisons if isinstance(part.left, Column) and isinstance(part.right, Column)]
     assert keys == [
@@ -285,9 +299,16 @@ def test_names_that_mean_nothing_or_two_things(text: str) -> None:
 
 
 def test_fields_of_a_row_that_is_not_there_are_null() -> None:
-    rows = pa.Table.from_pylist([{"t": {"id": 1, "own": 2}, "s": None}, {"t": None, "s": {"id": 1, "q": "x"}}], RELATIONS)
-    assert evaluate(parse_expression("coalesce(t.id, s.id) + nvl(own, 0)", RELATIONS, relations=True), rows).to_pylist() == [3, 1]
-    assert evaluate(parse_predicate("t.id = s.id OR s.id IS NULL", RELATIONS, relations=True), rows).to_pylist() == [True, None]
+    rows = pa.Table.from_pylist(
+        [{"t": {"id": 1, "own": 2}, "s": None}, {"t": None, "s": {"id": 1, "q": "x"}}], RELATIONS
+    )
+    assert evaluate(
+        parse_expression("coalesce(t.id, s.id) + nvl(own, 0)", RELATIONS, relations=True), rows
+    ).to_pylist() == [3, 1]
+    assert evaluate(parse_predicate("t.id = s.id OR s.id IS NULL", RELATIONS, relations=True), rows).to_pylist() == [
+        True,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("text", ["1", "NULL", "1 = 1", "NOT NULL AND TRUE", "'a' || 'b'", "CASE WHEN TRUE THEN 1 END"])
@@ -331,7 +352,11 @@ def test_any_cut_of_the_rows_gives_the_same(text: str) -> None:
             pa.struct([("a", pa.int64()), ("b", pa.list_(pa.int64()))]),
             [{"a": 1, "b": [1, None]}, None],
         ),
-        (pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int32())), pa.map_(pa.string(), pa.int64()), [[("k", 1)], None, []]),
+        (
+            pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int32())),
+            pa.map_(pa.string(), pa.int64()),
+            [[("k", 1)], None, []],
+        ),
     ],
 )
 def test_store_assignment(source: pa.Array, target: pa.DataType, found: list[object]) -> None:
@@ -386,7 +411,8 @@ def test_evaluation_needs_no_sql_parser() -> None:
         "import sys\n"
         "import lake_core.expression.evaluate as e\n"
         "for module in [m for n, m in sys.modules.items() if n.startswith('lake_core.expression.')]:\n"
-        "    if module.__name__.split('.')[-1] in ('evaluate', 'tree', 'implementations', 'numeric', 'texts', 'temporal', 'cast',\n"
+        "    if module.__name__.split('.')[-1] in ('evaluate', 'tree', 'implementations', 'numeric', 'texts', "
+        "'temporal', 'cast',\n"
         "                                          'cast_text', 'decimals', 'arrays', 'arrow', 'nested', 'errors'):\n"
         "        used = [n for n, v in vars(module).items() if 'sqlglot' in str(getattr(v, '__module__', ''))]\n"
         "        assert not used and 'sqlglot' not in vars(module), (module, used)\n"
@@ -420,7 +446,9 @@ def test_lists_and_maps_of_a_table(text: str, found: list[object], start: int) -
     assert value(text, LISTS.slice(start, 3)) == found[start : start + 3]
 
 
-@pytest.mark.parametrize("text", ["t + INTERVAL 300000 YEARS", "t - INTERVAL 300000 YEARS", "t + INTERVAL 106751990 DAYS"])
+@pytest.mark.parametrize(
+    "text", ["t + INTERVAL 300000 YEARS", "t - INTERVAL 300000 YEARS", "t + INTERVAL 106751990 DAYS"]
+)
 def test_a_timestamp_too_far_away(text: str) -> None:
     with pytest.raises(EvaluationFailed, match="too far away"):
         value(text)
@@ -458,8 +486,14 @@ def test_a_column_comes_before_the_time() -> None:
     [
         ("d >= current_date() - INTERVAL 7 DAYS", Comparison(">=", DAY, Literal(pa.scalar(dt.date(2024, 2, 23))))),
         ("CURRENT_DATE > d", Comparison("<", DAY, Literal(pa.scalar(dt.date(2024, 3, 1))))),
-        ("at < date_sub(current_date(), 1)", Comparison("<", AT, Literal(pa.scalar(dt.datetime(2024, 2, 29, tzinfo=dt.UTC), AT.type)))),
-        ("d IN (current_date, DATE '2020-01-01')", In(DAY, (pa.scalar(dt.date(2024, 3, 1)), pa.scalar(dt.date(2020, 1, 1))))),
+        (
+            "at < date_sub(current_date(), 1)",
+            Comparison("<", AT, Literal(pa.scalar(dt.datetime(2024, 2, 29, tzinfo=dt.UTC), AT.type))),
+        ),
+        (
+            "d IN (current_date, DATE '2020-01-01')",
+            In(DAY, (pa.scalar(dt.date(2024, 3, 1)), pa.scalar(dt.date(2020, 1, 1)))),
+        ),
     ],
 )
 def test_files_are_skipped_by_what_is_computed_from_the_time(text: str, leaf: Predicate) -> None:
@@ -467,7 +501,20 @@ def test_files_are_skipped_by_what_is_computed_from_the_time(text: str, leaf: Pr
 
 
 @pytest.mark.parametrize(
-    "text", ["i = 5", "i = j", "5 > i", "i IN (1, 2)", "s LIKE 'a%'", "s IS NULL", "x", "TRUE", "NULL", "i = INT('5')", "isnull(i)"]
+    "text",
+    [
+        "i = 5",
+        "i = j",
+        "5 > i",
+        "i IN (1, 2)",
+        "s LIKE 'a%'",
+        "s IS NULL",
+        "x",
+        "TRUE",
+        "NULL",
+        "i = INT('5')",
+        "isnull(i)",
+    ],
 )
 def test_leaves_test_one_column(text: str) -> None:
     assert is_leaf(parse_predicate(text, SCHEMA))

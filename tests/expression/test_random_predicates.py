@@ -23,14 +23,20 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "g": (pa.float64(), [0.0, -0.0, NAN, 0.1, 1.5, float("inf"), float("-inf")]),
     "h": (pa.float64(), [0.0, -0.0, NAN, TENTH, -1.0]),
     "n": (pa.decimal128(5, 2), [Decimal("0.00"), Decimal("0.10"), Decimal("-999.99"), Decimal("999.99")]),
-    "m": (pa.decimal128(38, 18), [Decimal("0.1"), Decimal("1e-18"), Decimal("99999999999999999999.999999999999999999")]),
+    "m": (
+        pa.decimal128(38, 18),
+        [Decimal("0.1"), Decimal("1e-18"), Decimal("99999999999999999999.999999999999999999")],
+    ),
     "s": (pa.string(), ["", "a", "a%b", "a_b", "a\\b", "a\nb"]),
     "x": (pa.bool_(), [True, False]),
 }
 SCHEMA = pa.schema([(name, kind) for name, (kind, _) in VALUES.items()])
 
 NUMBERS: dict[str, Decimal] = {
-    **{text: Decimal(text) for text in ("0", "-0.0", "1", "-1", "1.5", "0.1", "-0.5", "127", "128", "-129", "1e30", "-1e30", "1e-30")},
+    **{
+        text: Decimal(text)
+        for text in ("0", "-0.0", "1", "-1", "1.5", "0.1", "-0.5", "127", "128", "-129", "1e30", "-1e30", "1e-30")
+    },
     **{text: Decimal(text) for text in ("9223372036854775808", "999.99", "999.995", "-1000", "1e300", "1e40", "1e-18")},
     "0.1D": Decimal("0.1"),
     "0.1F": Decimal(repr(TENTH)),
@@ -107,7 +113,10 @@ def leaves(draw: st.DrawFn) -> Case:
         return listed, lambda row: _or([_compare("=", row[name], value) for _, value in items])
     if kind == "like":
         text, regex = draw(st.sampled_from(sorted(PATTERNS.items())))
-        return f"s LIKE {text}", lambda row: None if row["s"] is None else re.fullmatch(regex, row["s"], re.DOTALL) is not None
+        return (
+            f"s LIKE {text}",
+            lambda row: None if row["s"] is None else re.fullmatch(regex, row["s"], re.DOTALL) is not None,
+        )
     return f"{name} IS NULL", lambda row: row[name] is None
 
 
@@ -115,7 +124,12 @@ def _grown(inner: st.SearchStrategy[Case]) -> st.SearchStrategy[Case]:
     several = st.lists(inner, min_size=2, max_size=4)
     return st.one_of(
         inner.map(lambda case: (f"NOT ({case[0]})", lambda row: _not(case[1](row)))),
-        several.map(lambda cases: (" OR ".join(f"({text})" for text, _ in cases), lambda row: _or([case(row) for _, case in cases]))),
+        several.map(
+            lambda cases: (
+                " OR ".join(f"({text})" for text, _ in cases),
+                lambda row: _or([case(row) for _, case in cases]),
+            )
+        ),
         several.map(
             lambda cases: (
                 " AND ".join(f"({text})" for text, _ in cases),
@@ -125,7 +139,9 @@ def _grown(inner: st.SearchStrategy[Case]) -> st.SearchStrategy[Case]:
     )
 
 
-ROWS = st.fixed_dictionaries({name: st.one_of(st.none(), st.sampled_from(values)) for name, (_, values) in VALUES.items()})
+ROWS = st.fixed_dictionaries(
+    {name: st.one_of(st.none(), st.sampled_from(values)) for name, (_, values) in VALUES.items()}
+)
 
 
 @settings(max_examples=150)
@@ -135,5 +151,9 @@ def test_arrow_agrees_with_plain_python(case: Case, rows: list[Row]) -> None:
     table = pa.Table.from_pylist(rows, SCHEMA).append_column("row", pa.array(range(len(rows))))
     predicate = parse_predicate(text, SCHEMA)
     answers = [evaluate(row) for row in rows]
-    assert table.filter(to_arrow(predicate))["row"].to_pylist() == [i for i, answer in enumerate(answers) if answer is True]
-    assert table.filter(to_arrow(negated(predicate)))["row"].to_pylist() == [i for i, answer in enumerate(answers) if answer is False]
+    assert table.filter(to_arrow(predicate))["row"].to_pylist() == [
+        i for i, answer in enumerate(answers) if answer is True
+    ]
+    assert table.filter(to_arrow(negated(predicate)))["row"].to_pylist() == [
+        i for i, answer in enumerate(answers) if answer is False
+    ]

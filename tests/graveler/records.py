@@ -33,7 +33,9 @@ def applied(model: Mapping[bytes, Record], changes: Mapping[bytes, Record | None
     return out
 
 
-def differing(before: Mapping[bytes, Record], after: Mapping[bytes, Record]) -> list[tuple[bytes, Record | None, Record | None]]:
+def differing(
+    before: Mapping[bytes, Record], after: Mapping[bytes, Record]
+) -> list[tuple[bytes, Record | None, Record | None]]:
     """Return the differences of two plain dicts."""
     triples = [(key, before.get(key), after.get(key)) for key in sorted(before.keys() | after.keys())]
     return [(key, old, new) for key, old, new in triples if (old and old.identity) != (new and new.identity)]

@@ -57,7 +57,12 @@ def test_what_was_read_or_written_once_is_not_fetched_again(tmp_path: Path) -> N
 def test_damaged_files_are_fetched_again(tmp_path: Path) -> None:
     store, cache = Remote(), RangeCache(tmp_path)
     tree, keys = filled(store, cache)
-    for damage in (lambda data: data[: len(data) // 2], lambda data: b"", lambda data: bytes(len(data)), lambda data: b"x" + data[1:]):
+    for damage in (
+        lambda data: data[: len(data) // 2],
+        lambda data: b"",
+        lambda data: bytes(len(data)),
+        lambda data: b"x" + data[1:],
+    ):
         for path in files(tmp_path):
             path.write_bytes(damage(path.read_bytes()))
         trees = Graveler(store, cache=cache)

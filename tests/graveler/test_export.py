@@ -46,9 +46,16 @@ class Repository:
         self.reads.append(entry.address)
         return bytes(self.store.get(entry.address))
 
-    def export(self, target: MemoryStore, *commits: Commit, branches: dict[str, str], tags: dict[str, str] | None = None) -> Exported:
+    def export(
+        self, target: MemoryStore, *commits: Commit, branches: dict[str, str], tags: dict[str, str] | None = None
+    ) -> Exported:
         return export_commits(
-            commits, target, records=lambda commit: self.trees.scan(commit.metarange_id), read=self.read, branches=branches, tags=tags
+            commits,
+            target,
+            records=lambda commit: self.trees.scan(commit.metarange_id),
+            read=self.read,
+            branches=branches,
+            tags=tags,
         )
 
 
@@ -86,7 +93,13 @@ def test_an_export_is_what_lakefs_restores() -> None:
     main, side = repository.merge, repository.right
     # Children first: a dump has no order either.
     exported = repository.export(
-        target, main, side, repository.left, repository.root, branches={"main": main.id, "side": side.id}, tags={"v1": repository.root.id}
+        target,
+        main,
+        side,
+        repository.left,
+        repository.root,
+        branches={"main": main.id, "side": side.id},
+        tags={"v1": repository.root.id},
     )
     manifest = json.loads(target.get("_lakefs/refs_manifest.json"))
     assert set(manifest) == {"commits_meta_range_id", "branches_meta_range_id", "tags_meta_range_id"}
@@ -104,7 +117,11 @@ def test_an_export_is_what_lakefs_restores() -> None:
     for original in (repository.root, repository.left, repository.right, repository.merge):
         commit = commits[exported.commits[original.id]]
         assert commit.id != original.id, "its tree has another name"
-        assert (commit.message, commit.committer, commit.creation_date) == (original.message, original.committer, original.creation_date)
+        assert (commit.message, commit.committer, commit.creation_date) == (
+            original.message,
+            original.committer,
+            original.creation_date,
+        )
         assert commit.metadata == original.metadata
         assert commit.generation == original.generation
         assert list(commit.parents) == [exported.commits[parent] for parent in original.parents]
@@ -159,7 +176,10 @@ def test_an_export_that_is_repeated_copies_nothing() -> None:
 def test_history_may_begin_anywhere_and_with_nothing() -> None:
     repository, target = Repository(), MemoryStore()
     exported = repository.export(target, repository.merge, repository.empty, branches={"main": repository.merge.id})
-    commits = {key.decode(): Commit.decode(value) for key, _, value in dumped(target, exported.manifest["commits_meta_range_id"], "commit")}
+    commits = {
+        key.decode(): Commit.decode(value)
+        for key, _, value in dumped(target, exported.manifest["commits_meta_range_id"], "commit")
+    }
     assert [(commit.parents, commit.generation) for commit in commits.values()] == [((), 1)] * 2
     assert commits[exported.commits[repository.empty.id]].metarange_id == ""
 
@@ -171,11 +191,17 @@ def test_contents_that_only_their_identity_tells_apart() -> None:
     tree = trees.build("", [(record.key, record) for record in records]).tree
     commit = Commit.create("ann", "m", START, tree)
     exported = export_commits(
-        [commit], target, records=lambda commit: trees.scan(commit.metarange_id), read=lambda entry: b"x", branches={"main": commit.id}
+        [commit],
+        target,
+        records=lambda commit: trees.scan(commit.metarange_id),
+        read=lambda entry: b"x",
+        branches={"main": commit.id},
     )
     ((_, _, value),) = dumped(target, exported.manifest["commits_meta_range_id"], "commit")
     exported_records = checked(target, Commit.decode(value).metarange_id)
-    assert [Entry.decode(record.value).etag for record in exported_records] == [record.identity.hex() for record in records]
+    assert [Entry.decode(record.value).etag for record in exported_records] == [
+        record.identity.hex() for record in records
+    ]
     assert all(Entry.decode(record.value).identity == record.identity for record in exported_records)
 
 

@@ -55,9 +55,14 @@ def test_both_add_a_key_differently_while_the_next_key_holds_the_same_content() 
 def test_a_conflict_names_its_keys_and_writes_nothing() -> None:
     trees = graveler()
     base = build(trees, **{f"k{at}": 0 for at in range(9)})
-    ours, theirs = build(trees, **{f"k{at}": 1 for at in range(9)}), build(trees, **{f"k{at}": 2 for at in range(9)}, new=1)
+    ours, theirs = (
+        build(trees, **{f"k{at}": 1 for at in range(9)}),
+        build(trees, **{f"k{at}": 2 for at in range(9)}, new=1),
+    )
     before = {meta.key for meta in trees.store.list()}
-    with pytest.raises(MergeConflict, match=r"'k0', 'k1', 'k2', 'k3', 'k4' and 4 more: choose strategy='ours' or 'theirs'") as raised:
+    with pytest.raises(
+        MergeConflict, match=r"'k0', 'k1', 'k2', 'k3', 'k4' and 4 more: choose strategy='ours' or 'theirs'"
+    ) as raised:
         trees.merge(base, ours, theirs)
     assert {meta.key for meta in trees.store.list()} == before
     assert pickle.loads(pickle.dumps(raised.value)).keys == raised.value.keys
@@ -82,7 +87,9 @@ def test_what_theirs_changed_with_what_stands_in_the_target() -> None:
     trees = graveler()
     base, theirs, target = build(trees, a=0, b=0, c=0), build(trees, a=1, c=0, d=1), build(trees, a=2, b=0)
     changes = trees.changes(base, theirs, target)
-    actual = [(change.key, *(record and Entry.decode(record.value).etag for record in change[1:])) for change in changes]
+    actual = [
+        (change.key, *(record and Entry.decode(record.value).etag for record in change[1:])) for change in changes
+    ]
     assert actual == [(b"a", "0", "1", "2"), (b"b", "0", None, "0"), (b"d", None, "1", None)]
 
 
@@ -156,7 +163,11 @@ def test_only_ranges_that_can_matter_are_read() -> None:
     assert store.read == [tree]
 
     def reading(prefix: bytes) -> set[str]:
-        return {info.id for info in infos if info.max_key >= prefix and info.min_key < prefix[:-1] + bytes((prefix[-1] + 1,))}
+        return {
+            info.id
+            for info in infos
+            if info.max_key >= prefix and info.min_key < prefix[:-1] + bytes((prefix[-1] + 1,))
+        }
 
     trees = cold(store)
     assert len(list(trees.scan(tree, b"t1/day=01"))) == 100

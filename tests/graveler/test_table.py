@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from lake_core.graveler import CorruptTable, Entry, Record, Table, commit_id, file_id, range_id, read_sstable, write_sstable
+from lake_core.graveler import (
+    CorruptTable,
+    Entry,
+    Record,
+    Table,
+    commit_id,
+    file_id,
+    range_id,
+    read_sstable,
+    write_sstable,
+)
 from lake_core.graveler.block import masked_crc32c
 from lake_core.graveler.identity import METARANGES, RANGES
 from lake_core.graveler.key_columns import fnv64a, shared_prefixes
@@ -25,7 +35,13 @@ RANGE_ID = "a83af763ba098c15369d9d6d723731eb9ce18b8dfac4f88c6f1287e772393d0e"
 def test_a_range_of_lakefs() -> None:
     records, properties = read_sstable(golden("range.sst"))
     assert [record.key for record in records] == [b"a/b/c/no", b"a/b/c/yes"]
-    assert properties == {"type": "ranges", "min_key": "a/b/c/no", "max_key": "a/b/c/yes", "count": "2", "estimated_size_bytes": "287"}
+    assert properties == {
+        "type": "ranges",
+        "min_key": "a/b/c/no",
+        "max_key": "a/b/c/yes",
+        "count": "2",
+        "estimated_size_bytes": "287",
+    }
     assert range_id(records) == RANGE_ID
     for record in records:
         entry = Entry.decode(record.value)
@@ -38,7 +54,9 @@ def test_a_metarange_of_lakefs_names_it() -> None:
     records, properties = read_sstable(golden("metarange.sst"))
     assert properties["type"] == "metaranges"
     assert [record.identity.decode() for record in records] == [RANGE_ID]
-    assert range_id(records, properties=METARANGES) == "732d4016245c5547113e0cd0f1a588fc55e36c21f460ac670cca4396922f5c11"
+    assert (
+        range_id(records, properties=METARANGES) == "732d4016245c5547113e0cd0f1a588fc55e36c21f460ac670cca4396922f5c11"
+    )
 
 
 @pytest.mark.parametrize(("name", "properties"), [("range.sst", RANGES), ("metarange.sst", METARANGES)])
@@ -88,7 +106,12 @@ def test_commit_ids() -> None:
 
 def some_records(count: int, seed: int = 0, value_size: int = 60) -> list[Record]:
     rng = random.Random(seed)
-    keys = sorted({f"tables/t{rng.randrange(9)}/day={rng.randrange(400):03}/part-{rng.random()}.parquet".encode() for _ in range(count)})
+    keys = sorted(
+        {
+            f"tables/t{rng.randrange(9)}/day={rng.randrange(400):03}/part-{rng.random()}.parquet".encode()
+            for _ in range(count)
+        }
+    )
     return [Record(key, hashlib.sha256(key).digest(), rng.randbytes(rng.randrange(value_size))) for key in keys]
 
 
@@ -182,7 +205,8 @@ def test_the_checksum_of_a_block_is_masked() -> None:
 def test_hashes_and_prefixes_of_many_keys() -> None:
     rng = random.Random(3)
     keys = sorted(
-        {rng.randbytes(rng.randrange(12)) for _ in range(3000)} | {b"a" * 5000, b"a" * 5001, b"a" * 4999 + b"b", b"", b"\0", b"\0\0"}
+        {rng.randbytes(rng.randrange(12)) for _ in range(3000)}
+        | {b"a" * 5000, b"a" * 5001, b"a" * 4999 + b"b", b"", b"\0", b"\0\0"}
     )
     hashes = fnv64a(keys)
     for key, hashed in zip(keys, hashes.tolist(), strict=True):

@@ -40,21 +40,29 @@ def check_history(history: list[dict[bytes, int | None]], profile: Profile) -> N
         assert built.tree == tree_of(graveler(profile), after)
         differences = differing(model, after)
         assert [tuple(difference) for difference in trees.diff(tree, built.tree)] == differences
-        assert [tuple(difference) for difference in trees.diff(built.tree, tree)] == [(key, new, old) for key, old, new in differences]
+        assert [tuple(difference) for difference in trees.diff(built.tree, tree)] == [
+            (key, new, old) for key, old, new in differences
+        ]
         kinds = [(old is None, new is None) for _, old, new in differences]
         assert built.added == kinds.count((True, False))
         assert built.removed == kinds.count((False, True))
         assert built.changed == kinds.count((False, False))
         assert (built.tree == tree) == (not differences)
         keys = [*after, b"absent", b"k00", b"zzz"]
-        assert trees.get_many(built.tree, keys) == [after.get(key) for key in keys] == [trees.get(built.tree, key) for key in keys]
+        assert (
+            trees.get_many(built.tree, keys)
+            == [after.get(key) for key in keys]
+            == [trees.get(built.tree, key) for key in keys]
+        )
         infos = trees.ranges(built.tree)
         assert sum(info.count for info in infos) == len(after)
         assert trees.names(built.tree) == ({built.tree, *(info.id for info in infos)} if after else set())
         tree, model = built.tree, after
 
 
-def check_merge(base: dict[bytes, int | None], ours: dict[bytes, int | None], theirs: dict[bytes, int | None], profile: Profile) -> None:
+def check_merge(
+    base: dict[bytes, int | None], ours: dict[bytes, int | None], theirs: dict[bytes, int | None], profile: Profile
+) -> None:
     """As key by key: one side's change is taken, two different ones are a conflict."""
     trees = graveler(profile)
     at_base = applied({}, changes_of(base))
@@ -95,7 +103,9 @@ def check_merge(base: dict[bytes, int | None], ours: dict[bytes, int | None], th
 
 
 def same_content(trees: Graveler, tree: str, model: Model) -> bool:
-    return [(key, identity) for key, identity, _ in trees.scan(tree)] == [(key, model[key].identity) for key in sorted(model)]
+    return [(key, identity) for key, identity, _ in trees.scan(tree)] == [
+        (key, model[key].identity) for key in sorted(model)
+    ]
 
 
 @settings(max_examples=CASES)
@@ -114,7 +124,9 @@ def test_any_history_at_length(history: list[dict[bytes, int | None]], profile: 
 
 @settings(max_examples=CASES)
 @given(CHANGES, CHANGES, CHANGES, PROFILES)
-def test_any_merge(base: dict[bytes, int | None], ours: dict[bytes, int | None], theirs: dict[bytes, int | None], profile: Profile) -> None:
+def test_any_merge(
+    base: dict[bytes, int | None], ours: dict[bytes, int | None], theirs: dict[bytes, int | None], profile: Profile
+) -> None:
     check_merge(base, ours, theirs, profile)
 
 

@@ -39,6 +39,8 @@ def digest(array: Any) -> str:
     values = array[...]
     values = np.asarray(values, dtype=getattr(values, "dtype", None))
     if values.dtype.kind in "OT":
-        plain = [base64.b64encode(value).decode() if isinstance(value, bytes) else value for value in values.ravel().tolist()]
+        plain = [
+            base64.b64encode(value).decode() if isinstance(value, bytes) else value for value in values.ravel().tolist()
+        ]
         return hashlib.sha256(json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
     return hashlib.sha256(np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"))).tobytes()).hexdigest()

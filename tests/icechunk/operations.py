@@ -62,7 +62,9 @@ def delete(path: str) -> Callable[[Any, str, int], None]:
 
 def create_array(path: str) -> Callable[[Any, str, int], None]:
     def operation(session: Any, side: str, value: int) -> None:
-        zarr.create_array(session.store, name=path, shape=(2,), chunks=(1,), dtype="i4", fill_value=FILL, compressors=None)[:] = value
+        zarr.create_array(
+            session.store, name=path, shape=(2,), chunks=(1,), dtype="i4", fill_value=FILL, compressors=None
+        )[:] = value
 
     return operation
 
@@ -76,7 +78,9 @@ def create_group(path: str) -> Callable[[Any, str, int], None]:
 
 def recreate(session: Any, side: str, value: int) -> None:
     delete("a")(session, side, value)
-    zarr.create_array(session.store, name="a", shape=(4,), chunks=(1,), dtype="i4", fill_value=FILL, compressors=None)[:] = value
+    zarr.create_array(session.store, name="a", shape=(4,), chunks=(1,), dtype="i4", fill_value=FILL, compressors=None)[
+        :
+    ] = value
 
 
 def several(*operations: Callable[[Any, str, int], None]) -> Callable[[Any, str, int], None]:

@@ -151,7 +151,9 @@ def test_another_solver_resolves_the_rest() -> None:
     early.commit("early")
     with pytest.raises(RebaseFailedError) as caught:
         late.rebase(AppendSolver("time"))
-    assert [(conflict.conflict_type.name, conflict.path) for conflict in caught.value.conflicts] == [("ChunkDoubleUpdate", "/height")]
+    assert [(conflict.conflict_type.name, conflict.path) for conflict in caught.value.conflicts] == [
+        ("ChunkDoubleUpdate", "/height")
+    ]
     late.commit("late", rebase_with=AppendSolver("time", BasicConflictSolver()))
     after = dataset_of(repository.readonly_session("main"))
     xr.testing.assert_identical(after.drop_vars("height"), days(0, 8).drop_vars("height"))
@@ -162,7 +164,9 @@ def test_groups_are_moved_on_their_own() -> None:
     repository = Repository.create(MemoryStore())
     session = repository.writable_session("main")
     for name, length in [("one", 4), ("two", 2)]:
-        zarr.create_array(session.store, name=f"{name}/a", shape=(length,), chunks=(1,), dtype="i4", dimension_names=["time"])[:] = 1
+        zarr.create_array(
+            session.store, name=f"{name}/a", shape=(length,), chunks=(1,), dtype="i4", dimension_names=["time"]
+        )[:] = 1
     session.commit("first")
     early, late = repository.writable_session("main"), repository.writable_session("main")
     for session, value, lengths in [(early, 2, (1, 2)), (late, 3, (3, 1))]:

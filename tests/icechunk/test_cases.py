@@ -35,8 +35,12 @@ def test_branches_and_tags(name: str) -> None:
 @each_case
 def test_history(name: str) -> None:
     repository, facts = open_case(name), expected(name)
-    assert {branch: [info.id for info in repository.ancestry(branch=branch)] for branch in facts["history"]} == facts["history"]
-    assert {tag: [info.id for info in repository.ancestry(tag=tag)] for tag in facts["tag_history"]} == facts["tag_history"]
+    assert {branch: [info.id for info in repository.ancestry(branch=branch)] for branch in facts["history"]} == facts[
+        "history"
+    ]
+    assert {tag: [info.id for info in repository.ancestry(tag=tag)] for tag in facts["tag_history"]} == facts[
+        "tag_history"
+    ]
 
 
 @each_case
@@ -44,7 +48,11 @@ def test_commits(name: str) -> None:
     repository = open_case(name)
     for snapshot_id, commit in expected(name)["commits"].items():
         info = repository.lookup_snapshot(snapshot_id)
-        assert (info.parent_id, info.message, info.metadata) == (commit["parent"], commit["message"], commit["metadata"])
+        assert (info.parent_id, info.message, info.metadata) == (
+            commit["parent"],
+            commit["message"],
+            commit["metadata"],
+        )
         assert info.written_at.isoformat() == commit["written_at"]
         assert {file.id: [file.size_bytes, file.num_chunk_refs] for file in info.manifests} == commit["manifests"]
 
@@ -56,7 +64,9 @@ def test_nodes(name: str) -> None:
         session = repository.readonly_session(snapshot_id=snapshot_id)
         nodes = {path: session.node(path) for path in session.node_paths()}
         assert sorted(path for path, node in nodes.items() if isinstance(node, ArrayNode)) == sorted(commit["arrays"])
-        assert sorted(path for path, node in nodes.items() if not isinstance(node, ArrayNode)) == sorted(commit["groups"])
+        assert sorted(path for path, node in nodes.items() if not isinstance(node, ArrayNode)) == sorted(
+            commit["groups"]
+        )
         if isinstance(commit["groups"], dict):
             for path, attributes in commit["groups"].items():
                 assert dict(zarr.open_group(session.store, mode="r", path=path.strip("/")).attrs) == attributes
@@ -82,8 +92,18 @@ def references(session: Session, path: str) -> dict[str, Any]:
         for kind in kinds:
             kinds[kind] += int((columns.kind == kind).sum())
         outside += int((~columns.inside([(0, end) for end in array.grid])).sum())
-        manifests.append({"id": encode_id(ref.manifest_id), "extents": [list(extent) for extent in ref.extents], "refs": len(columns)})
-    return {**{kind.name.lower(): count for kind, count in kinds.items()}, "out_of_bounds": outside, "manifests": manifests}
+        manifests.append(
+            {
+                "id": encode_id(ref.manifest_id),
+                "extents": [list(extent) for extent in ref.extents],
+                "refs": len(columns),
+            }
+        )
+    return {
+        **{kind.name.lower(): count for kind, count in kinds.items()},
+        "out_of_bounds": outside,
+        "manifests": manifests,
+    }
 
 
 @each_case
@@ -105,7 +125,9 @@ def chunks(store: Any, path: str, facts: dict[str, Any]) -> bool:
     array = zarr.open_array(store, path=path.strip("/"), mode="r")
     for key, values in facts.items():
         index = tuple(int(part) for part in key.split("/"))
-        window = tuple(slice(number * size, (number + 1) * size) for number, size in zip(index, array.chunks, strict=True))
+        window = tuple(
+            slice(number * size, (number + 1) * size) for number, size in zip(index, array.chunks, strict=True)
+        )
         if isinstance(values, dict):
             with pytest.raises(IcechunkError):
                 array[window]
@@ -124,7 +146,9 @@ def test_chunks_of_arrays_too_large_to_read(name: str) -> None:
             for key, sha256 in (facts.get("chunk_sha256", {}) if isinstance(facts, dict) else {}).items():
                 array = zarr.open_array(store, path=path.strip("/"), mode="r")
                 index = tuple(int(part) for part in key.split("/"))
-                window = tuple(slice(number * size, (number + 1) * size) for number, size in zip(index, array.chunks, strict=True))
+                window = tuple(
+                    slice(number * size, (number + 1) * size) for number, size in zip(index, array.chunks, strict=True)
+                )
                 assert hashlib.sha256(np.asarray(array[window]).tobytes()).hexdigest() == sha256, (path, key)
 
 
@@ -137,7 +161,14 @@ def test_differences(name: str) -> None:
                 repository.diff(from_snapshot_id=facts["from"], to_snapshot_id=facts["to"])
             continue
         difference = repository.diff(from_snapshot_id=facts["from"], to_snapshot_id=facts["to"])
-        for kind in ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays", "updated_groups", "updated_arrays"):
+        for kind in (
+            "new_groups",
+            "new_arrays",
+            "deleted_groups",
+            "deleted_arrays",
+            "updated_groups",
+            "updated_arrays",
+        ):
             assert sorted(getattr(difference, kind)) == facts.get(kind, []), (facts["from"], facts["to"], kind)
         expected_chunks = facts.get("updated_chunks", {})
         assert difference.updated_chunks.keys() == expected_chunks.keys()

@@ -30,7 +30,10 @@ ARRAY = {
 
 
 class UnansweredStore(FaultStore):
-    """A store that moves a branch without answering, and then calls `meanwhile`. It answers no read for some requests after that."""
+    """A store that moves a branch without answering, and then calls `meanwhile`.
+
+    It answers no read for some requests after that.
+    """
 
     def __init__(self, inner: ObjectStore, meanwhile: Callable[[], object] = list, silent: int = 1) -> None:
         super().__init__(inner, 0)
@@ -83,12 +86,19 @@ def messages(store: ObjectStore) -> list[str]:
 
 @pytest.mark.parametrize("others", [0, 1, 3])
 @pytest.mark.parametrize("rebases", [False, True])
-def test_a_commit_whose_answer_was_lost_finds_itself_among_later_commits(store: MemoryStore, others: int, rebases: bool) -> None:
+def test_a_commit_whose_answer_was_lost_finds_itself_among_later_commits(
+    store: MemoryStore, others: int, rebases: bool
+) -> None:
     faulty = UnansweredStore(store, lambda: [add_group(store, f"other{number}") for number in range(others)], silent=0)
     session = Repository.open(faulty).writable_session("main")
     zarr.create_group(session.store, path="mine")
     snapshot_id = session.commit("mine", rebase_with=CarelessSolver() if rebases else None)
-    assert messages(store) == [*(f"other{number}" for number in reversed(range(others))), "mine", "first", "Repository initialized"]
+    assert messages(store) == [
+        *(f"other{number}" for number in reversed(range(others))),
+        "mine",
+        "first",
+        "Repository initialized",
+    ]
     assert Repository.open(store).lookup_snapshot(snapshot_id).message == "mine"
     assert session.snapshot_id == snapshot_id
 
@@ -172,7 +182,9 @@ def keys(folder: Path) -> set[str]:
         ({"g/zarr.json": ARRAY}, "inside the array /g"),
     ],
 )
-def test_a_node_without_a_group_above_it_is_not_committed(tmp_path: Path, documents: dict[str, dict[str, object]], message: str) -> None:
+def test_a_node_without_a_group_above_it_is_not_committed(
+    tmp_path: Path, documents: dict[str, dict[str, object]], message: str
+) -> None:
     repository = Repository.create(tmp_path)
     session = repository.writable_session("main")
     zarr.create_group(session.store, path="g/below")
@@ -195,7 +207,9 @@ def test_a_node_without_a_group_above_it_is_not_committed(tmp_path: Path, docume
 
 
 @pytest.mark.parametrize("order", [["ours", "theirs"], ["theirs", "ours"]])
-def test_a_deleted_group_and_a_node_that_another_created_in_it_are_not_committed_together(store: MemoryStore, order: list[str]) -> None:
+def test_a_deleted_group_and_a_node_that_another_created_in_it_are_not_committed_together(
+    store: MemoryStore, order: list[str]
+) -> None:
     add_group(store, "g")
     repository = Repository.open(store)
     sessions = {"ours": repository.writable_session("main"), "theirs": repository.writable_session("main")}

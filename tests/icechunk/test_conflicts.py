@@ -27,7 +27,9 @@ SOLVERS: dict[str, ConflictSolver] = {
     "basic": BasicConflictSolver(),
     "basic, chunks: theirs": BasicConflictSolver(VersionSelection.UseTheirs),
     "basic, chunks: fail": BasicConflictSolver(VersionSelection.Fail),
-    "basic, fail on deletes": BasicConflictSolver(fail_on_delete_of_updated_array=True, fail_on_delete_of_updated_group=True),
+    "basic, fail on deletes": BasicConflictSolver(
+        fail_on_delete_of_updated_array=True, fail_on_delete_of_updated_group=True
+    ),
 }
 
 _DELETE_G = "delete /g (with all in it)"
@@ -49,7 +51,10 @@ REFUSED: dict[str, set[tuple[str, str]]] = {
     },
     "a node would lie inside an array": {(_REPLACE_SUB, _CREATE_SUB_NEW)},
 }
-"""Pairs (ours, theirs) that icechunk rebases into a broken hierarchy. Here they are conflicts that no solver resolves."""
+"""Pairs (ours, theirs) that icechunk rebases into a broken hierarchy.
+
+Here they are conflicts that no solver resolves.
+"""
 _ALL_REFUSED = set().union(*REFUSED.values())
 
 
@@ -59,7 +64,9 @@ def _all_rows() -> list[dict[str, Any]]:
 
 def rows() -> list[Any]:
     return [
-        pytest.param(row, id=f"{row['ours']} | {row['theirs']}") for row in _all_rows() if (row["ours"], row["theirs"]) not in _ALL_REFUSED
+        pytest.param(row, id=f"{row['ours']} | {row['theirs']}")
+        for row in _all_rows()
+        if (row["ours"], row["theirs"]) not in _ALL_REFUSED
     ]
 
 
@@ -91,7 +98,11 @@ def result_of(session: Any, solver: ConflictSolver) -> Any:
         session.rebase(solver)
     except RebaseFailedError as error:
         return sorted(
-            [conflict.conflict_type.name, conflict.path, *([] if (chunks := conflict.conflicted_chunks) is None else [chunks])]
+            [
+                conflict.conflict_type.name,
+                conflict.path,
+                *([] if (chunks := conflict.conflicted_chunks) is None else [chunks]),
+            ]
             for conflict in error.conflicts
         )
     return "ok"
@@ -127,7 +138,8 @@ def test_a_pair_of_changes_conflicts_as_in_icechunk(row: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"), [pytest.param(*pair, id=f"{reason}: {pair}") for reason, pairs in REFUSED.items() for pair in sorted(pairs)]
+    ("ours", "theirs"),
+    [pytest.param(*pair, id=f"{reason}: {pair}") for reason, pairs in REFUSED.items() for pair in sorted(pairs)],
 )
 def test_no_solver_breaks_the_hierarchy(ours: str, theirs: str) -> None:
     for solver in SOLVERS.values():

@@ -14,7 +14,17 @@ from lake_core.icechunk import Repository
 from lake_core.icechunk.errors import ConflictError, DamagedObject, MissingObject
 from lake_core.store import LocalStore, MemoryStore
 from lake_core.testing import FaultStore
-from tests.icechunk.upkeep import FUTURE, RacingStore, copy_of, read_everything, repository_with_history, theirs, values, write, written_at
+from tests.icechunk.upkeep import (
+    FUTURE,
+    RacingStore,
+    copy_of,
+    read_everything,
+    repository_with_history,
+    theirs,
+    values,
+    write,
+    written_at,
+)
 
 ROOT = "1CECHNKREP0F1RSTCMT0"
 
@@ -72,7 +82,9 @@ def test_icechunk_reads_compares_and_commits_on_what_was_expired(tmp_path: Path)
     other = theirs(tmp_path)
     assert values(other) == values(repository)
     difference = other.diff(from_snapshot_id=ids[3], to_branch="main")
-    assert {path: [list(chunk) for chunk in chunks] for path, chunks in difference.updated_chunks.items()} == {"/a": [[4]]}
+    assert {path: [list(chunk) for chunk in chunks] for path, chunks in difference.updated_chunks.items()} == {
+        "/a": [[4]]
+    }
     write(other, 0, 1000)
     assert values(Repository.open(tmp_path))[0] == 1000
     assert len(history(Repository.open(tmp_path))) == 4
@@ -137,7 +149,9 @@ def test_a_death_anywhere_leaves_every_ref_whole_and_the_next_call_finishes(mode
         dying = FaultStore(copy, at, mode)
         with pytest.raises(Exception, match=r"the store (died|dies)"):
             Repository.open(dying).expire_snapshots(time, delete_expired_branches=True, delete_expired_tags=True)
-        assert {name: contents[0] for name, contents in read_everything(Repository.open(copy)).items()}["main"] == old["main"][0]
+        assert {name: contents[0] for name, contents in read_everything(Repository.open(copy)).items()}["main"] == old[
+            "main"
+        ][0]
         Repository.open(copy).expire_snapshots(time, delete_expired_branches=True, delete_expired_tags=True)
         assert history(Repository.open(copy)) == [ids[4], ids[3], ROOT]
         assert Repository.open(copy).list_tags() == set()

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from lake_core.icechunk.errors import DamagedObject, IcechunkError, InvalidIdentifier, UnsupportedSpecVersion
 from lake_core.icechunk.file_header import HEADER_LENGTH, FileType, decode_file, encode_file
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, decode_id, encode_id
-from lake_core.icechunk.manifest import ChunkReference, InlineChunk, NativeChunk, VirtualChunk, concatenated, references_from
+from lake_core.icechunk.manifest import (
+    ChunkReference,
+    InlineChunk,
+    NativeChunk,
+    VirtualChunk,
+    concatenated,
+    references_from,
+)
 from lake_core.icechunk.manifest_file import decode_manifest, encode_manifest
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Snapshot
 from lake_core.icechunk.snapshot_file import decode_snapshot, encode_snapshot
@@ -25,7 +32,12 @@ references_of_kinds = st.one_of(
     st.builds(NativeChunk, st.binary(min_size=12, max_size=12), positive, positive),
     st.builds(InlineChunk, st.binary(max_size=40)),
     st.builds(
-        VirtualChunk, st.text(min_size=1, max_size=20), positive, positive, st.none() | st.text(max_size=9), st.integers(0, 2**32 - 1)
+        VirtualChunk,
+        st.text(min_size=1, max_size=20),
+        positive,
+        positive,
+        st.none() | st.text(max_size=9),
+        st.integers(0, 2**32 - 1),
     ),
 )
 
@@ -35,7 +47,9 @@ def indexes(dimensions: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 
 arrays = st.integers(0, 3).flatmap(
-    lambda dimensions: st.tuples(st.just(dimensions), st.dictionaries(indexes(dimensions), references_of_kinds, max_size=20))
+    lambda dimensions: st.tuples(
+        st.just(dimensions), st.dictionaries(indexes(dimensions), references_of_kinds, max_size=20)
+    )
 )
 
 

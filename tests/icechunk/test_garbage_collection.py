@@ -77,7 +77,9 @@ def test_exactly_the_garbage_of_a_case_is_deleted(name: str, tmp_path: Path) -> 
 
 
 @needs_cases
-@pytest.mark.parametrize("name", ["garbage", "expired", "collected", "refs", "commits-40", "rewrite-manifests", "resize", "split-axis"])
+@pytest.mark.parametrize(
+    "name", ["garbage", "expired", "collected", "refs", "commits-40", "rewrite-manifests", "resize", "split-axis"]
+)
 def test_both_collect_the_same(name: str, tmp_path: Path) -> None:
     for copy in ("ours", "theirs"):
         shutil.copytree(CASES / name, tmp_path / copy)
@@ -137,7 +139,16 @@ def test_objects_with_other_names_are_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["0" * 19, "0" * 21, "0" * 19 + "1", "i" * 20, "abcdefghjkmnpqrstv0g", "0" * 19 + "é", "0" * 20 + ".tmp", "sub/" + "0" * 16],
+    [
+        "0" * 19,
+        "0" * 21,
+        "0" * 19 + "1",
+        "i" * 20,
+        "abcdefghjkmnpqrstv0g",
+        "0" * 19 + "é",
+        "0" * 20 + ".tmp",
+        "sub/" + "0" * 16,
+    ],
 )
 def test_names_that_are_no_ids_are_never_deleted(name: str) -> None:
     repository, store = with_garbage()

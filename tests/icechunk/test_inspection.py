@@ -42,11 +42,15 @@ def path(tmp_path: Path) -> Path:
     source = tmp_path / "source.bin"
     source.write_bytes(bytes(range(200)))
     config = RepositoryConfig(inline_chunk_threshold_bytes=16)
-    config.set_virtual_chunk_container(VirtualChunkContainer(f"file://{tmp_path}/", local_filesystem_store(str(tmp_path))))
+    config.set_virtual_chunk_container(
+        VirtualChunkContainer(f"file://{tmp_path}/", local_filesystem_store(str(tmp_path)))
+    )
     path = tmp_path / "repository"
     repository = Repository.create(path, config=config)
     session = repository.writable_session("main")
-    small = zarr.create_array(session.store, name="g/small", shape=(6, 2), chunks=(2, 2), dtype="i2", compressors=None, fill_value=0)
+    small = zarr.create_array(
+        session.store, name="g/small", shape=(6, 2), chunks=(2, 2), dtype="i2", compressors=None, fill_value=0
+    )
     small[:4] = 1
     large = zarr.create_array(session.store, name="g/large", shape=(40,), chunks=(10,), dtype="f8", compressors=None)
     large[:20] = 1.5
@@ -119,7 +123,9 @@ def test_the_chunks_of_an_array_are_those_that_icechunk_lists(path: Path, array:
 )
 def test_where_a_chunk_is(path: Path, array: str, index: tuple[int, ...], kind: ChunkType) -> None:
     assert Repository.open(path).readonly_session("main").chunk_type(array, index) is kind
-    assert str(theirs(path).readonly_session("main").chunk_type("/" + array.strip("/"), list(index))).endswith(kind.name)
+    assert str(theirs(path).readonly_session("main").chunk_type("/" + array.strip("/"), list(index))).endswith(
+        kind.name
+    )
 
 
 def test_chunks_of_no_array_are_an_error(path: Path) -> None:
@@ -184,9 +190,16 @@ def test_configurations_are_merged_as_icechunk_does_it() -> None:
         inline_chunk_threshold_bytes=9,
         compression=CompressionConfig(level=3),
         manifest=ManifestConfig(preload=ManifestPreloadConfig(max_total_refs=5)),
-    ).merge(RepositoryConfig(compression=CompressionConfig(algorithm="zstd"), manifest=ManifestConfig(splitting=ManifestSplittingConfig())))
+    ).merge(
+        RepositoryConfig(
+            compression=CompressionConfig(algorithm="zstd"),
+            manifest=ManifestConfig(splitting=ManifestSplittingConfig()),
+        )
+    )
     assert (ours.inline_chunk_threshold_bytes, ours.compression) == (9, CompressionConfig(algorithm="zstd", level=3))
-    assert ours.manifest == ManifestConfig(preload=ManifestPreloadConfig(max_total_refs=5), splitting=ManifestSplittingConfig())
+    assert ours.manifest == ManifestConfig(
+        preload=ManifestPreloadConfig(max_total_refs=5), splitting=ManifestSplittingConfig()
+    )
 
 
 def test_a_store_is_cleared(path: Path) -> None:

@@ -46,7 +46,9 @@ def write_commits(repository: Any) -> list[str]:
 
 def everything(session: Any) -> dict[str, Any]:
     root = zarr.open_group(session.store, mode="r")
-    arrays = {name: member[...].tolist() for name, member in root.members(max_depth=None) if isinstance(member, zarr.Array)}  # type: ignore[index,union-attr]
+    arrays = {
+        name: member[...].tolist() for name, member in root.members(max_depth=None) if isinstance(member, zarr.Array)
+    }  # type: ignore[index,union-attr]
     return {"attributes": dict(root.attrs), **arrays}
 
 
@@ -64,8 +66,12 @@ def test_both_read_the_same_at_every_commit(tmp_path: Path, writer: str) -> None
         ids = write_commits(icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path))))
     ours, other = Repository.open(tmp_path), theirs(tmp_path)
     for snapshot_id in ids:
-        assert everything(ours.readonly_session(snapshot_id=snapshot_id)) == everything(other.readonly_session(snapshot_id=snapshot_id))
-    assert [info.metadata for info in ours.ancestry(branch="main")] == [info.metadata for info in other.ancestry(branch="main")]
+        assert everything(ours.readonly_session(snapshot_id=snapshot_id)) == everything(
+            other.readonly_session(snapshot_id=snapshot_id)
+        )
+    assert [info.metadata for info in ours.ancestry(branch="main")] == [
+        info.metadata for info in other.ancestry(branch="main")
+    ]
     for before, after in [("1CECHNKREP0F1RSTCMT0", ids[0]), (ids[0], ids[1]), (ids[1], ids[2]), (ids[0], ids[2])]:
         mine = ours.diff(from_snapshot_id=before, to_snapshot_id=after)
         assert difference(mine) == difference(other.diff(from_snapshot_id=before, to_snapshot_id=after))
@@ -77,7 +83,9 @@ def test_the_same_changes_are_recorded_alike(tmp_path: Path) -> None:
     ours, reference = Repository.open(tmp_path / "ours"), Repository.open(tmp_path / "theirs")
     for before, after in [(0, 1), (1, 2), (0, 2)]:
         our_difference = ours.diff(from_snapshot_id=mine[before], to_snapshot_id=mine[after])
-        assert difference(our_difference) == difference(reference.diff(from_snapshot_id=other[before], to_snapshot_id=other[after]))
+        assert difference(our_difference) == difference(
+            reference.diff(from_snapshot_id=other[before], to_snapshot_id=other[after])
+        )
 
 
 def test_each_commits_on_the_other(tmp_path: Path) -> None:
@@ -128,10 +136,20 @@ def everything_of(repository: Any) -> Any:
 
 
 def test_split_manifests_are_read_by_icechunk(tmp_path: Path) -> None:
-    from lake_core.icechunk import ManifestConfig, ManifestSplitCondition, ManifestSplitDimCondition, ManifestSplittingConfig
+    from lake_core.icechunk import (
+        ManifestConfig,
+        ManifestSplitCondition,
+        ManifestSplitDimCondition,
+        ManifestSplittingConfig,
+    )
 
     splitting = ManifestSplittingConfig.from_dict(
-        {ManifestSplitCondition.name_matches("^a"): {ManifestSplitDimCondition.Axis(0): 2, ManifestSplitDimCondition.Any(): 3}}
+        {
+            ManifestSplitCondition.name_matches("^a"): {
+                ManifestSplitDimCondition.Axis(0): 2,
+                ManifestSplitDimCondition.Any(): 3,
+            }
+        }
     )
     repository = Repository.create(tmp_path, config=RepositoryConfig(manifest=ManifestConfig(splitting=splitting)))
     session = repository.writable_session("main")

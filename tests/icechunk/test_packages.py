@@ -21,8 +21,14 @@ except ModuleNotFoundError as error:
 
 @pytest.mark.parametrize(
     "code",
-    ["from lake_core.icechunk import Repository", "from lake_orch import IcechunkIOManager", "from lake_core.spark import read_array"],
+    [
+        "from lake_core.icechunk import Repository",
+        "from lake_orch import IcechunkIOManager",
+        "from lake_core.spark import read_array",
+    ],
 )
 def test_the_error_names_what_to_install(code: str) -> None:
-    process = subprocess.run([sys.executable, "-c", WITHOUT_XARRAY.format(code=code)], capture_output=True, text=True, timeout=120)
+    process = subprocess.run(
+        [sys.executable, "-c", WITHOUT_XARRAY.format(code=code)], capture_output=True, text=True, timeout=120
+    )
     assert process.stdout == "arrays need the package xarray: pip install 'lake-orch[arrays]'\n", process.stderr

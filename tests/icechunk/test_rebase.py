@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 import zarr
 
-from lake_core.icechunk import BasicConflictSolver, ConflictDetector, ConflictError, ConflictType, RebaseFailedError, Repository
+from lake_core.icechunk import (
+    BasicConflictSolver,
+    ConflictDetector,
+    ConflictError,
+    ConflictType,
+    RebaseFailedError,
+    Repository,
+)
 from lake_core.icechunk.errors import NotInAncestry
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT
 from lake_core.icechunk.manifest import InlineChunk
@@ -64,7 +71,11 @@ def test_a_rebase_stops_before_the_first_commit_that_conflicts() -> None:
     assert caught.value.snapshot == bad
     assert session.snapshot_id == fine
     (conflict,) = caught.value.conflicts
-    assert (conflict.conflict_type, conflict.path, conflict.conflicted_chunks) == (ConflictType.ChunkDoubleUpdate, "/a", [[0]])
+    assert (conflict.conflict_type, conflict.path, conflict.conflicted_chunks) == (
+        ConflictType.ChunkDoubleUpdate,
+        "/a",
+        [[0]],
+    )
     assert zarr.open_array(session.store, path="a")[:3].tolist() == [1, 2, 0]  # type: ignore[union-attr]
     zarr.open_array(session.store, path="a")[3] = 5
     session.commit("late", rebase_with=BasicConflictSolver())
@@ -79,7 +90,11 @@ def test_the_error_of_a_failed_rebase_can_be_pickled() -> None:
     with pytest.raises(RebaseFailedError) as caught:
         session.rebase(ConflictDetector())
     copy = pickle.loads(pickle.dumps(caught.value))
-    assert (copy.snapshot, copy.conflicts, str(copy)) == (caught.value.snapshot, caught.value.conflicts, str(caught.value))
+    assert (copy.snapshot, copy.conflicts, str(copy)) == (
+        caught.value.snapshot,
+        caught.value.conflicts,
+        str(caught.value),
+    )
 
 
 def test_no_tries_are_a_conflict() -> None:
@@ -103,7 +118,9 @@ def test_a_node_that_both_deleted_and_theirs_made_anew_is_a_conflict() -> None:
     other.commit("made anew")
     with pytest.raises(RebaseFailedError) as caught:
         session.rebase(ConflictDetector())
-    assert [(conflict.conflict_type.name, conflict.path) for conflict in caught.value.conflicts] == [("DeleteOfUpdatedArray", "/a")]
+    assert [(conflict.conflict_type.name, conflict.path) for conflict in caught.value.conflicts] == [
+        ("DeleteOfUpdatedArray", "/a")
+    ]
     session.commit("deleted as well", rebase_with=BasicConflictSolver())
     assert repository.readonly_session("main").node("/a") is None
 
@@ -186,7 +203,9 @@ def _commit_several(folder: Path, writer: int, commits: int) -> int:
     return acknowledged
 
 
-@pytest.mark.parametrize("commits", [pytest.param(10, id="few"), pytest.param(50, id="many", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    "commits", [pytest.param(10, id="few"), pytest.param(50, id="many", marks=pytest.mark.exhaustive)]
+)
 def test_no_acknowledged_commit_of_eight_processes_is_lost(tmp_path: Path, commits: int) -> None:
     writers = 8
     repository = create(tmp_path, writers * commits)
@@ -195,7 +214,9 @@ def test_no_acknowledged_commit_of_eight_processes_is_lost(tmp_path: Path, commi
     assert acknowledged == [commits] * writers
     assert values(repository) == [1] * writers * commits
     messages = [info.message for info in repository.ancestry(branch="main")]
-    assert sorted(messages[:-2]) == sorted(f"{writer}: {number}" for writer in range(writers) for number in range(commits))
+    assert sorted(messages[:-2]) == sorted(
+        f"{writer}: {number}" for writer in range(writers) for number in range(commits)
+    )
 
 
 def _contested(store: ObjectStore) -> tuple[Repository, Any]:
@@ -242,7 +263,9 @@ def test_dying_during_a_rebased_commit_leaves_the_old_or_the_new_state(mode: Fau
     assert states == ({0, 1} if mode == "after" else {0})
 
 
-@pytest.mark.parametrize("at", [10, *(pytest.param(at, marks=pytest.mark.exhaustive) for at in range(1, 20) if at != 10)])
+@pytest.mark.parametrize(
+    "at", [10, *(pytest.param(at, marks=pytest.mark.exhaustive) for at in range(1, 20) if at != 10)]
+)
 def test_a_killed_process_leaves_a_local_repository_usable(tmp_path: Path, at: int) -> None:
     create(tmp_path)
     process = multiprocessing.get_context("spawn").Process(target=_die, args=(tmp_path, at))

@@ -59,14 +59,19 @@ class Operation:
 
 
 def _create_array(store: Any, path: str, side: str, value: int) -> None:
-    zarr.create_array(store, name=path, shape=(3,), chunks=(1,), dtype="i4", fill_value=FILL, compressors=None)[:2] = value
+    zarr.create_array(store, name=path, shape=(3,), chunks=(1,), dtype="i4", fill_value=FILL, compressors=None)[:2] = (
+        value
+    )
 
 
 def _create_group(store: Any, path: str, side: str, value: int) -> None:
     zarr.create_group(store, path=path, attributes={"v": side})
 
 
-_CREATE: dict[str, Callable[[Any, str, str, int], None]] = {"create array": _create_array, "create group": _create_group}
+_CREATE: dict[str, Callable[[Any, str, str, int], None]] = {
+    "create array": _create_array,
+    "create group": _create_group,
+}
 
 _operations = st.one_of(
     st.builds(Operation, st.sampled_from(["write", "erase"]), st.sampled_from(ARRAYS), st.integers(0, 4)),
@@ -101,7 +106,9 @@ class Outcome:
     """The nodes of the commit that followed."""
 
 
-def outcome(module: Any, repository: Any, base: str, changes: list[Operation], commits: list[list[Operation]], solver: Any) -> Outcome:
+def outcome(
+    module: Any, repository: Any, base: str, changes: list[Operation], commits: list[list[Operation]], solver: Any
+) -> Outcome:
     branch = f"b{next(_numbers)}"
     repository.create_branch(branch, base)
     session = repository.writable_session(branch)
@@ -173,11 +180,18 @@ def _is_stricter(mine: Outcome, theirs: Outcome, last_commit: int) -> bool:
     elif mine.commit < last_commit:
         # For the same reason it lists new nodes of later commits here.
         reference = [conflict for conflict in reference if conflict[0] not in _BY_PATH or conflict in mine.conflicts]
-    # The log of a commit that made an array smaller and larger again does not list the chunks that were cut off. The array conflicts.
+    # The log of a commit that made an array smaller and larger again does not list the chunks that were cut off. The
+    # array conflicts.
     cut_off = {conflict[1] for conflict in mine.conflicts if conflict[0] == "ChunksUpdatedInUpdatedArray"}
     reference = [conflict for conflict in reference if conflict[0] != "ChunkDoubleUpdate" or conflict[1] not in cut_off]
-    more = [conflict for conflict in mine.conflicts if conflict not in reference and conflict not in (theirs.conflicts or [])]
-    return all(conflict in mine.conflicts for conflict in reference) and all(conflict[0] in _STRICTER for conflict in more)
+    more = [
+        conflict
+        for conflict in mine.conflicts
+        if conflict not in reference and conflict not in (theirs.conflicts or [])
+    ]
+    return all(conflict in mine.conflicts for conflict in reference) and all(
+        conflict[0] in _STRICTER for conflict in more
+    )
 
 
 _BY_PATH = {"NewNodeInInvalidGroup", "NewNodeConflictsWithExistingNode"}

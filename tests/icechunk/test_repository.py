@@ -236,7 +236,9 @@ def test_a_session_tells_its_changes(repository: Repository) -> None:
 
 
 def test_the_references_of_a_box_come_from_its_own_manifests() -> None:
-    splitting = ManifestSplittingConfig.from_dict({ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.Axis(0): 2}})
+    splitting = ManifestSplittingConfig.from_dict(
+        {ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.Axis(0): 2}}
+    )
     repository = Repository.create(MemoryStore(), config=RepositoryConfig(manifest=ManifestConfig(splitting=splitting)))
     session = repository.writable_session("main")
     zarr.create_array(session.store, name="a", data=np.arange(1, 7), chunks=(1,))
@@ -260,8 +262,13 @@ def test_the_references_of_a_box_come_from_its_own_manifests() -> None:
 def test_the_configuration_is_kept_and_saved_by_one_at_a_time(tmp_path: Path) -> None:
     splitting = ManifestSplittingConfig.from_dict(
         {
-            ManifestSplitCondition.path_matches("^/g") & ManifestSplitCondition.name_matches("x$"): {ManifestSplitDimCondition.Axis(1): 3},
-            ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.DimensionName("t"): 5, ManifestSplitDimCondition.Any(): 7},
+            ManifestSplitCondition.path_matches("^/g") & ManifestSplitCondition.name_matches("x$"): {
+                ManifestSplitDimCondition.Axis(1): 3
+            },
+            ManifestSplitCondition.AnyArray(): {
+                ManifestSplitDimCondition.DimensionName("t"): 5,
+                ManifestSplitDimCondition.Any(): 7,
+            },
         }
     )
     config = RepositoryConfig(compression=CompressionConfig(level=5), manifest=ManifestConfig(splitting=splitting))

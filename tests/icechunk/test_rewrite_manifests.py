@@ -110,7 +110,9 @@ def test_icechunk_reads_and_commits_on_rewritten_manifests(tmp_path: Path) -> No
     write(other, 0, 100)
     assert values(Repository.open(tmp_path))[:2] == [100, 2]
     difference = other.diff(from_snapshot_id=snapshot_id, to_branch="main")
-    assert {path: [list(chunk) for chunk in chunks] for path, chunks in difference.updated_chunks.items()} == {"/a": [[0]]}
+    assert {path: [list(chunk) for chunk in chunks] for path, chunks in difference.updated_chunks.items()} == {
+        "/a": [[0]]
+    }
 
 
 def test_many_small_arrays_share_one_manifest() -> None:

@@ -13,7 +13,14 @@ import pytest
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import cpu, default_buffer_prototype
 
-from lake_core.icechunk import IcechunkStore, Repository, RepositoryConfig, VirtualChunkContainer, VirtualChunkSpec, local_filesystem_store
+from lake_core.icechunk import (
+    IcechunkStore,
+    Repository,
+    RepositoryConfig,
+    VirtualChunkContainer,
+    VirtualChunkSpec,
+    local_filesystem_store,
+)
 from lake_core.icechunk.errors import (
     DamagedObject,
     InvalidArrayMetadata,
@@ -54,7 +61,9 @@ def repository(tmp_path: Path) -> Repository:
     config = RepositoryConfig()
     prefix = f"file://{tmp_path}/files/"
     config.set_virtual_chunk_container(VirtualChunkContainer(prefix, local_filesystem_store(str(tmp_path))))
-    repository = Repository.create(tmp_path / "repository", config=config, authorize_virtual_chunk_access={prefix: None})
+    repository = Repository.create(
+        tmp_path / "repository", config=config, authorize_virtual_chunk_access={prefix: None}
+    )
     store = repository.writable_session("main").store
     put(store, "zarr.json", GROUP)
     put(store, "g/zarr.json", GROUP)
@@ -96,7 +105,9 @@ def test_listings(repository: Repository, committed: bool) -> None:
 def test_ranges(repository: Repository, byte_range: ByteRequest, expected: bytes) -> None:
     store = repository.readonly_session("main").store
     assert get(store, "g/a/c/0/1", byte_range) == expected
-    assert get(store, "g/a/c/2/0", byte_range) == b"x" * (600 - 7 if byte_range == OffsetByteRequest(7) else _length(byte_range))
+    assert get(store, "g/a/c/2/0", byte_range) == b"x" * (
+        600 - 7 if byte_range == OffsetByteRequest(7) else _length(byte_range)
+    )
 
 
 def _length(byte_range: ByteRequest) -> int:
@@ -106,7 +117,9 @@ def _length(byte_range: ByteRequest) -> int:
     return byte_range.suffix
 
 
-@pytest.mark.parametrize("key", ["g/a/foo", "g/.zgroup", ".zmetadata", "g/a/0/0", "g/a/c/00/1", "g/a/c/-1/0", "g/a/c/1/99999999999", ""])
+@pytest.mark.parametrize(
+    "key", ["g/a/foo", "g/.zgroup", ".zmetadata", "g/a/0/0", "g/a/c/00/1", "g/a/c/-1/0", "g/a/c/1/99999999999", ""]
+)
 def test_foreign_keys_are_refused_and_read_as_absent(repository: Repository, key: str) -> None:
     store = repository.writable_session("main").store
     with pytest.raises(InvalidStoreKey):
@@ -122,7 +135,13 @@ def test_chunks_outside_of_the_array_are_refused(repository: Repository) -> None
 
 
 @pytest.mark.parametrize(
-    "value", [b"{", b"[]", b'{"zarr_format": 2, "node_type": "group"}', b'{"zarr_format": 3, "node_type": "array", "shape": [-1]}']
+    "value",
+    [
+        b"{",
+        b"[]",
+        b'{"zarr_format": 2, "node_type": "group"}',
+        b'{"zarr_format": 3, "node_type": "array", "shape": [-1]}',
+    ],
 )
 def test_documents_that_are_not_of_zarr_v3_are_refused(repository: Repository, value: bytes) -> None:
     with pytest.raises(InvalidArrayMetadata):
@@ -170,7 +189,9 @@ def test_a_chunk_that_was_written_after_an_array_had_shrunk_and_grown_outlives_a
     for rows in (1, 4):
         put(session.store, "g/a/zarr.json", document(rows, 2))
     put(session.store, "g/a/c/2/1", b"single")
-    session.store.set_virtual_refs("g/a", [VirtualChunkSpec([1, 1], "s3://bucket/key", 0, 2)], validate_containers=False)
+    session.store.set_virtual_refs(
+        "g/a", [VirtualChunkSpec([1, 1], "s3://bucket/key", 0, 2)], validate_containers=False
+    )
     put(session.store, "g/a/zarr.json", document(3, 2))
     if committed:
         session.commit("shrunk twice")
@@ -211,17 +232,23 @@ def test_virtual_references(repository: Repository, tmp_path: Path) -> None:
         get(closed.store, "g/a/c/0/0")
 
 
-@pytest.mark.parametrize("location", ["relative/path", "s3://bucket/../../x", "ftp://host/x", "s3://key:secret@bucket/x", "file:///"])
+@pytest.mark.parametrize(
+    "location", ["relative/path", "s3://bucket/../../x", "ftp://host/x", "s3://key:secret@bucket/x", "file:///"]
+)
 def test_locations_that_are_no_absolute_urls_are_refused(repository: Repository, location: str) -> None:
     with pytest.raises(InvalidVirtualReference):
-        repository.writable_session("main").store.set_virtual_ref("g/a/c/0/0", location, offset=0, length=1, validate_container=False)
+        repository.writable_session("main").store.set_virtual_ref(
+            "g/a/c/0/0", location, offset=0, length=1, validate_container=False
+        )
 
 
 def test_many_virtual_references_are_checked_and_kept_by_columns(repository: Repository, tmp_path: Path) -> None:
     folder = f"file://{tmp_path}/files"
     session = repository.writable_session("main")
     store = session.store
-    specs = [VirtualChunkSpec([row, 0], f"{folder}//{row}", row, 4, etag_checksum="x" if row else None) for row in (2, 0)]
+    specs = [
+        VirtualChunkSpec([row, 0], f"{folder}//{row}", row, 4, etag_checksum="x" if row else None) for row in (2, 0)
+    ]
     other = VirtualChunkSpec([1, 1], "file:///elsewhere/x", 0, 4)
     twice = VirtualChunkSpec([0, 0], f"{folder}/later", 5, 6, last_updated_at_checksum=datetime(2030, 1, 1, tzinfo=UTC))
     assert store.set_virtual_refs("g/a", [*specs, other, twice]) == [(1, 1)]
@@ -256,5 +283,7 @@ def test_many_virtual_references_are_checked_and_kept_by_columns(repository: Rep
 def test_one_invalid_virtual_reference_keeps_all_from_being_set(repository: Repository, spec: VirtualChunkSpec) -> None:
     session = repository.writable_session("main")
     with pytest.raises((InvalidVirtualReference, InvalidChunkIndex)):
-        session.store.set_virtual_refs("g/a", [VirtualChunkSpec([1, 1], "file:///x/y", 0, 4), spec], validate_containers=False)
+        session.store.set_virtual_refs(
+            "g/a", [VirtualChunkSpec([1, 1], "file:///x/y", 0, 4), spec], validate_containers=False
+        )
     assert not session.has_uncommitted_changes

@@ -1,7 +1,7 @@
 """Zarr's own tests of stores, on the store of a session.
 
-A session stores `zarr.json` documents and the chunks of arrays that exist, as icechunk does. Tests of Zarr that write other keys or bytes
-are repeated here with valid ones: `OVERRIDDEN` lists them with the reason.
+A session stores `zarr.json` documents and the chunks of arrays that exist, as icechunk does. Tests of Zarr that write
+other keys or bytes are repeated here with valid ones: `OVERRIDDEN` lists them with the reason.
 """
 
 from __future__ import annotations
@@ -224,7 +224,9 @@ class TestIcechunkStore(StoreTests[IcechunkStore, cpu.Buffer]):
             [("c/0/0", RangeByteRequest(0, 2)), ("c/0/1", SuffixByteRequest(2)), ("c/0/2", OffsetByteRequest(2))],
         ],
     )
-    async def test_get_partial_values(self, store: IcechunkStore, key_ranges: list[tuple[str, ByteRequest | None]]) -> None:
+    async def test_get_partial_values(
+        self, store: IcechunkStore, key_ranges: list[tuple[str, ByteRequest | None]]
+    ) -> None:
         expected = []
         for key, byte_range in key_ranges:
             value = buffer(document(1) if key == "zarr.json" else key.encode())
@@ -278,14 +280,19 @@ class TestIcechunkStore(StoreTests[IcechunkStore, cpu.Buffer]):
         assert await _collect_aiterator(store.list()) == ()
         await store.set("foo/zarr.json", buffer(document(1)))
         await store._set_many([(f"foo/c/{index}", buffer(b"")) for index in range(10)])
-        assert sorted(await _collect_aiterator(store.list())) == [*(f"foo/c/{index}" for index in range(10)), "foo/zarr.json"]
+        assert sorted(await _collect_aiterator(store.list())) == [
+            *(f"foo/c/{index}" for index in range(10)),
+            "foo/zarr.json",
+        ]
 
     async def test_list_prefix(self, store: IcechunkStore) -> None:
         prefixes = ("", "a/", "a/b/", "a/b/c/")
         keys = [prefix + "zarr.json" for prefix in prefixes]
         await store._set_many([(key, buffer(GROUP)) for key in keys])
         for prefix in prefixes:
-            assert sorted(await _collect_aiterator(store.list_prefix(prefix))) == sorted(key for key in keys if key.startswith(prefix))
+            assert sorted(await _collect_aiterator(store.list_prefix(prefix))) == sorted(
+                key for key in keys if key.startswith(prefix)
+            )
 
     async def test_list_empty_path(self, store: IcechunkStore) -> None:
         keys = ["foo/bar/c/1", "foo/bar/zarr.json", "foo/baz/c/0", "foo/baz/zarr.json"]
@@ -300,7 +307,12 @@ class TestIcechunkStore(StoreTests[IcechunkStore, cpu.Buffer]):
         await self.set(store, "foo/c/1", buffer(b"\x01"))
         await self.set(store, "bar/zarr.json", buffer(GROUP))
         await self.set(store, "bar/second/zarr.json", buffer(GROUP))
-        for path, names in {"": ["bar", "foo"], "foo": ["c", "zarr.json"], "foo/c": ["1"], "bar": ["second", "zarr.json"]}.items():
+        for path, names in {
+            "": ["bar", "foo"],
+            "foo": ["c", "zarr.json"],
+            "foo/c": ["1"],
+            "bar": ["second", "zarr.json"],
+        }.items():
             assert sorted(await _collect_aiterator(store.list_dir(path))) == names
             assert sorted(await _collect_aiterator(store.list_dir(path + "/"))) == names
 
@@ -381,7 +393,10 @@ class HierarchyMachine(ZarrHierarchyStateMachine):
 
 
 class StoreMachine(ZarrStoreStateMachine):
-    """Keys and values in a session that is committed, and opened again, at any time. Only the keys are those of hierarchies."""
+    """Keys and values in a session that is committed, and opened again, at any time.
+
+    Only the keys are those of hierarchies.
+    """
 
     def __init__(self) -> None:
         self.repository = Repository.create(MemoryStore())
@@ -429,6 +444,10 @@ def test_histories_agree_with_a_model(machine: type[RuleBasedStateMachine], exam
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=checks, derandomize=examples < 100
+            max_examples=examples,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=checks,
+            derandomize=examples < 100,
         ),
     )

@@ -1,4 +1,7 @@
-"""delta-spark and this implementation on the same tables, in both directions. Needs an environment of its own: `make interop`."""
+"""delta-spark and this implementation on the same tables, in both directions.
+
+Needs an environment of its own: `make interop`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ PYTHON = os.environ.get("DELTA_SPARK_PYTHON", "")
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not PYTHON, reason="DELTA_SPARK_PYTHON names no environment with delta-spark: run `make interop`"),
+    pytest.mark.skipif(
+        not PYTHON, reason="DELTA_SPARK_PYTHON names no environment with delta-spark: run `make interop`"
+    ),
 ]
 
 
@@ -114,13 +119,23 @@ def _work(table: DeltaTable) -> None:
         {},
         {"delta.enableChangeDataFeed": "true"},
         {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"},
-        {"delta.constraints.small": "id < 100", "delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpointInterval": "3"},
-        {"delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpoint.writeStatsAsJson": "false", "delta.checkpointInterval": "2"},
+        {
+            "delta.constraints.small": "id < 100",
+            "delta.checkpoint.writeStatsAsStruct": "true",
+            "delta.checkpointInterval": "3",
+        },
+        {
+            "delta.checkpoint.writeStatsAsStruct": "true",
+            "delta.checkpoint.writeStatsAsJson": "false",
+            "delta.checkpointInterval": "2",
+        },
         {"delta.enableInCommitTimestamps": "true"},
         {"delta.feature.deletionVectors": "supported", "delta.feature.v2Checkpoint": "supported"},
     ],
 )
-def test_it_reads_and_continues_what_is_written_here(delta_spark: DeltaSpark, tmp_path: Path, properties: dict[str, str]) -> None:
+def test_it_reads_and_continues_what_is_written_here(
+    delta_spark: DeltaSpark, tmp_path: Path, properties: dict[str, str]
+) -> None:
     url = str(tmp_path)
     table = DeltaTable.create(url, SCHEMA, partition_by=["p"], properties=properties)
     _work(table)
@@ -154,7 +169,10 @@ def test_constraints_bind_both(delta_spark: DeltaSpark, tmp_path: Path) -> None:
     delta_spark.sql(f"INSERT INTO delta.`{url}` VALUES (9, 'p', 0)")
     delta_spark.sql(f"ALTER TABLE delta.`{url}` ADD CONSTRAINT short CHECK (length(p) < 4)")
     table.refresh()
-    assert table.constraints == {"positive": "v >= 0 AND id IS NOT NULL", "short": "length ( p ) < 4"}  # as Spark spells it
+    assert table.constraints == {
+        "positive": "v >= 0 AND id IS NOT NULL",
+        "short": "length ( p ) < 4",
+    }  # as Spark spells it
     for bad_row in ({"id": [1], "p": ["p"], "v": [None]}, {"id": [1], "p": ["long"], "v": [1.0]}):
         with pytest.raises(ConstraintViolation):
             table.append(pa.table(bad_row, schema=SCHEMA))
@@ -178,7 +196,9 @@ def test_generated_columns_of_both(delta_spark: DeltaSpark, tmp_path: Path) -> N
     table.update({"at": "TIMESTAMP '2020-01-31 00:00:00Z'"}, "id = 2")
     with pytest.raises(ConstraintViolation, match="twice"):
         table.append(pa.table({"id": [3], "twice": [7]}))
-    assert delta_spark.rows(theirs) == _counted([{**row, "at": _local(row["at"])} for row in table.to_arrow().to_pylist()])
+    assert delta_spark.rows(theirs) == _counted(
+        [{**row, "at": _local(row["at"])} for row in table.to_arrow().to_pylist()]
+    )
     found = {row["id"]: (str(row["day"]), row["month"], row["twice"]) for row in table.to_arrow().to_pylist()}
     assert found == {1: ("2024-02-29", "2024-02", 2), 2: ("2020-01-31", "2020-01", 4), None: ("None", None, None)}
     delta_spark.sql(f"INSERT INTO delta.`{theirs}` (id, at) VALUES (5, NULL)")
@@ -195,7 +215,8 @@ def _local(moment: Any) -> str | None:
         "'delta.columnMapping.mode' = 'name'",
         "'delta.columnMapping.mode' = 'id'",
         "'delta.enableDeletionVectors' = 'true'",
-        "'delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = 'name'",
+        "'delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = "
+        "'name'",
         "'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2'",
         "'delta.enableChangeDataFeed' = 'true', 'delta.appendOnly' = 'false'",
         "'delta.enableInCommitTimestamps' = 'true'",
@@ -210,7 +231,8 @@ def test_its_tables_are_read_and_continued_here(delta_spark: DeltaSpark, tmp_pat
     )
     for number in range(4):
         delta_spark.sql(
-            f"INSERT INTO delta.`{url}` SELECT id, concat('p', id % 3), id / 2, named_struct('a', int(id), 'b', array('x', NULL)) "
+            f"INSERT INTO delta.`{url}` SELECT id, concat('p', id % 3), id / 2, named_struct('a', int(id), 'b', "
+            "array('x', NULL)) "
             f"FROM range({number * 10}, {number * 10 + 10})"
         )
     delta_spark.sql(f"DELETE FROM delta.`{url}` WHERE id % 7 = 3")
@@ -227,7 +249,9 @@ def test_its_tables_are_read_and_continued_here(delta_spark: DeltaSpark, tmp_pat
     table.delete("id = 2")
     table.update({"s.a": "s.a + 1"}, "p = 'p1' AND id < 20")
     source = pa.table({"id": [4, 400], "p": ["p1", "p4"]})
-    table.merge(source, "t.id = s.id").when_matched_delete().when_not_matched_insert({"id": "s.id", "p": "s.p"}).execute()
+    table.merge(source, "t.id = s.id").when_matched_delete().when_not_matched_insert(
+        {"id": "s.id", "p": "s.p"}
+    ).execute()
     table.optimize()
     assert delta_spark.rows(url) == _ours(table)
     if "ChangeDataFeed" in properties:

@@ -30,7 +30,11 @@ def test_main_in_place(delta_spark: DeltaSpark, tmp_path: Path) -> None:  # noqa
     lake.revert("main", parent=1)
     url = f"{root}/t/orders"
     assert _ids(delta_spark, url) == ids(lake.delta("t/orders")) == list(range(20, 32))
-    for write in (f"INSERT INTO delta.`{url}` VALUES (1, 'p1', 0)", f"DELETE FROM delta.`{url}`", f"OPTIMIZE delta.`{url}`"):
+    for write in (
+        f"INSERT INTO delta.`{url}` VALUES (1, 'p1', 0)",
+        f"DELETE FROM delta.`{url}`",
+        f"OPTIMIZE delta.`{url}`",
+    ):
         with pytest.raises(DeltaSparkError, match="lakeManaged"):
             delta_spark.sql(write)
     assert _ids(delta_spark, url) == list(range(20, 32))

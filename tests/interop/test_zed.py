@@ -1,4 +1,7 @@
-"""`zq` of Zed 1.18 and this implementation on the same values, in both directions. Needs the command: `make interop` builds it."""
+"""`zq` of Zed 1.18 and this implementation on the same values, in both directions.
+
+Needs the command: `make interop` builds it.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,9 @@ def random_values(seed: int) -> list[Value]:
     """Return values of several types, without symbols and names that `zed` prints without the quotes that they need."""
     rng = random.Random(seed)
     kinds = [*(random_record_type(rng) for _ in range(3)), random_type(rng)]
-    kinds = [type for type in kinds if not any(name in format_type(type) for name in ('"r s"', '"a b"'))] or [types.INT64]
+    kinds = [type for type in kinds if not any(name in format_type(type) for name in ('"r s"', '"a b"'))] or [
+        types.INT64
+    ]
     return [random_value(rng, rng.choice(kinds)) for _ in range(40)]
 
 

@@ -13,7 +13,8 @@ from tests.interop.test_zed_lake import VERSIONS, query, run
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(
-        not all(VERSIONS.values()), reason="ZED_1_18 and ZED_1_6 name no commands `zed` of these versions: run `make interop`"
+        not all(VERSIONS.values()),
+        reason="ZED_1_18 and ZED_1_6 name no commands `zed` of these versions: run `make interop`",
     ),
     pytest.mark.parametrize("zed", VERSIONS.values(), ids=VERSIONS.keys()),
 ]
@@ -26,7 +27,9 @@ def lake(tmp_path: Path) -> Lake:
     """A lake with a pool that was loaded, partly replaced, merged from a branch and reverted."""
     lake = Lake.create(tmp_path)
     with lake.session() as session:
-        session.create_pool(PATH, key="k", order="asc", seek_stride=100).load([{"k": value, "s": f"a{value}"} for value in range(100)])
+        session.create_pool(PATH, key="k", order="asc", seek_stride=100).load(
+            [{"k": value, "s": f"a{value}"} for value in range(100)]
+        )
     lake.create_branch("dev")
     with lake.session("dev") as session:
         session.pool(PATH).load([{"k": 200}], txn=("job", 1))
@@ -43,13 +46,18 @@ def lake(tmp_path: Path) -> Lake:
 def test_zed_reads_what_a_lake_published(zed: str, lake: Lake, tmp_path: Path) -> None:
     scan = lake.pool(PATH).scan()
     assert query(zed, tmp_path / PATH, "from raw") == scan.to_zson().splitlines()
-    assert query(zed, tmp_path / PATH, "from raw | k >= 60 and k < 63") == lake.pool(PATH).scan(start=60, stop=63).to_zson().splitlines()
+    assert (
+        query(zed, tmp_path / PATH, "from raw | k >= 60 and k < 63")
+        == lake.pool(PATH).scan(start=60, stop=63).to_zson().splitlines()
+    )
     assert len(query(zed, tmp_path / PATH, "from raw@main:objects")) == len(scan.objects)
 
 
 def test_zed_shows_a_commit_for_each_publish(zed: str, lake: Lake, tmp_path: Path) -> None:
     lines = run(zed, tmp_path / PATH, "log", "-use", "raw")
-    assert [line.split()[1] for line in lines if line.startswith("commit ")] == [commit.id for commit in lake.pool(PATH).log()]
+    assert [line.split()[1] for line in lines if line.startswith("commit ")] == [
+        commit.id for commit in lake.pool(PATH).log()
+    ]
 
 
 def test_a_lake_publishes_upon_what_zed_loads_and_deletes(zed: str, lake: Lake, tmp_path: Path) -> None:

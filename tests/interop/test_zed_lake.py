@@ -1,4 +1,7 @@
-"""The `zed` command, versions 1.18 and 1.6, on lakes that are written here, and the other way around. `make interop` builds both."""
+"""The `zed` command, versions 1.18 and 1.6, on lakes that are written here, and the other way around.
+
+`make interop` builds both.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ VERSIONS = {version: os.environ.get(variable, "") for version, variable in (("1.
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(
-        not all(VERSIONS.values()), reason="ZED_1_18 and ZED_1_6 name no commands `zed` of these versions: run `make interop`"
+        not all(VERSIONS.values()),
+        reason="ZED_1_18 and ZED_1_6 name no commands `zed` of these versions: run `make interop`",
     ),
     pytest.mark.parametrize("zed", VERSIONS.values(), ids=VERSIONS.keys()),
 ]
@@ -25,7 +29,9 @@ pytestmark = [
 def run(zed: str, lake: Path, *arguments: str, text: str = "") -> list[str]:
     """Return the lines that a command of `zed` prints."""
     environment = {**os.environ, "ZED_LAKE": str(lake)}
-    finished = subprocess.run([zed, *arguments], input=text, env=environment, capture_output=True, check=True, timeout=60, text=True)
+    finished = subprocess.run(
+        [zed, *arguments], input=text, env=environment, capture_output=True, check=True, timeout=60, text=True
+    )
     return finished.stdout.splitlines()
 
 
@@ -39,8 +45,14 @@ def lake(tmp_path: Path) -> Path:
     """A lake with a pool in each direction, of several objects and segments."""
     lake = PoolLake.create(tmp_path)
     for order in ("asc", "desc"):
-        pool = lake.create_pool(order, key="k", order="asc" if order == "asc" else "desc", seek_stride=100, threshold=2000)
-        pool.load([{"k": number * 7 % 500, "s": f"a{number}", "l": [number, None]} for number in range(500)], author="ada", meta={"job": 7})
+        pool = lake.create_pool(
+            order, key="k", order="asc" if order == "asc" else "desc", seek_stride=100, threshold=2000
+        )
+        pool.load(
+            [{"k": number * 7 % 500, "s": f"a{number}", "l": [number, None]} for number in range(500)],
+            author="ada",
+            meta={"job": 7},
+        )
         pool.load([{"k": "text"}, {"s": "no key"}, {"k": 1.5}, {"k": None}], message="odd keys")
     return tmp_path
 
@@ -131,7 +143,10 @@ def test_zed_reads_a_pool_after_every_kind_of_change(zed: str, changed: Pool, tm
     assert len(query(zed, tmp_path, "from events@main:objects")) == len(changed.objects())
     log = run(zed, tmp_path, "log", "-use", "events")
     assert [line.split()[1] for line in log if line.startswith("commit ")] == [commit.id for commit in changed.log()]
-    assert query(zed, tmp_path, "from events | k >= 100 and k <= 120") == changed.scan(start=100, stop=121).to_zson().splitlines()
+    assert (
+        query(zed, tmp_path, "from events | k >= 100 and k <= 120")
+        == changed.scan(start=100, stop=121).to_zson().splitlines()
+    )
 
 
 def test_this_reads_what_zed_changes_on_top(zed: str, changed: Pool, tmp_path: Path) -> None:

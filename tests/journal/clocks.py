@@ -10,7 +10,10 @@ START = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class Clock:
-    """A clock that stands until it is advanced, by tests or by what sleeps on it. A test's newest clock is what its journals sleep on."""
+    """A clock that stands until it is advanced, by tests or by what sleeps on it.
+
+    A test's newest clock is what its journals sleep on.
+    """
 
     newest: ClassVar[Clock | None] = None
 

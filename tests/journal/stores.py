@@ -38,7 +38,9 @@ class ScriptedStore(ObjectStore):
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         self.asked.append(f"put {key}")
-        return self.on_put(key, lambda: self.inner.put(key, data, if_absent=if_absent, if_match=if_match, unique=unique))
+        return self.on_put(
+            key, lambda: self.inner.put(key, data, if_absent=if_absent, if_match=if_match, unique=unique)
+        )
 
     def _head(self, key: str) -> ObjectMeta:
         self.asked.append(f"head {key}")

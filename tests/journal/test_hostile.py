@@ -61,7 +61,9 @@ def test_mutated_entries_are_refused_or_valid() -> None:
         assert entry.number == 17
         assert entry.time.tzinfo is UTC
         # Whatever is taken can be written again: a snapshot will have to.
-        adds = tuple(Add(f"{place}", getattr(action, "value", action.key)) for place, action in enumerate(entry.actions))
+        adds = tuple(
+            Add(f"{place}", getattr(action, "value", action.key)) for place, action in enumerate(entry.actions)
+        )
         state = State.empty().advanced([Entry(17, entry.time, "", adds)])
         assert dict(CODEC.decode_snapshot(CODEC.encode_snapshot(state))) == dict(state)
         for action in entry.actions:
@@ -117,7 +119,9 @@ def test_entries_that_are_none(change: dict[str, object]) -> None:
         CODEC.decode(17, json.dumps(body).encode())
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"null", b"7", b"\xef\xbb\xbf{}", b"[" * 100_000, b'{"a":' * 100_000, b"1" * 100_000])
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"null", b"7", b"\xef\xbb\xbf{}", b"[" * 100_000, b'{"a":' * 100_000, b"1" * 100_000]
+)
 def test_bytes_that_are_no_object(data: bytes) -> None:
     with pytest.raises(CorruptEntry):
         CODEC.decode(1, data)

@@ -217,7 +217,10 @@ def test_time_travel_by_number_and_time() -> None:
             assert handle.state_at(number).get("n", 0) == number
             time = START + timedelta(seconds=10 * number)
             assert handle.state_at(time).number == number
-            assert handle.state_at((time + timedelta(seconds=9)).astimezone(timezone(timedelta(hours=-7)))).number == number
+            assert (
+                handle.state_at((time + timedelta(seconds=9)).astimezone(timezone(timedelta(hours=-7)))).number
+                == number
+            )
     assert journal.state_at(START - timedelta(days=9999)).number == 0
     with pytest.raises(NoSuchEntry, match="ends at entry 30"):
         journal.state_at(31)
@@ -235,13 +238,17 @@ def test_states_are_immutable_and_large_ones_share() -> None:
     journal.append(lambda state: [Add(f"k{i:05d}", i) for i in range(20_000)])
     states = [journal.state(refresh=False)]
     for i in range(1000):
-        journal.append(lambda state, i=i: [Update(f"k{i:05d}", -1), Delete(f"k{i + 10_000:05d}"), Add(f"new{i:04d}", i)])  # type: ignore[misc]
+        journal.append(
+            lambda state, i=i: [Update(f"k{i:05d}", -1), Delete(f"k{i + 10_000:05d}"), Add(f"new{i:04d}", i)]
+        )  # type: ignore[misc]
         states.append(journal.state(refresh=False))
     for number, state in enumerate(states):
         assert len(state) == 20_000
         assert state.number == number + 1
         if number % 250 == 0:
-            expected = {f"k{i:05d}": -1 if i < number else i for i in range(20_000) if not 10_000 <= i < 10_000 + number}
+            expected = {
+                f"k{i:05d}": -1 if i < number else i for i in range(20_000) if not 10_000 <= i < 10_000 + number
+            }
             assert dict(state) == expected | {f"new{i:04d}": i for i in range(number)}
             assert list(state) == sorted(state)
 
@@ -384,7 +391,9 @@ def test_the_names_of_zed(store: ObjectStore) -> None:
     for _ in range(25):
         journal.append(count)
     names = sorted(meta.key for meta in store.list())
-    assert names == sorted(["branches/HEAD", "branches/TAIL", "branches/snap.zng", *(f"branches/{n}.zng" for n in range(1, 26))])
+    assert names == sorted(
+        ["branches/HEAD", "branches/TAIL", "branches/snap.zng", *(f"branches/{n}.zng" for n in range(1, 26))]
+    )
     assert store.get("branches/HEAD") == b"25"
     assert Journal(store, "branches", naming=ZED_NAMING).state() == {"n": 25}
     assert journal.state_at(7) == {"n": 7}

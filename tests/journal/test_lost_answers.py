@@ -64,7 +64,9 @@ def _check(store: ScriptedStore, *values: int) -> None:
     assert len(list(store.inner.list("refs/0"))) == len(values)
 
 
-@pytest.mark.parametrize("error", [LOST, AlreadyExists("there"), StoreError("full")], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    "error", [LOST, AlreadyExists("there"), StoreError("full")], ids=lambda error: type(error).__name__
+)
 def test_a_put_that_worked_though_it_failed_counts_once(store: ScriptedStore, error: StoreError) -> None:
     journal = _journal(store)
     store.on_put = _answers(_lost_after(error), _lost_after(error))

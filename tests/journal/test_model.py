@@ -22,7 +22,10 @@ MICROSECOND = timedelta(microseconds=1)
 
 Steps = list[tuple[str, int, int]]
 STEPS: st.SearchStrategy[Steps] = st.lists(
-    st.tuples(st.sampled_from(["append", "append", "append", "refresh", "purge", "sleep"]), HANDLES, st.integers(0, 12)), max_size=6
+    st.tuples(
+        st.sampled_from(["append", "append", "append", "refresh", "purge", "sleep"]), HANDLES, st.integers(0, 12)
+    ),
+    max_size=6,
 )
 """What others do while a plan is made."""
 

@@ -129,7 +129,12 @@ def test_a_garbled_tail_stops_readers_and_writers(lie: bytes) -> None:
     open_journal.state()
     store.put("refs/TAIL", lie)
     fresh = Journal(store, "refs")
-    for action in (fresh.state, lambda: fresh.append(count), lambda: list(fresh.entries(1)), lambda: fresh.poll(0, timedelta(0))):
+    for action in (
+        fresh.state,
+        lambda: fresh.append(count),
+        lambda: list(fresh.entries(1)),
+        lambda: fresh.poll(0, timedelta(0)),
+    ):
         with pytest.raises(JournalDamaged, match="refs/TAIL"):
             action()
     assert not store.exists("refs/00000000000000000004.json")

@@ -10,7 +10,14 @@ import pytest
 
 from lake_core.errors import PreconditionFailed, StoreUnavailable
 from lake_core.journal import ZED_NAMING, Action, Journal, State
-from lake_core.journal.errors import AppendOutcomeUnknown, AppendTimeout, HistoryPurged, JournalDamaged, NoSuchEntry, PurgeUnsupported
+from lake_core.journal.errors import (
+    AppendOutcomeUnknown,
+    AppendTimeout,
+    HistoryPurged,
+    JournalDamaged,
+    NoSuchEntry,
+    PurgeUnsupported,
+)
 from lake_core.store import LocalStore, MemoryStore, ObjectMeta, ObjectStore
 from tests.journal.clocks import START, Clock
 from tests.journal.plans import count
@@ -192,7 +199,9 @@ def test_tail_never_falls(store: ScriptedStore, clock: Clock) -> None:
     journal.purge(START + timedelta(days=5))
     assert raced == [22]
     assert store.get("refs/TAIL") == b"23 22"
-    assert [meta.key[-25:] for meta in store.list("refs/bases/")] == [f"{22:020d}.json"], "swept, though put after the race was lost"
+    assert [meta.key[-25:] for meta in store.list("refs/bases/")] == [f"{22:020d}.json"], (
+        "swept, though put after the race was lost"
+    )
     assert _open(store, clock).state_at(22) == {"n": 22}
 
 
@@ -284,7 +293,9 @@ def test_a_writer_that_slept_between_appends_reads_anew(store: ScriptedStore, cl
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_a_writer_that_slept_while_putting_says_that_it_does_not_know(store: ScriptedStore, clock: Clock, landed: bool) -> None:
+def test_a_writer_that_slept_while_putting_says_that_it_does_not_know(
+    store: ScriptedStore, clock: Clock, landed: bool
+) -> None:
     """Its entry counted and was purged since, or it was put over a purged number: nobody can tell them apart."""
     journal = _daily(store, clock, 5)
     slept: list[bool] = []
@@ -321,7 +332,11 @@ def test_a_reader_that_slept_does_not_take_junk_for_entries(store: ScriptedStore
     junk = store.get(f"refs/{6:020d}.json")
     _sleeps(store, clock)
     store.inner.put(f"refs/{6:020d}.json", junk)
-    for read in (lambda: list(journal.entries(6)), lambda: list(journal.entries(6, 6)), lambda: journal.poll(5, timedelta(0))):
+    for read in (
+        lambda: list(journal.entries(6)),
+        lambda: list(journal.entries(6, 6)),
+        lambda: journal.poll(5, timedelta(0)),
+    ):
         with pytest.raises(HistoryPurged):
             read()
     store.inner.put(f"refs/{7:020d}.json", b"junk")
@@ -383,7 +398,9 @@ def test_a_journal_is_purged_while_it_is_read(store: ScriptedStore, clock: Clock
     def on_get(key: str) -> None:
         if "snapshots" in key and not raced:
             raced.append(_daily(store.inner, clock, 40).purge(FAR))
-            store.inner.delete([meta.key for meta in store.inner.list("refs/snapshots/") if meta.key < f"refs/snapshots/{40:020d}"])
+            store.inner.delete(
+                [meta.key for meta in store.inner.list("refs/snapshots/") if meta.key < f"refs/snapshots/{40:020d}"]
+            )
 
     store.on_get = on_get
     assert reader.state() == {"n": 70}

@@ -42,7 +42,9 @@ def _work(url: str, options: dict[str, object], worker: int, appends: int, resul
             entry = journal.append(plan)
         except KeyExists:
             refused += 1
-            entry = journal.append(lambda state, plan=plan, name=name: [action for action in plan(state) if action.key != name])  # type: ignore[misc]
+            entry = journal.append(
+                lambda state, plan=plan, name=name: [action for action in plan(state) if action.key != name]
+            )  # type: ignore[misc]
         assert entry is not None
         assert journal.state(refresh=False)["n"] == entry.number
         acknowledged.append((entry.number, entry.writer))

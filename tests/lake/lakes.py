@@ -40,7 +40,10 @@ def opened(store: ObjectStore, time: ManualClock) -> Lake:
 def died_at(
     operation: int, mode: FaultMode, work: Callable[[Lake], None], make: Callable[[ManualClock], MemoryStore]
 ) -> tuple[MemoryStore, ManualClock, bool]:
-    """Let work on a new lake die at a store operation. Return the store, its clock, and whether the work came that far."""
+    """Let work on a new lake die at a store operation.
+
+    Return the store, its clock, and whether the work came that far.
+    """
     time = ManualClock()
     store = make(time)
     dying = FaultStore(store, operation, mode)

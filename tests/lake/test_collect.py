@@ -158,7 +158,9 @@ def test_an_ended_retention_lets_files_of_history_go(lake: Lake, store: MemorySt
     assert bytes(lake.at("main~1").get("notes.txt")) == b"one"
 
 
-def test_readers_in_place_keep_their_versions_for_the_tables_own_retention(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
+def test_readers_in_place_keep_their_versions_for_the_tables_own_retention(
+    lake: Lake, store: MemoryStore, time: ManualClock
+) -> None:
     with lake.session() as s:
         s.delta("t/orders").set_properties({"delta.deletedFileRetentionDuration": "interval 60 days"})
     reader = plain(store, "t/orders")
@@ -178,7 +180,9 @@ def _finish(lake: Lake, id: str) -> list[str]:
     return collect._finish(lake.repository, id, dt.timedelta(days=30), lambda phase, count: None)
 
 
-def test_condemned_content_that_a_publish_reuses_is_put_again(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
+def test_condemned_content_that_a_publish_reuses_is_put_again(
+    lake: Lake, store: MemoryStore, time: ManualClock
+) -> None:
     digest = new_item(b"garbage", time()).entry.etag
     garbage = address_of(digest)
     store.put(garbage, b"garbage")
@@ -295,8 +299,14 @@ def _publisher(root: str, worker: int, count: int) -> None:
                         s.put(f"{worker}/common-{file}", COMMON[(number + file) % len(COMMON)])
                 s.create_delta(f"t/{worker}", SCHEMA, exist_ok=True).overwrite(rows([number]))
         except (Collected, NotFound, LakeError) as error:
-            # By the collector's clock everything is two months old, so unpublished objects are collected too. Such publishes are refused.
-            assert "collected" in str(error) or "gone" in str(error) or "no commit" in str(error) or isinstance(error, NotFound), error
+            # By the collector's clock everything is two months old, so unpublished objects are collected too. Such
+            # publishes are refused.
+            assert (
+                "collected" in str(error)
+                or "gone" in str(error)
+                or "no commit" in str(error)
+                or isinstance(error, NotFound)
+            ), error
             continue
         number += 1
     Path(f"{root}.{worker}").write_text(str(tries - count))
@@ -321,7 +331,10 @@ def _work(root: str, worker: int, workers: int, count: int) -> None:
 
 
 def _race(folder: Path, workers: int, count: int, garbage: int) -> tuple[int, int]:
-    """Run publishers against a collector. Return how many objects were collected, and how many were put again elsewhere."""
+    """Run publishers against a collector.
+
+    Return how many objects were collected, and how many were put again elsewhere.
+    """
     root = str(folder / "lake")
     lake = Lake.create(root)
     for content in [*COMMON, *(b"garbage %d" % number for number in range(garbage))]:
@@ -338,7 +351,9 @@ def _race(folder: Path, workers: int, count: int, garbage: int) -> tuple[int, in
             b"%d %d %d" % (worker, count - 1, file) for file in range(6)
         ]
         if (count - 1) % 3:
-            assert [bytes(at.get(f"{worker}/common-{file}")) for file in range(6)] == [COMMON[(count - 1 + file) % 8] for file in range(6)]
+            assert [bytes(at.get(f"{worker}/common-{file}")) for file in range(6)] == [
+                COMMON[(count - 1 + file) % 8] for file in range(6)
+            ]
     again = sum("-" in meta.key.rsplit("/", 1)[-1] for meta in lake.repository.root.list(f"{OBJECTS}/"))
     print(json.dumps({"collected": int(Path(f"{root}-collected").read_text()), "again": again}))
     return int(Path(f"{root}-collected").read_text()), again

@@ -1,8 +1,8 @@
 """Sessions are object stores: the contract of one, held against them.
 
-Not of that contract, and tested here instead: what a process has changed and not published lives in that process, so sessions refuse to be
-pickled, and processes share one by joining it. Data files of a dataset are not listed and outlive their deletion, so a dataset's folder
-keeps its own rules.
+Not of that contract, and tested here instead: what a process has changed and not published lives in that process, so
+sessions refuse to be pickled, and processes share one by joining it. Data files of a dataset are not listed and outlive
+their deletion, so a dataset's folder keeps its own rules.
 """
 
 from __future__ import annotations
@@ -293,7 +293,9 @@ def _assert_same(model: ObjectStore, store: ObjectStore, names: list[str]) -> No
     starts = ["", *names, "a/", "a/b/", "b", "~"]
     for prefix in ("", "a", "a/", "a/b", "b/x/", "é"):
         for start in starts:
-            assert [meta.key for meta in store.list(prefix, start)] == [meta.key for meta in model.list(prefix, start)], (prefix, start)
+            assert [meta.key for meta in store.list(prefix, start)] == [
+                meta.key for meta in model.list(prefix, start)
+            ], (prefix, start)
     for prefix in ("", "a/", "a/b/", "b/", "absent/"):
         assert store.list_folders(prefix) == model.list_folders(prefix)
     for name in names:

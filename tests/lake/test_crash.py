@@ -77,7 +77,8 @@ def sweep(
 ) -> tuple[int, list[bool]]:
     """Die at every operation in turn; of those that come before the publish itself (the `late` last ones) only at every so manieth.
 
-    `make`: the lake to begin with. Returns how many operations there are, and whether the state was new after each death.
+    `make`: the lake to begin with. Returns how many operations there are, and whether the state was new after each
+    death.
     """
     make = make or before
     time = ManualClock()

@@ -10,7 +10,15 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.delta.file_name import new_name
 from lake_core.errors import InvalidKey
-from lake_core.lake.errors import Conflict, DatasetExists, DatasetNotFound, InvalidRef, RefNotFound, SessionClosed, StaleAttempt
+from lake_core.lake.errors import (
+    Conflict,
+    DatasetExists,
+    DatasetNotFound,
+    InvalidRef,
+    RefNotFound,
+    SessionClosed,
+    StaleAttempt,
+)
 from lake_core.store import FolderStore, MemoryStore
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.lakes import SCHEMA, create_tables, ids, plain, rows
@@ -39,7 +47,9 @@ def test_what_an_abandoned_import_named_is_never_collected(empty: Lake, store: M
     assert ids(plain(store, "ext/t")) == [0]
 
 
-def test_an_imported_table_is_collected_like_others_once_main_has_it(empty: Lake, store: MemoryStore, time: ManualClock) -> None:
+def test_an_imported_table_is_collected_like_others_once_main_has_it(
+    empty: Lake, store: MemoryStore, time: ManualClock
+) -> None:
     _foreign(store, time, "ext/t")
     with empty.session() as s:
         s.import_delta("ext/t")
@@ -102,7 +112,9 @@ def test_a_table_imported_on_both_branches_is_not_doubled(empty: Lake, store: Me
     assert ids(empty.delta("ext/t")) == [0, 1, 2]
 
 
-def test_a_log_that_was_cut_short_before_its_import_takes_part_in_everything(empty: Lake, store: MemoryStore, time: ManualClock) -> None:
+def test_a_log_that_was_cut_short_before_its_import_takes_part_in_everything(
+    empty: Lake, store: MemoryStore, time: ManualClock
+) -> None:
     place = _foreign(store, time, "ext/t", appends=11)
     DeltaTable.open(place, clock=time).checkpoint()
     store.delete([f"ext/t/_delta_log/{version:020}.json" for version in range(11)])
@@ -117,7 +129,9 @@ def test_a_log_that_was_cut_short_before_its_import_takes_part_in_everything(emp
     assert ids(plain(store, "ext/t")) == ids(empty.delta("ext/t")) == [*range(11), 50, 51, 52]
 
 
-def test_foreign_commits_whose_log_was_cleaned_up_are_not_passed_by(empty: Lake, store: MemoryStore, time: ManualClock) -> None:
+def test_foreign_commits_whose_log_was_cleaned_up_are_not_passed_by(
+    empty: Lake, store: MemoryStore, time: ManualClock
+) -> None:
     create_tables(empty, "t/o", managed=False)
     place = FolderStore(store, "t/o")
     for number in range(100, 104):
@@ -154,7 +168,9 @@ def test_an_append_only_table_refuses_a_revert(empty: Lake) -> None:
     assert caught.value.kinds == {"t/o": "AppendOnlyTable"}
 
 
-@pytest.mark.parametrize("properties", [{"delta.constraints.positive": "v >= 0"}, {"delta.enableDeletionVectors": "true"}])
+@pytest.mark.parametrize(
+    "properties", [{"delta.constraints.positive": "v >= 0"}, {"delta.enableDeletionVectors": "true"}]
+)
 def test_tables_of_other_rules_do_not_become_one(empty: Lake, properties: dict[str, str]) -> None:
     first, other = empty.session(), empty.session()
     first.create_delta("t/o", SCHEMA, properties=properties).append(rows([1]))
@@ -237,7 +253,11 @@ def test_an_attempt_that_died_half_way_is_made_again(lake: Lake) -> None:
 
 def test_other_files_in_a_tables_folder_are_nobodys_garbage(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     hidden = ["t/orders/README.md", "t/orders/_manifest/manifest", "t/orders/.hidden.parquet", "t/orders/_SUCCESS"]
-    foreign = [*hidden, "t/orders/mine.parquet", "t/orders/part-00000-0f8fad5b-d9cb-469f-a165-70867728950e-c000.snappy.parquet"]
+    foreign = [
+        *hidden,
+        "t/orders/mine.parquet",
+        "t/orders/part-00000-0f8fad5b-d9cb-469f-a165-70867728950e-c000.snappy.parquet",
+    ]
     orphan = f"t/orders/{new_name(0)}"
     for key in [*foreign, orphan]:
         store.put(key, b"1")
@@ -249,7 +269,10 @@ def test_other_files_in_a_tables_folder_are_nobodys_garbage(lake: Lake, store: M
 
 def test_files_in_the_way_of_a_table_say_how_they_are_brought_in(lake: Lake, store: MemoryStore) -> None:
     DeltaTable.create(FolderStore(store, "tables/e"), SCHEMA)
-    with pytest.raises(DatasetExists, match=r"`lake import tables/e`.*session\.import_delta\('tables/e'\)"), lake.session() as session:
+    with (
+        pytest.raises(DatasetExists, match=r"`lake import tables/e`.*session\.import_delta\('tables/e'\)"),
+        lake.session() as session,
+    ):
         session.create_delta("tables/e", SCHEMA)
 
 

@@ -27,7 +27,10 @@ OPERATIONS: dict[str, Callable[[DeltaTable], object]] = {
     "delete id 1": lambda table: table.delete("id = 1"),
     "update p1": lambda table: table.update({"v": "1"}, "p = 'p1'"),
     "merge p1": lambda table: (
-        table.merge(rows([1, 501], v=5), "t.id = s.id AND t.p = 'p1'").when_matched_update("*").when_not_matched_insert("*").execute()
+        table.merge(rows([1, 501], v=5), "t.id = s.id AND t.p = 'p1'")
+        .when_matched_update("*")
+        .when_not_matched_insert("*")
+        .execute()
     ),
     "optimize": lambda table: table.optimize(),
     "add column": lambda table: table.add_columns(pa.schema([("extra", pa.int64())])),

@@ -22,7 +22,9 @@ def test_branches_and_tags_with_their_data(lake: Lake, store: MemoryStore) -> No
     assert manifest == dict(exported.manifest)
     assert sorted(manifest) == ["branches_meta_range_id", "commits_meta_range_id", "tags_meta_range_id"]
     trees = Graveler(target)
-    commits = {record.key.decode(): Commit.decode(record.value) for record in trees.scan(manifest["commits_meta_range_id"])}
+    commits = {
+        record.key.decode(): Commit.decode(record.value) for record in trees.scan(manifest["commits_meta_range_id"])
+    }
     assert len(commits) == 4
     assert all(commit.is_named_right and commit.generation >= 1 for commit in commits.values())
     assert {id for commit in commits.values() for id in commit.parents} <= set(commits)

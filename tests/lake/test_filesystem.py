@@ -18,7 +18,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from fsspec.tests.abstract import AbstractCopyTests, AbstractGetTests, AbstractOpenTests, AbstractPipeTests, AbstractPutTests
+from fsspec.tests.abstract import (
+    AbstractCopyTests,
+    AbstractGetTests,
+    AbstractOpenTests,
+    AbstractPipeTests,
+    AbstractPutTests,
+)
 from fsspec.tests.abstract import AbstractFixtures as Fixtures
 
 from lake_core import Lake
@@ -72,7 +78,10 @@ def test_every_kind_of_ref(disk: Lake) -> None:
     commit = disk.list_branches()["main"]
     disk.create_branch("dev", at="v1")
     session = disk.open_session("dev")
-    contents = {ref: fs.cat_file(f"prod/{ref}/notes.txt") for ref in ("main", "main~1", "v1", commit, commit[:12], "dev", session.id)}
+    contents = {
+        ref: fs.cat_file(f"prod/{ref}/notes.txt")
+        for ref in ("main", "main~1", "v1", commit, commit[:12], "dev", session.id)
+    }
     assert contents.pop("main") == contents.pop(commit) == contents.pop(commit[:12]) == b"second"
     assert set(contents.values()) == {b"one"}
     now = dt.datetime.now(dt.UTC).isoformat()
@@ -86,7 +95,14 @@ def test_every_kind_of_ref(disk: Lake) -> None:
 
 def test_what_is_not_there_is_a_missing_file_to_everyone(disk: Lake, tmp_path: Path) -> None:
     fs = opened(disk)
-    for path in ("prod/main/nothing", "prod/nothing/x", "nowhere/main/x", str(tmp_path / "x"), "prod/a b/x", "prod/main/_lake/format.json"):
+    for path in (
+        "prod/main/nothing",
+        "prod/nothing/x",
+        "nowhere/main/x",
+        str(tmp_path / "x"),
+        "prod/a b/x",
+        "prod/main/_lake/format.json",
+    ):
         assert not fs.exists(path)
         with pytest.raises(FileNotFoundError) as caught:
             fs.cat_file(path)
@@ -228,7 +244,9 @@ def test_libraries_find_exactly_the_live_rows(disk: Lake) -> None:
 
 def test_a_folder_of_a_dataset(disk: Lake) -> None:
     fs = opened(disk)
-    assert fs.ls("prod/main/t/orders", detail=False) == [f"prod/main/t/orders/{name}" for name in ("_delta_log", "p=p0", "p=p1")]
+    assert fs.ls("prod/main/t/orders", detail=False) == [
+        f"prod/main/t/orders/{name}" for name in ("_delta_log", "p=p0", "p=p1")
+    ]
     assert fs.isdir("prod/main/t/orders/p=p0")
     assert not fs.exists("prod/main/t/orders/p=p2")
     [file] = fs.glob("prod/v1/t/orders/p=p0/*.parquet")[:1]
@@ -275,7 +293,11 @@ def test_many_files_are_looked_up_in_one_listing(disk: Lake) -> None:
 def test_what_is_not_a_session_is_only_read(disk: Lake) -> None:
     fs = opened(disk)
     for path in ("prod/main/x", "prod/v1/x", f"prod/{disk.list_branches()['main']}/x"):
-        for write in (lambda path=path: fs.pipe_file(path, b""), lambda path=path: fs.open(path, "wb"), lambda path=path: fs.touch(path)):
+        for write in (
+            lambda path=path: fs.pipe_file(path, b""),
+            lambda path=path: fs.open(path, "wb"),
+            lambda path=path: fs.touch(path),
+        ):
             with pytest.raises(PermissionError, match="session") as caught:
                 write()
             assert isinstance(caught.value, ReadOnly)
@@ -296,7 +318,10 @@ def test_a_parquet_dataset_is_written_into_a_session_and_published(disk: Lake) -
             pl.from_pandas(frame).write_parquet(file)
         connection = duckdb.connect()
         connection.register_filesystem(fs)
-        connection.execute("COPY (SELECT * FROM frame) TO 'lake://exports/duck' (FORMAT parquet, PARTITION_BY (day), OVERWRITE_OR_IGNORE)")
+        connection.execute(
+            "COPY (SELECT * FROM frame) TO 'lake://exports/duck' (FORMAT parquet, PARTITION_BY (day), "
+            "OVERWRITE_OR_IGNORE)"
+        )
         assert not opened(disk).exists("prod/main/exports")
         assert sorted(pd.read_parquet("exports/pandas", filesystem=fs)["id"]) == list(range(6))
     fs = opened(disk)
@@ -332,7 +357,9 @@ def test_modes_of_writing(disk: Lake) -> None:
         with pytest.raises(FileNotFoundError):
             fs.rm("nothing")
     fs = opened(disk)
-    assert fs.find("prod/main", maxdepth=1) == [f"prod/main/{name}.txt" for name in ("copied", "moved", "notes", "text")]
+    assert fs.find("prod/main", maxdepth=1) == [
+        f"prod/main/{name}.txt" for name in ("copied", "moved", "notes", "text")
+    ]
     assert not fs.exists("prod/main/d")
 
 
@@ -360,7 +387,11 @@ def test_a_dataset_is_changed_by_its_format_only(disk: Lake) -> None:
         content = fs.cat_file(file)
         with pytest.raises(FileExistsError):
             fs.pipe_file(file, b"other")
-        for path, recursive in ((file, False), ("t/orders", True), ("t/orders/_delta_log/00000000000000000000.json", False)):
+        for path, recursive in (
+            (file, False),
+            ("t/orders", True),
+            ("t/orders/_delta_log/00000000000000000000.json", False),
+        ):
             with pytest.raises(PermissionError, match=r"dataset 't/orders'"):
                 fs.rm(path, recursive=recursive)
         with pytest.raises(PermissionError):
@@ -437,7 +468,12 @@ def test_a_failed_transaction_leaves_a_private_session_as_it_was(disk: Lake) -> 
         with fs.transaction:
             fs.pipe_file("within", b"")
     at = disk.at("main")
-    assert (at.get("before"), at.get("notes.txt"), at.exists("within"), at.exists("open")) == (b"1", b"second", True, False)
+    assert (at.get("before"), at.get("notes.txt"), at.exists("within"), at.exists("open")) == (
+        b"1",
+        b"second",
+        True,
+        False,
+    )
 
 
 def test_a_bulk_write_that_fails_leaves_nothing(disk: Lake) -> None:
@@ -514,7 +550,12 @@ def test_names_that_look_like_patterns(disk: Lake) -> None:
         assert fs.cat_file("a[1].txt") == b"a[1].txt"
         fs.rm_file("a[1].txt")
     fs = opened(disk)
-    assert [fs.exists(f"prod/main/{name}") for name in ("a[1].txt", "a1.txt", "50%.txt", "ä ö.txt")] == [False, True, True, True]
+    assert [fs.exists(f"prod/main/{name}") for name in ("a[1].txt", "a1.txt", "50%.txt", "ä ö.txt")] == [
+        False,
+        True,
+        True,
+        True,
+    ]
     assert fs.cat_file("prod/main/50%.txt") == b"50%.txt"
 
 
@@ -523,7 +564,9 @@ def test_a_lake_on_s3(s3_url: str, s3_options: dict[str, Any]) -> None:
     with lake.session() as s:
         s.create_delta("t/orders", rows([]).schema, partition_by=["p"]).append(rows(range(10)))
     session = lake.open_session("main")
-    pd.DataFrame({"id": [1, 2]}).to_parquet(f"lake://{s3_url}/{session.id}/x.parquet", storage_options={"target_options": s3_options})
+    pd.DataFrame({"id": [1, 2]}).to_parquet(
+        f"lake://{s3_url}/{session.id}/x.parquet", storage_options={"target_options": s3_options}
+    )
     lake.get_session(session.id).publish()
     options = {"lakes": {"prod": s3_url}, "target_options": s3_options}
     for url in (f"lake://{s3_url}/main", lake.uri("main"), "lake://prod/main"):

@@ -110,7 +110,11 @@ def test_a_commit_is_taken_back_as_a_new_version(lake: Lake, store: MemoryStore)
         s.open("names").remove("Ada")
         s.open("note").write("second")
     lake.revert("main")
-    assert (in_place(store).version, sorted(in_place(store).lines()), note_in_place(store).text) == (2, ["Ada", "Grace"], "first")
+    assert (in_place(store).version, sorted(in_place(store).lines()), note_in_place(store).text) == (
+        2,
+        ["Ada", "Grace"],
+        "first",
+    )
 
 
 def test_two_states_are_compared_by_what_they_reach(lake: Lake) -> None:

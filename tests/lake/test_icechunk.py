@@ -407,7 +407,10 @@ def test_collection_takes_what_no_state_reaches(tmp_path: Path) -> None:
     _old(tmp_path)
     assert len(list((tmp_path / PATH / "chunks").iterdir())) == 4
     lake.maintenance.gc()
-    left = {folder: len(list((tmp_path / PATH / folder).iterdir())) for folder in ("chunks", "manifests", "snapshots", "transactions")}
+    left = {
+        folder: len(list((tmp_path / PATH / folder).iterdir()))
+        for folder in ("chunks", "manifests", "snapshots", "transactions")
+    }
     assert left == {"chunks": 1, "manifests": 1, "snapshots": 2, "transactions": 1}
     assert outside_values(tmp_path) == filled(c0=3)
 
@@ -506,7 +509,9 @@ def test_a_repository_of_version_2_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", [None, {"name": "default", "separator": "."}, {"name": "v2", "separator": "."}])
 @pytest.mark.parametrize("in_tree", [True, False])
-def test_a_plain_zarr_store_becomes_a_repository(tmp_path: Path, encoding: dict[str, str] | None, in_tree: bool) -> None:
+def test_a_plain_zarr_store_becomes_a_repository(
+    tmp_path: Path, encoding: dict[str, str] | None, in_tree: bool
+) -> None:
     values = np.arange(36).reshape(6, 6)
     folder = tmp_path / (PATH if not in_tree else "elsewhere")
     group = zarr.create_group(folder, attributes={"title": "weather"})

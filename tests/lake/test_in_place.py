@@ -44,7 +44,9 @@ def test_deltalake_reads_main_in_place_and_refuses_to_write_it(local: Lake, root
     table = foreign(root, "t/orders")
     assert table.version() == 15
     assert ids(table.to_pyarrow_table()) == ids(local.delta("t/orders")) == list(range(20, 35))
-    assert ids(deltalake.DeltaTable(f"{root}/t/orders", version=3).to_pyarrow_table()) == sorted([*range(3, 10), 20, 21, 22])
+    assert ids(deltalake.DeltaTable(f"{root}/t/orders", version=3).to_pyarrow_table()) == sorted(
+        [*range(3, 10), 20, 21, 22]
+    )
     assert Path(root, "t/orders/_delta_log/00000000000000000010.checkpoint.parquet").exists()
     before = sorted(path.name for path in Path(root, "t/orders").rglob("*"))
     with pytest.raises(Exception, match="lakeManaged"):
@@ -127,7 +129,11 @@ def test_a_log_that_another_writer_continued_behind_the_lakes_back(local: Lake, 
         local.maintenance.checkout()
     adopted = local.maintenance.adopt("legacy/events")
     assert adopted.versions == {"legacy/events": 2}
-    assert ids(local.delta("legacy/events")) == ids(foreign(root, "legacy/events").to_pyarrow_table()) == [0, 1, 2, 50, 60, 61]
+    assert (
+        ids(local.delta("legacy/events"))
+        == ids(foreign(root, "legacy/events").to_pyarrow_table())
+        == [0, 1, 2, 50, 60, 61]
+    )
     assert local.maintenance.verify() == []
     assert local.status().pending_checkout == []
 
@@ -226,7 +232,9 @@ def test_a_file_that_was_brought_in_and_replaced_is_not_served(
 @pytest.mark.parametrize("body", [b"id\n1\n2\n", b"id\n2\n"])
 def test_verify_names_a_file_that_was_brought_in_and_replaced(local: Lake, imported: Path, body: bytes) -> None:
     imported.write_bytes(body)
-    assert [(problem.kind, problem.key) for problem in local.maintenance.verify(hashes=False)] == [("changed", "landing/a.csv")]
+    assert [(problem.kind, problem.key) for problem in local.maintenance.verify(hashes=False)] == [
+        ("changed", "landing/a.csv")
+    ]
 
 
 def test_verify_passes_what_was_brought_in_by_a_lake_that_was_copied(local: Lake, imported: Path, root: str) -> None:

@@ -38,7 +38,9 @@ def put(key: str, data: bytes) -> Callable[[Session], object]:
 
 
 @pytest.mark.parametrize(("strategy", "expected"), [("ours", 1), ("theirs", 2)])
-def test_a_table_that_both_changed_is_taken_whole_from_one_side(lake: Lake, store: MemoryStore, strategy: Strategy, expected: int) -> None:
+def test_a_table_that_both_changed_is_taken_whole_from_one_side(
+    lake: Lake, store: MemoryStore, strategy: Strategy, expected: int
+) -> None:
     diverge(lake, update(1), update(2))
     published = lake.merge("dev", strategy=strategy)
     assert set(values(lake.delta(PATH)).values()) == {expected}
@@ -97,7 +99,9 @@ def test_a_table_that_they_dropped_and_we_changed(lake: Lake, strategy: Strategy
 
 
 @pytest.mark.parametrize(("strategy", "stays"), [("ours", False), ("theirs", True)])
-def test_a_table_that_we_dropped_and_they_changed(lake: Lake, store: MemoryStore, strategy: Strategy, stays: bool) -> None:
+def test_a_table_that_we_dropped_and_they_changed(
+    lake: Lake, store: MemoryStore, strategy: Strategy, stays: bool
+) -> None:
     diverge(lake, lambda s: s.drop(PATH), update(2))
     lake.merge("dev", strategy=strategy)
     assert (PATH in lake.at().datasets()) is stays
@@ -105,7 +109,9 @@ def test_a_table_that_we_dropped_and_they_changed(lake: Lake, store: MemoryStore
         assert set(values(plain(store, PATH)).values()) == {2}
 
 
-@pytest.mark.parametrize(("strategy", "expected"), [("ours", ["id", "p", "v", "here"]), ("theirs", ["id", "p", "v", "there"])])
+@pytest.mark.parametrize(
+    ("strategy", "expected"), [("ours", ["id", "p", "v", "here"]), ("theirs", ["id", "p", "v", "there"])]
+)
 def test_columns_are_taken_with_the_rows(lake: Lake, strategy: Strategy, expected: list[str]) -> None:
     def adding(name: str) -> Callable[[Session], object]:
         return lambda s: s.delta(PATH).add_columns(pa.schema([(name, pa.int64())]))
@@ -143,7 +149,9 @@ def test_theirs_brings_deleted_rows_back_though_they_only_optimized(lake: Lake) 
 @pytest.mark.parametrize(("strategy", "expected"), [("ours", ["id"]), ("theirs", ["name"])])
 def test_a_table_that_both_created(lake: Lake, store: MemoryStore, strategy: Strategy, expected: list[str]) -> None:
     def creating(name: str, kind: pa.DataType) -> Callable[[Session], object]:
-        return lambda s: s.create_delta("t/new", pa.schema([(name, kind)])).append(pa.table({name: pa.array([None], kind)}))
+        return lambda s: s.create_delta("t/new", pa.schema([(name, kind)])).append(
+            pa.table({name: pa.array([None], kind)})
+        )
 
     diverge(lake, creating("id", pa.int64()), creating("name", pa.string()))
     lake.merge("dev", strategy=strategy)
@@ -192,7 +200,10 @@ def test_the_change_feed_tells_what_a_strategy_took(lake: Lake) -> None:
     diverge(lake, lambda s: s.delta("t/feed").overwrite(rows([3])), lambda s: s.delta("t/feed").overwrite(rows([4])))
     version = lake.merge("dev", strategy="theirs").versions["t/feed"]
     changes = lake.delta("t/feed").changes(version).read_all()
-    assert sorted(zip(changes["id"].to_pylist(), changes["_change_type"].to_pylist(), strict=True)) == [(3, "delete"), (4, "insert")]
+    assert sorted(zip(changes["id"].to_pylist(), changes["_change_type"].to_pylist(), strict=True)) == [
+        (3, "delete"),
+        (4, "insert"),
+    ]
 
 
 @BOTH
@@ -243,7 +254,11 @@ def test_an_unknown_strategy_is_refused(lake: Lake) -> None:
 
 
 def test_a_preview_tells_what_the_merge_then_does(lake: Lake) -> None:
-    diverge(lake, put("here.txt", b""), lambda s: (s.delta(PATH).append(rows([20])), s.put("there.txt", b""), s.delete(["notes.txt"])))
+    diverge(
+        lake,
+        put("here.txt", b""),
+        lambda s: (s.delta(PATH).append(rows([20])), s.put("there.txt", b""), s.delete(["notes.txt"])),
+    )
     preview = lake.preview_merge("dev")
     assert preview.keys == {"there.txt": "put", "notes.txt": "deleted"}
     assert preview.datasets[PATH].version == lake.merge("dev").versions[PATH]
@@ -282,7 +297,9 @@ def test_a_preview_of_a_conflict_raises_it(lake: Lake) -> None:
 def test_a_conflict_names_the_other_commit_and_its_run(lake: Lake) -> None:
     diverge(lake, update(1), update(2))
     head = lake.list_branches()["main"]
-    with pytest.raises(Conflict, match=rf"last changed by commit {head[:12]} 'nightly load' \(by .*, run r-17") as refused:
+    with pytest.raises(
+        Conflict, match=rf"last changed by commit {head[:12]} 'nightly load' \(by .*, run r-17"
+    ) as refused:
         lake.merge("dev")
     (contradiction,) = refused.value.contradictions
     assert contradiction.commits[0].metadata["run"] == "r-17"
@@ -293,7 +310,9 @@ def test_a_conflict_names_the_commit_that_changed_a_file(lake: Lake) -> None:
     changed = lake.list_branches()["main"]
     with lake.session() as s:
         s.put("another.txt", b"")
-    with pytest.raises(Conflict, match=f"notes.txt: it was changed on both sides, last changed by commit {changed[:12]}"):
+    with pytest.raises(
+        Conflict, match=f"notes.txt: it was changed on both sides, last changed by commit {changed[:12]}"
+    ):
         lake.merge("dev")
 
 
@@ -302,7 +321,10 @@ def test_a_conflict_counts_the_places_that_it_does_not_name(lake: Lake) -> None:
         return lambda s: [s.put(f"{number:02}.txt", data) for number in range(22)]
 
     diverge(lake, both(b"here"), both(b"there"))
-    with pytest.raises(Conflict, match=r"in 22 places\. 00\.txt: it was created .*; 19\.txt: .*; and 2 more places\. Nothing was merged"):
+    with pytest.raises(
+        Conflict,
+        match=r"in 22 places\. 00\.txt: it was created .*; 19\.txt: .*; and 2 more places\. Nothing was merged",
+    ):
         lake.merge("dev")
 
 

@@ -182,7 +182,12 @@ class History:
             if run is not None:
                 self.settle(branch, before, self.applied(old, new, branch), lambda: run(commit.id, branch=branch))
             else:
-                self.settle(branch, before, self.applied(old, new, branch), lambda: self.lake.cherry_pick(commit.id, onto=branch))
+                self.settle(
+                    branch,
+                    before,
+                    self.applied(old, new, branch),
+                    lambda: self.lake.cherry_pick(commit.id, onto=branch),
+                )
 
     def base(self, branch: str, other: str) -> str:
         from lake_core.lake.refs.history import merge_base

@@ -25,7 +25,10 @@ def _range_of_lakefs(name: str) -> tuple[str, bytes]:
         pytest.skip(NO_CASES)
     body = (CASES / "graveler" / f"{name}.sst").read_bytes()
     table = read_sstable(body)
-    return f"_lakefs/{table_id(table.pairs, {k: str(v) for k, v in table.properties.items() if k not in AFTER_HASHING})}", body
+    return (
+        f"_lakefs/{table_id(table.pairs, {k: str(v) for k, v in table.properties.items() if k not in AFTER_HASHING})}",
+        body,
+    )
 
 
 def test_no_lake_is_made_in_a_lakefs_repository(store: MemoryStore) -> None:
@@ -50,8 +53,13 @@ def test_no_lake_is_made_in_an_export(lake: Lake) -> None:
         Lake.create(target)
 
 
-def test_collection_leaves_what_a_lakefs_server_wrote_into_the_same_folder(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
-    theirs = dict(map(_range_of_lakefs, ("range", "metarange", "ok1"))) | {_MANIFEST: b"{}", "_lakefs/retention/rules.json": b"{}"}
+def test_collection_leaves_what_a_lakefs_server_wrote_into_the_same_folder(
+    lake: Lake, store: MemoryStore, time: ManualClock
+) -> None:
+    theirs = dict(map(_range_of_lakefs, ("range", "metarange", "ok1"))) | {
+        _MANIFEST: b"{}",
+        "_lakefs/retention/rules.json": b"{}",
+    }
     for key, body in theirs.items():
         store.put(key, body)
     with lake.session() as session:
@@ -68,7 +76,9 @@ def test_collection_leaves_what_a_lakefs_server_wrote_into_the_same_folder(lake:
 def test_a_range_of_our_own_is_told_from_its_end_alone() -> None:
     store = MemoryStore()
     graveler = Graveler(store)
-    records = [Record(b"%08d" % number, b"%032d" % (number * 7919), b"%0200d" % (number * 104_729)) for number in range(3000)]
+    records = [
+        Record(b"%08d" % number, b"%032d" % (number * 7919), b"%0200d" % (number * 104_729)) for number in range(3000)
+    ]
     graveler.build("", ((record.key, record) for record in records))
     largest = max(store.list("_lakefs/"), key=lambda meta: meta.size)
     assert "file_id" in read_properties(store, largest.key, largest.size)

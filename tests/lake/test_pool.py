@@ -38,7 +38,9 @@ def lake(tmp_path: Path) -> Lake:
     """A lake with a pool that holds the keys 0 to 2."""
     lake = Lake.create(tmp_path)
     with lake.session() as session:
-        session.create_pool(PATH, key="k", order="asc").load([{"k": 1}, {"k": 0}, {"k": 2}], author="ada", message="first")
+        session.create_pool(PATH, key="k", order="asc").load(
+            [{"k": 1}, {"k": 0}, {"k": 2}], author="ada", message="first"
+        )
     return lake
 
 
@@ -50,7 +52,11 @@ def test_a_load_is_read_in_its_session_before_it_is_published(lake: Lake) -> Non
 
 def test_a_publish_is_read_at_main_at_a_ref_and_in_place(lake: Lake, tmp_path: Path) -> None:
     load(lake, 5)
-    assert [keys(lake.pool(PATH)), keys(lake.pool(PATH, ref="main~1")), keys(in_place(tmp_path))] == [[0, 1, 2, 5], [0, 1, 2], [0, 1, 2, 5]]
+    assert [keys(lake.pool(PATH)), keys(lake.pool(PATH, ref="main~1")), keys(in_place(tmp_path))] == [
+        [0, 1, 2, 5],
+        [0, 1, 2],
+        [0, 1, 2, 5],
+    ]
 
 
 def test_the_folder_is_a_zed_lake_with_one_pool_of_its_name(lake: Lake, tmp_path: Path) -> None:
@@ -127,7 +133,11 @@ def test_a_session_deletes_and_compacts_in_one_commit(lake: Lake, tmp_path: Path
     with lake.session() as session:
         session.pool(PATH).delete("k = 1")
         session.pool(PATH).compact()
-    assert (keys(in_place(tmp_path)), len(in_place(tmp_path).objects()), len(list(in_place(tmp_path).log()))) == ([0, 2, 3, 4], 1, 3)
+    assert (keys(in_place(tmp_path)), len(in_place(tmp_path).objects()), len(list(in_place(tmp_path).log()))) == (
+        [0, 2, 3, 4],
+        1,
+        3,
+    )
 
 
 def test_a_compaction_and_a_load_side_by_side_both_land(lake: Lake) -> None:
@@ -153,7 +163,9 @@ def test_a_delete_and_a_compaction_of_one_object_conflict_by_its_name(lake: Lake
 
 
 @pytest.mark.parametrize(("strategy", "kept"), [("theirs", [1, 2]), ("ours", [0, 2])])
-def test_a_merge_takes_one_side_of_what_conflicts(lake: Lake, tmp_path: Path, strategy: Literal["ours", "theirs"], kept: list[int]) -> None:
+def test_a_merge_takes_one_side_of_what_conflicts(
+    lake: Lake, tmp_path: Path, strategy: Literal["ours", "theirs"], kept: list[int]
+) -> None:
     lake.create_branch("dev")
     for branch, key in (("main", 1), ("dev", 0)):
         with lake.session(branch) as session:
@@ -175,7 +187,12 @@ def test_a_comparison_counts_and_shows_records(lake: Lake) -> None:
     load(lake, 5, 6, 7)
     (compared,) = lake.compare("main~1", "main", sample=2).datasets
     comparison = compared.comparison
-    assert (comparison.rows_added, comparison.rows_removed, comparison.rows_exact, comparison.files_added) == (3, 0, True, 1)
+    assert (comparison.rows_added, comparison.rows_removed, comparison.rows_exact, comparison.files_added) == (
+        3,
+        0,
+        True,
+        1,
+    )
     assert comparison.sample_added == [{"k": 5}, {"k": 6}]
 
 
@@ -185,7 +202,11 @@ def test_a_comparison_counts_no_records_that_were_only_rewritten(lake: Lake) -> 
         session.drop(PATH)
         session.create_pool(PATH, key="k", order="asc").load([{"k": 0}, {"k": 2}, {"k": 9}])
     comparison = lake.compare("main~1", "main", sample=5).datasets[0].comparison
-    assert (comparison.sample_added, comparison.sample_removed, comparison.rows_exact) == ([{"k": 9}], [{"k": 1}, {"k": 5}], True)
+    assert (comparison.sample_added, comparison.sample_removed, comparison.rows_exact) == (
+        [{"k": 9}],
+        [{"k": 1}, {"k": 5}],
+        True,
+    )
 
 
 # Sessions side by side
@@ -221,7 +242,11 @@ def test_a_dropped_pool_is_created_again_with_another_key(lake: Lake, tmp_path: 
     assert keys(in_place(tmp_path)) == []
     with lake.session() as session:
         session.create_pool(PATH, key="other", order="desc").load([{"k": 7, "other": 1}])
-    assert (in_place(tmp_path).config.keys, in_place(tmp_path).config.order, keys(in_place(tmp_path))) == ((("other",),), "desc", [7])
+    assert (in_place(tmp_path).config.keys, in_place(tmp_path).config.order, keys(in_place(tmp_path))) == (
+        (("other",),),
+        "desc",
+        [7],
+    )
     assert (lake.pool(PATH, ref="main~2").config.order, keys(lake.pool(PATH, ref="main~2"))) == ("asc", [0, 1, 2])
 
 
@@ -321,7 +346,10 @@ def test_branches_that_another_client_creates_stay_in_place(lake: Lake, tmp_path
     in_place(tmp_path).create_branch("side")
     in_place(tmp_path).load([{"k": 50}], "side")
     load(lake, 5)
-    assert [keys(lake.pool(PATH)), [record["k"] for record in in_place(tmp_path).scan("side").records()]] == [[0, 1, 2, 5], [0, 1, 2, 50]]
+    assert [keys(lake.pool(PATH)), [record["k"] for record in in_place(tmp_path).scan("side").records()]] == [
+        [0, 1, 2, 5],
+        [0, 1, 2, 50],
+    ]
     assert [branch.name for branch in lake.pool(PATH).list_branches()] == ["main"]
 
 

@@ -120,7 +120,10 @@ def _published(lake: Lake) -> tuple[list[int], list[int], list[int]]:
 
 
 def _check(operation: int, mode: FaultMode, work: Callable[[Lake], None]) -> str | None:
-    """Let a publish die at a store operation, and the next one go on. Return what it left, "old" or "new"; None where it lived."""
+    """Let a publish die at a store operation, and the next one go on.
+
+    Return what it left, "old" or "new"; None where it lived.
+    """
     old, new = ([0], [0], filled()), ([0, 1], [0, 1], filled(c1=1))
     store, time, fired = died_at(operation, mode, work, _store)
     lake = opened(store, time)
@@ -135,7 +138,9 @@ def _check(operation: int, mode: FaultMode, work: Callable[[Lake], None]) -> str
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("work", "step"), [(_work, 1), (_work_shared, 3)])
 @pytest.mark.parametrize("mode", ["before", "after"])
-def test_a_table_an_array_and_a_pool_are_published_all_or_none(mode: FaultMode, work: Callable[[Lake], None], step: int) -> None:
+def test_a_table_an_array_and_a_pool_are_published_all_or_none(
+    mode: FaultMode, work: Callable[[Lake], None], step: int
+) -> None:
     outcomes = set()
     for operation in range(1, 600, step):
         outcome = _check(operation, mode, work)

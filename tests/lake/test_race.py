@@ -17,7 +17,10 @@ SHARED = ("t/shared-a", "t/shared-b")
 
 
 def _publisher(root: str, worker: int, count: int) -> None:
-    """Append to both shared tables and to the worker's own, and put a file. Every tenth time, put a file that all workers put."""
+    """Append to both shared tables and to the worker's own, and put a file.
+
+    Every tenth time, put a file that all workers put.
+    """
     lake = Lake.open(root)
     published, lost = [], 0
     for number in range(count):

@@ -77,7 +77,12 @@ def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
     again = Lake.open(s3_url, storage_options=s3_options)
     for number, path in enumerate(TABLES):
         expected = [*range(10), 100 + number]
-        assert ids(again.delta(path)) == ids(plain(again.repository.root, path)) == _theirs(s3_url, path, s3_options) == expected
+        assert (
+            ids(again.delta(path))
+            == ids(plain(again.repository.root, path))
+            == _theirs(s3_url, path, s3_options)
+            == expected
+        )
         assert values(again.delta(path))[1] == 7
         assert again.delta(path).version == 1
     assert [meta.key for meta in again.at().list("reports/")] == ["reports/a b%41.json", "reports/é/😀"]
@@ -126,7 +131,9 @@ def test_a_session_that_processes_share(s3_url: str, s3_options: Options) -> Non
     first = shared.publish()
     again = shared.publish()
     assert (
-        (again.commit, again.versions) == (first.commit, first.versions) == (lake.log()[0].id, dict.fromkeys(("t/a", "t/b", "t/common"), 1))
+        (again.commit, again.versions)
+        == (first.commit, first.versions)
+        == (lake.log()[0].id, dict.fromkeys(("t/a", "t/b", "t/common"), 1))
     )
     for worker, path in enumerate(TABLES[:2]):
         assert ids(lake.delta(path)) == _theirs(s3_url, path, s3_options) == [*range(10), 1000 + worker]
@@ -190,11 +197,18 @@ def _race(url: str, options: Options, workers: int, count: int) -> None:
     run_together(_publisher, [(url, options, worker, count) for worker in range(workers)])
     log = lake.log()
     assert len(log) == 2 + workers * count
-    assert sorted(commit.message for commit in log[:-2]) == sorted(f"{w}/{n}" for w in range(workers) for n in range(count))
+    assert sorted(commit.message for commit in log[:-2]) == sorted(
+        f"{w}/{n}" for w in range(workers) for n in range(count)
+    )
     assert lake.delta("t/shared").version == workers * count
     written = [worker * 1000 + 100 + number for worker in range(workers) for number in range(count)]
     expected = sorted([*range(10), *written])
-    assert ids(lake.delta("t/shared")) == ids(plain(lake.repository.root, "t/shared")) == _theirs(url, "t/shared", options) == expected
+    assert (
+        ids(lake.delta("t/shared"))
+        == ids(plain(lake.repository.root, "t/shared"))
+        == _theirs(url, "t/shared", options)
+        == expected
+    )
     at = lake.at()
     files = [f"files/{worker}/{number}" for worker in range(workers) for number in range(count)]
     assert [meta.key for meta in at.list("files/")] == sorted(files)
@@ -242,7 +256,9 @@ def test_death_at_operations_of_a_publish(s3_url: str, s3_options: Options) -> N
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", ["before", "after"])
 @pytest.mark.parametrize("doing", [work, work_shared])
-def test_death_at_each_operation_of_a_publish(doing: Callable[[Lake], None], mode: FaultMode, s3_url: str, s3_options: Options) -> None:
+def test_death_at_each_operation_of_a_publish(
+    doing: Callable[[Lake], None], mode: FaultMode, s3_url: str, s3_options: Options
+) -> None:
     _, outcomes = sweep(doing, mode, make=_lake_copier(s3_url, s3_options), late=0)
     assert outcomes == sorted(outcomes)
 

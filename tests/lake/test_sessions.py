@@ -13,7 +13,15 @@ import pytest
 from lake_core import Lake
 from lake_core.delta.errors import ManagedTable, MixedRearrangement
 from lake_core.errors import AlreadyExists, InvalidKey, NotFound, PreconditionFailed
-from lake_core.lake.errors import Conflict, DatasetExists, DatasetNotFound, ReadOnly, SessionClosed, StaleAttempt, StaleEpoch
+from lake_core.lake.errors import (
+    Conflict,
+    DatasetExists,
+    DatasetNotFound,
+    ReadOnly,
+    SessionClosed,
+    StaleAttempt,
+    StaleEpoch,
+)
 from lake_core.store import MemoryStore
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.lakes import SCHEMA, create_tables, ids, plain, rows, values
@@ -184,7 +192,13 @@ def test_a_session_rearranges_a_table_or_changes_it(lake: Lake) -> None:
 
 def test_others_cannot_write_past_the_lake(lake: Lake, store: MemoryStore) -> None:
     table = plain(store, "t/orders")
-    for write in (lambda: table.append(rows([1])), lambda: table.delete(), table.vacuum, table.checkpoint, table.optimize):
+    for write in (
+        lambda: table.append(rows([1])),
+        lambda: table.delete(),
+        table.vacuum,
+        table.checkpoint,
+        table.optimize,
+    ):
         with pytest.raises(ManagedTable, match=r"Lake\.open"):
             write()
     assert ids(table) == list(range(10))

@@ -308,7 +308,9 @@ def test_an_array_in_a_group_that_is_gone_is_a_conflict(arrays: Lake, creator_fi
 def test_sessions_create_and_delete_different_arrays_of_a_group(arrays: Lake) -> None:
     sessions = [arrays.session(isolation="serializable") for _ in range(3)]
     for number, session in enumerate(sessions[:2]):
-        zarr.open_group(store(session, "g"), mode="r+").create_array(f"new{number}", shape=10, chunks=5, dtype="i8")[:] = 1
+        zarr.open_group(store(session, "g"), mode="r+").create_array(f"new{number}", shape=10, chunks=5, dtype="i8")[
+            :
+        ] = 1
     del zarr.open_group(store(sessions[2], "g"), mode="r+")["foo"]
     for session in sessions:
         session.publish()

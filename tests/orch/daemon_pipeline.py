@@ -11,7 +11,14 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from lake_orch import DeltaIOManager, LakeResource, SparkResource, lake_backfill_sensor, lake_executor, lake_session_sensors
+from lake_orch import (
+    DeltaIOManager,
+    LakeResource,
+    SparkResource,
+    lake_backfill_sensor,
+    lake_executor,
+    lake_session_sensors,
+)
 
 FOLDER = Path(os.environ["LAKE_TEST_FOLDER"])
 DAYS = dg.StaticPartitionsDefinition([f"{day:02}" for day in range(60)])

@@ -112,11 +112,16 @@ assets = [
 
 def definitions() -> dg.Definitions:
     lake = LakeResource(root=plan()["root"])
-    spark = SparkResource(master="local[1]", config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"})
+    spark = SparkResource(
+        master="local[1]", config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    )
     return dg.Definitions(
         assets=assets,
         resources={"lake": lake, "spark": spark, "io_manager": DeltaIOManager(lake=lake, spark=spark)},
-        jobs=[dg.define_asset_job(f"job_{assets_def.key.path[-1]}", dg.AssetSelection.assets(assets_def)) for assets_def in assets],
+        jobs=[
+            dg.define_asset_job(f"job_{assets_def.key.path[-1]}", dg.AssetSelection.assets(assets_def))
+            for assets_def in assets
+        ],
         executor=dg.multiprocess_executor.configured(
             {"start_method": {"forkserver": {"preload_modules": ["lake_orch", "pyarrow.parquet"]}}}
         ),

@@ -15,12 +15,18 @@ def asset_of(defs: dg.Definitions, task: str) -> dg.AssetsDefinition:
 
 
 def run(
-    defs: dg.Definitions, task: str, resource: LakeResource, instance: dg.DagsterInstance, config: dict[str, Any] | None = None
+    defs: dg.Definitions,
+    task: str,
+    resource: LakeResource,
+    instance: dg.DagsterInstance,
+    config: dict[str, Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Run a task on all tables at once; what it says of each."""
     asset = asset_of(defs, task)
     keys = asset.partitions_def.get_partition_keys() if asset.partitions_def else []
-    tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]} if keys else {}
+    tags = (
+        {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]} if keys else {}
+    )
     run_config = {"ops": {"__".join(asset.key.path): {"config": config}}} if config else None
     result = dg.materialize([asset], resources={"lake": resource}, instance=instance, tags=tags, run_config=run_config)
     assert result.success

@@ -26,7 +26,10 @@ def job(folder: str) -> dg.JobDefinition:
     lake = LakeResource(root=f"{folder}/lake")
 
     @dg.job(
-        resource_defs={"lake": lake.get_resource_definition(), "io_manager": DeltaIOManager(lake=lake).get_resource_definition()},
+        resource_defs={
+            "lake": lake.get_resource_definition(),
+            "io_manager": DeltaIOManager(lake=lake).get_resource_definition(),
+        },
         executor_def=dg.in_process_executor,
     )
     def all_of_it() -> None:

@@ -28,7 +28,9 @@ class Bench:
         kwargs = {"folder": str(self.folder), "name": name, "in_process": in_process}
         return dg.build_reconstructable_job("tests.orch.session_pipeline", "job", reconstructable_kwargs=kwargs)
 
-    def run(self, name: str = "all", *, tags: dict[str, str] | None = None, in_process: bool = True, **options: Any) -> dg.DagsterRun:
+    def run(
+        self, name: str = "all", *, tags: dict[str, str] | None = None, in_process: bool = True, **options: Any
+    ) -> dg.DagsterRun:
         with dg.execute_job(self.job(name, in_process), instance=self.instance, tags=tags, **options) as result:
             return self.run_of(result.run_id)
 

@@ -1,6 +1,7 @@
 """Definitions for test_sessions: five tables of one run, whose steps fail, and whose checks say no, as a file asks for.
 
-Steps run in processes of their own: what a test wants stands in a file, and where that is comes with the job's arguments.
+Steps run in processes of their own: what a test wants stands in a file, and where that is comes with the job's
+arguments.
 """
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.

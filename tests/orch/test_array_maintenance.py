@@ -19,7 +19,14 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.icechunk import Repository
 from lake_orch import InvalidDefinition, LakeResource
-from lake_orch.maintenance import TASKS, HealthLimits, MaintenanceTarget, array_health, lake_maintenance, lake_table_checks
+from lake_orch.maintenance import (
+    TASKS,
+    HealthLimits,
+    MaintenanceTarget,
+    array_health,
+    lake_maintenance,
+    lake_table_checks,
+)
 from lake_orch.maintenance.target import targets_of
 from tests.orch.maintenance_runs import asset_of, run
 
@@ -84,9 +91,17 @@ def make_old(resource: LakeResource) -> None:
         os.utime(file, (0, 0))
 
 
-def run_task(resource: LakeResource, instance: dg.DagsterInstance, task: str, config: dict[str, Any] | None = None, **settings: Any) -> Any:
+def run_task(
+    resource: LakeResource,
+    instance: dg.DagsterInstance,
+    task: str,
+    config: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Any:
     """Run a task on the arrays. Returns what it says."""
-    (metadata,) = run(lake_maintenance(arrays=[weather], tasks=[task], **settings), task, resource, instance, config).values()
+    (metadata,) = run(
+        lake_maintenance(arrays=[weather], tasks=[task], **settings), task, resource, instance, config
+    ).values()
     return metadata
 
 
@@ -106,7 +121,9 @@ def test_manifests_stay_where_nothing_is_to_be_done(
     alone: LakeResource, instance: dg.DagsterInstance, config: dict[str, Any] | None, limit: int
 ) -> None:
     before = repository(alone).lookup_branch("main")
-    assert run_task(alone, instance, "manifest_rewrite", config, max_mergeable_manifests=limit)["lake/due"] == (limit == 1)
+    assert run_task(alone, instance, "manifest_rewrite", config, max_mergeable_manifests=limit)["lake/due"] == (
+        limit == 1
+    )
     assert repository(alone).lookup_branch("main") == before
 
 
@@ -114,7 +131,9 @@ def test_manifests_of_a_branch_are_rewritten_there(tmp_path: Path, instance: dg.
     lake = Lake.create(tmp_path / "root")
     resource = write_days(tmp_path / "root", lake)
     lake.create_branch("dev")
-    asset = asset_of(lake_maintenance(arrays=[weather], tasks=["manifest_rewrite"], max_mergeable_manifests=1), "manifest_rewrite")
+    asset = asset_of(
+        lake_maintenance(arrays=[weather], tasks=["manifest_rewrite"], max_mergeable_manifests=1), "manifest_rewrite"
+    )
     dg.materialize([asset], resources={"lake": resource}, instance=instance, tags={"lake/branch": "dev"})
     mergeable = [lake.icechunk(PATH, ref=ref).mergeable_manifests("main") for ref in ("main", "dev")]
     assert mergeable[0] > 0
@@ -127,7 +146,9 @@ def test_manifests_of_a_branch_are_rewritten_there(tmp_path: Path, instance: dg.
 def test_snapshots_expire_and_their_objects_are_collected(alone: LakeResource, instance: dg.DagsterInstance) -> None:
     assert run_task(alone, instance, "snapshot_expiry", retention="0 seconds")["lake/expired_snapshots"] == 2
     assert len(list(repository(alone).ancestry(branch="main"))) == 2
-    assert run_task(alone, instance, "garbage_collection")["lake/reclaimed_files"] == 0, "they may be those of a session that is open"
+    assert run_task(alone, instance, "garbage_collection")["lake/reclaimed_files"] == 0, (
+        "they may be those of a session that is open"
+    )
     make_old(alone)
     assert run_task(alone, instance, "garbage_collection")["lake/reclaimed_snapshots"] == 2
     assert (array_health(repository(alone)).snapshots, values(alone)) == (2, [1.0, 2.0, 3.0])
@@ -135,14 +156,20 @@ def test_snapshots_expire_and_their_objects_are_collected(alone: LakeResource, i
 
 def test_snapshots_within_the_retention_stay(alone: LakeResource, instance: dg.DagsterInstance) -> None:
     metadata = run_task(alone, instance, "snapshot_expiry")
-    assert (metadata["lake/expired_snapshots"], metadata["lake/due"], array_health(repository(alone)).snapshots) == (0, False, 4)
+    assert (metadata["lake/expired_snapshots"], metadata["lake/due"], array_health(repository(alone)).snapshots) == (
+        0,
+        False,
+        4,
+    )
 
 
 def test_a_dry_run_tells_what_would_go(alone: LakeResource, instance: dg.DagsterInstance) -> None:
     dry = {"dry_run": True}
     assert run_task(alone, instance, "snapshot_expiry", dry, retention="0 seconds")["lake/expired_snapshots"] == 2
     assert len(list(repository(alone).ancestry(branch="main"))) == 4
-    repository(alone).expire_snapshots(repository(alone).lookup_snapshot(repository(alone).lookup_branch("main")).written_at)
+    repository(alone).expire_snapshots(
+        repository(alone).lookup_snapshot(repository(alone).lookup_branch("main")).written_at
+    )
     make_old(alone)
     assert run_task(alone, instance, "garbage_collection", dry)["lake/reclaimed_snapshots"] == 2
     assert array_health(repository(alone)).snapshots == 4
@@ -180,10 +207,20 @@ def test_one_call_maintains_tables_and_arrays(alone: LakeResource, instance: dg.
     defs = lake_maintenance(["tables/orders"], arrays=[weather], schedule="0 3 * * *")
     assert {schedule.name for schedule in defs.schedules or ()} == {
         f"maintenance_{task}_schedule"
-        for task in ("compaction", "checkpoint", "vacuum", "manifest_rewrite", "snapshot_expiry", "garbage_collection", "health")
+        for task in (
+            "compaction",
+            "checkpoint",
+            "vacuum",
+            "manifest_rewrite",
+            "snapshot_expiry",
+            "garbage_collection",
+            "health",
+        )
     }
     health = dg.materialize([asset_of(defs, "health")], resources={"lake": alone}, instance=instance)
-    checks = {(check.asset_key.path[-1], check.check_name) for check in health.get_asset_check_evaluations() if check.passed}
+    checks = {
+        (check.asset_key.path[-1], check.check_name) for check in health.get_asset_check_evaluations() if check.passed
+    }
     assert checks >= {("orders", "small_files"), ("weather", "mergeable_manifests"), ("weather", "snapshots")}
     assert asset_of(defs, "manifest_rewrite").partitions_def is None, "arrays at one path need no partitions"
 
@@ -191,7 +228,9 @@ def test_one_call_maintains_tables_and_arrays(alone: LakeResource, instance: dg.
 def test_checks_say_what_arrays_need(alone: LakeResource, instance: dg.DagsterInstance) -> None:
     defs = lake_maintenance(arrays=[weather], checks=HealthLimits(mergeable_manifests=1, snapshots=3))
     result = dg.materialize([asset_of(defs, "health")], resources={"lake": alone}, instance=instance)
-    descriptions = {check.check_name: check.description for check in result.get_asset_check_evaluations() if not check.passed}
+    descriptions = {
+        check.check_name: check.description for check in result.get_asset_check_evaluations() if not check.passed
+    }
     assert descriptions == {
         "mergeable_manifests": "2 (limit 1): run manifest_rewrite",
         "snapshots": "4 (limit 3): run snapshot_expiry, then garbage_collection",
@@ -203,14 +242,22 @@ def test_the_checks_of_arrays_can_run_with_the_arrays(resource: LakeResource, in
     job = dg.define_asset_job("checks", dg.AssetSelection.checks(*checks))
     defs = dg.Definitions([dg.AssetSpec("weather")], asset_checks=checks, jobs=[job], resources={"lake": resource})
     result = defs.resolve_job_def("checks").execute_in_process(instance=instance)
-    assert {check.check_name for check in result.get_asset_check_evaluations() if check.passed} == {"mergeable_manifests", "snapshots"}
+    assert {check.check_name for check in result.get_asset_check_evaluations() if check.passed} == {
+        "mergeable_manifests",
+        "snapshots",
+    }
 
 
 @pytest.mark.parametrize(
     ("tables", "arrays", "options", "message"),
     [
         ([], ["a"], {"tasks": ["compaction"]}, "the task compaction is for tables, and no tables are named"),
-        (["a"], [], {"tasks": ["manifest_rewrite"]}, "the task manifest_rewrite is for arrays, and no arrays are named"),
+        (
+            ["a"],
+            [],
+            {"tasks": ["manifest_rewrite"]},
+            "the task manifest_rewrite is for arrays, and no arrays are named",
+        ),
         (["a"], ["a"], {}, "twice"),
         ([], ["a"], {"retention": "14 moons"}, "14 moons.*use an interval"),
         ([], ["a"], {"retention": 14}, "retention is 14: use an interval"),
@@ -218,7 +265,9 @@ def test_the_checks_of_arrays_can_run_with_the_arrays(resource: LakeResource, in
         ([], ["a"], {"max_mergeable_manifests": 0}, "max_mergeable_manifests is 0: use a whole number of 1 or more"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tables: list[str], arrays: list[str], options: dict[str, Any], message: str) -> None:
+def test_what_makes_no_sense_is_refused(
+    tables: list[str], arrays: list[str], options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidDefinition, match=message):
         lake_maintenance(tables, arrays=arrays, **options)
 

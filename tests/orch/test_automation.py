@@ -37,7 +37,9 @@ def definitions(root: Path, condition: Any, partitions: dg.PartitionsDefinition[
     @dg.asset(deps=[upstream], partitions_def=partitions, automation_condition=condition)
     def downstream() -> None: ...
 
-    return dg.Definitions(assets=[upstream, downstream], asset_checks=[fine], resources={"lake": LakeResource(root=str(root))})
+    return dg.Definitions(
+        assets=[upstream, downstream], asset_checks=[fine], resources={"lake": LakeResource(root=str(root))}
+    )
 
 
 class Automation:
@@ -59,7 +61,9 @@ class Automation:
 
 
 @pytest.mark.parametrize(("condition", "early"), [(dg.AutomationCondition.eager(), 1), (lake_eager(), 0)])
-def test_what_was_not_published_starts_nothing(tmp_path: Path, instance: dg.DagsterInstance, condition: Any, early: int) -> None:
+def test_what_was_not_published_starts_nothing(
+    tmp_path: Path, instance: dg.DagsterInstance, condition: Any, early: int
+) -> None:
     automation = Automation(tmp_path / "lake", instance, condition)
     assert automation.tick() == 0
     with pytest.raises(GateFailed):

@@ -78,7 +78,9 @@ def test_materialize_publishes_a_run_whole(lake: Lake, instance: dg.DagsterInsta
     (session,) = lake.list_sessions()
     assert session.state == "failed"
     assert tables(lake, session.id)["tables/first"] == 4
-    resumed = testing.materialize(assets(), resources=resources(lake), instance=instance, resume=session.id, selection=["second"])
+    resumed = testing.materialize(
+        assets(), resources=resources(lake), instance=instance, resume=session.id, selection=["second"]
+    )
     assert resumed.success
     assert tables(lake) == {"tables/first": 4, "tables/second": 4}
 
@@ -94,7 +96,9 @@ def test_materialize_holds_the_gate(lake: Lake, instance: dg.DagsterInstance) ->
 
 
 def test_execute_in_process_publishes_a_run_whole(lake: Lake, instance: dg.DagsterInstance) -> None:
-    defs = dg.Definitions(assets=assets()[:2], asset_checks=assets()[2:], resources=resources(lake), jobs=[dg.define_asset_job("all")])
+    defs = dg.Definitions(
+        assets=assets()[:2], asset_checks=assets()[2:], resources=resources(lake), jobs=[dg.define_asset_job("all")]
+    )
     assert testing.execute_in_process(defs.resolve_job_def("all"), instance=instance).success
     assert tables(lake) == BOTH
     assert len(lake.log()) == 2
@@ -105,14 +109,21 @@ def test_a_bare_run_is_published_at_its_teardown(lake: Lake, instance: dg.Dagste
     assert tables(lake) == BOTH
     assert len(lake.log()) == 2
     assert lake.list_sessions() == []
-    failed = dg.materialize(assets(fail=True), resources=resources(lake, scope="run"), instance=instance, raise_on_error=False)
+    failed = dg.materialize(
+        assets(fail=True), resources=resources(lake, scope="run"), instance=instance, raise_on_error=False
+    )
     assert not failed.success
     assert tables(lake) == BOTH
     assert len(lake.list_sessions()) == 1
 
 
 def test_a_bare_run_whose_gate_fails_stays_unpublished(lake: Lake, instance: dg.DagsterInstance) -> None:
-    dg.materialize(assets(check=False), resources=resources(lake, scope="run", gate="error"), instance=instance, raise_on_error=False)
+    dg.materialize(
+        assets(check=False),
+        resources=resources(lake, scope="run", gate="error"),
+        instance=instance,
+        raise_on_error=False,
+    )
     assert tables(lake) == {}
     assert [session.state for session in lake.list_sessions()] == ["failed"]
 
@@ -243,11 +254,16 @@ def test_gating_more_than_can_be_gated_is_refused_at_definition() -> None:
 
 
 @pytest.mark.parametrize("scope", ["asset", "run"])
-def test_a_retried_multi_asset_stores_its_first_output_again(lake: Lake, instance: dg.DagsterInstance, scope: str) -> None:
+def test_a_retried_multi_asset_stores_its_first_output_again(
+    lake: Lake, instance: dg.DagsterInstance, scope: str
+) -> None:
     """Dagster hands over both outputs at each try: the first is skipped where it is published, and replaced where it is staged."""
     append = {"lake/mode": "append"}
 
-    @dg.multi_asset(outs={name: dg.AssetOut(metadata=append) for name in ("left", "right")}, retry_policy=dg.RetryPolicy(max_retries=2))
+    @dg.multi_asset(
+        outs={name: dg.AssetOut(metadata=append) for name in ("left", "right")},
+        retry_policy=dg.RetryPolicy(max_retries=2),
+    )
     def pair(context: dg.AssetExecutionContext) -> Iterator[dg.Output[Any]]:
         yield dg.Output(pa.table({"id": [context.retry_number]}), "left")
         if context.retry_number < 2:

@@ -33,7 +33,9 @@ class Watch:
         self.cursor: str | None = None
 
     def tick(self) -> dg.SensorResult:
-        with dg.build_sensor_context(instance=self.instance, cursor=self.cursor, resources={"lake": self.lake}) as context:
+        with dg.build_sensor_context(
+            instance=self.instance, cursor=self.cursor, resources={"lake": self.lake}
+        ) as context:
             result: dg.SensorResult = self.sensor(context)  # type: ignore[assignment]
         self.cursor = result.cursor
         return result
@@ -74,7 +76,9 @@ def test_new_commits_of_a_lake(tmp_path: Path, instance: dg.DagsterInstance) -> 
         asked.append(change)
         return dg.RunRequest(run_key=change.commit)
 
-    watch = Watch(table_change_sensor([ORDERS, "tables/other"], request=request), LakeResource(root=str(tmp_path)), instance)
+    watch = Watch(
+        table_change_sensor([ORDERS, "tables/other"], request=request), LakeResource(root=str(tmp_path)), instance
+    )
     assert {entry["lake/path"] for entry in watch.metadata()} == {"shared/orders", "tables/other"}
     asked.clear()
     assert watch.metadata() == []
@@ -85,7 +89,12 @@ def test_new_commits_of_a_lake(tmp_path: Path, instance: dg.DagsterInstance) -> 
     lake.create_branch("dev")
     result = watch.tick()
     (change,) = asked
-    assert (change.path, change.version, change.commits, change.asset_key) == ("shared/orders", 2, 2, dg.AssetKey("orders"))
+    assert (change.path, change.version, change.commits, change.asset_key) == (
+        "shared/orders",
+        2,
+        2,
+        dg.AssetKey("orders"),
+    )
     assert change.commit == lake.list_branches()["main"]
     assert change.operations == ["WRITE", "WRITE"]
     assert change.metrics["numOutputRows"] == 4

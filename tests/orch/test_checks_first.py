@@ -26,7 +26,9 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def run(root: str, *assets: Any) -> dg.ExecuteInProcessResult:
     lake = LakeResource(root=root)
-    return dg.materialize(list(assets), resources={"io_manager": DeltaIOManager(lake=lake), "lake": lake}, raise_on_error=False)
+    return dg.materialize(
+        list(assets), resources={"io_manager": DeltaIOManager(lake=lake), "lake": lake}, raise_on_error=False
+    )
 
 
 def written(root: str, name: str = "checked") -> int:
@@ -42,7 +44,10 @@ SPECS = [dg.AssetCheckSpec("fine", asset="checked", blocking=True), dg.AssetChec
 
 
 def results(passed: bool) -> list[dg.AssetCheckResult]:
-    return [dg.AssetCheckResult(passed=passed, check_name="fine"), dg.AssetCheckResult(passed=False, check_name="aside")]
+    return [
+        dg.AssetCheckResult(passed=passed, check_name="fine"),
+        dg.AssetCheckResult(passed=False, check_name="aside"),
+    ]
 
 
 # The same asset, declared in each way that Dagster allows.
@@ -141,7 +146,9 @@ def test_what_dagster_sees_of_a_function_stays(root: str) -> None:
         """What it is."""
         assert isinstance(lake, LakeResource)
         assert context.asset_key == dg.AssetKey("checked")
-        return dg.MaterializeResult(value=upstream.slice(0, config.rows - 2), check_results=[dg.AssetCheckResult(passed=True)])
+        return dg.MaterializeResult(
+            value=upstream.slice(0, config.rows - 2), check_results=[dg.AssetCheckResult(passed=True)]
+        )
 
     assert set(checked.keys_by_input_name.values()) == {dg.AssetKey("upstream")}
     assert checked.descriptions_by_key[dg.AssetKey("checked")] == "What it is."

@@ -51,7 +51,10 @@ def edges(df: DataFrame) -> dict[str, set[str]] | None:
     if lineage is None:
         return None
     short = {A: "a", B: "b"}
-    return {column: {f"{short[dep.asset_key]}.{dep.column_name}" for dep in deps} for column, deps in lineage.deps_by_column.items()}
+    return {
+        column: {f"{short[dep.asset_key]}.{dep.column_name}" for dep in deps}
+        for column, deps in lineage.deps_by_column.items()
+    }
 
 
 def over() -> WindowSpec:
@@ -67,11 +70,21 @@ FRAMES: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], dict[str, s
         {"ID": {"a.id"}, "y": {"a.x"}},
     ),
     "rows chosen, ordered, redistributed": (
-        lambda a, b: a.where("x > 1").dropDuplicates(["p"]).orderBy("x").limit(3).repartition(3, "id").hint("broadcast").sample(0.5),
+        lambda a, b: (
+            a.where("x > 1")
+            .dropDuplicates(["p"])
+            .orderBy("x")
+            .limit(3)
+            .repartition(3, "id")
+            .hint("broadcast")
+            .sample(0.5)
+        ),
         SELF,
     ),
     "expressions": (
-        lambda a, b: a.select((F.col("id") + F.col("x")).alias("sum"), F.concat("p", F.lit("!")).alias("text"), F.lit(1).alias("one")),
+        lambda a, b: a.select(
+            (F.col("id") + F.col("x")).alias("sum"), F.concat("p", F.lit("!")).alias("text"), F.lit(1).alias("one")
+        ),
         {"sum": {"a.id", "a.x"}, "text": {"a.p"}},
     ),
     "a condition in an expression counts": (
@@ -82,41 +95,62 @@ FRAMES: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], dict[str, s
         lambda a, b: a.join(b, "id", "left").select("id", b["x"].alias("y"), (a["x"] - b["x"]).alias("d")),
         {"id": {"a.id"}, "y": {"b.x"}, "d": {"a.x", "b.x"}},
     ),
-    "outer join by a common column": (lambda a, b: a.select("id").join(b, "id", "full"), {"id": {"a.id", "b.id"}, "x": {"b.x"}}),
+    "outer join by a common column": (
+        lambda a, b: a.select("id").join(b, "id", "full"),
+        {"id": {"a.id", "b.id"}, "x": {"b.x"}},
+    ),
     "semi join": (lambda a, b: a.join(b, "id", "left_semi"), SELF),
     "self-join": (
         lambda a, b: a.alias("l").join(a.alias("r"), F.col("l.id") == F.col("r.id")).selectExpr("l.p", "r.x AS y"),
         {"p": {"a.p"}, "y": {"a.x"}},
     ),
-    "union": (lambda a, b: a.select("id", "x").unionByName(b).distinct(), {"id": {"a.id", "b.id"}, "x": {"a.x", "b.x"}}),
+    "union": (
+        lambda a, b: a.select("id", "x").unionByName(b).distinct(),
+        {"id": {"a.id", "b.id"}, "x": {"a.x", "b.x"}},
+    ),
     "union by position": (lambda a, b: a.select("id").union(b.select("x")), {"id": {"a.id", "b.x"}}),
     "except": (lambda a, b: a.select("id").exceptAll(b.select("id")), {"id": {"a.id"}}),
     "aggregates": (
-        lambda a, b: a.groupBy("p").agg(F.sum("x").alias("s"), F.count("*").alias("n"), F.max_by("x", "id").alias("last")),
+        lambda a, b: a.groupBy("p").agg(
+            F.sum("x").alias("s"), F.count("*").alias("n"), F.max_by("x", "id").alias("last")
+        ),
         {"p": {"a.p"}, "s": {"a.x"}, "last": {"a.x", "a.id"}},
     ),
     "aggregates over grouping sets": (
         lambda a, b: a.rollup("p", "id").agg(F.sum("x").alias("s")),
         {"p": {"a.p"}, "id": {"a.id"}, "s": {"a.x"}},
     ),
-    "pivot": (lambda a, b: a.groupBy("id").pivot("p", ["a", "b"]).agg(F.sum("x")), {"id": {"a.id"}, "a": {"a.x"}, "b": {"a.x"}}),
+    "pivot": (
+        lambda a, b: a.groupBy("id").pivot("p", ["a", "b"]).agg(F.sum("x")),
+        {"id": {"a.id"}, "a": {"a.x"}, "b": {"a.x"}},
+    ),
     "unpivot": (lambda a, b: b.unpivot(["id"], ["x"], "name", "value"), {"id": {"b.id"}, "value": {"b.x"}}),
     "windows": (
         lambda a, b: a.select("id", F.row_number().over(over()).alias("n"), (F.sum("x").over(over()) / 2).alias("s")),
         {"id": {"a.id"}, "s": {"a.x"}},
     ),
-    "explode": (lambda a, b: a.select("p", F.explode(F.array("id", "x")).alias("e")), {"p": {"a.p"}, "e": {"a.id", "a.x"}}),
+    "explode": (
+        lambda a, b: a.select("p", F.explode(F.array("id", "x")).alias("e")),
+        {"p": {"a.p"}, "e": {"a.id", "a.x"}},
+    ),
     "lambda": (
         lambda a, b: a.select(F.transform(F.array("id"), lambda item: item + F.col("x")).alias("z")),
         {"z": {"a.id", "a.x"}},
     ),
-    "python function": (lambda a, b: a.select("id", F.udf(lambda value: value, "double")("x").alias("u")), {"id": {"a.id"}, "u": {"a.x"}}),
+    "python function": (
+        lambda a, b: a.select("id", F.udf(lambda value: value, "double")("x").alias("u")),
+        {"id": {"a.id"}, "u": {"a.x"}},
+    ),
     "names that look like expressions": (
         lambda a, b: a.select(F.col("x").alias("sum(id)")).select(F.col("sum(id)").alias("a b#1 AS c"), "`sum(id)`"),
         {"sum(id)": {"a.x"}},
     ),
     "data from elsewhere": (
-        lambda a, b: a.join(a.sparkSession.range(3), "id").join(a.sparkSession.createDataFrame([(1, "q")], ["id", "q"]), "id").drop("p"),
+        lambda a, b: (
+            a.join(a.sparkSession.range(3), "id")
+            .join(a.sparkSession.createDataFrame([(1, "q")], ["id", "q"]), "id")
+            .drop("p")
+        ),
         {"id": {"a.id"}, "x": {"a.x"}},
     ),
     # Known edges are still reported.
@@ -124,7 +158,10 @@ FRAMES: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], dict[str, s
         lambda a, b: a.select(F.struct("id", "x").alias("s"), "p").select("s", F.col("s.x").alias("part"), "p"),
         {"s": {"a.id", "a.x"}, "p": {"a.p"}},
     ),
-    "several columns of one function": (lambda a, b: a.selectExpr("p", "stack(2, 'i', id, 'j', cast(x AS BIGINT))"), {"p": {"a.p"}}),
+    "several columns of one function": (
+        lambda a, b: a.selectExpr("p", "stack(2, 'i', id, 'j', cast(x AS BIGINT))"),
+        {"p": {"a.p"}},
+    ),
     "beside rows of a python function": (
         lambda a, b: a.join(b.mapInArrow(lambda rows: rows, "id long, x double").toDF("id", "m"), "id"),
         SELF,
@@ -136,7 +173,9 @@ FRAMES: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], dict[str, s
 def test_edges(name: str, a: DataFrame, b: DataFrame) -> None:
     make, expected = FRAMES[name]
     actual = edges(make(a, b))
-    if name == "names that look like expressions":  # a name with ` AS ` in it hides its own edges and those of its neighbors
+    if (
+        name == "names that look like expressions"
+    ):  # a name with ` AS ` in it hides its own edges and those of its neighbors
         assert actual in (None, expected)
         return
     assert actual == expected
@@ -172,7 +211,15 @@ def test_however_a_table_is_read(spark: SparkSession, tmp_path: Path) -> None:
         lambda a: a.sparkSession.range(3),
         lambda a: a.localCheckpoint(),
     ],
-    ids=["mapInArrow", "applyInPandas", "brackets in a literal", "lines in a literal", "a name twice", "other data", "checkpoint"],
+    ids=[
+        "mapInArrow",
+        "applyInPandas",
+        "brackets in a literal",
+        "lines in a literal",
+        "a name twice",
+        "other data",
+        "checkpoint",
+    ],
 )
 def test_where_nothing_is_known_nothing_is_told(make: Callable[[DataFrame], DataFrame], a: DataFrame) -> None:
     assert edges(make(a)) is None
@@ -221,6 +268,9 @@ def test_as_metadata(a: DataFrame, b: DataFrame) -> None:
     assert set(metadata) == {"dagster/column_lineage", "lake/column_lineage"}
     records = [record.data for record in metadata["lake/column_lineage"].records]
     assert records[0] == {"column": "id", "from asset": "silver/orders", "from column": "id"}
-    assert {(record["column"], record["from asset"]) for record in records[1:]} == {("total", "items"), ("total", "silver/orders")}
+    assert {(record["column"], record["from asset"]) for record in records[1:]} == {
+        ("total", "items"),
+        ("total", "silver/orders"),
+    }
     dg.AssetMaterialization("out", metadata=metadata)
     assert lineage_metadata(a.mapInArrow(lambda rows: rows, "id long"), [A]) == {}

@@ -147,7 +147,9 @@ def test_a_project_lands_computes_and_maintains(project: dg.Definitions, tmp_pat
         event = instance.get_latest_materialization_event(dg.AssetKey("revenue"))
         assert event is not None
         assert event.asset_materialization is not None
-        assert str(event.asset_materialization.metadata["lake/session"].value).startswith("run-"), "the executor makes a run one session"
+        assert str(event.asset_materialization.metadata["lake/session"].value).startswith("run-"), (
+            "the executor makes a run one session"
+        )
 
         drop(tmp_path / "landing", "2.parquet", [-100.0, None])
         land(project, instance)
@@ -169,7 +171,9 @@ def test_a_project_lands_computes_and_maintains(project: dg.Definitions, tmp_pat
         assert list((tmp_path / "lake/tables/raw/orders/_delta_log").glob("*.checkpoint*.parquet"))
 
 
-def run(defs: dg.Definitions, instance: dg.DagsterInstance, *keys: str, partition: str | None = None, **options: Any) -> Any:
+def run(
+    defs: dg.Definitions, instance: dg.DagsterInstance, *keys: str, partition: str | None = None, **options: Any
+) -> Any:
     """Run assets once, under the code location's executor."""
     selection = dg.AssetSelection.assets(*(dg.AssetKey.from_user_string(key) for key in keys))
     job = dg.define_asset_job("by_hand", selection)
@@ -240,7 +244,10 @@ def test_secrets_stay_references(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_SECRET", "hunter2")
     attributes = {
         "root": "s3://bucket/lake",
-        "storage_options": {"secret": "{{ env.TEST_SECRET }}", "client_kwargs": {"region_name": "{{ env('TEST_REGION', 'eu') }}"}},
+        "storage_options": {
+            "secret": "{{ env.TEST_SECRET }}",
+            "client_kwargs": {"region_name": "{{ env('TEST_REGION', 'eu') }}"},
+        },
         "spark": {"remote": "{{ env('TEST_SECRET') }}"},
     }
     component = LakeComponent.from_attributes_dict(attributes=attributes)
@@ -264,16 +271,22 @@ def test_sql_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Upstream slices, parameters of the partition, quoted names, columns called by their tables' names."""
     days = {"type": "daily", "start_date": "2025-01-01", "end_date": "2025-01-04"}
     rows = DeltaTable.create(
-        tmp_path / "lake/tables/raw/my orders", pa.schema([("day", pa.string()), ("id", pa.int64()), ("amount", pa.float64())])
+        tmp_path / "lake/tables/raw/my orders",
+        pa.schema([("day", pa.string()), ("id", pa.int64()), ("amount", pa.float64())]),
     )
-    rows.append(pa.table({"day": ["2025-01-01", "2025-01-02"] * 2, "id": [1, 2, 3, 4], "amount": [1.0, 2.0, -3.0, 4.0]}))
+    rows.append(
+        pa.table({"day": ["2025-01-01", "2025-01-02"] * 2, "id": [1, 2, 3, 4], "amount": [1.0, 2.0, -3.0, 4.0]})
+    )
     table = build(
         DeltaTableComponent,
         asset={"key": "daily_orders", "partitions_def": days},
         partition_expr="day",
         sql="SELECT `my orders`.day, count(*) AS orders, sum(amount) AS amount, cast(:partition_end AS date) AS until "
         "FROM raw.`my orders` WHERE `my orders`.day = :partition_key GROUP BY 1",
-        checks=[{"name": "some", "expression": "orders > 0"}, {"name": "rich", "expression": "amount > 0", "severity": "WARN"}],
+        checks=[
+            {"name": "some", "expression": "orders > 0"},
+            {"name": "rich", "expression": "amount > 0", "severity": "WARN"},
+        ],
     )
     for day in ("2025-01-01", "2025-01-02"):
         others = build(TableChangeSensorComponent, assets=["raw/my orders"], external=True)
@@ -287,13 +300,19 @@ def test_sql_in_spark(spark: SparkSession, tmp_path: Path) -> None:
             for evaluation in result.get_asset_check_evaluations()
             if not evaluation.passed
         ]
-        assert samples == ([] if day == "2025-01-02" else ["| day | orders | amount | until |\n| --- | --- | --- | --- |\n" + BROKEN_DAY])
+        assert samples == (
+            []
+            if day == "2025-01-02"
+            else ["| day | orders | amount | until |\n| --- | --- | --- | --- |\n" + BROKEN_DAY]
+        )
     orders = DeltaTable.open(tmp_path / "lake/tables/daily_orders").to_arrow().sort_by("day").to_pylist()
     assert [(row["day"], row["orders"], row["amount"], str(row["until"])) for row in orders] == [
         ("2025-01-01", 2, -2.0, "2025-01-02"),
         ("2025-01-02", 2, 6.0, "2025-01-03"),
     ]
-    assert not [view for view in spark.catalog.listTables() if view.name.startswith("lake_")], "views are taken away again"
+    assert not [view for view in spark.catalog.listTables() if view.name.startswith("lake_")], (
+        "views are taken away again"
+    )
 
 
 def test_partitions_of_any_kind_and_inputs_of_a_query(tmp_path: Path) -> None:
@@ -306,8 +325,12 @@ def test_partitions_of_any_kind_and_inputs_of_a_query(tmp_path: Path) -> None:
         asset={"key": "kinds", "partitions_def": "{{ dg.StaticPartitionsDefinition(['a', 'b']) }}"},
         partition_expr="kind",
         engine="duckdb",
-        inputs={"new": {"asset": "events", "columns": ["id", "kind"], "where": "id > 1"}, "old": {"asset": "old/events", "version": 1}},
-        sql="SELECT new.kind, count(DISTINCT new.id) AS new, count(DISTINCT old.id) AS old FROM new FULL JOIN old ON new.kind = old.kind "
+        inputs={
+            "new": {"asset": "events", "columns": ["id", "kind"], "where": "id > 1"},
+            "old": {"asset": "old/events", "version": 1},
+        },
+        sql="SELECT new.kind, count(DISTINCT new.id) AS new, count(DISTINCT old.id) AS old FROM new FULL JOIN old ON "
+        "new.kind = old.kind "
         "WHERE new.kind = $partition_key GROUP BY 1",
     )
     others = build(TableChangeSensorComponent, assets=["events"], tables={"old/events": "tables/events"}, external=True)
@@ -316,7 +339,8 @@ def test_partitions_of_any_kind_and_inputs_of_a_query(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "sql", ["SELECT * FROM read_csv('/etc/passwd')", "COPY t TO 'x'", "SELECT 1; SELECT 2", "SELEC", "SELECT * FROM (VALUES"]
+    "sql",
+    ["SELECT * FROM read_csv('/etc/passwd')", "COPY t TO 'x'", "SELECT 1; SELECT 2", "SELEC", "SELECT * FROM (VALUES"],
 )
 def test_a_query_that_is_no_select_over_tables_is_refused(sql: str) -> None:
     with pytest.raises(InvalidDefinition):
@@ -334,7 +358,8 @@ def test_tables_of_a_query() -> None:
     query = parse_query(text, "spark", "t")
     assert query.tables == ["a", "s.c", "d"]
     assert query.naming({"a": "v0", "s.c": "v1", "d": "v2"}) == (
-        "WITH b AS (SELECT * FROM v0 AS a) SELECT * FROM b JOIN v1 AS c2 ON EXISTS (SELECT 1 FROM v0 AS a WHERE a.x = b.x) "
+        "WITH b AS (SELECT * FROM v0 AS a) SELECT * FROM b JOIN v1 AS c2 ON EXISTS (SELECT 1 FROM v0 AS a WHERE a.x = "
+        "b.x) "
         "UNION SELECT * FROM v2 AS d"
     )
 
@@ -376,7 +401,10 @@ def test_names_of_tables_and_of_the_querys_own(text: str, tables: list[str], nam
         ({"sql": "SELECT 1", "inputs": {"x": {"asset": "y"}}}, "has the input 'x'"),
         ({"sql": "SELECT 1", "mode": "merge"}, "lake/merge"),
         ({"sql": "SELECT 1", "modus": "merge"}, "modus"),
-        ({"sql": "SELECT 1", "checks": [{"name": "c", "expression": "true", "blocking": True, "severity": "WARN"}]}, "blocking"),
+        (
+            {"sql": "SELECT 1", "checks": [{"name": "c", "expression": "true", "blocking": True, "severity": "WARN"}]},
+            "blocking",
+        ),
         ({"sql": "SELECT 1", "columns": [{"name": "a", "type": "sqlite"}]}, "sqlite"),
         ({"sql": "DELETE FROM t"}, "not one SELECT"),
     ],
@@ -388,7 +416,11 @@ def test_what_cannot_be_followed_is_said_when_it_is_loaded(attributes: dict[str,
 
 def test_a_partitioned_table_names_its_column() -> None:
     with pytest.raises(InvalidDefinition, match="partition_expr"):
-        build(DeltaTableComponent, asset={"key": "t", "partitions_def": {"type": "static", "partition_keys": ["a"]}}, sql="SELECT 1")
+        build(
+            DeltaTableComponent,
+            asset={"key": "t", "partitions_def": {"type": "static", "partition_keys": ["a"]}},
+            sql="SELECT 1",
+        )
 
 
 def test_functions_with_checks_inputs_and_a_definition(tmp_path: Path) -> None:
@@ -424,7 +456,12 @@ def test_a_blocking_check_keeps_one_asset_from_being_written(lake: bool, tmp_pat
     (evaluation,) = result.get_asset_check_evaluations()
     assert not evaluation.passed
     assert (evaluation.metadata["lake/violations"].value, evaluation.metadata["lake/rows"].value) == (1, 3)
-    tolerant = build(DeltaTableComponent, asset={"key": "numbers"}, function=f"{__name__}:numbers", checks=[{**check, "max_violations": 1}])
+    tolerant = build(
+        DeltaTableComponent,
+        asset={"key": "numbers"},
+        function=f"{__name__}:numbers",
+        checks=[{**check, "max_violations": 1}],
+    )
     assert materialize(tmp_path, tolerant).success
     assert DeltaTable.open(tmp_path / "tables/numbers").to_arrow().num_rows == 3
 
@@ -505,17 +542,31 @@ def test_arrays_are_stored_and_read_by_a_table(tmp_path: Path) -> None:
         function=f"{__name__}:temperature",
         partition_expr="time",
         coordinates={"time": "h"},
-        encoding={"t2m": {"dtype": "float32", "chunks": [12, 2], "compressors": [{"name": "zstd", "configuration": {"level": 3}}]}},
+        encoding={
+            "t2m": {
+                "dtype": "float32",
+                "chunks": [12, 2],
+                "compressors": [{"name": "zstd", "configuration": {"level": 3}}],
+            }
+        },
     )
     assert materialize(tmp_path, arrays, lake={"arrays": True}, partition_key="2025-01-02").success
-    array = zarr.open_group(Repository.open(tmp_path / "tables/temperature").readonly_session("main").store, mode="r")["t2m"]
+    array = zarr.open_group(Repository.open(tmp_path / "tables/temperature").readonly_session("main").store, mode="r")[
+        "t2m"
+    ]
     assert isinstance(array, zarr.Array)
     assert (array.shape, array.chunks, str(array.dtype)) == ((48, 2), (12, 2), "float32")
     table = build(
         DeltaTableComponent,
         asset={"key": "warmest"},
         function=f"{__name__}:warmest",
-        inputs={"rows": {"asset": "temperature", "columns": ["t2m"], "sel": {"time": {"start": "2025-01-02", "stop": "2025-01-02T05"}}}},
+        inputs={
+            "rows": {
+                "asset": "temperature",
+                "columns": ["t2m"],
+                "sel": {"time": {"start": "2025-01-02", "stop": "2025-01-02T05"}},
+            }
+        },
     )
     lake = build(LakeComponent, root=str(tmp_path), sessions=False, arrays=True)
     job = dg.define_asset_job("table", dg.AssetSelection.assets("warmest"))
@@ -531,7 +582,10 @@ def test_arrays_are_stored_and_read_by_a_table(tmp_path: Path) -> None:
         ({"partitions_def": HOURS}, "the dimension that the partitions stand for"),
         ({"partitions_def": HOURS, "partition_expr": {"day": "time"}}, "partition_expr"),
         ({"partitions_def": HOURS, "partition_expr": "time", "append_dim": "time"}, "does not go with partitions"),
-        ({"partitions_def": {**HOURS, "end_date": None}, "partition_expr": "time", "coordinates": {"time": "h"}}, "give them an end_date"),
+        (
+            {"partitions_def": {**HOURS, "end_date": None}, "partition_expr": "time", "coordinates": {"time": "h"}},
+            "give them an end_date",
+        ),
         ({"coordinates": {"time": "h"}}, "there are none"),
         ({"encoding": {"t2m": {"chunk": [1]}}}, "the encoding 'chunk': use chunks"),
         ({"encoding": {"t2m": {"chunks": 24}}}, "use a list of whole numbers"),
@@ -540,7 +594,9 @@ def test_arrays_are_stored_and_read_by_a_table(tmp_path: Path) -> None:
         ({"path": "../elsewhere"}, "relative to the lake's root"),
     ],
 )
-def test_arrays_that_cannot_be_stored_so_are_refused_when_they_are_loaded(attributes: dict[str, Any], message: str) -> None:
+def test_arrays_that_cannot_be_stored_so_are_refused_when_they_are_loaded(
+    attributes: dict[str, Any], message: str
+) -> None:
     settings = {"function": f"{__name__}:temperature", **attributes}
     partitions = {"partitions_def": settings.pop("partitions_def")} if "partitions_def" in settings else {}
     with pytest.raises(Exception, match=message):
@@ -548,7 +604,10 @@ def test_arrays_that_cannot_be_stored_so_are_refused_when_they_are_loaded(attrib
 
 
 def records(context: dg.AssetExecutionContext) -> list[dict[str, Any]]:
-    return [{"ts": f"{context.partition_key}T05:00:00Z", "v": 1}, {"ts": f"{context.partition_key}T06:00:00Z", "w": "x"}]
+    return [
+        {"ts": f"{context.partition_key}T05:00:00Z", "v": 1},
+        {"ts": f"{context.partition_key}T06:00:00Z", "w": "x"},
+    ]
 
 
 def counts(rows: pa.Table) -> pa.Table:
@@ -650,9 +709,19 @@ def test_landing_with_types_and_a_reader(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/1.csv").write_text("id,day\n1,2025-01-01\n")
     typed = build(
-        LandingZoneComponent, name="typed", url=str(tmp_path / "in"), columns={"id": "int", "day": "string"}, partition_by=["day"]
+        LandingZoneComponent,
+        name="typed",
+        url=str(tmp_path / "in"),
+        columns={"id": "int", "day": "string"},
+        partition_by=["day"],
     )
-    custom = build(LandingZoneComponent, name="custom", url=str(tmp_path / "in"), read=f"{__name__}:count_files", path="custom/table")
+    custom = build(
+        LandingZoneComponent,
+        name="custom",
+        url=str(tmp_path / "in"),
+        read=f"{__name__}:count_files",
+        path="custom/table",
+    )
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         for zone, defs in (("typed", typed), ("custom", custom)):
             whole = dg.Definitions.merge(defs, build(LakeComponent, root=str(tmp_path / "lake"), sessions=False))
@@ -678,7 +747,9 @@ def count_files(batch: Any) -> pa.Table:
 def test_a_lake_refuses_a_gate_that_cannot_hold() -> None:
     with pytest.raises(Exception, match="gate='error' holds back a whole run"):
         build(LakeComponent, root="x", gate="error")
-    gathering = build(LakeComponent, root="x", backfills="gather", reaper_schedule=None, sensors="STOPPED", scope="run", gate="error")
+    gathering = build(
+        LakeComponent, root="x", backfills="gather", reaper_schedule=None, sensors="STOPPED", scope="run", gate="error"
+    )
     assert {sensor.name for sensor in gathering.sensors or []} >= {"lake_backfills"}
     assert not gathering.schedules
     assert {sensor.default_status for sensor in gathering.sensors or []} == {dg.DefaultSensorStatus.STOPPED}
@@ -686,7 +757,9 @@ def test_a_lake_refuses_a_gate_that_cannot_hold() -> None:
 
 
 def test_dg_finds_them() -> None:
-    (entry_point,) = [point for point in entry_points(group="dagster_dg_cli.registry_modules") if point.name == "lake_orch"]
+    (entry_point,) = [
+        point for point in entry_points(group="dagster_dg_cli.registry_modules") if point.name == "lake_orch"
+    ]
     module = entry_point.load()
     assert module is ours
     assert all(issubclass(getattr(module, name), dg.Component) for name in module.__all__)
@@ -701,7 +774,9 @@ def test_the_schema_is_documented(component: Any) -> None:
         for name, part in {component.__name__: schema, **schema.get("$defs", {})}.items()
         for field, definition in part.get("properties", {}).items()
         if not definition.get("description")
-        and not name.startswith(("AssetSpecKwargs", "DailyPart", "HourlyPart", "WeeklyPart", "TimeWindow", "StaticPart"))
+        and not name.startswith(
+            ("AssetSpecKwargs", "DailyPart", "HourlyPart", "WeeklyPart", "TimeWindow", "StaticPart")
+        )
     ]
     assert undocumented == []
 
@@ -716,7 +791,9 @@ def test_what_is_scaffolded_loads(component: Any) -> None:
         with sandbox.load_component_and_build_defs(defs_path=path) as (loaded, defs):
             assert isinstance(loaded, component)
             assert defs.resources or defs.assets or defs.sensors
-        python = sandbox.scaffold_component(component_cls=getattr(ours, component.__name__), defs_path="other", scaffold_format="python")
+        python = sandbox.scaffold_component(
+            component_cls=getattr(ours, component.__name__), defs_path="other", scaffold_format="python"
+        )
         assert component.__name__ in (python / "component.py").read_text()
 
 

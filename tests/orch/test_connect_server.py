@@ -76,7 +76,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def same_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the clients: who finds other code has a server of its own, and earlier tests leave folders of theirs on the path."""
-    process = subprocess.run([sys.executable, "-c", "import json, sys; print(json.dumps(sys.path))"], capture_output=True, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", "import json, sys; print(json.dumps(sys.path))"], capture_output=True, check=True
+    )
     monkeypatch.setattr(sys, "path", json.loads(process.stdout))
 
 
@@ -131,7 +133,11 @@ def test_processes_that_start_at_once_share_a_server_that_is_private(folder: Pat
     first, second = (read_result(client) for client in [start_client(folder, "table"), start_client(folder)])
     assert first["rows"] == second["rows"] == 4
     assert first["sum"] == 10, "format('lake') works through Connect: rows landed once, and are read back"
-    assert first["origins"] == {"id": [["left", "id"]], "other": [["right", "id"]], "both": [["left", "id"], ["right", "id"]]}
+    assert first["origins"] == {
+        "id": [["left", "id"]],
+        "other": [["right", "id"]],
+        "both": [["left", "id"], ["right", "id"]],
+    }
     assert first["folder"] == second["folder"]
 
     lease = lease_server(folder, CONFIG)
@@ -140,11 +146,19 @@ def test_processes_that_start_at_once_share_a_server_that_is_private(folder: Pat
     assert lease.token
     assert lease.token not in first["shown"] + second["shown"] + repr(lease) + command_lines()
     assert lease.token not in (lease.folder / "log").read_text()
-    assert [oct(path.stat().st_mode & 0o777) for path in (folder, lease.folder, lease.folder / "token")] == ["0o700", "0o700", "0o600"]
+    assert [oct(path.stat().st_mode & 0o777) for path in (folder, lease.folder, lease.folder / "token")] == [
+        "0o700",
+        "0o700",
+        "0o600",
+    ]
     assert not (lease.folder / "spark.conf").exists()
     assert "-Xmx555m" in Path(f"/proc/{java(lease)}/cmdline").read_text(), "what a JVM starts with is set"
     # It listens on the loopback interface alone.
-    inodes = {os.readlink(entry) for entry in Path(f"/proc/{java(lease)}/fd").iterdir() if entry.is_symlink() and entry.exists()}
+    inodes = {
+        os.readlink(entry)
+        for entry in Path(f"/proc/{java(lease)}/fd").iterdir()
+        if entry.is_symlink() and entry.exists()
+    }
     for table, loopback in (("tcp", "0100007F"), ("tcp6", "0000000000000000FFFF00000100007F")):
         for row in (line.split() for line in Path(f"/proc/{java(lease)}/net/{table}").read_text().splitlines()[1:]):
             if row[3] == "0A" and f"socket:[{row[9]}]" in inodes:
@@ -161,10 +175,13 @@ def test_relative_paths_are_those_of_the_process_that_asks(folder: Path, tmp_pat
         "from pathlib import Path\n"
         "from lake_orch.spark.connect_server import shared_session\n"
         "session = shared_session(Path(sys.argv[1]), json.load(sys.stdin), idle_timeout=5)\n"
-        "print(session.read.csv('landing/customers.csv', header=True).mapInArrow(lambda rows: rows, 'id string').count())"
+        "print(session.read.csv('landing/customers.csv', header=True).mapInArrow(lambda rows: rows, 'id "
+        "string').count())"
     )
     command = [sys.executable, "-c", source, str(folder)]
-    process = subprocess.run(command, input=json.dumps(CONFIG), capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    process = subprocess.run(
+        command, input=json.dumps(CONFIG), capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
     assert process.stdout.splitlines()[-1:] == ["2"], process.stderr[-2000:]
     assert [path.name for path in tmp_path.iterdir()] == ["landing"], "the server leaves nothing there"
 
@@ -181,7 +198,9 @@ def test_a_url_reaches_it_too_and_who_does_not_know_the_token_is_refused(folder:
         "print(resource.session.range(4).count(), resource.session.conf.get('spark.sql.shuffle.partitions'))\n"
         "SparkSession.builder.remote(url + 'guessed').create().range(1).count()"
     )
-    process = subprocess.run([sys.executable, "-c", source], input=lease.token, capture_output=True, text=True, timeout=60)
+    process = subprocess.run(
+        [sys.executable, "-c", source], input=lease.token, capture_output=True, text=True, timeout=60
+    )
     assert process.stdout.splitlines()[-1] == "4 3"
     assert process.returncode != 0
     assert "Invalid authentication token" in process.stderr

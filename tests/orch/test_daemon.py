@@ -121,7 +121,11 @@ class Server:
 
     def rows(self, table: str, ref: str = "main") -> list[Any]:
         state = self.lake.at(ref)
-        return sorted(state.delta(f"tables/{table}").to_arrow().columns[0].to_pylist()) if f"tables/{table}" in state.datasets() else []
+        return (
+            sorted(state.delta(f"tables/{table}").to_arrow().columns[0].to_pylist())
+            if f"tables/{table}" in state.datasets()
+            else []
+        )
 
 
 @contextmanager
@@ -132,10 +136,25 @@ def serving(folder: Path, **environment: str) -> Iterator[Server]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    overrides = {"DAGSTER_HOME": str(folder / "home"), "LAKE_TEST_FOLDER": str(folder), "DAGSTER_DISABLE_TELEMETRY": "1"}
+    overrides = {
+        "DAGSTER_HOME": str(folder / "home"),
+        "LAKE_TEST_FOLDER": str(folder),
+        "DAGSTER_DISABLE_TELEMETRY": "1",
+    }
     with dg.DagsterInstance.from_config(str(folder / "home")) as instance, (folder / "log").open("w") as log:
         web_server = Server(folder, port, instance)
-        command = [sys.executable, "-m", "dagster", "dev", "-m", "tests.orch.daemon_pipeline", "-h", "127.0.0.1", "-p", str(port)]
+        command = [
+            sys.executable,
+            "-m",
+            "dagster",
+            "dev",
+            "-m",
+            "tests.orch.daemon_pipeline",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(port),
+        ]
         everything = {**os.environ, **overrides, **environment}
         process = subprocess.Popen(command, cwd=ROOT, env=everything, stdout=log, stderr=log, start_new_session=True)
         try:
@@ -158,7 +177,9 @@ def test_a_run_whose_process_is_killed_is_retried_by_the_daemon(server: Server) 
     failed = server.ended(server.launch("pair"))
     assert failed.status is dg.DagsterRunStatus.FAILURE
     assert failed.tags[EPOCH_TAG] == "1"
-    retry = until(lambda: server.instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": failed.run_id})), "the retry")[0]
+    retry = until(
+        lambda: server.instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": failed.run_id})), "the retry"
+    )[0]
     retried = server.ended(retry.run_id)
     assert retried.is_success
     assert (retried.tags["lake/session"], retried.tags[EPOCH_TAG]) == (failed.tags["lake/session"], "2")

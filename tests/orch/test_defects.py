@@ -150,7 +150,9 @@ def test_a_batch_whose_first_run_was_deleted_is_asked_for_again(tmp_path: Path, 
     assert request.run_key != keys[1]
 
 
-def test_a_file_is_told_to_be_rewritten_though_its_batch_was_run_again(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_a_file_is_told_to_be_rewritten_though_its_batch_was_run_again(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
     zone = Zone(tmp_path, instance)
     zone.drop("a.parquet", 1)
     (request,) = zone.requests()
@@ -172,8 +174,12 @@ def test_a_table_by_hand_may_be_called_as_an_output_is(tmp_path: Path, instance:
         lake.table(context, "orders").append(pa.table({"id": [1]}))
         return pa.table({"id": [2]})
 
-    assert materialize([made], resources={"lake": lake, "io_manager": DeltaIOManager(lake=lake)}, instance=instance).success
-    rows_by_table = {path: lake.open().delta(path).to_arrow()["id"].to_pylist() for path in lake.open().at("main").datasets()}
+    assert materialize(
+        [made], resources={"lake": lake, "io_manager": DeltaIOManager(lake=lake)}, instance=instance
+    ).success
+    rows_by_table = {
+        path: lake.open().delta(path).to_arrow()["id"].to_pylist() for path in lake.open().at("main").datasets()
+    }
     assert rows_by_table == {"orders": [1], "tables/orders": [2]}
 
 
@@ -192,7 +198,9 @@ both = pytest.mark.parametrize("run", [materialize, dg.materialize], ids=["run",
 
 
 @both
-def test_a_step_that_tries_a_session_again_by_itself(tmp_path: Path, instance: dg.DagsterInstance, run: Materialize) -> None:
+def test_a_step_that_tries_a_session_again_by_itself(
+    tmp_path: Path, instance: dg.DagsterInstance, run: Materialize
+) -> None:
     """The session that failed counts for nothing: a retry of the step, which needs but one, makes the same one."""
     lake, tries = LakeResource(root=str(tmp_path / "lake")), []
     Lake.create(lake.root)
@@ -227,21 +235,27 @@ with open_dagster_pipes() as pipes:
 
 
 @both
-def test_a_process_outside_may_open_several_workspaces(tmp_path: Path, instance: dg.DagsterInstance, run: Materialize) -> None:
+def test_a_process_outside_may_open_several_workspaces(
+    tmp_path: Path, instance: dg.DagsterInstance, run: Materialize
+) -> None:
     lake = LakeResource(root=str(tmp_path / "lake"))
     Lake.create(lake.root)
     (tmp_path / "writer.py").write_text(WRITER)
 
     @dg.asset
     def made(context: dg.AssetExecutionContext, outside: LakePipesSubprocessClient) -> dg.MaterializeResult[Any]:
-        return outside.run(context=context, command=[sys.executable, str(tmp_path / "writer.py")]).get_materialize_result()
+        return outside.run(
+            context=context, command=[sys.executable, str(tmp_path / "writer.py")]
+        ).get_materialize_result()
 
     outside = LakePipesSubprocessClient(lake=lake, env={"PYTHONPATH": str(Path(__file__).parents[2])})
     assert run([made], resources={"lake": lake, "outside": outside}, instance=instance).success
     assert sorted(lake.open().delta("tables/made").to_arrow()["id"].to_pylist()) == [1, 2]
 
 
-def test_what_was_written_by_hand_starts_nothing_before_it_is_published(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_what_was_written_by_hand_starts_nothing_before_it_is_published(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
     """Also where its step says nothing of it."""
     lake, fails = LakeResource(root=str(tmp_path / "lake")), [True]
     Lake.create(lake.root)
@@ -297,7 +311,9 @@ def test_a_backfill_takes_along_what_came_as_it_was_merged(tmp_path: Path, monke
     assert sorted(lake.delta("tables/made").to_arrow()["id"].to_pylist()) == [1, 2]
 
 
-def test_a_file_without_rows_takes_the_place_of_one_that_cannot_be_read(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_a_file_without_rows_takes_the_place_of_one_that_cannot_be_read(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
     """The way out of a batch that can never land."""
     zone = Zone(tmp_path, instance)
     zone.drop("a.parquet", 1)

@@ -12,7 +12,15 @@ import pytest
 
 from lake_core import Lake
 from lake_core.errors import NotFound
-from lake_orch import DeltaIOManager, FileIOManager, InvalidDefinition, LakeResource, PartitionSliceError, UnsupportedData, testing
+from lake_orch import (
+    DeltaIOManager,
+    FileIOManager,
+    InvalidDefinition,
+    LakeResource,
+    PartitionSliceError,
+    UnsupportedData,
+    testing,
+)
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
 
@@ -188,7 +196,13 @@ def test_names_that_are_no_paths_are_quoted(plain: str) -> None:
         for name in names[:1] + names[1:2]:
             key = dg.MultiPartitionKey({"name": name, "day": "2024-01-01"})
             assert dg.materialize([cells], partition_key=key, resources=resources(plain), instance=instance).success
-        assets = [dg.asset(lambda context: context.partition_key, name="n", partitions_def=dg.DynamicPartitionsDefinition(name="names"))]
+        assets = [
+            dg.asset(
+                lambda context: context.partition_key,
+                name="n",
+                partitions_def=dg.DynamicPartitionsDefinition(name="names"),
+            )
+        ]
         for name in names:
             assert dg.materialize(assets, partition_key=name, resources=resources(plain), instance=instance).success
     stored_keys = keys(plain)

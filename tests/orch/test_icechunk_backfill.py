@@ -23,7 +23,9 @@ START = "2024-01-01"
 def hourly(day: str) -> xr.Dataset:
     time = pd.date_range(day, periods=24, freq="h")
     hours = (time.to_numpy().astype("datetime64[h]") - np.datetime64(START, "h")).astype(np.float32)
-    return xr.Dataset({"t2m": (("time", "station"), hours[:, None] + np.array([0.25, 0.5], np.float32))}, {"time": time})
+    return xr.Dataset(
+        {"t2m": (("time", "station"), hours[:, None] + np.array([0.25, 0.5], np.float32))}, {"time": time}
+    )
 
 
 def source(days: int) -> xr.Dataset:
@@ -32,10 +34,13 @@ def source(days: int) -> xr.Dataset:
 
 def run_partitions(root: str, scope: str, days: int, keys: list[str]) -> None:
     """Run an array asset and a table asset for partitions, one after another."""
-    # A session that is published at the end of a run is not written again, so that its places and chunks must be its own.
+    # A session that is published at the end of a run is not written again, so that its places and chunks must be its
+    # own.
     layout = {"lake/coordinates": {"time": "h"}} if scope == "run" else {"lake/encoding": {"t2m": {"chunks": [36, 2]}}}
 
-    partitions = dg.DailyPartitionsDefinition(START, end_date=str((pd.Timestamp(START) + pd.Timedelta(days=days)).date()))
+    partitions = dg.DailyPartitionsDefinition(
+        START, end_date=str((pd.Timestamp(START) + pd.Timedelta(days=days)).date())
+    )
 
     @dg.asset(
         partitions_def=partitions,
@@ -63,15 +68,22 @@ def check(root: Path, days: int) -> None:
     assert (stored.t2m.to_numpy() == expected.t2m.to_numpy()).all()
 
 
-@pytest.mark.parametrize(("days", "processes"), [(6, 3), pytest.param(366, 6, marks=[pytest.mark.stress, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize(
+    ("days", "processes"), [(6, 3), pytest.param(366, 6, marks=[pytest.mark.stress, pytest.mark.timeout(1800)])]
+)
 @pytest.mark.parametrize("scope", ["plain root", pytest.param("asset", marks=pytest.mark.exhaustive), "run"])
-def test_regions_that_processes_write_at_once_are_all_there(tmp_path: Path, scope: str, days: int, processes: int) -> None:
+def test_regions_that_processes_write_at_once_are_all_there(
+    tmp_path: Path, scope: str, days: int, processes: int
+) -> None:
     keys = [str(day.date()) for day in pd.date_range(START, periods=days)]
     writer_scope = "asset" if scope == "plain root" else scope
     if scope != "plain root":
         Lake.create(tmp_path / "lake")
         run_partitions(str(tmp_path / "lake"), writer_scope, days, keys[:1])
-    run_together(run_partitions, [(str(tmp_path / "lake"), writer_scope, days, keys[number::processes]) for number in range(processes)])
+    run_together(
+        run_partitions,
+        [(str(tmp_path / "lake"), writer_scope, days, keys[number::processes]) for number in range(processes)],
+    )
     check(tmp_path / "lake", days)
     if scope == "run":
         table = Lake.open(tmp_path / "lake").delta("tables/days_seen").to_arrow()

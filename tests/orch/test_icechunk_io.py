@@ -45,7 +45,11 @@ def stored(root: str, name: str = "weather") -> xr.Dataset:
 def hours(day: str, count: int = 24, offset: float = 0) -> xr.Dataset:
     """Return hourly values from the start of a day on. Each value encodes its time."""
     time = pd.date_range(day, periods=count, freq="h")
-    values = (time.to_numpy().astype("datetime64[h]").astype(int) % 1000)[:, None, None] + np.arange(12.0).reshape(3, 4) / 100 + offset
+    values = (
+        (time.to_numpy().astype("datetime64[h]").astype(int) % 1000)[:, None, None]
+        + np.arange(12.0).reshape(3, 4) / 100
+        + offset
+    )
     return xr.Dataset(
         {"t2m": (("time", "lat", "lon"), values.astype(np.float32), {"units": "K"})},
         coords={"time": time, "lat": [50.0, 51.0, 52.0], "lon": [5.0, 6.0, 7.0, 8.0]},
@@ -85,7 +89,9 @@ def values_of(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["numpy", "dask", "zarr array", "data array", "dataset"])
-def test_each_type_that_is_returned_is_what_the_reference_reader_finds(root: str, resources: dict[str, Any], kind: str) -> None:
+def test_each_type_that_is_returned_is_what_the_reference_reader_finds(
+    root: str, resources: dict[str, Any], kind: str
+) -> None:
     @dg.asset
     def weather() -> Any:
         return values_of(kind)
@@ -147,7 +153,10 @@ def test_an_input_chooses_variables_and_a_selection(resources: dict[str, Any]) -
     def weather() -> xr.Dataset:
         return source
 
-    metadata = {"columns": ["t2m"], "lake/sel": {"time": {"start": "2024-01-01T06", "stop": "2024-01-01T08"}, "lat": 51.0}}
+    metadata = {
+        "columns": ["t2m"],
+        "lake/sel": {"time": {"start": "2024-01-01T06", "stop": "2024-01-01T08"}, "lat": 51.0},
+    }
 
     @dg.asset(ins={"weather": dg.AssetIn(metadata=metadata)})
     def read(weather: xr.Dataset) -> None:
@@ -158,7 +167,14 @@ def test_an_input_chooses_variables_and_a_selection(resources: dict[str, Any]) -
 
 
 def test_an_encoding_decides_how_arrays_are_stored(root: str, resources: dict[str, Any]) -> None:
-    packed = {"dtype": "int16", "scale_factor": 0.01, "add_offset": 500.0, "_FillValue": -32768, "chunks": [12, 1, 4], "shards": [24, 3, 4]}
+    packed = {
+        "dtype": "int16",
+        "scale_factor": 0.01,
+        "add_offset": 500.0,
+        "_FillValue": -32768,
+        "chunks": [12, 1, 4],
+        "shards": [24, 3, 4],
+    }
 
     @dg.asset(metadata={"lake/encoding": {"t2m": packed}})
     def weather() -> xr.Dataset:
@@ -227,7 +243,9 @@ def test_the_first_arrays_alone_are_written_where_the_mode_says_so(
     ],
     ids=str,
 )
-def test_days_in_any_order_become_what_the_source_is(root: str, resources: dict[str, Any], order: list[int], chunk: int) -> None:
+def test_days_in_any_order_become_what_the_source_is(
+    root: str, resources: dict[str, Any], order: list[int], chunk: int
+) -> None:
     asset = weather(**{"lake/encoding": {"t2m": {"chunks": [chunk, 3, 4]}}})
     for day in order:
         assert dg.materialize([asset], partition_key=f"2024-01-0{day}", resources=resources).success
@@ -242,7 +260,9 @@ def test_declared_coordinates_give_each_day_its_place(root: str, resources: dict
 
 
 @pytest.mark.parametrize("partition", ["2024-03", "2024-02"])
-def test_a_frequency_gives_each_month_its_place_and_chunks_of_its_own(root: str, resources: dict[str, Any], partition: str) -> None:
+def test_a_frequency_gives_each_month_its_place_and_chunks_of_its_own(
+    root: str, resources: dict[str, Any], partition: str
+) -> None:
     months = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-04-01")
 
     @dg.asset(partitions_def=months, metadata={"partition_expr": "time", "lake/coordinates": {"time": "6h"}})
@@ -253,7 +273,9 @@ def test_a_frequency_gives_each_month_its_place_and_chunks_of_its_own(root: str,
 
     assert dg.materialize([weather], partition_key=f"{partition}-01", resources=resources).success
     arrays = stored(root)
-    assert arrays.time.equals(xr.DataArray(pd.date_range("2024-01-01", "2024-03-31T18", freq="6h"), dims="time", name="time"))
+    assert arrays.time.equals(
+        xr.DataArray(pd.date_range("2024-01-01", "2024-03-31T18", freq="6h"), dims="time", name="time")
+    )
     assert arrays.t2m.notnull().all("station").sum() == arrays.time.dt.strftime("%Y-%m").isin([partition]).sum()
     assert arrays.t2m.encoding["chunks"] == (4, 2), "a day is what months of 29, 30 and 31 days have in common"
 
@@ -263,8 +285,20 @@ def test_a_frequency_gives_each_month_its_place_and_chunks_of_its_own(root: str,
     [
         ("2024-01-01T06:00", "2024-01-04T00:00", "h", "2024-01-02", 48),
         ("2024-01-01T00:00", "2024-01-03T12:00", "h", "2024-01-01", 48),
-        ("2024-01-01T00:00", "2024-01-04T00:00", pd.date_range("2023-12-31T18", "2024-01-03T23", freq="6h"), "2023-12-31T18", 13),
-        ("2024-01-01T00:00", "2024-01-04T00:00", pd.date_range("2024-01-01", periods=72, freq="h")[::-1], "2024-01-03T23", 72),
+        (
+            "2024-01-01T00:00",
+            "2024-01-04T00:00",
+            pd.date_range("2023-12-31T18", "2024-01-03T23", freq="6h"),
+            "2023-12-31T18",
+            13,
+        ),
+        (
+            "2024-01-01T00:00",
+            "2024-01-04T00:00",
+            pd.date_range("2024-01-01", periods=72, freq="h")[::-1],
+            "2024-01-03T23",
+            72,
+        ),
     ],
     ids=["starts within a day", "ends within a day", "coordinates before the partitions", "falling coordinates"],
 )
@@ -352,7 +386,10 @@ def test_two_dimensions_of_partitions_are_a_slab(root: str, resources: dict[str,
         if (day, region) == (1, "eu"):
             part = stored(root).sel(time="2024-01-02", area="us")
             assert bool(part["t2m"].isnull().all())
-    parts = [hours("2024-01-01", 48, offset=len(region)).expand_dims(area=[region], axis=1) for region in ("eu", "us", "africa")]
+    parts = [
+        hours("2024-01-01", 48, offset=len(region)).expand_dims(area=[region], axis=1)
+        for region in ("eu", "us", "africa")
+    ]
     assert stored(root).equals(xr.concat(parts, "area", data_vars="minimal"))
 
 
@@ -362,9 +399,13 @@ def test_coordinates_that_other_partitions_share_do_not_change(resources: dict[s
         keys = context.partition_key.keys_by_dimension
         return hours(keys["day"], 24 if keys["region"] == "eu" else 12).expand_dims(area=[keys["region"]], axis=1)
 
-    dg.materialize([weather], partition_key=dg.MultiPartitionKey({"day": "2024-01-01", "region": "eu"}), resources=resources)
+    dg.materialize(
+        [weather], partition_key=dg.MultiPartitionKey({"day": "2024-01-01", "region": "eu"}), resources=resources
+    )
     with pytest.raises(RegionMismatch, match="which other partitions share"):
-        dg.materialize([weather], partition_key=dg.MultiPartitionKey({"day": "2024-01-01", "region": "us"}), resources=resources)
+        dg.materialize(
+            [weather], partition_key=dg.MultiPartitionKey({"day": "2024-01-01", "region": "us"}), resources=resources
+        )
 
 
 def test_a_parameter_loads_the_region_of_its_partition(resources: dict[str, Any]) -> None:
@@ -419,15 +460,43 @@ def test_a_night_in_which_clocks_are_set_back_is_a_region() -> None:
         ({"partition_expr": "lat"}, PartitionSliceError, "float64"),
         ({"partition_expr": "time", "lake/mode": "merge"}, InvalidDefinition, "use one of overwrite"),
         ({"partition_expr": "time", "lake/encoding": {"x": {}}}, InvalidDefinition, "names 'x'"),
-        ({"partition_expr": "time", "lake/mode": "append", "lake/append_dim": "time"}, InvalidDefinition, "does not go with partitions"),
+        (
+            {"partition_expr": "time", "lake/mode": "append", "lake/append_dim": "time"},
+            InvalidDefinition,
+            "does not go with partitions",
+        ),
         ({"partition_expr": "time", "lake/encodings": {}}, InvalidDefinition, "'lake/encoding' is meant"),
-        ({"partition_expr": "time", "lake/encoding": {"t2m": {"chunk": [1]}}}, InvalidDefinition, "the encoding 'chunk': use chunks"),
-        ({"partition_expr": "time", "lake/encoding": {"t2m": {"chunks": "auto"}}}, InvalidDefinition, "use a list of whole numbers"),
+        (
+            {"partition_expr": "time", "lake/encoding": {"t2m": {"chunk": [1]}}},
+            InvalidDefinition,
+            "the encoding 'chunk': use chunks",
+        ),
+        (
+            {"partition_expr": "time", "lake/encoding": {"t2m": {"chunks": "auto"}}},
+            InvalidDefinition,
+            "use a list of whole numbers",
+        ),
         ({"partition_expr": "time", "lake/preview_image": "t"}, InvalidDefinition, "names 't'; the variables are t2m"),
-        ({"partition_expr": "time", "lake/coordinates": {"lat": [1]}}, InvalidDefinition, "names 'lat', and its partitions stand for time"),
-        ({"partition_expr": "time", "lake/coordinates": {"time": "hours"}}, InvalidDefinition, "the frequency 'hours': use one of pandas"),
-        ({"partition_expr": "time", "lake/coordinates": {"time": "0h"}}, InvalidDefinition, "the frequency '0h': use one of pandas"),
-        ({"partition_expr": "time", "lake/coordinates": {"time": "-1h"}}, InvalidDefinition, "the frequency '-1h', which has no time"),
+        (
+            {"partition_expr": "time", "lake/coordinates": {"lat": [1]}},
+            InvalidDefinition,
+            "names 'lat', and its partitions stand for time",
+        ),
+        (
+            {"partition_expr": "time", "lake/coordinates": {"time": "hours"}},
+            InvalidDefinition,
+            "the frequency 'hours': use one of pandas",
+        ),
+        (
+            {"partition_expr": "time", "lake/coordinates": {"time": "0h"}},
+            InvalidDefinition,
+            "the frequency '0h': use one of pandas",
+        ),
+        (
+            {"partition_expr": "time", "lake/coordinates": {"time": "-1h"}},
+            InvalidDefinition,
+            "the frequency '-1h', which has no time",
+        ),
     ],
 )
 def test_metadata_that_cannot_be_followed_fails_before_anything_is_written(
@@ -498,10 +567,14 @@ def test_the_page_shows_a_picture_unless_that_is_not_wanted(resources: dict[str,
     shown = metadata_of(dg.materialize([chosen], partition_key="2024-01-03", resources=resources), "weather")
     assert "t2m at time 2024-01-03T23:00" in shown["lake/preview"]
     plain = weather(**{"lake/preview_image": False})
-    assert "lake/preview" not in metadata_of(dg.materialize([plain], partition_key="2024-01-02", resources=resources), "weather")
+    assert "lake/preview" not in metadata_of(
+        dg.materialize([plain], partition_key="2024-01-02", resources=resources), "weather"
+    )
 
 
-@pytest.mark.parametrize(("shape", "size"), [((3, 744), (248, 96)), ((744, 3), (96, 248)), ((100, 100), (100, 100)), ((1, 1), (96, 96))])
+@pytest.mark.parametrize(
+    ("shape", "size"), [((3, 744), (248, 96)), ((744, 3), (96, 248)), ((100, 100), (100, 100)), ((1, 1), (96, 96))]
+)
 def test_a_picture_of_few_rows_is_no_line(shape: tuple[int, int], size: tuple[int, int]) -> None:
     drawn = picture(xr.Dataset({"t2m": (("y", "x"), np.zeros(shape))}))
     assert drawn is not None
@@ -509,7 +582,9 @@ def test_a_picture_of_few_rows_is_no_line(shape: tuple[int, int], size: tuple[in
     assert struct.unpack(">II", png[16:24]) == size
 
 
-def test_a_retry_after_the_commit_writes_nothing(root: str, resources: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_after_the_commit_writes_nothing(
+    root: str, resources: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process ends between the commit and the report of it; the step is tried again."""
     reports = iter([RuntimeError("the process ends"), None])
     add = dg.OutputContext.add_output_metadata

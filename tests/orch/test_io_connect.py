@@ -1,4 +1,7 @@
-"""The IO manager with DataFrames of Spark Connect. In a process of its own: one has either kind of session, not both."""
+"""The IO manager with DataFrames of Spark Connect.
+
+In a process of its own: one has either kind of session, not both.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,8 @@ def test_every_mode_over_connect(tmp_path: Path) -> None:
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     environment = {**os.environ, "DAGSTER_HOME": str(home)}
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=580, cwd=Path(__file__).parents[2])
+    process = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=580, cwd=Path(__file__).parents[2]
+    )
     assert process.returncode == 0, process.stderr[-4000:]
     assert process.stdout.splitlines()[-1] == "['pyspark.sql.connect.session']"

@@ -162,7 +162,9 @@ def test_a_stream_that_fails_half_way_leaves_nothing(root: str, source: DeltaTab
     @dg.asset(metadata={"lake/path": "tables/source"})
     def made() -> Any:
         if kind == "lazy":
-            return loaded(root, pl.LazyFrame).map_batches(failing, schema={"day": pl.Date, "id": pl.Int64, "v": pl.String})
+            return loaded(root, pl.LazyFrame).map_batches(
+                failing, schema={"day": pl.Date, "id": pl.Int64, "v": pl.String}
+            )
         return pa.RecordBatchReader.from_batches(rows_of(0, 1).schema, pieces())
 
     before = source.version
@@ -253,7 +255,10 @@ def test_a_handler_of_ones_own(root: str) -> None:
     assert isinstance(MeasurementsHandler(), TypeHandler)
     assert dg.materialize([measured, reader], resources={"io_manager": OwnIOManager(lake=lake), "lake": lake}).success
     assert received == [Measurements([1, 2])]
-    with pytest.raises(UnsupportedData, match=r"Measurements: return one of pyarrow\.Table, .*polars\.LazyFrame, pyspark\.sql\.DataFrame$"):
+    with pytest.raises(
+        UnsupportedData,
+        match=r"Measurements: return one of pyarrow\.Table, .*polars\.LazyFrame, pyspark\.sql\.DataFrame$",
+    ):
         to_rows(Measurements([]), "x")
 
 
@@ -276,7 +281,12 @@ def test_a_handler_of_ones_own_serves_a_session_of_a_step(tmp_path: Path) -> Non
         with lake.session(context) as session:
             session.table("tables/measured").append(Measurements([1, 2]))
 
-    @dg.job(resource_defs={"lake": LakeResource(root=str(tmp_path)), "own": OwnIOManager(lake=LakeResource(root=str(tmp_path)))})
+    @dg.job(
+        resource_defs={
+            "lake": LakeResource(root=str(tmp_path)),
+            "own": OwnIOManager(lake=LakeResource(root=str(tmp_path))),
+        }
+    )
     def measures() -> None:
         writes()
 
@@ -295,7 +305,9 @@ def test_a_handler_of_an_io_manager_that_a_function_makes_serves_its_steps(root:
         lake.table(context, "tables/by_hand").append(Measurements([1, 2]))
         return Measurements([3])
 
-    assert dg.materialize([returned], resources={"io_manager": build_io_manager, "lake": LakeResource(root=root)}).success
+    assert dg.materialize(
+        [returned], resources={"io_manager": build_io_manager, "lake": LakeResource(root=root)}
+    ).success
     assert DeltaTable.open(f"{root}/tables/by_hand").to_arrow()["id"].to_pylist() == [1, 2]
 
 
@@ -349,7 +361,9 @@ def test_values_in_results_and_chosen_outputs(root: str) -> None:
     result = dg.materialize([whole, several], selection=["whole", "b"], resources=resources(root))
     assert result.success
     assert [DeltaTable.exists(f"{root}/tables/{name}") for name in ("whole", "a", "b")] == [True, False, True]
-    event = next(event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey("whole"))
+    event = next(
+        event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey("whole")
+    )
     assert event.materialization.metadata["mine"].value == "x"
     assert event.materialization.metadata["lake/rows_written"].value == 1
 
@@ -414,7 +428,9 @@ def test_the_data_version_is_that_of_the_data(root: str, source: DeltaTable) -> 
     assert (first.files, first.rows, january.slice_rows) == (4, 10, 5)
     source.append(rows_of(7, 8))
     assert table_state(source).data_version != first.data_version
-    assert table_state(source, "day = DATE '1970-01-01'").data_version == january.data_version, "another partition's rows"
+    assert table_state(source, "day = DATE '1970-01-01'").data_version == january.data_version, (
+        "another partition's rows"
+    )
     source.add_columns(pa.schema([("new", pa.int64())]))
     assert table_state(source, "day = DATE '1970-01-01'").data_version != january.data_version
     assert table_state(source, "id = 7").slice_rows is None
@@ -456,7 +472,9 @@ def test_a_slice_of_no_table_is_empty() -> None:
     assert load(TableSlice(None), pa.Table, "x").num_columns == 0
 
 
-@pytest.mark.parametrize("name", ["krs-table-with-dv-small", "golden-dv-with-columnmapping", "kerneljava-basic-dv-no-checkpoint"])
+@pytest.mark.parametrize(
+    "name", ["krs-table-with-dv-small", "golden-dv-with-columnmapping", "kerneljava-basic-dv-no-checkpoint"]
+)
 def test_rows_that_a_deletion_vector_takes_out_stay_out(cases: Path, name: str) -> None:
     part = TableSlice(DeltaTable.open(cases / "delta" / name))
     expected = part.to_arrow().num_rows

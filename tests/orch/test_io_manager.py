@@ -14,7 +14,15 @@ from pyspark.sql import DataFrame, SparkSession
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import RowsOutsidePredicate
 from lake_core.workspace import DirectWrites
-from lake_orch import DeltaIOManager, InvalidDefinition, LakeResource, PartitionSliceError, SparkResource, TableNotEmpty, UnsupportedData
+from lake_orch import (
+    DeltaIOManager,
+    InvalidDefinition,
+    LakeResource,
+    PartitionSliceError,
+    SparkResource,
+    TableNotEmpty,
+    UnsupportedData,
+)
 from lake_orch.tables.rows.arrow import ArrowRows
 from lake_orch.tables.writer import TableWriter
 
@@ -128,7 +136,13 @@ def test_a_run_over_a_range_replaces_exactly_the_range(root: str, resources: dic
         tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         result = job.execute_in_process(tags=tags)
         assert result.success
-    assert sorted({(row["month"].month, row["value"]) for row in rows(root, "monthly")}) == [(1, 1), (2, 2), (3, 2), (4, 1), (5, 1)]
+    assert sorted({(row["month"].month, row["value"]) for row in rows(root, "monthly")}) == [
+        (1, 1),
+        (2, 2),
+        (3, 2),
+        (4, 1),
+        (5, 1),
+    ]
     assert (metadata(result)["lake/rows_written"], metadata(result)["dagster/row_count"]) == (4, 10)
     assert "dagster/partition_row_count" not in metadata(result)
 
@@ -147,14 +161,18 @@ def test_several_dimensions(root: str, resources: dict[str, Any]) -> None:
         return pa.table({"date": day, "where": [keys["region"]], "run": [context.run.run_id]})
 
     runs = [
-        dg.materialize([cells], partition_key=dg.MultiPartitionKey({"day": day, "region": region}), resources=resources).run_id
+        dg.materialize(
+            [cells], partition_key=dg.MultiPartitionKey({"day": day, "region": region}), resources=resources
+        ).run_id
         for day, region in (("2024-01-01", "eu"), ("2024-01-01", "it's"), ("2024-01-02", "eu"), ("2024-01-01", "it's"))
     ]
     runs_by_cell = {(row["date"].day, row["where"]): row["run"] for row in rows(root, "cells")}
     assert runs_by_cell == {(1, "eu"): runs[0], (1, "it's"): runs[3], (2, "eu"): runs[2]}
 
 
-def test_rows_outside_the_partition_fail_the_step_before_anything_is_visible(root: str, resources: dict[str, Any]) -> None:
+def test_rows_outside_the_partition_fail_the_step_before_anything_is_visible(
+    root: str, resources: dict[str, Any]
+) -> None:
     outputs = iter([of_months(1), of_months(1, 2)])
 
     @dg.asset(partitions_def=MONTHS, metadata={"partition_expr": "month"})
@@ -179,14 +197,25 @@ def test_an_empty_output_clears_its_slice(root: str, resources: dict[str, Any]) 
         result = dg.materialize([monthly], partition_key=key, resources=resources)
     assert {row["month"].month for row in rows(root, "monthly")} == {2}
     entries = metadata(result)
-    assert (entries["lake/rows_written"], entries["dagster/partition_row_count"], entries["dagster/row_count"]) == (0, 0, 2)
+    assert (entries["lake/rows_written"], entries["dagster/partition_row_count"], entries["dagster/row_count"]) == (
+        0,
+        0,
+        2,
+    )
 
 
 @pytest.mark.parametrize(
     ("expression", "error"),
-    [(None, InvalidDefinition), ("missing", PartitionSliceError), ("value", PartitionSliceError), ({"a": "month"}, PartitionSliceError)],
+    [
+        (None, InvalidDefinition),
+        ("missing", PartitionSliceError),
+        ("value", PartitionSliceError),
+        ({"a": "month"}, PartitionSliceError),
+    ],
 )
-def test_a_slice_that_cannot_be_told_writes_nothing(root: str, resources: dict[str, Any], expression: Any, error: type[Exception]) -> None:
+def test_a_slice_that_cannot_be_told_writes_nothing(
+    root: str, resources: dict[str, Any], expression: Any, error: type[Exception]
+) -> None:
     @dg.asset(partitions_def=MONTHS, metadata={"partition_expr": expression} if expression else {})
     def monthly() -> pa.Table:
         return of_months(1)
@@ -313,7 +342,9 @@ def test_path_partitioning_and_columns_by_metadata(root: str, resources: dict[st
     result = dg.materialize([orders], resources=resources)
     assert metadata(result)["dagster/table_name"] == "shared.orders"
     # As a table that another code location owns.
-    dg.materialize([reader, dg.AssetSpec(["raw", "orders"], metadata={"lake/path": "shared/orders"})], resources=resources)
+    dg.materialize(
+        [reader, dg.AssetSpec(["raw", "orders"], metadata={"lake/path": "shared/orders"})], resources=resources
+    )
     assert loaded == {"columns": ["id"]}
     assert DeltaTable.open(f"{root}/shared/orders").metadata.partition_columns == ("day",)
 
@@ -347,7 +378,9 @@ def test_outputs_of_ops_need_a_path(root: str, resources: dict[str, Any]) -> Non
 
 
 def test_metadata_of_a_write(root: str, resources: dict[str, Any]) -> None:
-    schema = pa.schema([pa.field("n", pa.int64(), metadata={"comment": "a number"}), ("at", pa.timestamp("us", tz="UTC"))])
+    schema = pa.schema(
+        [pa.field("n", pa.int64(), metadata={"comment": "a number"}), ("at", pa.timestamp("us", tz="UTC"))]
+    )
 
     @dg.asset
     def whole() -> pa.Table:
@@ -378,7 +411,9 @@ def test_metadata_of_a_write(root: str, resources: dict[str, Any]) -> None:
     }
 
 
-def test_secrets_appear_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_appear_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("LAKE_SECRET", "hunter2-and-more")
     lake = LakeResource(root=str(tmp_path / "lake"), storage_options={"token": dg.EnvVar("LAKE_SECRET")})
     resources = {"lake": lake, "io_manager": DeltaIOManager(lake=lake)}

@@ -104,10 +104,14 @@ def check(
         rows = DeltaTable.open(url).to_arrow().to_pylist()  # as any reader finds it in place
         assert sorted((row["id"], row["v"]) for row in rows) == sorted(expected), mode
     if place == "lake":
-        datasets = [json.loads(commit.metadata["datasets"]) for commit in Lake.open(root).log() if "datasets" in commit.metadata]
+        datasets = [
+            json.loads(commit.metadata["datasets"]) for commit in Lake.open(root).log() if "datasets" in commit.metadata
+        ]
         assert sum("tables/append" in names for names in datasets) == 2, "two rounds, each published once"
     metadata_by_mode = {
-        entry.materialization.asset_key.to_user_string(): {name: value.value for name, value in entry.materialization.metadata.items()}
+        entry.materialization.asset_key.to_user_string(): {
+            name: value.value for name, value in entry.materialization.metadata.items()
+        }
         for entry in result.get_asset_materialization_events()
         if entry.materialization.asset_key.path[-1] in MODES
     }
@@ -118,7 +122,9 @@ def check(
         "high": "replace_where",
     }
     assert (metadata_by_mode["merge"]["lake/rows_written"], metadata_by_mode["merge"]["dagster/row_count"]) == (2, 3)
-    assert metadata_by_mode["append"].get("lake/skipped", False) is (place != "session"), "a session replaces what the attempt before wrote"
+    assert metadata_by_mode["append"].get("lake/skipped", False) is (place != "session"), (
+        "a session replaces what the attempt before wrote"
+    )
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -50,7 +50,9 @@ KINDS: dict[str, tuple[dg.PartitionsDefinition, Any, Any, list[str]]] = {
         ["2024-01-07", "2024-01-14", "2024-01-07"],
     ),
     "cron": (
-        dg.TimeWindowPartitionsDefinition(cron_schedule="0 0 * * 1,4", start="2024-01-01", end="2024-02-01", fmt="%Y-%m-%d"),
+        dg.TimeWindowPartitionsDefinition(
+            cron_schedule="0 0 * * 1,4", start="2024-01-01", end="2024-02-01", fmt="%Y-%m-%d"
+        ),
         "p",
         lambda key: {"p": day_of(key)},
         ["2024-01-01", "2024-01-04", "2024-01-01"],
@@ -67,7 +69,10 @@ KINDS: dict[str, tuple[dg.PartitionsDefinition, Any, Any, list[str]]] = {
         dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS}),
         {"day": "d", "region": "p"},
         lambda key: {"d": day_of(key.keys_by_dimension["day"]), "p": key.keys_by_dimension["region"]},
-        [dg.MultiPartitionKey({"day": d, "region": r}) for d, r in (("2024-01-01", "eu"), ("2024-01-02", "eu"), ("2024-01-01", "eu"))],
+        [
+            dg.MultiPartitionKey({"day": d, "region": r})
+            for d, r in (("2024-01-01", "eu"), ("2024-01-02", "eu"), ("2024-01-01", "eu"))
+        ],
     ),
     "dynamic x time": (
         dg.MultiPartitionsDefinition({"tenant": TENANTS, "day": DAYS}),
@@ -80,7 +85,9 @@ KINDS: dict[str, tuple[dg.PartitionsDefinition, Any, Any, list[str]]] = {
 
 @pytest.mark.parametrize("mode", ["overwrite", "merge"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_replaces_its_own_partition_and_reads_it_back(root: str, resources: dict[str, Any], kind: str, mode: str) -> None:
+def test_a_run_replaces_its_own_partition_and_reads_it_back(
+    root: str, resources: dict[str, Any], kind: str, mode: str
+) -> None:
     partitions_def, expression, columns, keys = KINDS[kind]
     extra = {"lake/merge": ["p", "n"]} if mode == "merge" else {}
     runs: list[Any] = []
@@ -118,7 +125,12 @@ def test_rows_of_other_partitions_fail_in_every_mode(root: str, resources: dict[
 
 def test_a_merge_stays_in_its_partitions(root: str, resources: dict[str, Any]) -> None:
     """A key that is there in another partition is another row; rows there are not taken for rows that no source row matches."""
-    how = {"keys": ["id"], "when_matched_update": "*", "when_not_matched_insert": "*", "when_not_matched_by_source_delete": True}
+    how = {
+        "keys": ["id"],
+        "when_matched_update": "*",
+        "when_not_matched_insert": "*",
+        "when_not_matched_by_source_delete": True,
+    }
     values = iter(["a", "b", "c"])
 
     @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day", "lake/merge": how})
@@ -140,7 +152,9 @@ def test_a_merge_stays_in_its_partitions(root: str, resources: dict[str, Any]) -
         {"when_not_matched_by_source_update": {"t.day": "DATE '2024-02-01'"}},
     ],
 )
-def test_a_merge_that_could_move_rows_to_other_partitions_is_refused(root: str, resources: dict[str, Any], clauses: dict[str, Any]) -> None:
+def test_a_merge_that_could_move_rows_to_other_partitions_is_refused(
+    root: str, resources: dict[str, Any], clauses: dict[str, Any]
+) -> None:
     @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day", "lake/merge": {"keys": ["id"], **clauses}})
     def made() -> pa.Table:
         return pa.table({"day": [date(2024, 1, 1)], "id": [1]})
@@ -191,7 +205,12 @@ def daily(resources: dict[str, Any]) -> dg.AssetsDefinition:
 
 
 def loaded(
-    daily: dg.AssetsDefinition, resources: dict[str, Any], annotation: Any, key: str | None, partitions_def: Any = None, mapping: Any = None
+    daily: dg.AssetsDefinition,
+    resources: dict[str, Any],
+    annotation: Any,
+    key: str | None,
+    partitions_def: Any = None,
+    mapping: Any = None,
 ) -> Any:
     """Return what a parameter with this annotation gets in a run of this key."""
     received: list[Any] = []
@@ -228,7 +247,12 @@ TO_SINGLE = dg.MultiToSingleDimensionPartitionMapping("day")
     ],
 )
 def test_a_mapping_says_what_is_read(
-    daily: dg.AssetsDefinition, resources: dict[str, Any], key: Any, partitions_def: Any, mapping: Any, expected: list[int]
+    daily: dg.AssetsDefinition,
+    resources: dict[str, Any],
+    key: Any,
+    partitions_def: Any,
+    mapping: Any,
+    expected: list[int],
 ) -> None:
     if isinstance(partitions_def, dict):
         partitions_def = dg.MultiPartitionsDefinition(partitions_def)
@@ -290,11 +314,18 @@ def running(annotation: Any, totals: list[Any]) -> dg.AssetsDefinition:
 
     total.__annotations__ = {"context": dg.AssetExecutionContext, "total": annotation, "return": pa.Table}
     mapping = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
-    return dg.asset(total, partitions_def=DAYS, metadata={"partition_expr": "day"}, ins={"total": dg.AssetIn(partition_mapping=mapping)})
+    return dg.asset(
+        total,
+        partitions_def=DAYS,
+        metadata={"partition_expr": "day"},
+        ins={"total": dg.AssetIn(partition_mapping=mapping)},
+    )
 
 
 @pytest.mark.parametrize("annotation", [pa.Table, pa.Table | None])
-def test_an_asset_that_depends_on_itself_begins_with_nothing(root: str, resources: dict[str, Any], annotation: Any) -> None:
+def test_an_asset_that_depends_on_itself_begins_with_nothing(
+    root: str, resources: dict[str, Any], annotation: Any
+) -> None:
     totals: list[Any] = []
     asset = running(annotation, totals)
     for key in ("2024-01-01", "2024-01-02", "2024-01-03"):
@@ -358,7 +389,9 @@ def test_partitions_may_stand_for_a_generated_column(root: str, resources: dict[
 
     @dg.asset(partitions_def=DAYS, metadata=metadata)
     def made(context: dg.AssetExecutionContext) -> pa.Table:
-        return pa.table({"at": [datetime.fromisoformat(f"{context.partition_key}T00:00:00+00:00") + timedelta(hours=next(hours))]})
+        return pa.table(
+            {"at": [datetime.fromisoformat(f"{context.partition_key}T00:00:00+00:00") + timedelta(hours=next(hours))]}
+        )
 
     for key in ("2024-01-01", "2024-01-02", "2024-01-01"):
         assert dg.materialize([made], partition_key=key, resources=resources).success

@@ -105,7 +105,9 @@ def test_killed_and_reexecuted_from_failure(
     ("asset", "seam", "left", "expected", "skipped"),
     [*SEAMS[:2], *(pytest.param(*seam, marks=pytest.mark.exhaustive) for seam in SEAMS[2:])],
 )
-def test_killed_and_retried_by_policy(bench: Bench, asset: str, seam: str, left: list[str], expected: list[str], skipped: bool) -> None:
+def test_killed_and_retried_by_policy(
+    bench: Bench, asset: str, seam: str, left: list[str], expected: list[str], skipped: bool
+) -> None:
     asset += "_retried"
     bench.die(seam)
     run = bench.run(asset)
@@ -151,7 +153,9 @@ def test_killed_after_the_commit_of_a_spark_frame(bench: Bench) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("asset", [pytest.param("by_spark_worker", marks=pytest.mark.exhaustive), "by_spark_worker_retried"])
+@pytest.mark.parametrize(
+    "asset", [pytest.param("by_spark_worker", marks=pytest.mark.exhaustive), "by_spark_worker_retried"]
+)
 def test_a_python_worker_of_spark_is_killed_half_way(bench: Bench, asset: str) -> None:
     """Spark runs on one thread here and tries a task once, so the step fails: by policy or from failure it writes once."""
     bench.die("in the worker")

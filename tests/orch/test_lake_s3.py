@@ -38,7 +38,11 @@ def rows(resource: LakeResource, table: str) -> int:
     """Return the rows as a plain Delta reader finds them in place."""
     url = resource.url(f"tables/{table}")
     options = resource.options()
-    return len(DeltaTable.open(url, storage_options=options).to_arrow()) if DeltaTable.exists(url, storage_options=options) else 0
+    return (
+        len(DeltaTable.open(url, storage_options=options).to_arrow())
+        if DeltaTable.exists(url, storage_options=options)
+        else 0
+    )
 
 
 def test_a_run_is_published_whole_or_resumed(resource: LakeResource, lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -61,7 +65,9 @@ def test_a_run_is_published_whole_or_resumed(resource: LakeResource, lake: Lake,
     assert session.state == "failed"
     assert rows(resource, "first") == 0
     broken.clear()
-    assert testing.materialize([first, second], resources=resources, instance=instance, resume=session.id, selection=[second]).success
+    assert testing.materialize(
+        [first, second], resources=resources, instance=instance, resume=session.id, selection=[second]
+    ).success
     assert (rows(resource, "first"), rows(resource, "second")) == (2, 2)
     assert len(lake.log()) == 2
 
@@ -85,11 +91,15 @@ def test_files_land_and_are_put_together(
         if not isinstance(tick, dg.SensorResult) or not tick.run_requests:
             break
         for request in tick.run_requests:
-            assert dg.materialize([asset], resources={"lake": resource}, instance=instance, tags=dict(request.tags)).success  # type: ignore[list-item]
+            assert dg.materialize(
+                [asset], resources={"lake": resource}, instance=instance, tags=dict(request.tags)
+            ).success  # type: ignore[list-item]
             runs += 1
     assert runs == 3
     assert rows(resource, "events") == 3
-    maintained = lake_maintenance(["tables/events"], tasks=["compaction", "checkpoint"], max_uncheckpointed_commits=1, checks=False)
+    maintained = lake_maintenance(
+        ["tables/events"], tasks=["compaction", "checkpoint"], max_uncheckpointed_commits=1, checks=False
+    )
     result = dg.materialize(list(maintained.assets or ()), resources={"lake": resource}, instance=instance)  # type: ignore[arg-type]
     assert result.success
     assert rows(resource, "events") == 3

@@ -31,8 +31,12 @@ class Landing:
 
     def run(self, request: dg.RunRequest | None) -> dict[str, Any]:
         assert request is not None
-        result = dg.materialize([self.asset], resources={"lake": self.lake}, instance=self.instance, tags=dict(request.tags))  # type: ignore[list-item]
-        return {name: value.value for name, value in result.asset_materializations_for_node("events")[0].metadata.items()}
+        result = dg.materialize(
+            [self.asset], resources={"lake": self.lake}, instance=self.instance, tags=dict(request.tags)
+        )  # type: ignore[list-item]
+        return {
+            name: value.value for name, value in result.asset_materializations_for_node("events")[0].metadata.items()
+        }
 
     def records(self) -> list[str]:
         return self.lake.read_pool("tables/events", None).scan().to_zson().splitlines()
@@ -60,7 +64,9 @@ def test_a_file_that_is_not_json_is_named_and_holds_up_its_batch(landing: Landin
     (landing.folder / "a.ndjson").write_text('{"k": 1}\n')
     (landing.folder / "b.ndjson").write_text('{"k": 2}\n{"k": \n')
     request = landing.request()
-    with pytest.raises(UnsupportedData, match=r"b\.ndjson of landing zone 'events' is not lines of JSON: line 2: .* Mend the file"):
+    with pytest.raises(
+        UnsupportedData, match=r"b\.ndjson of landing zone 'events' is not lines of JSON: line 2: .* Mend the file"
+    ):
         landing.run(request)
     (landing.folder / "b.ndjson").write_text('{"k": 2}\n')
     assert landing.run(request)["lake/records_written"] == 2

@@ -54,7 +54,9 @@ class Zone:
         pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), path)
 
     def tick(self) -> Any:
-        with dg.build_sensor_context(instance=self.instance, cursor=self.cursor, resources={"lake": self.lake}) as context:
+        with dg.build_sensor_context(
+            instance=self.instance, cursor=self.cursor, resources={"lake": self.lake}
+        ) as context:
             result = self.sensor(context)
             self.cursor = context.cursor
         return result
@@ -65,7 +67,11 @@ class Zone:
 
     def run(self, request: dg.RunRequest) -> bool:
         result = dg.materialize(
-            [self.asset], resources={"lake": self.lake}, instance=self.instance, tags=dict(request.tags), raise_on_error=False
+            [self.asset],
+            resources={"lake": self.lake},
+            instance=self.instance,
+            tags=dict(request.tags),
+            raise_on_error=False,
         )
         return result.success
 
@@ -191,7 +197,9 @@ def test_late_and_rewritten_files_are_told_once(zone: Zone) -> None:
     assert zone.drain() == 0
     assert zone.drain() == 0
     assert zone.ids() == [1, 2]
-    assert [metadata["lake/rewritten_files"] for metadata in zone.observations() if "lake/rewritten_files" in metadata] == [1]
+    assert [
+        metadata["lake/rewritten_files"] for metadata in zone.observations() if "lake/rewritten_files" in metadata
+    ] == [1]
 
 
 def test_a_file_that_is_replaced_before_it_landed_is_read_as_it_is(zone: Zone) -> None:

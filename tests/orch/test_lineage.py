@@ -37,11 +37,22 @@ class Bench:
         for step in steps:
             (self.folder / f"fail {step}").touch()
 
-    def run(self, *, job: object = None, parent: str | None = None, from_failure: bool = False, tags: dict[str, str] | None = None) -> str:
+    def run(
+        self,
+        *,
+        job: object = None,
+        parent: str | None = None,
+        from_failure: bool = False,
+        tags: dict[str, str] | None = None,
+    ) -> str:
         """`execute_job`: the path of scripts, which sets no tags."""
         options = None
         if parent:
-            options = dg.ReexecutionOptions.from_failure(parent, self.instance) if from_failure else dg.ReexecutionOptions(parent)
+            options = (
+                dg.ReexecutionOptions.from_failure(parent, self.instance)
+                if from_failure
+                else dg.ReexecutionOptions(parent)
+            )
         target = dg.reconstructable(job or lineage_pipeline.chain_job)
         with dg.execute_job(target, instance=self.instance, reexecution_options=options, tags=tags) as result:
             return result.run_id
@@ -76,14 +87,19 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dg.DagsterInstance, WorkspaceProcessContext]]:
+def home(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Path, dg.DagsterInstance, WorkspaceProcessContext]]:
     folder = tmp_path_factory.mktemp("lineage")
     (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("DAGSTER_HOME", str(folder))
         environment.setenv("LINEAGE_TEST_FOLDER", str(folder))
         module = LoadableTargetOrigin(
-            executable_path=sys.executable, module_name="tests.orch.lineage_pipeline", attribute="defs", working_directory=str(Path.cwd())
+            executable_path=sys.executable,
+            module_name="tests.orch.lineage_pipeline",
+            attribute="defs",
+            working_directory=str(Path.cwd()),
         )
         target = InProcessWorkspaceLoadTarget(InProcessCodeLocationOrigin(module, location_name="lineage"))
         with dg.DagsterInstance.get() as instance, WorkspaceProcessContext(instance, target) as ui:

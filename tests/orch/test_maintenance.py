@@ -64,7 +64,9 @@ def health(resource: LakeResource, path: str) -> Any:
     return table_health(table)
 
 
-def test_small_files_are_put_together_and_old_versions_stay(resource: LakeResource, instance: dg.DagsterInstance) -> None:
+def test_small_files_are_put_together_and_old_versions_stay(
+    resource: LakeResource, instance: dg.DagsterInstance
+) -> None:
     defs = lake_maintenance(PATHS, tasks=["compaction", "vacuum"])
     before = health(resource, PATHS[0])
     assert (before.files, before.small_files, before.small_file_ratio, before.partitions) == (12, 12, 1.0, 1)
@@ -75,7 +77,11 @@ def test_small_files_are_put_together_and_old_versions_stay(resource: LakeResour
     metadata = run(defs, "compaction", resource, instance)
     assert set(metadata) == set(PATHS)
     for path in PATHS:
-        assert (metadata[path]["lake/num_files"], metadata[path]["lake/files_removed"], metadata[path]["lake/small_file_ratio"]) == (
+        assert (
+            metadata[path]["lake/num_files"],
+            metadata[path]["lake/files_removed"],
+            metadata[path]["lake/small_file_ratio"],
+        ) == (
             1,
             12,
             0.0,
@@ -85,13 +91,19 @@ def test_small_files_are_put_together_and_old_versions_stay(resource: LakeResour
     assert not again[PATHS[0]]["lake/due"]
     assert again[PATHS[0]]["lake/version"] == metadata[PATHS[0]]["lake/version"]
     run(defs, "vacuum", resource, instance)
-    old = resource.open().at("main~1").delta(PATHS[0]) if resource.is_lake() else DeltaTable.open(resource.url(PATHS[0]), version=12)
+    old = (
+        resource.open().at("main~1").delta(PATHS[0])
+        if resource.is_lake()
+        else DeltaTable.open(resource.url(PATHS[0]), version=12)
+    )
     assert sorted(old.to_arrow()["id"].to_pylist()) == list(range(12)), "the files of a retained version stay"
 
 
 def test_what_is_past_its_retention_is_reclaimed(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     path = "tables/a"
-    table = DeltaTable.create(str(tmp_path / path), SCHEMA, properties={"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    table = DeltaTable.create(
+        str(tmp_path / path), SCHEMA, properties={"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+    )
     for number in range(3):
         table.append(rows(number))
     table.optimize()
@@ -127,7 +139,9 @@ def test_zorder_checkpoint_log_and_markers(resource: LakeResource, instance: dg.
     assert checkpointed[PATHS[0]]["lake/due"]
     assert checkpointed[PATHS[0]]["lake/uncheckpointed_commits"] == 0
     assert not run(defs, "checkpoint", resource, instance)[PATHS[0]]["lake/due"]
-    assert run(defs, "log_cleanup", resource, instance)[PATHS[0]]["lake/log_files_deleted"] == 0, "nothing is past the retention"
+    assert run(defs, "log_cleanup", resource, instance)[PATHS[0]]["lake/log_files_deleted"] == 0, (
+        "nothing is past the retention"
+    )
     run(defs, "txn_expiry", resource, instance)
     table = resource.find_table(PATHS[0])
     assert table is not None
@@ -152,7 +166,9 @@ def test_a_lake_is_collected_and_its_sessions_are_seen_to(tmp_path: Path, instan
 def failing(defs: dg.Definitions, resource: LakeResource, instance: dg.DagsterInstance) -> dict[str, str | None]:
     """Return the failed health checks of the first table, which are warnings."""
     result = dg.materialize([asset_of(defs, "health")], resources={"lake": resource}, instance=instance)
-    evaluations = [evaluation for evaluation in result.get_asset_check_evaluations() if evaluation.asset_key.path[-1] == "a"]
+    evaluations = [
+        evaluation for evaluation in result.get_asset_check_evaluations() if evaluation.asset_key.path[-1] == "a"
+    ]
     assert {evaluation.severity for evaluation in evaluations} == {dg.AssetCheckSeverity.WARN}
     return {evaluation.check_name: evaluation.description for evaluation in evaluations if not evaluation.passed}
 
@@ -188,7 +204,9 @@ def test_a_run_of_the_tables_runs_no_health_check(tmp_path: Path) -> None:
     @dg.asset
     def a() -> None: ...
 
-    pipeline = dg.Definitions([a], jobs=[dg.define_asset_job("daily", [a])], resources={"lake": LakeResource(root=str(tmp_path))})
+    pipeline = dg.Definitions(
+        [a], jobs=[dg.define_asset_job("daily", [a])], resources={"lake": LakeResource(root=str(tmp_path))}
+    )
     maintained = dg.Definitions.merge(lake_maintenance([a], schedule="0 3 * * *"), pipeline)
     result = maintained.resolve_job_def("daily").execute_in_process()
     assert [event.step_key for event in result.all_events if event.is_step_success] == ["a"]
@@ -205,7 +223,8 @@ def test_the_checks_of_a_table_can_run_with_the_table(resource: LakeResource, in
 def test_a_health_check_describes_itself() -> None:
     specs = {spec.name: spec.description for spec in asset_of(lake_maintenance(["tables/a"]), "health").check_specs}
     assert specs["small_files"] == (
-        "The share of data files below 33.6 MB that could be merged. Warns above 50% of at least 10 files; run compaction."
+        "The share of data files below 33.6 MB that could be merged. Warns above 50% of at least 10 files; run "
+        "compaction."
     )
     assert len(set(specs.values())) == 5
 
@@ -252,7 +271,11 @@ def test_writers_go_first(tmp_path: Path, instance: dg.DagsterInstance, monkeypa
 
 def test_schedules_and_automation() -> None:
     defs = lake_maintenance(PATHS, tasks={"compaction": "0 * * * *", "checkpoint": None}, schedule="0 3 * * *")
-    crons = {schedule.name: schedule.cron_schedule for schedule in defs.schedules or () if isinstance(schedule, dg.ScheduleDefinition)}
+    crons = {
+        schedule.name: schedule.cron_schedule
+        for schedule in defs.schedules or ()
+        if isinstance(schedule, dg.ScheduleDefinition)
+    }
     assert crons == {
         "maintenance_compaction_schedule": "0 * * * *",
         "maintenance_checkpoint_schedule": "0 3 * * *",
@@ -262,7 +285,9 @@ def test_schedules_and_automation() -> None:
     dg.Definitions.validate_loadable(with_lake)
     at = datetime(2026, 1, 1, 3, tzinfo=UTC)
     (schedule,) = (
-        candidate for candidate in defs.schedules or () if isinstance(candidate, dg.ScheduleDefinition) and "checkpoint" in candidate.name
+        candidate
+        for candidate in defs.schedules or ()
+        if isinstance(candidate, dg.ScheduleDefinition) and "checkpoint" in candidate.name
     )
     requests = (
         schedule.evaluate_tick(
@@ -297,7 +322,8 @@ def test_tables_by_asset() -> None:
     def orders() -> None: ...
 
     defs = lake_maintenance(
-        [orders, dg.AssetKey(["raw", "x"]), MaintenanceTarget("t", dg.AssetKey("own"), zorder_by=("id",))], tasks=["vacuum"]
+        [orders, dg.AssetKey(["raw", "x"]), MaintenanceTarget("t", dg.AssetKey("own"), zorder_by=("id",))],
+        tasks=["vacuum"],
     )
     partitions = asset_of(defs, "vacuum").partitions_def
     assert partitions is not None
@@ -336,7 +362,9 @@ def test_what_a_run_has_staged_it_does_not_rearrange(tmp_path: Path, instance: d
 
     def run(path: str) -> bool:
         tags = {"dagster/partition": path}
-        return testing.materialize([a, asset], resources=resources, instance=instance, tags=tags, raise_on_error=False).success
+        return testing.materialize(
+            [a, asset], resources=resources, instance=instance, tags=tags, raise_on_error=False
+        ).success
 
     assert not run("tables/a")
     assert sorted(lake.delta("tables/a").to_arrow()["id"].to_pylist()) == [0, 1, 2, 3]

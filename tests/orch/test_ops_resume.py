@@ -13,7 +13,9 @@ def rows(bench: Bench, ref: str = "main") -> dict[str, int]:
 
 
 def test_what_follows_goes_on_in_the_same_session(bench: Bench) -> None:
-    job = dg.build_reconstructable_job("tests.orch.ops_pipeline", "job", reconstructable_kwargs={"folder": str(bench.folder)})
+    job = dg.build_reconstructable_job(
+        "tests.orch.ops_pipeline", "job", reconstructable_kwargs={"folder": str(bench.folder)}
+    )
     (bench.folder / "fail").touch()
     with dg.execute_job(job, instance=bench.instance) as result:
         failed = bench.run_of(result.run_id)

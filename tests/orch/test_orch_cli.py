@@ -135,5 +135,7 @@ def test_a_gate_is_lifted_for_one_session(bench: Bench) -> None:
     bench.wish(totals_fine="fail")
     run = bench.run("strict")
     assert "totals_fine" in run_json(bench, "recover", bench.session(run), code=1)["error"]
-    assert run_json(bench, "recover", bench.session(run), "--gate", "none")["commit"] == bench.lake.list_branches()["main"]
+    assert (
+        run_json(bench, "recover", bench.session(run), "--gate", "none")["commit"] == bench.lake.list_branches()["main"]
+    )
     check_published(bench)

@@ -38,7 +38,9 @@ def test_another_asset_does_not_replace_rows(root: str, in_lake: bool, metadata:
     if in_lake:
         Lake.create(root)
     write(root, "crm/customers", ROWS, **metadata)
-    with pytest.raises(TableOwned, match=r"was made by asset crm/customers, and asset shop/customers would replace its rows"):
+    with pytest.raises(
+        TableOwned, match=r"was made by asset crm/customers, and asset shop/customers would replace its rows"
+    ):
         write(root, "shop/customers", OTHER, **metadata)
     assert ids(root) == [1, 2]
 
@@ -50,7 +52,9 @@ def test_its_own_asset_replaces_rows_without_a_further_commit(root: str) -> None
     assert DeltaTable(f"{root}/{PATH}").version == 2
 
 
-@pytest.mark.parametrize("metadata", [{"lake/mode": "append"}, {"lake/merge": ["id"]}, {"lake/replace_where": "id >= 7"}])
+@pytest.mark.parametrize(
+    "metadata", [{"lake/mode": "append"}, {"lake/merge": ["id"]}, {"lake/replace_where": "id >= 7"}]
+)
 def test_another_asset_adds_rows_of_its_own(root: str, metadata: dict[str, Any]) -> None:
     write(root, "customers", ROWS)
     write(root, "others", OTHER, **metadata)
@@ -81,14 +85,19 @@ def test_a_table_that_was_made_by_hand_has_no_owner(root: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "is_other"), [("a", "b", True), ("a", "a", False), (None, "b", False), ("a", None, False), (None, None, False)]
+    ("first", "second", "is_other"),
+    [("a", "b", True), ("a", "a", False), (None, "b", False), ("a", None, False), (None, None, False)],
 )
-def test_code_locations_are_told_apart_where_both_are_known(root: str, first: str | None, second: str | None, is_other: bool) -> None:
+def test_code_locations_are_told_apart_where_both_are_known(
+    root: str, first: str | None, second: str | None, is_other: bool
+) -> None:
     table = DeltaTable.create(f"{root}/{PATH}", ROWS.schema, properties=dict(Owner("customers", first).properties))
     if not is_other:
         claim(table, Owner("customers", second), "keep", replaces_rows=True)
         return
-    with pytest.raises(TableOwned, match="asset customers of code location 'a', and asset customers of code location 'b'"):
+    with pytest.raises(
+        TableOwned, match="asset customers of code location 'a', and asset customers of code location 'b'"
+    ):
         claim(table, Owner("customers", second), "keep", replaces_rows=True)
 
 

@@ -44,7 +44,9 @@ WINDOWS: list[dg.TimeWindowPartitionsDefinition] = [
     dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-12-31", timezone="America/New_York"),
     dg.WeeklyPartitionsDefinition("2024-01-01", end_date="2024-12-31", timezone="America/New_York"),
     dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2025-01-01", timezone="Asia/Kolkata"),
-    dg.TimeWindowPartitionsDefinition(cron_schedule="0 0 * * 1-5", start="2024-01-01", end="2024-12-31", fmt="%Y-%m-%d"),
+    dg.TimeWindowPartitionsDefinition(
+        cron_schedule="0 0 * * 1-5", start="2024-01-01", end="2024-12-31", fmt="%Y-%m-%d"
+    ),
 ]
 
 HOURLY = dg.HourlyPartitionsDefinition("2024-03-08-00:00", end_date="2024-03-14-00:00", timezone="America/New_York")
@@ -78,18 +80,25 @@ def test_a_day_of_twenty_three_hours() -> None:
         slice_where(daily, ["2024-03-10"], "at", SCHEMA)
         == "`at` >= TIMESTAMP '2024-03-10 05:00:00Z' AND `at` < TIMESTAMP '2024-03-11 04:00:00Z'"
     )
-    assert slice_where(daily, ["2024-03-10"], "local", SCHEMA).startswith(f"`local` >= TIMESTAMP_NTZ '{start:%Y-%m-%d} 00:00:00'")
+    assert slice_where(daily, ["2024-03-10"], "local", SCHEMA).startswith(
+        f"`local` >= TIMESTAMP_NTZ '{start:%Y-%m-%d} 00:00:00'"
+    )
 
 
 def test_contiguous_windows_are_merged() -> None:
     keys = DAILY.get_partition_keys()
     assert slice_where(DAILY, keys, "day", SCHEMA) == "`day` >= DATE '2024-01-01' AND `day` < DATE '2024-12-31'"
-    assert slice_where(DAILY, reversed(keys[:2]), "day", SCHEMA) == "`day` >= DATE '2024-01-01' AND `day` < DATE '2024-01-03'"
+    assert (
+        slice_where(DAILY, reversed(keys[:2]), "day", SCHEMA)
+        == "`day` >= DATE '2024-01-01' AND `day` < DATE '2024-01-03'"
+    )
 
 
 def test_many_windows_with_gaps_stay_within_what_parsers_take() -> None:
     keys = DAILY.get_partition_keys()[::2]
-    assert len(selected(slice_where(DAILY, keys, "day", SCHEMA), "day", [date(2024, 1, 1) + timedelta(n) for n in range(365)])) == len(keys)
+    assert len(
+        selected(slice_where(DAILY, keys, "day", SCHEMA), "day", [date(2024, 1, 1) + timedelta(n) for n in range(365)])
+    ) == len(keys)
 
 
 @given(st.sets(st.sampled_from(DAILY.get_partition_keys()), min_size=1, max_size=10))
@@ -99,7 +108,27 @@ def test_time_windows_on_text_are_their_keys(keys: set[str]) -> None:
 
 
 ODD_TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8) | st.sampled_from(
-    ["'", "''", "\\", "\\'", "a'b", "a\\", '"', "`", "%", "_", "\\%", "--", "/*", ";", "x' OR 'a'='a", "ä", "NULL", "$x", "{{ x }}"]
+    [
+        "'",
+        "''",
+        "\\",
+        "\\'",
+        "a'b",
+        "a\\",
+        '"',
+        "`",
+        "%",
+        "_",
+        "\\%",
+        "--",
+        "/*",
+        ";",
+        "x' OR 'a'='a",
+        "ä",
+        "NULL",
+        "$x",
+        "{{ x }}",
+    ]
 )
 
 
@@ -118,7 +147,11 @@ def test_column_names_whatever_they_hold(name: str) -> None:
     assert table.filter(to_arrow(parse_predicate(where, schema))).num_rows == 1
 
 
-@given(st.sets(st.tuples(st.sampled_from(DAILY.get_partition_keys()[:6]), st.sampled_from(["eu", "us", "a'b"])), min_size=1))
+@given(
+    st.sets(
+        st.tuples(st.sampled_from(DAILY.get_partition_keys()[:6]), st.sampled_from(["eu", "us", "a'b"])), min_size=1
+    )
+)
 def test_several_dimensions_select_exactly_their_tuples(chosen: set[tuple[str, str]]) -> None:
     regions = ["eu", "us", "a'b"]
     partitions_def = dg.MultiPartitionsDefinition({"when": DAILY, "region": dg.StaticPartitionsDefinition(regions)})
@@ -131,15 +164,22 @@ def test_several_dimensions_select_exactly_their_tuples(chosen: set[tuple[str, s
 
 
 def test_a_full_grid_is_one_tuple() -> None:
-    partitions_def = dg.MultiPartitionsDefinition({"when": DAILY, "region": dg.StaticPartitionsDefinition(["eu", "us"])})
+    partitions_def = dg.MultiPartitionsDefinition(
+        {"when": DAILY, "region": dg.StaticPartitionsDefinition(["eu", "us"])}
+    )
     where = slice_where(partitions_def, partitions_def.get_partition_keys(), {"when": "day", "region": "text"}, SCHEMA)
     # Dagster orders dimensions by name.
     assert where == "(`text` IN ('eu', 'us')) AND (`day` >= DATE '2024-01-01' AND `day` < DATE '2024-12-31')"
 
 
 def test_keys_as_numbers_and_dates() -> None:
-    assert slice_where(dg.StaticPartitionsDefinition(["1", "-2"]), ["1", "-2"], "number", SCHEMA) == "`number` IN (-2, 1)"
-    assert slice_where(dg.StaticPartitionsDefinition(["2024-02-29"]), ["2024-02-29"], "day", SCHEMA) == "`day` = DATE '2024-02-29'"
+    assert (
+        slice_where(dg.StaticPartitionsDefinition(["1", "-2"]), ["1", "-2"], "number", SCHEMA) == "`number` IN (-2, 1)"
+    )
+    assert (
+        slice_where(dg.StaticPartitionsDefinition(["2024-02-29"]), ["2024-02-29"], "day", SCHEMA)
+        == "`day` = DATE '2024-02-29'"
+    )
 
 
 def test_no_partitions_select_nothing() -> None:
@@ -163,9 +203,14 @@ MULTI = dg.MultiPartitionsDefinition({"when": DAILY, "region": STATIC})
         (lambda: slice_where(MULTI, ["2024-01-01|a"], "text", SCHEMA), "dict with the column of each"),
         (lambda: slice_where(MULTI, ["2024-01-01|a"], {"when": "day"}, SCHEMA), "dict with the column of each"),
         (lambda: slice_where(MULTI, ["2024-01-01|a"], {"when": "text", "region": "text"}, SCHEMA), "different column"),
-        (lambda: slice_where(dg.HourlyPartitionsDefinition("2024-01-01-00:00"), ["2024-01-01-05:00"], "day", SCHEMA), "begins or ends at"),
         (
-            lambda: slice_where(dg.DailyPartitionsDefinition("2024-01-01", hour_offset=3), ["2024-01-02"], "day", SCHEMA),
+            lambda: slice_where(dg.HourlyPartitionsDefinition("2024-01-01-00:00"), ["2024-01-01-05:00"], "day", SCHEMA),
+            "begins or ends at",
+        ),
+        (
+            lambda: slice_where(
+                dg.DailyPartitionsDefinition("2024-01-01", hour_offset=3), ["2024-01-02"], "day", SCHEMA
+            ),
             "begins or ends at",
         ),
     ],
@@ -179,15 +224,43 @@ def test_spark_reads_the_same(spark: SparkSession) -> None:
     """Quotes, backslashes and windows mean to Spark what they mean to us."""
     from lake_core.spark.write import arrow_schema
 
-    odd = ["'", "''", "\\", "\\'", "a'b", "a\\", '"', "`", "%", "\\%", "\\n", "x' OR 'a'='a", "ä€𝄞", "a\\\\b", " a ", "日本"]
-    frame = spark.createDataFrame([(text, datetime(2024, 3, 10, 4, 59, 59)) for text in odd], "`o'd``d\\` string, local timestamp_ntz")
+    odd = [
+        "'",
+        "''",
+        "\\",
+        "\\'",
+        "a'b",
+        "a\\",
+        '"',
+        "`",
+        "%",
+        "\\%",
+        "\\n",
+        "x' OR 'a'='a",
+        "ä€𝄞",
+        "a\\\\b",
+        " a ",
+        "日本",
+    ]
+    frame = spark.createDataFrame(
+        [(text, datetime(2024, 3, 10, 4, 59, 59)) for text in odd], "`o'd``d\\` string, local timestamp_ntz"
+    )
     static = dg.StaticPartitionsDefinition(odd)
     for text in odd:
         where = slice_where(static, [text], "o'd`d\\", arrow_schema(frame))
         assert [row[0] for row in frame.where(where).collect()] == [text]
-    moments = [datetime(2024, 3, 10, 4, 59, 59), datetime(2024, 3, 10, 5), datetime(2024, 3, 11, 3, 59, 59), datetime(2024, 3, 11, 4)]
+    moments = [
+        datetime(2024, 3, 10, 4, 59, 59),
+        datetime(2024, 3, 10, 5),
+        datetime(2024, 3, 11, 3, 59, 59),
+        datetime(2024, 3, 11, 4),
+    ]
     table = pa.table({"at": pa.array([moment.replace(tzinfo=UTC) for moment in moments], pa.timestamp("us", tz="UTC"))})
     frame = spark.createDataFrame(table)
     where = slice_where(WINDOWS[1], ["2024-03-10"], "at", arrow_schema(frame))
-    assert frame.where(where).count() == frame.where(slice_where(WINDOWS[1], ["2024-03-10"], "AT", table.schema)).count() == 2
+    assert (
+        frame.where(where).count()
+        == frame.where(slice_where(WINDOWS[1], ["2024-03-10"], "AT", table.schema)).count()
+        == 2
+    )
     assert frame.where(slice_where(WINDOWS[1], [], "at", arrow_schema(frame))).count() == 0

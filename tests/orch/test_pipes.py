@@ -41,7 +41,9 @@ class Outside:
         wishes = str(self.folder / "wishes.json")
 
         @dg.asset(retry_policy=dg.RetryPolicy(max_retries=retries) if retries else None)
-        def outside(context: dg.AssetExecutionContext, external: LakePipesSubprocessClient) -> dg.MaterializeResult[Any]:
+        def outside(
+            context: dg.AssetExecutionContext, external: LakePipesSubprocessClient
+        ) -> dg.MaterializeResult[Any]:
             return external.run(context=context, command=[sys.executable, SCRIPT, wishes]).get_materialize_result()
 
         return outside
@@ -99,7 +101,9 @@ def test_in_a_run_with_one_session_it_is_staged(outside: Outside, death: str) ->
     def afterwards(lake: LakeResource) -> None:
         dataset_counts.append(len(lake.open().list_datasets()))
 
-    result = lake_orch.testing.materialize([outside.asset(), afterwards], resources=outside.resources(), instance=outside.instance)
+    result = lake_orch.testing.materialize(
+        [outside.asset(), afterwards], resources=outside.resources(), instance=outside.instance
+    )
     assert result.success
     assert dataset_counts == [0], "main has nothing until the run publishes"
     outside.check_written_once()
@@ -194,7 +198,9 @@ def test_the_other_side_needs_no_dagster() -> None:
         "from dagster_pipes import open_dagster_pipes\nfrom lake_pipes import open_workspace\n"
         "with open_dagster_pipes() as p, open_workspace(p): pass"
     )
-    alone = subprocess.run([sys.executable, "-W", "ignore", "-c", by_hand], cwd=ROOT, timeout=60, capture_output=True, text=True)
+    alone = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", by_hand], cwd=ROOT, timeout=60, capture_output=True, text=True
+    )
     assert alone.returncode == 1
     assert "NotHandedOver" in alone.stderr
 
@@ -234,9 +240,13 @@ def test_spark_submit_for_real(outside: Outside) -> None:
 
     @dg.asset(retry_policy=dg.RetryPolicy(max_retries=1))
     def submitted(context: dg.AssetExecutionContext, submit: LakeSparkSubmitClient) -> dg.MaterializeResult[Any]:
-        return submit.run(context=context, application=SCRIPT, arguments=[str(outside.folder / "wishes.json")]).get_materialize_result()
+        return submit.run(
+            context=context, application=SCRIPT, arguments=[str(outside.folder / "wishes.json")]
+        ).get_materialize_result()
 
-    result = lake_orch.testing.materialize([submitted], resources={"submit": client, "lake": resource}, instance=outside.instance)
+    result = lake_orch.testing.materialize(
+        [submitted], resources={"submit": client, "lake": resource}, instance=outside.instance
+    )
     assert result.success
     assert len(outside.reports()) == 2
     outside.check_written_once()

@@ -37,7 +37,11 @@ SINGLE_RUN = dg.BackfillPolicy.single_run()
 @pytest.fixture
 def resources(root: str) -> dict[str, Any]:
     lake = LakeResource(root=root)
-    return {"lake": lake, "io_manager": PoolIOManager(lake=lake), "tables": DeltaIOManager(lake=lake, schema_mode="merge")}
+    return {
+        "lake": lake,
+        "io_manager": PoolIOManager(lake=lake),
+        "tables": DeltaIOManager(lake=lake, schema_mode="merge"),
+    }
 
 
 @pytest.fixture(params=["plain", "lake"])
@@ -116,14 +120,21 @@ def test_modes_write_as_they_say(place: str, resources: dict[str, Any]) -> None:
 
 
 def test_the_page_tells_records_shapes_and_keys(place: str, resources: dict[str, Any]) -> None:
-    shown = metadata_of(dg.materialize([events([{"k": 1, "v": "a"}, {"k": 3, "v": 2}, {"k": 2, "v": "b"}])], resources=resources))
-    assert {name: shown[name] for name in ("dagster/row_count", "lake/records_written", "lake/num_files", "lake/num_shapes")} == {
+    shown = metadata_of(
+        dg.materialize([events([{"k": 1, "v": "a"}, {"k": 3, "v": 2}, {"k": 2, "v": "b"}])], resources=resources)
+    )
+    assert {
+        name: shown[name] for name in ("dagster/row_count", "lake/records_written", "lake/num_files", "lake/num_shapes")
+    } == {
         **{"dagster/row_count": 3, "lake/records_written": 3},
         **{"lake/num_files": 1, "lake/num_shapes": 2},
     }
     assert shown["lake/key_range"] == "1 to 3"
     assert "| 2 | `` {k:int64,v:string} `` |" in shown["lake/shapes"]
-    assert [(column.name, column.type) for column in shown["dagster/column_schema"].columns] == [("k", "int64"), ("v", "json=string")]
+    assert [(column.name, column.type) for column in shown["dagster/column_schema"].columns] == [
+        ("k", "int64"),
+        ("v", "json=string"),
+    ]
     assert shown["lake/preview"].startswith("| k | v |")
     assert shown["lake/pool_commit"] == PoolLake.open(f"{place}/tables/events").pool("events").tip()
 
@@ -139,7 +150,9 @@ def test_a_retry_after_the_commit_writes_nothing_and_says_so(place: str, resourc
 
     resources["io_manager"] = FailsOnce(lake=resources["lake"])
     counts = iter(range(10))
-    asset = events(lambda _: [{"k": next(counts)}], metadata={"lake/mode": "append"}, retry_policy=dg.RetryPolicy(max_retries=1))
+    asset = events(
+        lambda _: [{"k": next(counts)}], metadata={"lake/mode": "append"}, retry_policy=dg.RetryPolicy(max_retries=1)
+    )
     shown = metadata_of(dg.materialize([asset], resources=resources))
     assert (shown["lake/skipped"], stored(place)) == (True, ["{k:0}"])
     assert shown["lake/pool_commit"] == PoolLake.open(f"{place}/tables/events").pool("events").tip()
@@ -220,7 +233,9 @@ def test_records_outside_of_the_run_fail_it_before_anything_is_visible(place: st
 
 
 def test_static_partitions_are_keys(root: str, resources: dict[str, Any]) -> None:
-    asset = lambda records: events(records, partitions_def=dg.StaticPartitionsDefinition(["a", "7"]), metadata={"partition_expr": "k"})  # noqa: E731
+    asset = lambda records: events(
+        records, partitions_def=dg.StaticPartitionsDefinition(["a", "7"]), metadata={"partition_expr": "k"}
+    )  # noqa: E731
     dg.materialize([asset([{"k": "a"}])], resources=resources, partition_key="a")
     dg.materialize([asset([{"k": 7}, {"k": 7.0}, {"k": "7"}])], resources=resources, partition_key="7")
     with pytest.raises(OutsideRegion):
@@ -240,7 +255,12 @@ def test_a_parameter_loads_the_records_as_its_annotation_says(root: str, resourc
     def reader(kind: Any) -> dg.AssetsDefinition:
         @dg.asset(name=f"as_{kind.__module__.split('.')[0]}_{kind.__name__}")
         def loaded(context: dg.AssetExecutionContext, events: kind) -> None:
-            consume = {pa.Table: pa.Table.to_pylist, pl.DataFrame: pl.DataFrame.to_dicts, Iterator: list, Scan: Scan.to_zson}
+            consume = {
+                pa.Table: pa.Table.to_pylist,
+                pl.DataFrame: pl.DataFrame.to_dicts,
+                Iterator: list,
+                Scan: Scan.to_zson,
+            }
             consume |= {pa.RecordBatchReader: lambda stream: stream.read_all().to_pylist()}
             read[context.asset_key.path[0]] = consume.get(kind, lambda value: value)(events)
 
@@ -282,7 +302,9 @@ def test_metadata_of_an_input_narrows_down_what_is_loaded(root: str, resources: 
         load(**{"lake/shpe": "x"})
 
 
-def test_what_spark_returns_and_asks_for_goes_through_its_executors(spark: SparkSession, place: str, resources: dict[str, Any]) -> None:
+def test_what_spark_returns_and_asks_for_goes_through_its_executors(
+    spark: SparkSession, place: str, resources: dict[str, Any]
+) -> None:
     spark_resource = SparkResource(master="local[2]")
     resources["io_manager"] = PoolIOManager(lake=resources["lake"], spark=spark_resource)
     read: list[Any] = []
@@ -321,9 +343,24 @@ def test_errors_name_the_asset_and_what_to_do(root: str, resources: dict[str, An
         (events([], metadata={"lake/mode": "merge"}), None, InvalidDefinition, "use one of overwrite, append"),
         (events([], metadata={"lake/order": "up"}), None, InvalidDefinition, "use one of asc, desc"),
         (events([], metadata={"lake/threshold": 0}), None, InvalidDefinition, "use a whole number from 1"),
-        (events([], partitions_def=DAYS), "2024-01-02", InvalidDefinition, "is partitioned, but its metadata has no 'partition_expr'"),
-        (events([], partitions_def=DAYS, metadata={"partition_expr": "ts"}), "2024-01-02", InvalidDefinition, "lake/key is 'k'"),
-        (events([], partitions_def=multi, metadata={"partition_expr": "k"}), "2024-01-02|eu", PartitionSliceError, "one key"),
+        (
+            events([], partitions_def=DAYS),
+            "2024-01-02",
+            InvalidDefinition,
+            "is partitioned, but its metadata has no 'partition_expr'",
+        ),
+        (
+            events([], partitions_def=DAYS, metadata={"partition_expr": "ts"}),
+            "2024-01-02",
+            InvalidDefinition,
+            "lake/key is 'k'",
+        ),
+        (
+            events([], partitions_def=multi, metadata={"partition_expr": "k"}),
+            "2024-01-02|eu",
+            PartitionSliceError,
+            "one key",
+        ),
     ):
         with pytest.raises(error, match=message):
             dg.materialize([asset], resources=resources, partition_key=partition)
@@ -352,7 +389,9 @@ def test_errors_name_the_asset_and_what_to_do(root: str, resources: dict[str, An
 # What is new since the last run
 
 
-def test_an_asset_reads_what_was_added_since_its_last_run(tmp_path: Path, place: str, resources: dict[str, Any]) -> None:
+def test_an_asset_reads_what_was_added_since_its_last_run(
+    tmp_path: Path, place: str, resources: dict[str, Any]
+) -> None:
     batch: list[dict[str, Any]] = []
     fails = False
 
@@ -360,7 +399,11 @@ def test_an_asset_reads_what_was_added_since_its_last_run(tmp_path: Path, place:
     def events() -> Any:
         return batch
 
-    @dg.asset(io_manager_key="tables", metadata={"lake/mode": "append"}, ins={"events": dg.AssetIn(metadata={"lake/since": "last run"})})
+    @dg.asset(
+        io_manager_key="tables",
+        metadata={"lake/mode": "append"},
+        ins={"events": dg.AssetIn(metadata={"lake/since": "last run"})},
+    )
     def table(events: pa.Table) -> pa.Table:
         if fails:
             raise ValueError("on purpose")

@@ -31,7 +31,9 @@ def run(resources: dict[str, Any], **options: Any) -> dg.ExecuteInProcessResult:
 
 
 def metadata_of(result: dg.ExecuteInProcessResult, key: str) -> dict[str, Any]:
-    (event,) = [event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey(key.split("/"))]
+    (event,) = [
+        event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey(key.split("/"))
+    ]
     return {name: value.value for name, value in event.materialization.metadata.items()}
 
 
@@ -57,7 +59,9 @@ def test_what_no_branch_needs_goes_past_the_retention(resources: dict[str, Any])
     kept = metadata_of(run(resources, tasks=["pool_vacuum"]), "maintenance/pool_vacuum")
     gone = metadata_of(run(resources, tasks=["pool_vacuum"], retention="0 seconds"), "maintenance/pool_vacuum")
     if not resources["lake"].is_lake():
-        assert (kept["lake/reclaimed_files"], gone["lake/reclaimed_files"]) == (0, 4), "two objects with their seek indexes"
+        assert (kept["lake/reclaimed_files"], gone["lake/reclaimed_files"]) == (0, 4), (
+            "two objects with their seek indexes"
+        )
     assert len(list(resources["lake"].read_pool("tables/events", None).scan().records())) == 4
 
 

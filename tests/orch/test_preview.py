@@ -22,7 +22,9 @@ def preview(root: Path, value: Any, metadata: dict[str, Any] | None = None, **op
         return value
 
     Lake.create(root) if not Lake.exists(root) else None
-    result = dg.materialize([shown], resources={"io_manager": DeltaIOManager(lake=LakeResource(root=str(root)), **options)})
+    result = dg.materialize(
+        [shown], resources={"io_manager": DeltaIOManager(lake=LakeResource(root=str(root)), **options)}
+    )
     (event,) = result.asset_materializations_for_node("shown")
     entry = event.metadata.get("lake/preview")
     return None if entry is None else str(entry.value)
@@ -75,7 +77,9 @@ def test_a_table_is_bounded_in_columns_and_width() -> None:
 
 
 def test_values_cannot_break_out_of_their_cell() -> None:
-    rows = pa.table({"a|b": ["x | y\n| z |", "<img src=x>", "[link](http://x)", None], "raw": [b"\x00\xff", b"", b"1", None]})
+    rows = pa.table(
+        {"a|b": ["x | y\n| z |", "<img src=x>", "[link](http://x)", None], "raw": [b"\x00\xff", b"", b"1", None]}
+    )
     lines = markdown_table(rows).splitlines()
     assert len(lines) == 2 + 4
     assert lines[2] == "| x \\| y \\| z \\| | 2 bytes |"

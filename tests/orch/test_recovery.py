@@ -42,7 +42,10 @@ def test_a_failed_publish_is_made_up_for(bench: Bench) -> None:
     bench.lake.settings.unprotect("main")
     first = recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
     check_published(bench)
-    assert recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP).commit == first.commit
+    assert (
+        recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP).commit
+        == first.commit
+    )
     assert recoverable(bench.instance, bench.lake) == []
     observed = bench.instance.fetch_observations(dg.AssetKey("orders"), limit=5).records
     assert len(observed) == 1, "a publish that is repeated is told once"
@@ -94,7 +97,9 @@ def test_settling_fails_what_a_dead_worker_left_open(bench: Bench) -> None:
     bench.instance.add_run_tags(run.run_id, {EPOCH_TAG: "2"})
     alerts: list[SessionAlert] = []
     reaper = lake_session_reaper(alert=alerts.append)
-    result = dg.materialize([reaper], resources={"lake": LakeResource(root=f"{bench.folder}/lake")}, instance=bench.instance)
+    result = dg.materialize(
+        [reaper], resources={"lake": LakeResource(root=f"{bench.folder}/lake")}, instance=bench.instance
+    )
     assert result.success
     assert bench.state(run) == "failed"
     assert [(alert.kind, alert.session) for alert in alerts] == [("run_failed", bench.session(run))]
@@ -108,12 +113,18 @@ def sensor(sensors: Sequence[dg.SensorDefinition], name: str) -> dg.SensorDefini
     return next(candidate for candidate in sensors if candidate.name.endswith(name))
 
 
-def evaluate(bench: Bench, sensors: Sequence[dg.SensorDefinition], name: str, run: dg.DagsterRun, lake: LakeResource) -> Any:
+def evaluate(
+    bench: Bench, sensors: Sequence[dg.SensorDefinition], name: str, run: dg.DagsterRun, lake: LakeResource
+) -> Any:
     ended = {dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.RUN_SUCCESS}
     event = bench.instance.all_logs(run.run_id, of_type=ended)[-1].dagster_event
     assert event is not None
     with dg.build_run_status_sensor_context(
-        sensor_name=name, dagster_event=event, dagster_instance=bench.instance, dagster_run=run, resources={"lake": lake}
+        sensor_name=name,
+        dagster_event=event,
+        dagster_instance=bench.instance,
+        dagster_run=run,
+        resources={"lake": lake},
     ) as context:
         return sensor(sensors, name)(context)
 

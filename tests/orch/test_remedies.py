@@ -26,7 +26,11 @@ NOON = dt.datetime(2026, 6, 2, 12)
 def write_partitions(root: str, rows: Any, start: str, end: str | None = None, **metadata: Any) -> None:
     lake = LakeResource(root=root)
 
-    @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day", **metadata}, backfill_policy=dg.BackfillPolicy.single_run())
+    @dg.asset(
+        partitions_def=DAYS,
+        metadata={"partition_expr": "day", **metadata},
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
     def made() -> Any:
         return rows
 
@@ -41,7 +45,9 @@ def write_partitions(root: str, rows: Any, start: str, end: str | None = None, *
 def test_missing_columns_are_an_error(root: str, mode: str) -> None:
     metadata = {"lake/mode": mode, "lake/partition_by": ["id"]}
     write(root, ROWS, metadata)
-    with pytest.raises(SchemaMismatch, match=r'lacks columns that the table has: v\. .*metadata=\{"lake/schema_mode": "fill"\}'):
+    with pytest.raises(
+        SchemaMismatch, match=r'lacks columns that the table has: v\. .*metadata=\{"lake/schema_mode": "fill"\}'
+    ):
         write(root, NARROW, metadata)
     assert sorted_rows(root) == [(1, 10), (2, 20)]
 
@@ -65,7 +71,9 @@ def test_new_columns_say_which_metadata_adds_them(root: str) -> None:
     write(root, ROWS, {})
     wider = ROWS.append_column("channel", [["a", "b"]])
     for metadata in ({}, {"lake/schema_mode": "fill"}, {"lake/merge": ["id"]}):
-        with pytest.raises(SchemaMismatch, match=r'the table lacks: channel\. .*metadata=\{"lake/schema_mode": "merge"\}'):
+        with pytest.raises(
+            SchemaMismatch, match=r'the table lacks: channel\. .*metadata=\{"lake/schema_mode": "merge"\}'
+        ):
             write(root, wider, metadata)
     write(root, wider, {"lake/schema_mode": "merge"})
     assert table(root).schema.names == ["id", "v", "channel"]
@@ -140,7 +148,10 @@ def test_a_merge_that_inserts_everything_makes_every_column(root: str) -> None:
 @pytest.mark.parametrize(
     ("clauses", "message"),
     [
-        ({"when_matched_update": {"v": "s.v"}}, "inserts nothing, and there is no table yet: declare its columns by lake/schema"),
+        (
+            {"when_matched_update": {"v": "s.v"}},
+            "inserts nothing, and there is no table yet: declare its columns by lake/schema",
+        ),
         ({"when_not_matched_insert": {"id": "s.id", "v": "NULL"}}, "has no type, and there is no table yet"),
         (
             {"when_not_matched_insert": {"id": "s.id"}, "when_matched_update": {"n": "t.n + 1"}},
@@ -177,14 +188,16 @@ def test_text_days_of_another_form_say_which_form_is_meant(root: str, metadata: 
 
 def test_rows_outside_of_several_partitions_name_them(root: str) -> None:
     with pytest.raises(
-        RowsOutsidePredicate, match=r"the run's 3 partitions of asset made \('2026-06-02', '2026-06-03', …\): `day` is null"
+        RowsOutsidePredicate,
+        match=r"the run's 3 partitions of asset made \('2026-06-02', '2026-06-03', …\): `day` is null",
     ):
         write_partitions(root, pa.table({"day": pa.array([None], pa.date32()), "id": [1]}), "2026-06-02", "2026-06-04")
 
 
 def test_rows_outside_of_replace_where_name_the_metadata(root: str) -> None:
     with pytest.raises(
-        RowsOutsidePredicate, match=r"outside lake/replace_where 'id >= 2' of asset made: `id` is 1\. Filter the rows, or widen"
+        RowsOutsidePredicate,
+        match=r"outside lake/replace_where 'id >= 2' of asset made: `id` is 1\. Filter the rows, or widen",
     ):
         write(root, ROWS, {"lake/replace_where": "id >= 2"})
 
@@ -194,7 +207,8 @@ def test_rows_outside_of_replace_where_name_the_metadata(root: str) -> None:
 
 def test_naive_timestamps_name_the_metadata_that_settles_them(root: str) -> None:
     with pytest.raises(
-        NaiveTimestamp, match=r'column \'at\' of the output of asset made .*metadata=\{"lake/naive_timestamps": "utc"\}.*"ntz"'
+        NaiveTimestamp,
+        match=r'column \'at\' of the output of asset made .*metadata=\{"lake/naive_timestamps": "utc"\}.*"ntz"',
     ):
         write(root, pa.table({"at": [NOON]}), {})
     assert not DeltaTable.exists(f"{root}/tables/made")
@@ -244,14 +258,20 @@ def test_naive_timestamps_of_spark_are_taken_as_utc_whatever_the_session_s_zone(
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         # A clock time that New York skipped.
-        write(root, spark.sql("SELECT TIMESTAMP_NTZ '2026-03-08 02:30:00.000001' AS `a b`"), {"lake/naive_timestamps": "utc"})
+        write(
+            root,
+            spark.sql("SELECT TIMESTAMP_NTZ '2026-03-08 02:30:00.000001' AS `a b`"),
+            {"lake/naive_timestamps": "utc"},
+        )
     finally:
         spark.conf.set("spark.sql.session.timeZone", before or "UTC")
     assert sorted_rows(root) == [(dt.datetime(2026, 3, 8, 2, 30, 0, 1, tzinfo=dt.UTC),)]
 
 
 def test_what_naive_timestamps_are_is_checked(root: str) -> None:
-    with pytest.raises(InvalidDefinition, match="lake/naive_timestamps of asset made is 'local': use one of refuse, utc, ntz"):
+    with pytest.raises(
+        InvalidDefinition, match="lake/naive_timestamps of asset made is 'local': use one of refuse, utc, ntz"
+    ):
         write(root, ROWS, {"lake/naive_timestamps": "local"})
 
 

@@ -21,7 +21,9 @@ def stream() -> Rows:
     return ArrowRows(TABLE.to_reader())
 
 
-@pytest.mark.parametrize("value", [None, 1, {"id": [1]}, pd.DataFrame({"id": [1]})], ids=["none", "number", "dict", "pandas"])
+@pytest.mark.parametrize(
+    "value", [None, 1, {"id": [1]}, pd.DataFrame({"id": [1]})], ids=["none", "number", "dict", "pandas"]
+)
 def test_other_values_are_no_rows(value: object) -> None:
     assert rows_of(value) is None
 

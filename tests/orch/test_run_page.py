@@ -104,10 +104,14 @@ def test_the_publish_is_observed_for_each_partition_in_the_run_that_published(
 
 
 @pytest.mark.parametrize("scope", ["run", "asset"])
-def test_what_is_published_says_how_it_is_read(io: dict[str, Any], instance: dg.DagsterInstance, lake: Lake, scope: str) -> None:
+def test_what_is_published_says_how_it_is_read(
+    io: dict[str, Any], instance: dg.DagsterInstance, lake: Lake, scope: str
+) -> None:
     materialize = testing.materialize if scope == "run" else dg.materialize
     materialize([sales], resources=io, instance=instance, partition_key="2025-01-01")
-    metadata = values(observations(instance, "sales")[0][1]) if scope == "run" else materializations(instance, "sales")[0]
+    metadata = (
+        values(observations(instance, "sales")[0][1]) if scope == "run" else materializations(instance, "sales")[0]
+    )
     rows = eval(metadata["lake/read_with"].strip("`"), {"lake": lake})
     assert rows["day"].to_pylist() == ["2025-01-01"]
 
@@ -118,7 +122,9 @@ def grid() -> xr.Dataset:
 
 
 @pytest.mark.parametrize("scope", ["run", "asset"])
-def test_arrays_that_are_published_say_how_they_are_read(io: dict[str, Any], instance: dg.DagsterInstance, lake: Lake, scope: str) -> None:
+def test_arrays_that_are_published_say_how_they_are_read(
+    io: dict[str, Any], instance: dg.DagsterInstance, lake: Lake, scope: str
+) -> None:
     materialize = testing.materialize if scope == "run" else dg.materialize
     materialize([grid], resources={**io, "arrays": IcechunkIOManager(lake=io["lake"])}, instance=instance)
     metadata = values(observations(instance, "grid")[0][1]) if scope == "run" else materializations(instance, "grid")[0]
@@ -139,7 +145,9 @@ def test_a_resumed_run_observes_what_the_failed_one_had_staged(bench: Bench) -> 
     failed = bench.run()
     bench.wish()
     resumed = bench.resume(failed)
-    assert {key: [run for run, _ in observations(bench.instance, key)] for key in ALL} == {key: [resumed.run_id] for key in ALL}
+    assert {key: [run for run, _ in observations(bench.instance, key)] for key in ALL} == {
+        key: [resumed.run_id] for key in ALL
+    }
 
 
 def test_a_publish_that_is_repeated_observes_nothing_twice(bench: Bench) -> None:
@@ -175,7 +183,9 @@ def test_a_failed_run_ends_by_saying_what_is_kept_and_how_to_go_on(bench: Bench)
 def test_it_is_said_after_everything_but_the_failure_itself(bench: Bench) -> None:
     bench.wish(totals="fail")
     run = bench.run()
-    kinds = [entry.dagster_event.event_type_value for entry in bench.instance.all_logs(run.run_id) if entry.dagster_event]
+    kinds = [
+        entry.dagster_event.event_type_value for entry in bench.instance.all_logs(run.run_id) if entry.dagster_event
+    ]
     end = kinds.index("PIPELINE_FAILURE")
     assert kinds[end - 1] == "ENGINE_EVENT"
     assert "ENGINE_EVENT" not in kinds[end:]
@@ -223,7 +233,9 @@ def test_a_run_shows_one_tag(bench: Bench, job: str) -> None:
         resource = LakeResource(root=f"{bench.folder}/lake")
         io = {"io_manager": DeltaIOManager(lake=resource), "lake": resource}
         defs = dg.Definitions([sales], jobs=[lake_job("nightly", [sales], gate="error")], resources=io)
-        result = testing.execute_in_process(defs.resolve_job_def("nightly"), instance=bench.instance, partition_key="2025-01-01")
+        result = testing.execute_in_process(
+            defs.resolve_job_def("nightly"), instance=bench.instance, partition_key="2025-01-01"
+        )
         tags = bench.run_of(result.run_id).tags
     shown = [tag for tag in tags if get_tag_type(tag) is not TagType.HIDDEN and not tag.startswith("dagster/")]
     assert shown == ["lake/session"]
@@ -253,7 +265,9 @@ def test_a_log_line_of_a_published_write_names_the_version_that_readers_see(
     assert line.endswith(f"version {lake.delta('tables/sales').version}")
 
 
-def test_what_a_run_only_reads_is_named_by_its_version(io: dict[str, Any], instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_what_a_run_only_reads_is_named_by_its_version(
+    io: dict[str, Any], instance: dg.DagsterInstance, lake: Lake
+) -> None:
     @dg.asset(ins={"sales": dg.AssetIn(partition_mapping=dg.AllPartitionMapping())})
     def total(sales: pa.Table) -> pa.Table:
         return pa.table({"n": [len(sales)]})

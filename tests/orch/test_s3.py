@@ -44,19 +44,27 @@ def test_a_table_in_s3(s3_url: str, s3_options: dict[str, object], monkeypatch: 
     parts, batches = _assets()
     with dg.DagsterInstance.ephemeral() as instance:
         for key in ("a", "b", "a"):
-            assert dg.materialize([parts], partition_key=key, resources=_resources(s3_url, s3_options), instance=instance).success
-        result = dg.materialize([batches, parts.to_source_assets()[0]], resources=_resources(s3_url, s3_options), instance=instance)
+            assert dg.materialize(
+                [parts], partition_key=key, resources=_resources(s3_url, s3_options), instance=instance
+            ).success
+        result = dg.materialize(
+            [batches, parts.to_source_assets()[0]], resources=_resources(s3_url, s3_options), instance=instance
+        )
         assert result.success
         (event,) = result.get_asset_materialization_events()
         assert event.materialization.metadata["dagster/uri"].value == f"{s3_url}/tables/batches"
         logs = "".join(str(entry) for run in instance.get_runs() for entry in instance.all_logs(run.run_id))
         assert str(s3_options["secret"]) not in logs
     rows = DeltaTable.open(f"{s3_url}/tables/parts", storage_options=s3_options).to_arrow()
-    assert sorted(zip(rows["p"].to_pylist(), rows["n"].to_pylist(), strict=True)) == [(p, n) for p in "ab" for n in (1, 2, 3)]
+    assert sorted(zip(rows["p"].to_pylist(), rows["n"].to_pylist(), strict=True)) == [
+        (p, n) for p in "ab" for n in (1, 2, 3)
+    ]
     assert DeltaTable.open(f"{s3_url}/tables/batches", storage_options=s3_options).version == 2
 
 
-def test_a_secret_that_is_not_set_is_named(s3_url: str, s3_options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_is_not_set_is_named(
+    s3_url: str, s3_options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("LAKE_KEY", raising=False)
     with pytest.raises(InvalidDefinition, match="LAKE_KEY"):
         dg.materialize(_assets()[:1], partition_key="a", resources=_resources(s3_url, s3_options))

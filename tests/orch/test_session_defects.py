@@ -52,7 +52,11 @@ def test_somebody_may_lift_the_gate_of_one_session(bench: Bench) -> None:
 
     def job(**config: Any) -> bool:
         run_config = {"ops": {"recover_sessions": {"config": config}}}
-        return lake_recover().execute_in_process(run_config, bench.instance, resources=resources, raise_on_error=False).success
+        return (
+            lake_recover()
+            .execute_in_process(run_config, bench.instance, resources=resources, raise_on_error=False)
+            .success
+        )
 
     assert job()
     assert bench.rows("orders") == [], "what a gate holds back is no failure of a recovery, and stays held back"

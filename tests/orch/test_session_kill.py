@@ -46,7 +46,9 @@ def worker(bench: Bench, **tags: str) -> Iterator[subprocess.Popen[bytes]]:
     script.write_text(WORKER)
     command = [sys.executable, str(script), str(bench.folder), str(bench.folder / "home"), json.dumps(tags)]
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         yield process
     finally:

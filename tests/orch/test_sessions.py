@@ -98,6 +98,9 @@ def test_a_run_can_be_asked_to_publish_asset_by_asset(bench: Bench) -> None:
     assert "lake/session" not in failed.tags
     assert [bench.rows(step) for step in ("orders", "lines", "totals")] == [of("orders"), of("lines"), []]
     bench.wish()
-    resumed = bench.run(tags={"lake/scope": "asset"}, reexecution_options=dg.ReexecutionOptions.from_failure(failed.run_id, bench.instance))
+    resumed = bench.run(
+        tags={"lake/scope": "asset"},
+        reexecution_options=dg.ReexecutionOptions.from_failure(failed.run_id, bench.instance),
+    )
     assert resumed.status is dg.DagsterRunStatus.SUCCESS
     check_published(bench)

@@ -14,7 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import ConstraintViolation, DuplicateKeys, NullKeys, RowsOutsidePredicate, SchemaMismatch, UnsupportedType
+from lake_core.delta.errors import (
+    ConstraintViolation,
+    DuplicateKeys,
+    NullKeys,
+    RowsOutsidePredicate,
+    SchemaMismatch,
+    UnsupportedType,
+)
 from lake_orch import DefinitionMismatch, DeltaIOManager, InvalidDefinition, LakeResource, SparkResource, TableNotEmpty
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.settings import TableSettings
@@ -64,7 +71,10 @@ def sorted_rows(root: str) -> list[tuple[Any, ...]]:
         ({"lake/merge": {"when_matched_update": "*"}}, "neither keys nor on"),
         ({"lake/merge": {"keys": ["id"], "when_matched": "*"}}, "has 'when_matched'"),
         ({"lake/merge": {"keys": ["id"], "when_matched_update": 7}}, "when_matched_update"),
-        ({"lake/merge": {"keys": ["id"], "when_not_matched_by_source_update": "*"}}, "when_not_matched_by_source_update"),
+        (
+            {"lake/merge": {"keys": ["id"], "when_not_matched_by_source_update": "*"}},
+            "when_not_matched_by_source_update",
+        ),
         ({"lake/mode": "replace_where"}, "is missing"),
         ({"lake/mode": "append", "lake/replace_where": "id > 1"}, "use mode 'replace_where'"),
         ({"lake/replace_where": " "}, "use text"),
@@ -109,7 +119,11 @@ def test_replace_where(root: str) -> None:
     write(root, ROWS, {})
     metadata = write(root, pa.table({"id": [2, 3], "v": [0, 0]}), {"lake/replace_where": "id >= 2"})
     assert sorted_rows(root) == [(1, 10), (2, 0), (3, 0)]
-    assert (metadata["lake/operation"], metadata["lake/rows_written"], metadata["dagster/row_count"]) == ("replace_where", 2, 3)
+    assert (metadata["lake/operation"], metadata["lake/rows_written"], metadata["dagster/row_count"]) == (
+        "replace_where",
+        2,
+        3,
+    )
     with pytest.raises(RowsOutsidePredicate):
         write(root, ROWS, {"lake/replace_where": "id >= 2"})
     write(root, ROWS.slice(0, 0), {"lake/replace_where": "id >= 2"})
@@ -138,7 +152,11 @@ CHANGES = pa.table({"id": [2, 3, 4], "v": [21, 31, 41], "gone": [True, False, Fa
 MERGES: list[tuple[Any, list[tuple[int, int]] | None]] = [
     (["id"], None),  # upsert: "*" wants the source's columns to be the table's
     (
-        {"keys": ["id"], "when_matched_update": {"v": "t.v + s.v"}, "when_not_matched_insert": {"id": "s.id", "v": "s.v"}},
+        {
+            "keys": ["id"],
+            "when_matched_update": {"v": "t.v + s.v"},
+            "when_not_matched_insert": {"id": "s.id", "v": "s.v"},
+        },
         [(1, 10), (2, 41), (3, 61), (4, 41)],
     ),
     (
@@ -202,12 +220,18 @@ def test_a_merge_by_keys_refuses_rows_without_a_key(root: str, first: bool) -> N
     if not first:
         write(root, ROWS, {})
     with pytest.raises(NullKeys):
-        write(root, pa.table({"id": pa.array([None, 8], pa.int64()), "v": [1, 2]}).to_reader(), {"lake/merge": {"keys": ["id"]}})
+        write(
+            root,
+            pa.table({"id": pa.array([None, 8], pa.int64()), "v": [1, 2]}).to_reader(),
+            {"lake/merge": {"keys": ["id"]}},
+        )
     assert DeltaTable.exists(f"{root}/tables/made") is not first
 
 
 @pytest.mark.parametrize(("ids", "error"), [([7, 7], DuplicateKeys), ([None, 7], NullKeys)])
-def test_a_merge_by_keys_in_spark_refuses_the_same(root: str, spark: SparkSession, ids: list[int | None], error: type[Exception]) -> None:
+def test_a_merge_by_keys_in_spark_refuses_the_same(
+    root: str, spark: SparkSession, ids: list[int | None], error: type[Exception]
+) -> None:
     write(root, ROWS, {})
     with pytest.raises(error):
         write(root, spark.createDataFrame([(id, 1) for id in ids], "id bigint, v bigint"), {"lake/merge": ["id"]})
@@ -215,7 +239,9 @@ def test_a_merge_by_keys_in_spark_refuses_the_same(root: str, spark: SparkSessio
 
 
 @pytest.mark.parametrize(("column", "values"), [("id", [1.5]), ("v", [1.9])])
-def test_a_merge_by_keys_takes_no_values_that_the_table_cannot_hold(root: str, column: str, values: list[float]) -> None:
+def test_a_merge_by_keys_takes_no_values_that_the_table_cannot_hold(
+    root: str, column: str, values: list[float]
+) -> None:
     write(root, ROWS, {})
     before = sorted_rows(root)
     rows = {"id": pa.array([1], pa.int64()), "v": pa.array([1], pa.int64())} | {column: pa.array(values)}
@@ -271,11 +297,15 @@ def test_naive_timestamps_are_refused_with_the_cast(root: str) -> None:
     with pytest.raises(UnsupportedType, match="assume_timezone"):
         write(root, pa.table({"at": [datetime(2024, 1, 1)]}), {})
     assert not DeltaTable.exists(f"{root}/tables/made")
-    write(root, pa.table({"at": [datetime(2024, 1, 1)]}), {"lake/properties": {"delta.feature.timestampNtz": "supported"}})
+    write(
+        root, pa.table({"at": [datetime(2024, 1, 1)]}), {"lake/properties": {"delta.feature.timestampNtz": "supported"}}
+    )
     assert sorted_rows(root) == [(datetime(2024, 1, 1),)]
 
 
-SCHEMA = pa.schema([("id", pa.int32()), ("price", pa.decimal128(10, 2)), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32())])
+SCHEMA = pa.schema(
+    [("id", pa.int32()), ("price", pa.decimal128(10, 2)), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32())]
+)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -313,13 +343,19 @@ def test_rows_that_do_not_fit_a_declared_schema_are_refused(root: str, change: d
         "day": [date(2024, 1, 1)],
     } | change
     with pytest.raises(DefinitionMismatch, match=match):
-        write(root, pa.table({name: column for name, column in values.items() if column is not None}), {"lake/schema": SCHEMA})
+        write(
+            root,
+            pa.table({name: column for name, column in values.items() if column is not None}),
+            {"lake/schema": SCHEMA},
+        )
     assert not DeltaTable.exists(f"{root}/tables/made")
 
 
 COLUMNS = dg.TableSchema(
     [
-        dg.TableColumn("id", "bigint", "which one", dg.TableColumnConstraints(nullable=False, unique=True), tags={"pii": ""}),
+        dg.TableColumn(
+            "id", "bigint", "which one", dg.TableColumnConstraints(nullable=False, unique=True), tags={"pii": ""}
+        ),
         dg.TableColumn("v", "bigint", "how much", dg.TableColumnConstraints(other=["in euros"])),
     ]
 )
@@ -327,7 +363,9 @@ COLUMNS = dg.TableSchema(
 
 def test_a_declared_column_schema_makes_the_table_and_is_shown(root: str) -> None:
     narrow = pa.table({"id": pa.array([1, 2], pa.int32()), "v": [10, 20]})
-    metadata = write(root, narrow, {"dagster/column_schema": COLUMNS, "lake/constraints": {"few": "v < 100", "both": "v > id"}})
+    metadata = write(
+        root, narrow, {"dagster/column_schema": COLUMNS, "lake/constraints": {"few": "v < 100", "both": "v > id"}}
+    )
     id, v = metadata["dagster/column_schema"].columns
     assert (id.type, id.description, id.constraints.nullable, id.constraints.unique, id.tags) == (
         "bigint",
@@ -365,12 +403,18 @@ def test_rows_are_checked_against_a_declared_column_schema(root: str, rows: pa.T
 def test_a_definition_is_applied_and_kept(root: str, lake: bool) -> None:
     if lake:
         Lake.create(root)
-    first = {"lake/properties": {"delta.enableChangeDataFeed": "true"}, "lake/generated": {"twice": "v * 2"}, "lake/cluster_by": ["v"]}
+    first = {
+        "lake/properties": {"delta.enableChangeDataFeed": "true"},
+        "lake/generated": {"twice": "v * 2"},
+        "lake/cluster_by": ["v"],
+    }
     write(root, pa.table({"id": [1, 2], "v": [20, 10]}), first)
     delta_table = table(root)
     assert delta_table.properties["delta.enableChangeDataFeed"] == "true"
     assert delta_table.properties["lake.clusterBy"] == '["v"]'
-    assert delta_table.to_arrow().to_pydict() == {"id": [2, 1], "v": [10, 20], "twice": [20, 40]}, "rows stand in the order of v"
+    assert delta_table.to_arrow().to_pydict() == {"id": [2, 1], "v": [10, 20], "twice": [20, 40]}, (
+        "rows stand in the order of v"
+    )
     second = first | {
         "lake/properties": {"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "50"},
         "lake/constraints": {"positive": "v > 0"},
@@ -432,8 +476,12 @@ def test_lineage_is_told_by_the_plan_of_spark(root: str, spark: SparkSession) ->
         return orders.groupBy("id").agg({"v": "sum"}).withColumnRenamed("sum(v)", "total")
 
     lake, resource = LakeResource(root=root), SparkResource()
-    result = dg.materialize([orders, totals], resources={"io_manager": DeltaIOManager(lake=lake, spark=resource), "lake": lake})
-    event = next(event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey("totals"))
+    result = dg.materialize(
+        [orders, totals], resources={"io_manager": DeltaIOManager(lake=lake, spark=resource), "lake": lake}
+    )
+    event = next(
+        event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey("totals")
+    )
     deps = event.materialization.metadata["dagster/column_lineage"].value.deps_by_column
     upstream = dg.AssetKey(["raw", "orders"])
     assert deps == {"id": [dg.TableColumnDep(upstream, "id")], "total": [dg.TableColumnDep(upstream, "v")]}
@@ -458,7 +506,11 @@ def test_a_merge_of_spark_stays_in_its_partitions(root: str, spark: SparkSession
     days = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
     lake, resource = LakeResource(root=root), SparkResource()
     queries = iter(
-        ["SELECT DATE '2024-01-01' AS day, 1 AS id", "SELECT DATE '2024-01-02' AS day, 1 AS id", "SELECT DATE '2024-01-03' AS day, 1 AS id"]
+        [
+            "SELECT DATE '2024-01-01' AS day, 1 AS id",
+            "SELECT DATE '2024-01-02' AS day, 1 AS id",
+            "SELECT DATE '2024-01-03' AS day, 1 AS id",
+        ]
     )
 
     @dg.asset(partitions_def=days, metadata={"partition_expr": "day", "lake/merge": ["id"]})

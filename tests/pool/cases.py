@@ -67,7 +67,10 @@ def stored_branches() -> list[StoredBranch]:
         expected = json.loads(path.read_text())
         for pool in expected.get("pools", ()):
             for branch in pool["branches"]:
-                objects = [ZED_LAKES / expected["name"] / pool["id"] / "data" / f"{each['id']}.zng" for each in branch["objects"]]
+                objects = [
+                    ZED_LAKES / expected["name"] / pool["id"] / "data" / f"{each['id']}.zng"
+                    for each in branch["objects"]
+                ]
                 records = branch.get("records") or {}
                 if not records.get("zson") or not all(each.is_file() for each in objects):
                     continue

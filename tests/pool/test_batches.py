@@ -36,9 +36,15 @@ from tests.pool.tables import read_tables
 _UNION = UnionType((types.INT64, types.STRING))
 KEYS: dict[str, tuple[list[Type], Callable[[random.Random], Any]]] = {
     "integers": ([types.INT64], lambda rng: rng.choice((-5, 0, 1, 2, 2, 2, 1 << 62))),
-    "integers of several types": ([types.INT8, types.UINT16, types.TIME, types.DURATION], lambda rng: rng.randrange(100)),
+    "integers of several types": (
+        [types.INT8, types.UINT16, types.TIME, types.DURATION],
+        lambda rng: rng.randrange(100),
+    ),
     "large integers": ([types.UINT64], lambda rng: rng.randrange(1 << 64)),
-    "floats": ([types.FLOAT64, types.FLOAT32], lambda rng: rng.choice((0.0, -0.0, 1.5, -1.5, float("nan"), float("inf"), float("-inf")))),
+    "floats": (
+        [types.FLOAT64, types.FLOAT32],
+        lambda rng: rng.choice((0.0, -0.0, 1.5, -1.5, float("nan"), float("inf"), float("-inf"))),
+    ),
     "integers and floats": ([types.FLOAT64, types.INT64], lambda rng: rng.randrange(5)),
     "strings": ([types.STRING], lambda rng: rng.choice(("", "a", "b", "ab", "é", "z" * 200))),
     "bytes": ([types.BYTES], lambda rng: rng.choice((b"", b"\0", b"\xff", b"a"))),
@@ -56,7 +62,10 @@ def values_with_keys(rng: random.Random, kind: str, count: int) -> list[Value]:
     """Return records with keys of a kind, at the path k, among others without a key."""
     key_types, make = KEYS[kind]
     shapes = [
-        RecordType((Field("a", random_type(rng, 2)), Field("k", rng.choice(key_types)), Field("z", random_type(rng, 1)))) for _ in range(3)
+        RecordType(
+            (Field("a", random_type(rng, 2)), Field("k", rng.choice(key_types)), Field("z", random_type(rng, 1)))
+        )
+        for _ in range(3)
     ]
     values = []
     for _ in range(count):
@@ -134,7 +143,10 @@ def test_tables_have_the_bytes_of_their_records() -> None:
     rng = random.Random(7)
     store, pool = new_pool(rng, key="n.k")
     type = record(a=types.STRING, n=record(x=types.INT64, k=types.TIME), b=types.FLOAT64)
-    values = [Value.of(type, {"a": "x" * rng.randrange(300), "n": {"x": 1, "k": rng.randrange(50)}, "b": rng.random()}) for _ in range(300)]
+    values = [
+        Value.of(type, {"a": "x" * rng.randrange(300), "n": {"x": 1, "k": rng.randrange(50)}, "b": rng.random()})
+        for _ in range(300)
+    ]
     pool.load(read_tables(encode_values(values))[type])
     assert_has_objects(store, pool, [sort_values(values, pool.config.keys, descending=pool.config.descending)])
 
@@ -153,7 +165,8 @@ def test_places_in_a_sorted_batch_are_those_of_its_values(kind: str) -> None:
         assert together[batch.count_before(bound, keys, equal=False)].body == bound.body
         before = batch.count_before(bound, keys, equal=False)
         assert batch.count_before(bound, keys, equal=True) - before == sum(
-            value.body == bound.body and not compare_values(pool_key(value, ["k"]), pool_key(bound, ["k"])) for value in values
+            value.body == bound.body and not compare_values(pool_key(value, ["k"]), pool_key(bound, ["k"]))
+            for value in values
         )
 
 
@@ -170,7 +183,8 @@ def test_repeated_keys_are_those_that_compare_as_equal(kind: str) -> None:
 
 def test_a_batch_knows_the_sizes_of_its_bodies() -> None:
     values = [
-        Value(types.BYTES, None if size < 0 else bytes(size)) for size in (-1, 0, 1, 126, 127, 128, 16_381, 16_382, 16_383, 2_200_000)
+        Value(types.BYTES, None if size < 0 else bytes(size))
+        for size in (-1, 0, 1, 126, 127, 128, 16_381, 16_382, 16_383, 2_200_000)
     ]
     batch = ValueBatch.of_values(values)
     assert batch.body_sizes().tolist() == [len(value.body or b"") for value in values]
@@ -196,7 +210,9 @@ def test_batches_are_merged_as_their_values_are(kind: str, seed: int) -> None:
         values = values_with_keys(rng, rng.choice((kind, kind, "null")), rng.randint(1, 60))
         values = sort_values(values, config.keys, descending=config.descending)
         # Ranges of keys overlap in part.
-        lists.append(values[: rng.randint(1, len(values))] if rng.random() < 0.5 else values[rng.randrange(len(values)) :])
+        lists.append(
+            values[: rng.randint(1, len(values))] if rng.random() < 0.5 else values[rng.randrange(len(values)) :]
+        )
     sources = [source_of_values(config, values, rng.randint(1, 20)) for values in lists]
     merged = [value for batch in merge(sources, config) for value in batch.batch.values()]
     assert merged == list(merge_values(lists, config))
@@ -204,7 +220,10 @@ def test_batches_are_merged_as_their_values_are(kind: str, seed: int) -> None:
 
 def source_of_values(config: PoolConfig, values: list[Value], size: int) -> Source:
     """Return values as a source that is read in batches of a size."""
-    batches = [SortedBatch.of(config, ValueBatch.of_values(values[start : start + size])) for start in range(0, len(values), size)]
+    batches = [
+        SortedBatch.of(config, ValueBatch.of_values(values[start : start + size]))
+        for start in range(0, len(values), size)
+    ]
     return Source(pool_key(values[0], config.keys[0]), lambda: iter(batches))
 
 
@@ -214,7 +233,9 @@ def test_sources_that_are_not_sorted_are_merged_as_they_stand() -> None:
     sort = sort_values(values_with_keys(rng, "integers", 60), pool.config.keys, descending=pool.config.descending)
     other = [*sort[:30], *rng.sample(sort[30:], 30)]
     merged = merge([source_of_values(pool.config, values, 7) for values in (sort, other)], pool.config)
-    assert [value for batch in merged for value in batch.batch.values()] == list(merge_values([sort, other], pool.config))
+    assert [value for batch in merged for value in batch.batch.values()] == list(
+        merge_values([sort, other], pool.config)
+    )
 
 
 def test_sources_are_read_when_they_are_reached() -> None:
@@ -238,7 +259,9 @@ def test_sources_are_read_when_they_are_reached() -> None:
     assert len(opened) == 20
 
 
-@pytest.mark.parametrize("kind", ["integers", "floats", "strings", "bool", "strings and integers", "integers and floats", "null"])
+@pytest.mark.parametrize(
+    "kind", ["integers", "floats", "strings", "bool", "strings and integers", "integers and floats", "null"]
+)
 def test_ranges_hold_in_batches_what_they_hold_value_by_value(kind: str) -> None:
     rng = random.Random(kind)
     for _ in range(6):
@@ -247,7 +270,9 @@ def test_ranges_hold_in_batches_what_they_hold_value_by_value(kind: str) -> None
         pool.load(values)
         bounds = [None, 1, 2.5, "a", "b", True, -1.0, 0]
         key_range = KeyRange.of(rng.choice(bounds), rng.choice(bounds))
-        expected = [value for value in pool.scan().values() if not key_range.is_bounded or key_range.contains(value, ["k"])]
+        expected = [
+            value for value in pool.scan().values() if not key_range.is_bounded or key_range.contains(value, ["k"])
+        ]
         found = pool.scan(start=key_range.start, stop=key_range.stop)
         assert list(found.values()) == expected
         assert found.to_table().num_rows == len(expected)
@@ -273,6 +298,8 @@ def test_a_merge_holds_a_few_batches_of_each_source() -> None:
         return Source(Value.of(types.INT64, number), read)
 
     ids = iter(new_ksuid(datetime.now(UTC)) for _ in range(10))
-    (written,) = write_objects(store, config, merge([source(number) for number in range(sources)], config), lambda: next(ids))
+    (written,) = write_objects(
+        store, config, merge([source(number) for number in range(sources)], config), lambda: next(ids)
+    )
     assert written.count == sources * batches * 100
     assert held < 4 * sources * size

@@ -7,7 +7,14 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from lake_core.pool import Pool, PoolLake
-from lake_core.pool.errors import BranchExists, DeleteConflict, InvalidBranchName, NoSuchBranch, NoSuchCommit, ObjectsVacuumed
+from lake_core.pool.errors import (
+    BranchExists,
+    DeleteConflict,
+    InvalidBranchName,
+    NoSuchBranch,
+    NoSuchCommit,
+    ObjectsVacuumed,
+)
 from lake_core.pool.key_range import KeyRange
 from lake_core.store import MemoryStore
 

@@ -37,7 +37,9 @@ def column_of(values: list[Value]) -> pa.Array:
 def values_in_order(data: bytes) -> list[Value]:
     """Return the values of a stream, read as columns."""
     rows = [
-        (row, value) for column in read_columns(data) for row, value in zip(column.rows, values_of(column.type, column.values), strict=True)
+        (row, value)
+        for column in read_columns(data)
+        for row, value in zip(column.rows, values_of(column.type, column.values), strict=True)
     ]
     return [value for _, value in sorted(rows, key=lambda pair: pair[0])]
 
@@ -133,14 +135,23 @@ def test_what_is_refused_value_by_value_is_refused_as_a_column(type: Type, bodie
 
 def test_nulls_of_a_union_and_nulls_inside_of_it_are_told_apart() -> None:
     type = UnionType((types.INT64, types.STRING))
-    values = [Value(type, None), Value(type, tagged(b"\x02") + tagged(None)), Value(type, tagged(b"") + tagged(b"\x02"))]
+    values = [
+        Value(type, None),
+        Value(type, tagged(b"\x02") + tagged(None)),
+        Value(type, tagged(b"") + tagged(b"\x02")),
+    ]
     assert values_of(type, column_of(values)) == values
     assert column_of(values).to_pylist() == [None, None, 1]
 
 
 def test_columns_have_the_stated_arrow_types() -> None:
     type = record(
-        t=types.TIME, d=types.DURATION, i=types.IP, s=SetType(types.INT64), e=EnumType(("up",)), n=NamedType("port", types.UINT16)
+        t=types.TIME,
+        d=types.DURATION,
+        i=types.IP,
+        s=SetType(types.INT64),
+        e=EnumType(("up",)),
+        n=NamedType("port", types.UINT16),
     )
     assert arrow_type(type) == pa.struct(
         [
@@ -158,7 +169,10 @@ def test_sets_and_maps_of_other_origin_are_sorted_by_their_bytes() -> None:
     lists = pa.array([["bb", "a", "c", "a"], None, [], ["z"]])
     assert [value.decode() for value in values_of(SetType(types.STRING), lists)] == [["a", "c", "bb"], None, [], ["z"]]
     maps = pa.array([[("b", 1), ("a", 2)], None], pa.map_(pa.string(), pa.int64()))
-    assert [value.decode() for value in values_of(MapType(types.STRING, types.INT64), maps)] == [[("a", 2), ("b", 1)], None]
+    assert [value.decode() for value in values_of(MapType(types.STRING, types.INT64), maps)] == [
+        [("a", 2), ("b", 1)],
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +190,10 @@ def test_sets_and_maps_of_other_origin_are_sorted_by_their_bytes() -> None:
     ],
 )
 def test_columns_of_other_arrow_types_are_cast(array: pa.Array, type: Type) -> None:
-    assert all(value.body is not None or item is None for value, item in zip(values_of(type, array), array.to_pylist(), strict=True))
+    assert all(
+        value.body is not None or item is None
+        for value, item in zip(values_of(type, array), array.to_pylist(), strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,7 +221,9 @@ def test_a_union_of_too_many_types_has_no_arrow_type() -> None:
         arrow_type(UnionType(tuple(NamedType(f"t{number}", types.INT64) for number in range(127))))
 
 
-@pytest.mark.parametrize("type", [types.INT8, types.TIME, types.DURATION, types.BYTES, ArrayType(record(a=types.STRING)), types.NULL])
+@pytest.mark.parametrize(
+    "type", [types.INT8, types.TIME, types.DURATION, types.BYTES, ArrayType(record(a=types.STRING)), types.NULL]
+)
 def test_a_column_that_does_not_say_its_type_gets_the_type_of_its_like(type: Type) -> None:
     assert inferred_type(arrow_type(type)) == type
 

@@ -36,7 +36,12 @@ def contents(pool: Pool) -> str:
 def load_shuffled(pool: Pool, loads: int = 6) -> None:
     random_numbers = random.Random(7)
     for number in range(loads):
-        pool.load([{"k": random_numbers.randrange(3000), "s": random_numbers.randbytes(6).hex(), "load": number} for _ in range(60)])
+        pool.load(
+            [
+                {"k": random_numbers.randrange(3000), "s": random_numbers.randbytes(6).hex(), "load": number}
+                for _ in range(60)
+            ]
+        )
     pool.load([{"k": "text"}, {"s": "no key"}, {"k": None}])
 
 

@@ -45,7 +45,9 @@ def snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
 def contents(store: ObjectStore) -> dict[str, list[int]]:
     """Return the keys of each branch."""
     pool = PoolLake.open(store).pool("events")
-    return {branch.name: [record["k"] for record in pool.scan(branch.name).records()] for branch in pool.list_branches()}
+    return {
+        branch.name: [record["k"] for record in pool.scan(branch.name).records()] for branch in pool.list_branches()
+    }
 
 
 def copied(store: ObjectStore) -> MemoryStore:
@@ -68,7 +70,9 @@ def run(store: ObjectStore, verb: str) -> None:
 
 @pytest.mark.parametrize("mode", [pytest.param("before", marks=pytest.mark.exhaustive), "after"])
 @pytest.mark.parametrize("verb", VERBS)
-def test_death_at_any_operation_leaves_the_state_before_or_after(original: MemoryStore, verb: str, mode: FaultMode) -> None:
+def test_death_at_any_operation_leaves_the_state_before_or_after(
+    original: MemoryStore, verb: str, mode: FaultMode
+) -> None:
     before = contents(original)
     whole = FaultStore(copied(original), 0)
     run(whole, verb)

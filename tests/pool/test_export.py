@@ -59,7 +59,10 @@ def test_a_delta_table_brings_every_type_back(pool: Pool, tmp_path: Path) -> Non
 
 def test_a_filter_and_columns_hold_for_what_is_exported() -> None:
     pool = pool_of([{"k": 1, "a": 1, "b": 2}, {"k": 2, "b": "x"}, {"k": 3, "a": 5, "b": 3}])
-    assert to_columns(pool.scan(where="k < 3", columns=["b", "k"])).read_all().to_pylist() == [{"b": "2", "k": 1}, {"b": '"x"', "k": 2}]
+    assert to_columns(pool.scan(where="k < 3", columns=["b", "k"])).read_all().to_pylist() == [
+        {"b": "2", "k": 1},
+        {"b": '"x"', "k": 2},
+    ]
 
 
 def test_what_has_several_types_becomes_json_text() -> None:

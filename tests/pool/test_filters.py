@@ -37,7 +37,9 @@ def events(order: str = "asc", store: MemoryStore | None = None) -> Pool:
     """Return a pool of two loads with records of two types."""
     pool = PoolLake.create(store or MemoryStore()).create_pool("events", key="k", order=order, seek_stride=100)
     rng = random.Random(1)
-    pool.load([{"k": rng.randrange(50), "level": rng.choice(("info", "debug")), "n": {"x": number}} for number in range(40)])
+    pool.load(
+        [{"k": rng.randrange(50), "level": rng.choice(("info", "debug")), "n": {"x": number}} for number in range(40)]
+    )
     pool.load([{"k": rng.randrange(50), "took": number / 4, "level": None} for number in range(40)])
     return pool
 
@@ -136,8 +138,12 @@ def test_a_predicate_over_the_key_reads_a_part_of_the_bytes() -> None:
     (data_object,) = pool.objects()
     assert data_object.size > 2 << 20
     store.read = 0
-    found = pool.scan(where="ts >= timestamp '1970-01-01 00:00:10' and ts < timestamp '1970-01-01 00:00:10.100'", columns=["ts"])
-    assert found.to_table()["ts"].to_pylist() == [datetime.fromtimestamp(10 + ms / 1000, UTC) for ms in reversed(range(100))]
+    found = pool.scan(
+        where="ts >= timestamp '1970-01-01 00:00:10' and ts < timestamp '1970-01-01 00:00:10.100'", columns=["ts"]
+    )
+    assert found.to_table()["ts"].to_pylist() == [
+        datetime.fromtimestamp(10 + ms / 1000, UTC) for ms in reversed(range(100))
+    ]
     read = store.read
     index = len(store.get(seek_index_key(pool.config.id, data_object.id)))
     # The types are read before the values.
@@ -172,6 +178,18 @@ def test_what_a_range_leaves_out_does_not_match(seed: int) -> None:
     numbers = [float("nan"), -0.0, 0.0, float("inf"), float("-inf"), None, *(float(number) for number in range(-5, 5))]
     pool.load(pa.table({"k": pa.array(rng.choices(numbers, k=60), pa.float64())}))
     table = pool.scan().to_table()
-    for where in ("k > 2", "k >= 2", "k < 2", "k <= 2", "k = 2", "k != 2", "k = 0", "k <=> null", "k = 'NaN'", "k > 1.5", "k in (1, 2)"):
+    for where in (
+        "k > 2",
+        "k >= 2",
+        "k < 2",
+        "k <= 2",
+        "k = 2",
+        "k != 2",
+        "k = 0",
+        "k <=> null",
+        "k = 'NaN'",
+        "k > 1.5",
+        "k in (1, 2)",
+    ):
         expected = matching(table, parse_predicate(where, table.schema))
         assert str(pool.scan(where=where).to_table().to_pylist()) == str(expected.to_pylist()), where

@@ -63,7 +63,11 @@ def decoded_one_by_one(data: bytes) -> list[str]:
 def decoded_as_columns(data: bytes) -> list[str]:
     """Return the text of each value, read as columns."""
     columns = list(read_columns(data))
-    rows = [(row, value) for column in columns for row, value in zip(column.rows, values_of(column.type, column.values), strict=True)]
+    rows = [
+        (row, value)
+        for column in columns
+        for row, value in zip(column.rows, values_of(column.type, column.values), strict=True)
+    ]
     return [format_value(value) for _, value in sorted(rows, key=lambda pair: pair[0])]
 
 
@@ -145,7 +149,12 @@ def test_deeply_nested_texts_are_refused_or_read() -> None:
     for depth in (90, 99, 100, 500):
         type = "[" * depth + "int64" + "]" * depth
         with suppress(InvalidZson):
-            parse_value("[" * depth + "1" + "](" + "](".join(f"{type[number : len(type) - number]})" for number in range(depth, -1, -1)))
+            parse_value(
+                "[" * depth
+                + "1"
+                + "]("
+                + "](".join(f"{type[number : len(type) - number]})" for number in range(depth, -1, -1))
+            )
 
 
 def test_many_values_of_no_bytes_are_read() -> None:

@@ -31,7 +31,10 @@ def test_pools_are_those_that_zed_lists() -> None:
             }
             for pool in PoolLake.open(lake_path(name)).pools()
         ]
-        listed = [{field: pool[field] for field in ("ts", "name", "id", "layout", "seek_stride", "threshold")} for pool in expected]
+        listed = [
+            {field: pool[field] for field in ("ts", "name", "id", "layout", "seek_stride", "threshold")}
+            for pool in expected
+        ]
         assert pools == sorted(listed, key=lambda pool: pool["name"]), name
 
 
@@ -39,12 +42,21 @@ def test_branches_are_those_that_zed_lists() -> None:
     for name, expected in expected_lakes():
         lake = PoolLake.open(lake_path(name))
         for pool in expected:
-            branches = {(branch.name, format_time(branch.ts), branch.commit) for branch in lake.pool(pool["name"]).list_branches()}
+            branches = {
+                (branch.name, format_time(branch.ts), branch.commit)
+                for branch in lake.pool(pool["name"]).list_branches()
+            }
             assert branches == {(branch["name"], branch["ts"], branch["commit"]) for branch in pool["branches"]}, name
 
 
 def as_printed(commit: Commit) -> dict[str, Any]:
-    return {"id": commit.id, "parent": commit.parent, "retries": commit.retries, "author": commit.author, "message": commit.message}
+    return {
+        "id": commit.id,
+        "parent": commit.parent,
+        "retries": commit.retries,
+        "author": commit.author,
+        "message": commit.message,
+    }
 
 
 def test_logs_are_those_that_zed_prints() -> None:
@@ -54,7 +66,13 @@ def test_logs_are_those_that_zed_prints() -> None:
 
 
 def described(data_object: DataObject) -> tuple[str, str, str, int, int]:
-    return data_object.id, format_value(data_object.min), format_value(data_object.max), data_object.count, data_object.size
+    return (
+        data_object.id,
+        format_value(data_object.min),
+        format_value(data_object.max),
+        data_object.count,
+        data_object.size,
+    )
 
 
 def test_data_objects_are_those_that_zed_lists() -> None:

@@ -10,7 +10,14 @@ import pyarrow as pa
 import pytest
 
 from lake_core.pool.data_object import data_key, seek_index_key
-from lake_core.pool.errors import InvalidPoolConfig, InvalidTransaction, InvalidValue, LakeExists, NoSuchPool, PoolExists
+from lake_core.pool.errors import (
+    InvalidPoolConfig,
+    InvalidTransaction,
+    InvalidValue,
+    LakeExists,
+    NoSuchPool,
+    PoolExists,
+)
 from lake_core.pool.lake import PoolLake
 from lake_core.pool.pool import Pool
 from lake_core.pool.value import Value
@@ -48,7 +55,9 @@ def test_pools_are_created_renamed_and_dropped(store: ObjectStore) -> None:
     lake = PoolLake.create(store)
     config = lake.create_pool("a", key="user.id").config
     lake.rename_pool("a", "b")
-    assert [(pool.name, pool.id, pool.keys) for pool in PoolLake.open(store).pools()] == [("b", config.id, (("user", "id"),))]
+    assert [(pool.name, pool.id, pool.keys) for pool in PoolLake.open(store).pools()] == [
+        ("b", config.id, (("user", "id"),))
+    ]
     lake.drop_pool("b")
     assert lake.pools() == []
     assert list(store.list(config.id)) == []
@@ -189,6 +198,8 @@ def test_objects_have_the_frames_and_segments_that_zed_gives_them() -> None:
                 encoded, segments = encode_object(list(read_values(bytes(data))), config)
                 assert list(read_frames(encoded)) == list(read_frames(bytes(data))), name
                 index = list(read_values(bytes(store.get(seek_index_key(config.id, each["id"])))))
-                assert [value_in_index(value) for value in index] == [value_in_index(segment.to_value()) for segment in segments], name
+                assert [value_in_index(value) for value in index] == [
+                    value_in_index(segment.to_value()) for segment in segments
+                ], name
                 compared += 1
     assert compared

@@ -83,7 +83,9 @@ def test_lines_are_read_and_written_one_by_one() -> None:
     assert list(read_ndjson([*(f"{line}\n" for line in lines), " \n"])) == values
 
 
-@pytest.mark.parametrize("text", ["", "{", "NaN", "-Infinity", '"\\ud800"', "1e999", "[" * 5000, "[" * 200 + "]" * 200, "nul"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "NaN", "-Infinity", '"\\ud800"', "1e999", "[" * 5000, "[" * 200 + "]" * 200, "nul"]
+)
 def test_what_is_not_json_is_refused(text: str) -> None:
     with pytest.raises(InvalidJson):
         parse_json(text)

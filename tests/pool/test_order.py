@@ -17,9 +17,52 @@ from tests.pool.cases import stored_branches
 from tests.pool.scalar_objects import sort_values
 
 ASCENDING = [
-    *("NaN", "-Inf", "-1.5", "-1", "0", "0.5", "1(uint8)", "1.5", "1us", "2024-01-01T00:00:00Z", "18446744073709551615", "+Inf"),
-    *("false", "true", "0x", "0x00", "0x01", '""', '"a"', '"ab"', '"b"', "9.0.0.0", "10.0.0.0", "::", "10.0.0.0/8", "<int64>", "<string>"),
-    *("{}", "{a:1}", "{a:2}", "{b:1}", "{a:1,b:1}", "[]([int64])", "[1]", "[1,2]", "[1,null]", "[2]", '["a"]', "|[1]|", '|{"a":1}|'),
+    *(
+        "NaN",
+        "-Inf",
+        "-1.5",
+        "-1",
+        "0",
+        "0.5",
+        "1(uint8)",
+        "1.5",
+        "1us",
+        "2024-01-01T00:00:00Z",
+        "18446744073709551615",
+        "+Inf",
+    ),
+    *(
+        "false",
+        "true",
+        "0x",
+        "0x00",
+        "0x01",
+        '""',
+        '"a"',
+        '"ab"',
+        '"b"',
+        "9.0.0.0",
+        "10.0.0.0",
+        "::",
+        "10.0.0.0/8",
+        "<int64>",
+        "<string>",
+    ),
+    *(
+        "{}",
+        "{a:1}",
+        "{a:2}",
+        "{b:1}",
+        "{a:1,b:1}",
+        "[]([int64])",
+        "[1]",
+        "[1,2]",
+        "[1,null]",
+        "[2]",
+        '["a"]',
+        "|[1]|",
+        '|{"a":1}|',
+    ),
     *("1((int64,string))", "%a(enum(a,b))", "%b(enum(a,b))", "error(1)", 'error("a")', "null"),
 ]
 
@@ -30,7 +73,8 @@ def test_values_have_one_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("1", "1."), ("1", "1(uint8)"), ("80", "80(port=uint16)"), ("null", "null(string)"), ("-0.", "0"), ("1ns", "1")]
+    ("one", "other"),
+    [("1", "1."), ("1", "1(uint8)"), ("80", "80(port=uint16)"), ("null", "null(string)"), ("-0.", "0"), ("1ns", "1")],
 )
 def test_values_of_several_types_are_equal(one: str, other: str) -> None:
     assert compare_values(parse_value(one), parse_value(other)) == 0
@@ -42,13 +86,19 @@ def test_every_pool_is_sorted_as_zed_sorts_it() -> None:
     assert len(branches) > 40
     for branch in branches:
         values = [value for data in branch.objects for value in read_values(data)]
-        assert [format_value(value) for value in sort_values(values, branch.keys, descending=branch.descending)] == branch.zson, branch.name
+        assert [
+            format_value(value) for value in sort_values(values, branch.keys, descending=branch.descending)
+        ] == branch.zson, branch.name
 
 
 @pytest.mark.parametrize("descending", [False, True])
 def test_sorting_agrees_with_comparing(descending: bool) -> None:
     rng = random.Random(1)
-    lines = [f"{{k:{key},n:{rng.randrange(5)}}}" for key in ("1", "2", "1.5", '"a"', "null", "null(string)", "[1]") for _ in range(5)]
+    lines = [
+        f"{{k:{key},n:{rng.randrange(5)}}}"
+        for key in ("1", "2", "1.5", '"a"', "null", "null(string)", "[1]")
+        for _ in range(5)
+    ]
     lines += ["{n:1}", "1", 'error("missing")', '{k:error("missing")}']
     rng.shuffle(lines)
     values = sort_values(map(parse_value, lines), [["k"], ["n"]], descending=descending)

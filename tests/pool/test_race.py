@@ -34,7 +34,10 @@ def test_all_loads_of_several_processes_land_once(tmp_path: Path, workers: int, 
 
 def test_a_load_that_several_writers_try_happens_once(tmp_path: Path) -> None:
     PoolLake.create(tmp_path).create_pool("events", key="k", order="asc")
-    threads = [threading.Thread(target=lambda: PoolLake.open(tmp_path).pool("events").load([{"k": 1}], txn=("app", 1))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: PoolLake.open(tmp_path).pool("events").load([{"k": 1}], txn=("app", 1)))
+        for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -28,7 +28,9 @@ def contents(pool: Pool) -> list[str]:
 def test_exactly_the_range_is_replaced_in_one_commit(pool: Pool) -> None:
     before = {each.id for each in pool.objects()}
     ranges = [KeyRange.of(1, 3), KeyRange.of(5, 7)]
-    commit = pool.replace(pool.write_objects([{"k": 2, "v": "new"}, {"k": 6, "v": "new"}], ranges), ranges, message="days", txn=("a", 1))
+    commit = pool.replace(
+        pool.write_objects([{"k": 2, "v": "new"}, {"k": 6, "v": "new"}], ranges), ranges, message="days", txn=("a", 1)
+    )
     assert contents(pool) == [
         *('{k:0,v:"old"}', '{k:2,v:"new"}', '{k:3,v:"old"}', '{k:6,v:"new"}', '{k:7,v:"old"}'),
         *('{k:"text"}', '{v:"no key"}'),
@@ -49,7 +51,9 @@ def test_a_range_without_bounds_holds_records_without_a_key_too(pool: Pool) -> N
 def test_keys_outside_of_the_range_are_refused_before_anything_is_visible(pool: Pool) -> None:
     before = contents(pool)
     ranges = [KeyRange.of(1, 3)]
-    with pytest.raises(OutsideRange, match=r"load has a record with the key 3 at 'k', and only from 1 to before 3 is to be written"):
+    with pytest.raises(
+        OutsideRange, match=r"load has a record with the key 3 at 'k', and only from 1 to before 3 is to be written"
+    ):
         pool.write_objects([{"k": 1}, {"k": 3}], ranges)
     with pytest.raises(OutsideRange, match="no key"):
         pool.write_objects([{"v": 1}], ranges)

@@ -45,14 +45,18 @@ def random_json(rng: random.Random, depth: int = 3) -> Any:
 
 def random_lines(rng: random.Random) -> list[str]:
     """Return lines, many of them of one shape."""
-    records = [{name: random_json(rng) for name in rng.sample(("k", "l", "m", "n"), rng.randint(0, 4))} for _ in range(6)]
+    records = [
+        {name: random_json(rng) for name in rng.sample(("k", "l", "m", "n"), rng.randint(0, 4))} for _ in range(6)
+    ]
     lines = []
     for _ in range(60):
         record = dict(rng.choice(records))
         for name, value in record.items():
             if type(value) in (int, float, str) and rng.random() < 0.7:
                 record[name] = rng.choice([each for each in LEAVES if type(each) is type(value)])
-        lines.append(json.dumps(rng.choice((record, record, record, record, random_json(rng))), ensure_ascii=rng.random() < 0.5))
+        lines.append(
+            json.dumps(rng.choice((record, record, record, record, random_json(rng))), ensure_ascii=rng.random() < 0.5)
+        )
     lines += ["", "  ", ' {"k": 1} ', '{"k": 1, "k": 2}', '{"k":1e3}', '{"k":-0}', '{"k": "\\ud83d\\ude00"}']
     rng.shuffle(lines)
     return [line + rng.choice(("\n", "\r\n", "")) for line in lines]

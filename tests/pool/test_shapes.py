@@ -46,7 +46,11 @@ def written(table: pa.Table) -> list[Value]:
 
 def test_shapes_are_the_distinct_types_with_their_counts() -> None:
     data = zng('{b:1} {a:"x"} {b:2} 1 {b:3}') + zng('{a:"y"}')
-    assert [(format_type(shape.type), shape.count) for shape in shapes(data)] == [("{b:int64}", 3), ("{a:string}", 2), ("int64", 1)]
+    assert [(format_type(shape.type), shape.count) for shape in shapes(data)] == [
+        ("{b:int64}", 3),
+        ("{a:string}", 2),
+        ("int64", 1),
+    ]
 
 
 def test_a_table_of_each_type_has_its_fields_as_columns() -> None:
@@ -55,7 +59,16 @@ def test_a_table_of_each_type_has_its_fields_as_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    "zson", ["1 2", "{} {}", "null({a:int64}) {a:1}", "{this:1} {this:2}", "null({this:int64})", "error({a:1})", "{a:1}(=named)"]
+    "zson",
+    [
+        "1 2",
+        "{} {}",
+        "null({a:int64}) {a:1}",
+        "{this:1} {this:2}",
+        "null({this:int64})",
+        "error({a:1})",
+        "{a:1}(=named)",
+    ],
 )
 def test_values_without_columns_of_their_own_come_back_too(zson: str) -> None:
     values = list(parse_values(zson))
@@ -80,7 +93,11 @@ def test_every_table_of_every_file_comes_back() -> None:
 
 
 def test_tables_keep_their_types_through_parquet() -> None:
-    values = list(parse_values("{i:10.0.0.1,s:|[1,2]|,p:80(port=uint16),t:2024-01-01T00:00:00Z,d:1h,e:%up(enum(up,down)),m:|{1:2}|}(=row)"))
+    values = list(
+        parse_values(
+            "{i:10.0.0.1,s:|[1,2]|,p:80(port=uint16),t:2024-01-01T00:00:00Z,d:1h,e:%up(enum(up,down)),m:|{1:2}|}(=row)"
+        )
+    )
     (table,) = read_tables(encode_values(values)).values()
     file = BytesIO()
     pq.write_table(table, file)
@@ -225,8 +242,12 @@ def without_nulls(type: Type, item: Any) -> Any:
         inner = {each.name: each.type for each in type.fields} if isinstance(type, RecordType) else {}
         if isinstance(type, ErrorType):
             inner = {"error": type.inner}
-        return {name: without_nulls(inner.get(name, types.NULL), each) for name, each in item.items() if each is not None}
+        return {
+            name: without_nulls(inner.get(name, types.NULL), each) for name, each in item.items() if each is not None
+        }
     if isinstance(item, list):
         element = getattr(type, "element", types.NULL)
-        return sorted((without_nulls(element, each) for each in item), key=lambda each: json.dumps(each, sort_keys=True))
+        return sorted(
+            (without_nulls(element, each) for each in item), key=lambda each: json.dumps(each, sort_keys=True)
+        )
     return item

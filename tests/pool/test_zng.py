@@ -24,7 +24,11 @@ from tests.pool.cases import damaged_files, zng_files
 NUMBER = UnionType((types.INT64, types.STRING))
 EVERY_TYPE: list[tuple[Type, Any]] = [
     *((type, number) for type in types.UNSIGNED for number in (0, 1, 255, (1 << types.UNSIGNED[type]) - 1)),
-    *((type, number) for type, bits in types.SIGNED.items() for number in (0, -1, 64, -(1 << bits - 1), (1 << bits - 1) - 1)),
+    *(
+        (type, number)
+        for type, bits in types.SIGNED.items()
+        for number in (0, -1, 64, -(1 << bits - 1), (1 << bits - 1) - 1)
+    ),
     *((type, number) for type in types.FLOATS for number in (0.0, -0.0, 1.5, float("inf"), float("-inf"))),
     (types.BOOL, True),
     (types.BOOL, False),
@@ -112,7 +116,9 @@ def test_types_of_one_structure_are_equal_and_names_tell_them_apart() -> None:
 
 def test_a_type_that_is_defined_twice_has_one_id() -> None:
     array = b"\x01\x09"
-    data = frame(FrameType.TYPES, array + array + b"\x02\x09", compress=False) + frame(FrameType.VALUES, b"\x1f\x00", compress=False)
+    data = frame(FrameType.TYPES, array + array + b"\x02\x09", compress=False) + frame(
+        FrameType.VALUES, b"\x1f\x00", compress=False
+    )
     assert list(read_values(data)) == [Value(SetType(types.INT64), None)]
 
 
@@ -223,7 +229,9 @@ LZ4 = bytes(cramjam.lz4.compress_block(b"\x09\x02\x02" * 1000, store_size=False)
         (frame(FrameType.TYPES, b"\x00\x02\x01a\x09\x01a\x09", compress=False), "two fields named 'a'"),
         (frame(FrameType.TYPES, b"\x07\x01\xff\x09", compress=False), "not UTF-8"),
         (
-            frame(FrameType.TYPES, b"".join(b"\x01" + uvarint(9 if not n else 29 + n) for n in range(200)), compress=False),
+            frame(
+                FrameType.TYPES, b"".join(b"\x01" + uvarint(9 if not n else 29 + n) for n in range(200)), compress=False
+            ),
             "nests more than",
         ),
         (b"\x53\x00\x01\x05a", "unknown format 01"),

@@ -109,7 +109,11 @@ def test_values_of_every_lake_are_read_from_their_texts() -> None:
         values = list(islice(read_values(data), 8))
         lines = [format_value(value) for value in values]
         # The sign of zero has no text.
-        exact = [number for number, value in enumerate(values) if b"\x80" not in (value.body or b"") or "0." not in lines[number]]
+        exact = [
+            number
+            for number, value in enumerate(values)
+            if b"\x80" not in (value.body or b"") or "0." not in lines[number]
+        ]
         assert [parse_value(lines[number]) for number in exact] == [values[number] for number in exact], name
         count += len(exact)
     assert count > 300
@@ -177,7 +181,16 @@ def test_a_decorator_can_use_names_that_the_value_defines() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["int64", "{a:[|[string]|],b:|{ip:net}|}", "(int64,string)", "enum(a,b)", "error(string)", "a=int64", '"a b"=int64']
+    "text",
+    [
+        "int64",
+        "{a:[|[string]|],b:|{ip:net}|}",
+        "(int64,string)",
+        "enum(a,b)",
+        "error(string)",
+        "a=int64",
+        '"a b"=int64',
+    ],
 )
 def test_types_are_read_and_written_again(text: str) -> None:
     assert format_type(parse_type(text)) == text

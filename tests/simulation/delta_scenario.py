@@ -1,7 +1,7 @@
 """Histories of one plain Delta table: writers that retry, die and stall, maintenance beside them, and readers.
 
-Each write carries a marker of its own, so a version of the table says itself which works are in it, and must hold exactly what those works
-add up to.
+Each write carries a marker of its own, so a version of the table says itself which works are in it, and must hold
+exactly what those works add up to.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import CommitOutcomeUnknown, CommitTimeout, ConcurrentModification, DataFileMissing, VersionNotFound
+from lake_core.delta.errors import (
+    CommitOutcomeUnknown,
+    CommitTimeout,
+    ConcurrentModification,
+    DataFileMissing,
+    VersionNotFound,
+)
 from lake_core.errors import LakeError, StoreUnavailable
 from lake_core.store import FolderStore
 from lake_core.testing.simulation import Process, SimulatedStore, Violation, World
@@ -102,7 +108,9 @@ class DeltaScenario:
 
     def __init__(self, world: World, properties: Mapping[str, str] | None = None) -> None:
         self.world = world
-        self.properties = {"delta.checkpointInterval": "5", "delta.logRetentionDuration": "interval 1 days"} | dict(properties or {})
+        self.properties = {"delta.checkpointInterval": "5", "delta.logRetentionDuration": "interval 1 days"} | dict(
+            properties or {}
+        )
         self.writes: dict[str, Write] = {}
         self.fates: dict[str, Literal["written", "unknown"]] = {}
         self.tries: Counter[str] = Counter()
@@ -115,7 +123,9 @@ class DeltaScenario:
 
     def prepare(self) -> None:
         store = FolderStore(self.world.store, TABLE)
-        table = DeltaTable.create(store, SCHEMA, partition_by=["p"], properties=self.properties, clock=lambda: self.world.time)
+        table = DeltaTable.create(
+            store, SCHEMA, partition_by=["p"], properties=self.properties, clock=lambda: self.world.time
+        )
         table.append(rows_of(range(FIRST_ROWS)))
 
     def died(self, process: Process, action: Action) -> None:
@@ -135,11 +145,16 @@ class DeltaScenario:
         except VersionNotFound as error:
             self.world.tell(process, f"    is told: {type(error).__name__}: {error}")
             if self.world.now - self.tables[process.place][1] < _LOG_RETENTION_SECONDS:
-                yield Violation("told VersionNotFound", f"{process.name} {action}, on what is younger than the log's retention: {error}")
+                yield Violation(
+                    "told VersionNotFound",
+                    f"{process.name} {action}, on what is younger than the log's retention: {error}",
+                )
         except DataFileMissing as error:
             self.world.tell(process, f"    is told: {type(error).__name__}: {error}")
             if self.world.now - self.tables[process.place][1] < _RETENTION_SECONDS:
-                yield Violation("told DataFileMissing", f"{process.name} {action}, on what is younger than the retention: {error}")
+                yield Violation(
+                    "told DataFileMissing", f"{process.name} {action}, on what is younger than the retention: {error}"
+                )
         except LakeError as error:
             self.world.tell(process, f"    is told: {type(error).__name__}: {error}")
             yield Violation(f"told {type(error).__name__}", f"{process.name} {action}: {error}")
@@ -181,7 +196,8 @@ class DeltaScenario:
         earlier = self.fates.get(write.id)
         if earlier != "written":
             self.fates[write.id] = "unknown"
-        # The first try plans on the handle's state, however old. A failed one is repeated on the current state, as its error says.
+        # The first try plans on the handle's state, however old. A failed one is repeated on the current state, as its
+        # error says.
         for attempt in range(3):
             if attempt or repeated:
                 self._refresh(process, table)
@@ -253,7 +269,9 @@ class DeltaScenario:
             if fate == "written" and not recorded:
                 yield Violation("lost", f"{self.writes[id]} was acknowledged, and the table does not know its marker")
             if recorded and self.refusals[id] == self.tries[id]:
-                yield Violation("refused, but there", f"{self.writes[id]} was refused each time, and the table has its marker")
+                yield Violation(
+                    "refused, but there", f"{self.writes[id]} was refused each time, and the table has its marker"
+                )
         for version, rows in self.observed:
             try:
                 earlier = contents(DeltaTable.open(table.store, version=version))
@@ -283,4 +301,6 @@ class DeltaScenario:
 def rows_of(ids: range | list[int]) -> pa.Table:
     """Return rows of these ids in three partitions, with a count of zero."""
     numbers = list(ids)
-    return pa.table({"id": numbers, "v": [0] * len(numbers), "p": [f"p{number % 3}" for number in numbers]}, schema=SCHEMA)
+    return pa.table(
+        {"id": numbers, "v": [0] * len(numbers), "p": [f"p{number % 3}" for number in numbers]}, schema=SCHEMA
+    )

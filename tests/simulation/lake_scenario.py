@@ -1,7 +1,7 @@
 """Histories of a lake: sessions private and shared, merges, reverts, tidying, collection, and a writer that knows nothing of the lake.
 
-Each piece of work leaves a file `works/<id>` beside what it does to tables and files. So a state says itself which works are in it, and
-must hold exactly what those works add up to: nothing lost, nothing doubled, nothing half.
+Each piece of work leaves a file `works/<id>` beside what it does to tables and files. So a state says itself which
+works are in it, and must hold exactly what those works add up to: nothing lost, nothing doubled, nothing half.
 """
 
 from __future__ import annotations
@@ -233,7 +233,9 @@ class LakeScenario:
                 published = lake.get_session(action.session).publish()
                 earlier = self.published_sessions.setdefault((action.session, record.opened_at), published.commit)
                 if earlier != published.commit:
-                    raise AssertionError(f"session {action.session} was published as {earlier[:8]} and {published.commit[:8]}")
+                    raise AssertionError(
+                        f"session {action.session} was published as {earlier[:8]} and {published.commit[:8]}"
+                    )
             case "resume":
                 lake.open_session(id=action.session)
             case "abandon":
@@ -283,7 +285,9 @@ class LakeScenario:
 
     def _read(self, process: Process, lake: Lake, action: Read) -> Iterator[Violation]:
         if action.source in TABLES:
-            table = DeltaTable.open(FolderStore(SimulatedStore(self.world.store, process), action.source), clock=process.clock)
+            table = DeltaTable.open(
+                FolderStore(SimulatedStore(self.world.store, process), action.source), clock=process.clock
+            )
             self.observed.append((action.source, table.version, contents(table)))
             return
         yield from self._check_state(lake.at(action.source), f"{process.name} reads {action.source}")
@@ -311,7 +315,9 @@ class LakeScenario:
         for path in TABLES:
             if contents(plain(self.world.store, path)) != contents(lake.delta(path)):
                 yield Violation("in place", f"{path} in place is not what main holds")
-        if array_contents(Repository.open(FolderStore(self.world.store, ARRAY))) != array_contents(lake.icechunk(ARRAY)):
+        if array_contents(Repository.open(FolderStore(self.world.store, ARRAY))) != array_contents(
+            lake.icechunk(ARRAY)
+        ):
             yield Violation("in place", f"{ARRAY} in place is not what main holds")
         yield from self._check_observed(lake)
 
@@ -325,7 +331,9 @@ class LakeScenario:
         taken_back = {commit.metadata["revert"] for commit in log if "revert" in commit.metadata}
         for id in taken_back - self.reverted:
             yield Violation("reverted", f"nobody reverted {id[:8]}")
-        counted = Counter(commit.metadata["work"] for commit in log if "work" in commit.metadata and commit.id not in taken_back)
+        counted = Counter(
+            commit.metadata["work"] for commit in log if "work" in commit.metadata and commit.id not in taken_back
+        )
         for id, fate in self.fates.items():
             if fate.shared is not None:
                 yield from self._check_share(fate, present, lake)
@@ -367,7 +375,9 @@ class LakeScenario:
             yield Violation("twice", f"several attempts at {share.output} of {share.session} are in main")
         later = any(other.shared is not None and other.shared.attempt > share.attempt for other in rivals)
         if commit is not None and fate.state == "published" and not later and fate.work.id not in present:
-            yield Violation("lost", f"{fate.work} was flushed into {share.session}, which was published, and is not in main")
+            yield Violation(
+                "lost", f"{fate.work} was flushed into {share.session}, which was published, and is not in main"
+            )
 
     def _check_state(self, state: StateStore, name: str) -> Iterator[Violation]:
         included = works_of(state)
@@ -383,7 +393,9 @@ class LakeScenario:
                 actual = Counter({pair: count for pair, count in actual.items() if pair[0] not in foreign})
             if actual != expected:
                 lacking, extra = dict(expected - actual), dict(actual - expected)
-                yield Violation("wrong rows", f"{name} with {sorted(included)} lacks {lacking} of {path}, and has {extra} besides")
+                yield Violation(
+                    "wrong rows", f"{name} with {sorted(included)} lacks {lacking} of {path}, and has {extra} besides"
+                )
         for path in ("list/x", "list/y"):
             lines = state.get(path).decode().split() if state.exists(path) else []
             expected_lines = [work.id for work in works if any(change.target == path for change in work.changes)]
@@ -414,7 +426,10 @@ class LakeScenario:
             except LakeError:
                 continue  # past the retention of the log, or of the table where a vacuum ended it
             if path in MANAGED and rows != observed_rows:
-                yield Violation("seen in place", f"a plain reader saw version {version} of {path} with other rows than main has there")
+                yield Violation(
+                    "seen in place",
+                    f"a plain reader saw version {version} of {path} with other rows than main has there",
+                )
 
 
 def do(session: WritableState, work: Work) -> None:

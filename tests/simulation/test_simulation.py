@@ -94,7 +94,9 @@ def test_a_history_takes_the_same_course_in_another_process(kind: str) -> None:
         f"print([run({kind}_history(seed), {kind.title()}Scenario).digest for seed in range(4)])"
     )
     digests = {
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed}).stdout
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed}
+        ).stdout
         for seed in ("1", "2")
     }
     assert len(digests) == 1
@@ -106,7 +108,8 @@ def test_other_seeds_take_other_courses() -> None:
 
 def test_a_lost_update_is_told_by_its_two_steps() -> None:
     with pytest.raises(
-        HistoryFailed, match=r"'lost' has 2 of 9 steps and 0 of 1 faults(.|\n)*put counter(.|\n)*put counter(.|\n)*VIOLATED lost"
+        HistoryFailed,
+        match=r"'lost' has 2 of 9 steps and 0 of 1 faults(.|\n)*put counter(.|\n)*put counter(.|\n)*VIOLATED lost",
     ):
         check_history(_counting(Fault(9, 1, "stall", 3.0)), Counter)
 
@@ -175,7 +178,9 @@ class ForgetfulStore(MemoryStore):
         (ForgetfulStore, DeltaScenario, delta_history),
     ],
 )
-def test_a_store_that_breaks_its_promises_is_found_out(broken: type[MemoryStore], scenario: type, history: object) -> None:
+def test_a_store_that_breaks_its_promises_is_found_out(
+    broken: type[MemoryStore], scenario: type, history: object
+) -> None:
     def on_broken(world: World) -> object:
         world.store = broken(clock=lambda: world.time)
         return scenario(world)

@@ -14,7 +14,10 @@ from lake_core.icechunk import Repository, RepositoryConfig
 from lake_core.pool import PoolLake
 from lake_core.spark import MissingPackage, load_pool, read_array, read_pool, session, write_array
 
-CONFIG = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.sql.shuffle.partitions": "2"}
+CONFIG = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 def main(folder: str, kind: str) -> None:
@@ -44,7 +47,9 @@ def main(folder: str, kind: str) -> None:
     writing.commit("rows")
     read = read_array(spark, repository, variables=["plain", "packed"], where="y != 'c' AND round(x) < 2")
     report["rows"] = sorted(list(row.values()) for row in read.toArrow().to_pylist())
-    report["xarray"] = xr.open_zarr(repository.readonly_session("main").store, consolidated=False).packed.fillna(-9).values.tolist()
+    report["xarray"] = (
+        xr.open_zarr(repository.readonly_session("main").store, consolidated=False).packed.fillna(-9).values.tolist()
+    )
 
     lake = PoolLake.create(f"{folder}-pools")
     lake.create_pool("source", key="k").load([{"k": number % 3, "v": number, "t": "x" * number} for number in range(6)])

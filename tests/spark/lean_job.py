@@ -11,7 +11,16 @@ import pyarrow as pa
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_core.spark import delete_delta, merge_delta, optimize_delta, read_delta, register, session, update_delta, write_delta
+from lake_core.spark import (
+    delete_delta,
+    merge_delta,
+    optimize_delta,
+    read_delta,
+    register,
+    session,
+    update_delta,
+    write_delta,
+)
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("x", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
 
@@ -19,7 +28,12 @@ SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("x", pa.float64()),
 def rows(start: int, stop: int) -> pa.Table:
     numbers = range(start, stop)
     return pa.table(
-        [[*numbers], [f"p{number % 3}" for number in numbers], [number / 2 for number in numbers], [number * 10**6 for number in numbers]],
+        [
+            [*numbers],
+            [f"p{number % 3}" for number in numbers],
+            [number / 2 for number in numbers],
+            [number * 10**6 for number in numbers],
+        ],
         names=SCHEMA.names,
     ).cast(SCHEMA)
 
@@ -27,7 +41,10 @@ def rows(start: int, stop: int) -> pa.Table:
 def main(folder: str) -> None:
     spark = session(
         master="local[2,3]",
-        config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.sql.shuffle.partitions": "2"},
+        config={
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.shuffle.partitions": "2",
+        },
     )
     report: dict[str, Any] = {}
 
@@ -42,12 +59,25 @@ def main(folder: str) -> None:
 
         import pyarrow
 
-        candidates = ("lake_core", "lake_orch", "numpy", "pandas", "sqlglot", "pyroaring", "dagster", "fsspec", "pyarrow")
+        candidates = (
+            "lake_core",
+            "lake_orch",
+            "numpy",
+            "pandas",
+            "sqlglot",
+            "pyroaring",
+            "dagster",
+            "fsspec",
+            "pyarrow",
+        )
         installed = [name for name in candidates if importlib.util.find_spec(name)]
         for _ in batches:
             yield pyarrow.RecordBatch.from_arrays([pyarrow.array(installed)], names=["name"])
 
-    step("modules", lambda: sorted(row.name for row in spark.range(0, 1, 1, 1).mapInArrow(modules, "name string").collect()))
+    step(
+        "modules",
+        lambda: sorted(row.name for row in spark.range(0, 1, 1, 1).mapInArrow(modules, "name string").collect()),
+    )
 
     def ids(url: str) -> list[int]:
         return sorted(read_delta(spark, url).toArrow()["id"].to_pylist())
@@ -74,7 +104,10 @@ def main(folder: str) -> None:
             continue  # overwrites and filters do not depend on deletion vectors
         step(
             f"overwrite {name}",
-            lambda url=url: (write_delta(spark.createDataFrame(rows(3, 6)), url, mode="overwrite", where="id < 6"), ids(url))[1],
+            lambda url=url: (
+                write_delta(spark.createDataFrame(rows(3, 6)), url, mode="overwrite", where="id < 6"),
+                ids(url),
+            )[1],
         )
         step(f"filtered {name}", lambda url=url: read_delta(spark, url, where="id % 2 = 0 AND p LIKE 'p%'").count())
         spark.conf.set("spark.sql.caseSensitive", "true")  # then Arrow reads, in the executors
@@ -85,7 +118,10 @@ def main(folder: str) -> None:
     step("source", lambda: spark.read.format("lake").option("where", "id < 10").load(plain).count())
     step(
         "source write",
-        lambda: (spark.createDataFrame(rows(90, 92)).write.format("lake").mode("append").save(vectors), ids(vectors)[-2:])[1],
+        lambda: (
+            spark.createDataFrame(rows(90, 92)).write.format("lake").mode("append").save(vectors),
+            ids(vectors)[-2:],
+        )[1],
     )
     lake = Lake.create(f"{folder}/lake")
 

@@ -29,7 +29,9 @@ CELLS = np.arange(24).reshape(2, 3, 4)
 def stored(dtype: str, **options: Any) -> tuple[ChunkCodec, bytes, dict[str, Any]]:
     """Return the codec of an array of one chunk, that chunk as Zarr stored it, and Zarr's store."""
     values: dict[str, Any] = {}
-    array = zarr.create_array(zarr.storage.MemoryStore(values), shape=(2, 3, 4), chunks=(2, 3, 4), dtype=dtype, **options)
+    array = zarr.create_array(
+        zarr.storage.MemoryStore(values), shape=(2, 3, 4), chunks=(2, 3, 4), dtype=dtype, **options
+    )
     array[...] = CELLS.astype(dtype)
     chunk_shape = array.shards or array.chunks
     return chunk_codec(values["zarr.json"].to_bytes(), array.dtype, chunk_shape), values["c/0/0/0"].to_bytes(), values
@@ -122,7 +124,10 @@ def test_coordinates_are_found_by_their_values(values: pa.Array, wanted: pa.Arra
 
 
 def test_columns_of_other_types_are_no_coordinates() -> None:
-    with pytest.raises(InvalidColumns, match="'x' is of the type double, and the coordinates of the array along that dimension are int64"):
+    with pytest.raises(
+        InvalidColumns,
+        match="'x' is of the type double, and the coordinates of the array along that dimension are int64",
+    ):
         coordinate_index(Coordinates("x", pa.array([1])), pa.float64())
 
 
@@ -130,7 +135,9 @@ _LEAVES = st.sampled_from(
     ["x > 4", "x IN (1, 8)", "x % 3 = 1", "10 / (x - 9) > -3", "y = 'b'", "y >= 'c'", "NOT (y = 'a')", "v > 0", "x = v"]
 )
 _PREDICATES = st.recursive(
-    _LEAVES, lambda parts: st.tuples(parts, st.sampled_from(["AND", "OR"]), parts).map(lambda three: f"({' '.join(three)})"), max_leaves=5
+    _LEAVES,
+    lambda parts: st.tuples(parts, st.sampled_from(["AND", "OR"]), parts).map(lambda three: f"({' '.join(three)})"),
+    max_leaves=5,
 )
 
 

@@ -83,7 +83,9 @@ def rows(df: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in df.toArrow().to_pylist())
 
 
-def frame(spark: SparkSession, places: list[tuple[int, int]], values: list[Any], name: str = "t2m", kind: Any = None) -> DataFrame:
+def frame(
+    spark: SparkSession, places: list[tuple[int, int]], values: list[Any], name: str = "t2m", kind: Any = None
+) -> DataFrame:
     """Return rows for cells, given by their places."""
     times = pa.array(TIMES[[time for time, _ in places]]).cast(pa.timestamp("us", tz="UTC"))
     stations = [STATIONS[station] for _, station in places]
@@ -99,11 +101,21 @@ def encoded() -> xr.Dataset:
     dataset = weather()
     values = dataset.t2m.values
     holes = np.where(values % 1 == 0.25, np.nan, values)
-    dataset["packed"] = (DIMENSIONS, holes, {}, {"dtype": "int16", "scale_factor": 0.01, "add_offset": 2.5, "_FillValue": -9999})
+    dataset["packed"] = (
+        DIMENSIONS,
+        holes,
+        {},
+        {"dtype": "int16", "scale_factor": 0.01, "add_offset": 2.5, "_FillValue": -9999},
+    )
     dataset["holes"] = (DIMENSIONS, holes.astype("f4"), {}, {"_FillValue": np.float32(-1), "compressors": None})
     dataset["whole"] = (DIMENSIONS, (values * 4).astype("u4"), {}, {"serializer": zarr.codecs.BytesCodec(endian="big")})
     dataset["truth"] = (DIMENSIONS, values > 3, {}, {"compressors": [zarr.codecs.GzipCodec()]})
-    dataset["turned"] = (DIMENSIONS, values, {}, {"filters": [zarr.codecs.TransposeCodec(order=(1, 0))], "chunks": (4, 1)})
+    dataset["turned"] = (
+        DIMENSIONS,
+        values,
+        {},
+        {"filters": [zarr.codecs.TransposeCodec(order=(1, 0))], "chunks": (4, 1)},
+    )
     return dataset
 
 
@@ -131,11 +143,13 @@ def test_no_other_chunk_is_read_than_those_of_the_coordinates(spark: SparkSessio
         if chunk.chunk_id not in kept:  # type: ignore[union-attr]
             repository.storage.delete([f"chunks/{encode_id(chunk.chunk_id)}"])  # type: ignore[union-attr]
     where = "time >= '2024-01-01 03:00:00' AND station = 3"
-    assert [row.t2m for row in read_array(spark, repository, variables=["t2m"], where=where).orderBy("time").collect()] == [3.5, 4.5, 5.5]
-    with_values = (
-        "(time = '2024-01-01 05:00:00' AND station = 5 OR year(time) = 2024 AND station = 3 AND hour(time) IN (2, 3)) AND t2m > 2.5"
-    )
-    assert [row.t2m for row in read_array(spark, repository, variables=["t2m"], where=with_values).orderBy("t2m").collect()] == [3.5, 5.75]
+    assert [
+        row.t2m for row in read_array(spark, repository, variables=["t2m"], where=where).orderBy("time").collect()
+    ] == [3.5, 4.5, 5.5]
+    with_values = "(time = '2024-01-01 05:00:00' AND station = 5 OR year(time) = 2024 AND station = 3 AND hour(time) IN (2, 3)) AND t2m > 2.5"
+    assert [
+        row.t2m for row in read_array(spark, repository, variables=["t2m"], where=with_values).orderBy("t2m").collect()
+    ] == [3.5, 5.75]
     assert read_array(spark, repository, variables=["t2m"], where="station = 4").count() == 0
     with pytest.raises(Exception, match="is damaged: the repository refers to it"):
         read_array(spark, repository, variables=["t2m"]).collect()
@@ -149,7 +163,14 @@ def test_inline_virtual_and_missing_chunks_are_read(spark: SparkSession, tmp_pat
     repository = Repository.create(tmp_path / "r", config=config, authorize_virtual_chunk_access={prefix: None})
     session = repository.writable_session("main")
     array = zarr.create_array(
-        session.store, name="a", shape=(7,), chunks=(2,), dtype="f8", fill_value=-1, dimension_names=["x"], compressors=None
+        session.store,
+        name="a",
+        shape=(7,),
+        chunks=(2,),
+        dtype="f8",
+        fill_value=-1,
+        dimension_names=["x"],
+        compressors=None,
     )
     array[0:2] = [1.5, 2.5]
     session.store.set_virtual_ref("a/c/2", f"{prefix}values.bin", offset=4, length=16)
@@ -160,7 +181,12 @@ def test_inline_virtual_and_missing_chunks_are_read(spark: SparkSession, tmp_pat
 
 def test_codecs_that_only_zarr_has_work_where_executors_have_it(spark: SparkSession, tmp_path: Path) -> None:
     dataset = weather()
-    dataset["name"] = (DIMENSIONS, np.array([f"é{number}" for number in range(24)], object).reshape(6, 4), {}, {"chunks": (2, 2)})
+    dataset["name"] = (
+        DIMENSIONS,
+        np.array([f"é{number}" for number in range(24)], object).reshape(6, 4),
+        {},
+        {"chunks": (2, 2)},
+    )
     dataset["blocks"] = dataset.t2m.astype("f4")
     dataset.blocks.encoding = {"shards": (4, 2), "chunks": (2, 1), "compressors": [zarr.codecs.BloscCodec()]}
     repository = created(tmp_path / "r", dataset)
@@ -177,7 +203,9 @@ def test_codecs_that_only_zarr_has_work_where_executors_have_it(spark: SparkSess
 
 def test_arrays_that_have_no_rows_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     dataset = weather().assign(height=("station", [1.0, 2, 3, 4]), flag=(DIMENSIONS, np.zeros((6, 4), complex)))
-    dataset = dataset.assign(seen=(DIMENSIONS, np.full((6, 4), TIMES[0])), nanos=("nano", [1.0, 2]), nano=pd.to_datetime([1, 2]))
+    dataset = dataset.assign(
+        seen=(DIMENSIONS, np.full((6, 4), TIMES[0])), nanos=("nano", [1.0, 2]), nano=pd.to_datetime([1, 2])
+    )
     repository = created(tmp_path / "r", dataset)
     for names, error, message in (
         (["flag"], UnsupportedArray, "its values are complex128"),
@@ -231,7 +259,9 @@ def test_values_are_stored_as_xarray_stores_them(spark: SparkSession, tmp_path: 
         write_array(read_array(spark, source, variables=[name]), target_session, name)
     target_session.commit("copied")
     first, other = (
-        xr.open_zarr(repository.readonly_session("main").store, consolidated=False, decode_cf=False).drop_vars("t2m").load()
+        xr.open_zarr(repository.readonly_session("main").store, consolidated=False, decode_cf=False)
+        .drop_vars("t2m")
+        .load()
         for repository in (source, target)
     )
     xr.testing.assert_equal(first, other)
@@ -242,16 +272,40 @@ def test_rows_that_fit_no_cell_change_nothing(spark: SparkSession, tmp_path: Pat
     session = created(tmp_path / "r", dataset).writable_session("main")
     good = frame(spark, [(0, 0), (5, 3)], [1.0, 2.0])
     for df, path, options, error, message in (
-        (good.union(good.selectExpr("time", "station + 1", "t2m")), "t2m", {}, UnknownCoordinates, r"2 rows.*station (12|6)\)"),
+        (
+            good.union(good.selectExpr("time", "station + 1", "t2m")),
+            "t2m",
+            {},
+            UnknownCoordinates,
+            r"2 rows.*station (12|6)\)",
+        ),
         (good.selectExpr("CAST(NULL AS timestamp) time", "station", "t2m"), "t2m", {}, UnknownCoordinates, "time None"),
         (good.union(good), "t2m", {}, DuplicateCells, r"place \((0, 0|5, 3)\)"),
         (frame(spark, [(0, 0)], [None], kind=pa.int64()), "whole", {"value": "t2m"}, InvalidValues, "_FillValue"),
-        (frame(spark, [(0, 0)], [-1]), "whole", {"value": "t2m"}, InvalidValues, "does not fit /whole: its cells are uint32"),
-        (frame(spark, [(0, 0)], [1e9]), "packed", {"value": "t2m"}, InvalidValues, "does not fit /packed: its cells are int16"),
+        (
+            frame(spark, [(0, 0)], [-1]),
+            "whole",
+            {"value": "t2m"},
+            InvalidValues,
+            "does not fit /whole: its cells are uint32",
+        ),
+        (
+            frame(spark, [(0, 0)], [1e9]),
+            "packed",
+            {"value": "t2m"},
+            InvalidValues,
+            "does not fit /packed: its cells are int16",
+        ),
         (good, "t2m", {"value": "v"}, InvalidColumns, "no column 'v'; there are time, station, t2m"),
         (good, "t2m", {"dims": ["time"]}, InvalidColumns, "dimensions of /t2m are time, station"),
         (good, "whole", {"value": "t2m"}, InvalidColumns, "the values of /whole are int64"),
-        (good.selectExpr("station", "CAST(time AS string) time", "t2m"), "t2m", {}, InvalidColumns, "'time' is of the type string"),
+        (
+            good.selectExpr("station", "CAST(time AS string) time", "t2m"),
+            "t2m",
+            {},
+            InvalidColumns,
+            "'time' is of the type string",
+        ),
         (good.selectExpr("5 AS copy", "t2m"), "twice", {"value": "t2m"}, InvalidCoordinates, "5 occurs twice"),
     ):
         with pytest.raises(error, match=message):
@@ -282,7 +336,9 @@ def write_beside(array: Any) -> None:
     array[0, 1] = 5.0
 
 
-@pytest.mark.parametrize(("change", "message"), [(resize, "was resized"), (write_beside, "chunks of /t2m that Spark wrote")])
+@pytest.mark.parametrize(
+    ("change", "message"), [(resize, "was resized"), (write_beside, "chunks of /t2m that Spark wrote")]
+)
 def test_what_the_session_has_changed_meanwhile_is_not_overwritten(
     spark: SparkSession, tmp_path: Path, change: Callable[[Any], None], message: str
 ) -> None:
@@ -323,10 +379,19 @@ def test_a_session_of_a_lake_publishes_arrays_with_the_rest(spark: SparkSession,
     with lake.session() as session:
         repository = session.icechunk("arrays/weather")
         write_array(frame(spark, [(3, 3)], [50.0]), repository, "t2m")
-        doubled = read_array(spark, repository, variables=["t2m"], where="station = 5").selectExpr("time", "station", "t2m * 2 AS t2m")
+        doubled = read_array(spark, repository, variables=["t2m"], where="station = 5").selectExpr(
+            "time", "station", "t2m * 2 AS t2m"
+        )
         write_array(doubled, repository, "t2m")
         assert opened(lake.icechunk("arrays/weather").session).equals(weather()), "nothing shows before the publish"
-    assert opened(lake.icechunk("arrays/weather").session).t2m.values[:, 3].tolist() == [1.5, 3.5, 5.5, 100.0, 9.5, 11.5]
+    assert opened(lake.icechunk("arrays/weather").session).t2m.values[:, 3].tolist() == [
+        1.5,
+        3.5,
+        5.5,
+        100.0,
+        9.5,
+        11.5,
+    ]
     assert lake.maintenance.verify() == []
     with pytest.raises(ReadOnlySession):
         write_array(frame(spark, [(3, 3)], [50.0]), lake.icechunk("arrays/weather"), "t2m")
@@ -345,7 +410,9 @@ class DiesAfterChunks(LocalStore):
         return meta
 
 
-def test_a_worker_killed_after_chunks_leaves_only_chunks_that_nothing_refers_to(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_worker_killed_after_chunks_leaves_only_chunks_that_nothing_refers_to(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     from pyspark import cloudpickle
 
     import tests.spark.test_arrays as here

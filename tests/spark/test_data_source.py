@@ -29,7 +29,9 @@ from tests.lake.lakes import SCHEMA, ids, plain, rows, values
 
 pytestmark = pytest.mark.spark
 
-TABLE = pa.schema([("id", pa.int64()), ("p", pa.string()), ("at", pa.timestamp("us", "UTC")), ("tags", pa.list_(pa.string()))])
+TABLE = pa.schema(
+    [("id", pa.int64()), ("p", pa.string()), ("at", pa.timestamp("us", "UTC")), ("tags", pa.list_(pa.string()))]
+)
 
 
 def some(start: int, stop: int) -> pa.Table:
@@ -80,8 +82,16 @@ def failure_message(action: Callable[[], Any]) -> str:
 
 def test_a_table_by_its_url(source: SparkSession, table: DeltaTable) -> None:
     read = source.read.format("lake")
-    assert sorted(read.load(url(table)).toArrow().cast(TABLE).to_pylist(), key=lambda row: row["id"]) == some(0, 10).to_pylist()
-    assert [child.dataType.simpleString() for child in read.load(url(table)).schema] == ["bigint", "string", "timestamp", "array<string>"]
+    assert (
+        sorted(read.load(url(table)).toArrow().cast(TABLE).to_pylist(), key=lambda row: row["id"])
+        == some(0, 10).to_pylist()
+    )
+    assert [child.dataType.simpleString() for child in read.load(url(table)).schema] == [
+        "bigint",
+        "string",
+        "timestamp",
+        "array<string>",
+    ]
     assert source.read.format("lake").option("version", "1").load(url(table)).count() == 4
     second = next(entry["timestamp"] for entry in table.history() if entry["version"] == 2)
     before = datetime.fromtimestamp((second - 1) / 1000, UTC).isoformat()
@@ -94,7 +104,9 @@ def test_columns_and_rows_are_chosen(source: SparkSession, table: DeltaTable) ->
     narrow = source.read.format("lake").schema("id bigint").load(url(table))
     assert narrow.columns == ["id"]
     assert sorted(row.id for row in narrow.collect()) == list(range(10))
-    named = source.read.format("lake").option("columns", "TAGS, id").option("where", "p = 'p1' AND id > 6").load(url(table))
+    named = (
+        source.read.format("lake").option("columns", "TAGS, id").option("where", "p = 'p1' AND id > 6").load(url(table))
+    )
     assert named.columns == ["tags", "id"]
     assert sorted(map(tuple, named.collect()), key=lambda row: row[1]) == [(["7", None], 7), (["9", None], 9)]
 
@@ -128,7 +140,8 @@ def test_refs_of_a_lake_and_sql_over_them(source: SparkSession, lake: Lake) -> N
     with shared.join() as part:
         part.delta("t/orders").append(rows([60]))
     counts = {
-        ref: source.read.format("lake").load(lake.uri(ref, "t/orders")).count() for ref in ("main", "main~1", "v1", before, shared.id)
+        ref: source.read.format("lake").load(lake.uri(ref, "t/orders")).count()
+        for ref in ("main", "main~1", "v1", before, shared.id)
     }
     assert counts == {"main": 11, "main~1": 10, "v1": 10, before: 10, shared.id: 12}
 
@@ -154,9 +167,9 @@ def test_writes_land_once(source: SparkSession, tmp_path: Path) -> None:
     assert DeltaTable.open(target).metadata.partition_columns == ("p",)
     load(2)
     assert DeltaTable.open(target).to_arrow().num_rows == 12
-    source.createDataFrame(some(100, 102)).where("p = 'p0'").write.format("lake").mode("overwrite").option("replaceWhere", "p = 'p0'").save(
-        target
-    )
+    source.createDataFrame(some(100, 102)).where("p = 'p0'").write.format("lake").mode("overwrite").option(
+        "replaceWhere", "p = 'p0'"
+    ).save(target)
     records = DeltaTable.open(target).to_arrow().to_pylist()
     assert sorted(row["id"] for row in records) == [1, 1, 3, 3, 5, 5, 100]
     frame.write.format("lake").mode("overwrite").save(target)
@@ -164,12 +177,16 @@ def test_writes_land_once(source: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_write_that_fails_leaves_nothing_to_see(source: SparkSession, table: DeltaTable) -> None:
-    frame = source.createDataFrame(some(20, 24)).withColumn("id", F.when(F.col("id") < 23, F.col("id")).otherwise(F.raise_error("spoilt")))
+    frame = source.createDataFrame(some(20, 24)).withColumn(
+        "id", F.when(F.col("id") < 23, F.col("id")).otherwise(F.raise_error("spoilt"))
+    )
     assert "spoilt" in failure_message(lambda: frame.write.format("lake").mode("append").save(url(table)))
     assert "lacks: x" in failure_message(
         lambda: source.range(3).withColumnRenamed("id", "x").write.format("lake").mode("append").save(url(table))
     )
-    outside = source.createDataFrame(some(20, 24)).write.format("lake").mode("overwrite").option("replaceWhere", "p = 'p0'")
+    outside = (
+        source.createDataFrame(some(20, 24)).write.format("lake").mode("overwrite").option("replaceWhere", "p = 'p0'")
+    )
     assert "RowsOutsidePredicate" in failure_message(lambda: outside.save(url(table)))
     assert DeltaTable.open(url(table)).version == table.version
     with pytest.raises(AnalysisException):
@@ -179,7 +196,13 @@ def test_a_write_that_fails_leaves_nothing_to_see(source: SparkSession, table: D
 def test_writes_into_a_session_of_a_lake(source: SparkSession, lake: Lake) -> None:
     shared = lake.open_session("main")
     uri = lake.uri(shared.id, "t/orders")
-    write = source.createDataFrame(rows([70, 71])).write.format("lake").mode("append").option("txnAppId", "a").option("txnVersion", "1")
+    write = (
+        source.createDataFrame(rows([70, 71]))
+        .write.format("lake")
+        .mode("append")
+        .option("txnAppId", "a")
+        .option("txnVersion", "1")
+    )
     write.save(uri)
     write.save(uri)
     root = lake.repository.root
@@ -220,7 +243,9 @@ def test_what_is_asked_for_wrongly_is_told(source: SparkSession, lake: Lake, tab
         with pytest.raises(InvalidOption, match=message):
             source_class({"path": url(table), **options}).writer(written, False)
 
-    assert "only chooses columns" in failure_message(lambda: source.read.format("lake").schema("id string").load(url(table)).collect())
+    assert "only chooses columns" in failure_message(
+        lambda: source.read.format("lake").schema("id string").load(url(table)).collect()
+    )
     assert "needs a path" in failure_message(lambda: source.read.format("lake").load().collect())
 
 

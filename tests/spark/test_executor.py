@@ -28,7 +28,9 @@ def run_without_the_package(function: Callable[[str], object], folder: Path) -> 
     """Return what a process that lacks the package prints of a function's result for "a/b"."""
     payload = folder / "function.pickle"
     payload.write_bytes(by_value(function))
-    process = subprocess.run([sys.executable, "-c", UNPICKLE, payload], cwd=folder, capture_output=True, text=True, timeout=60)
+    process = subprocess.run(
+        [sys.executable, "-c", UNPICKLE, payload], cwd=folder, capture_output=True, text=True, timeout=60
+    )
     assert process.returncode == 0, process.stderr
     return process.stdout
 

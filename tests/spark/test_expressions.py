@@ -18,7 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake_core.delta import DeltaTable
-from lake_core.expression import EvaluationFailed, InvalidExpression, evaluate, matching, parse_expression, parse_predicate
+from lake_core.expression import (
+    EvaluationFailed,
+    InvalidExpression,
+    evaluate,
+    matching,
+    parse_expression,
+    parse_predicate,
+)
 from lake_core.spark import read_delta
 from lake_core.spark.executor import batch_function, by_value, lake_error
 from lake_core.spark.predicate import filtered
@@ -117,12 +124,16 @@ def test_reads_are_filtered_in_executors(spark: SparkSession, tmp_path: Path, zo
         for where in CONDITIONS:
             rows = read_delta(spark, table, columns=["id"], where=where).collect()
             expected = matching(ROWS, parse_predicate(where, SCHEMA))["id"].to_pylist()
-            assert sorted(row.id for row in rows) == expected == sorted(table.to_arrow(columns=["id"], where=where)["id"].to_pylist()), (
-                where
-            )
+            assert (
+                sorted(row.id for row in rows)
+                == expected
+                == sorted(table.to_arrow(columns=["id"], where=where)["id"].to_pylist())
+            ), where
 
 
-def test_what_spark_has_columns_for_is_still_pushed_down(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_spark_has_columns_for_is_still_pushed_down(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_deltalake(tmp_path / "t", ROWS)
     table = DeltaTable.open(tmp_path / "t")
     read_delta(spark, table, where="id > 3 AND i + j > 0").explain(mode="formatted")

@@ -36,12 +36,29 @@ def test_a_session_of_spark_stages_publishes_at_once(spark: SparkSession, lake: 
         lines = s.create_delta("t/lines", SCHEMA)
         write_delta(read_delta(spark, orders).where("id < 3"), lines)
         assert ids(plain(root, "t/orders")) == list(range(10)), "nothing shows before the publish"
-        assert sorted(row.id for row in read_delta(spark, orders).collect()) == [0, 1, 2, 4, 5, 6, 7, 8, 9, 20, 21, 22, 23, 100]
+        assert sorted(row.id for row in read_delta(spark, orders).collect()) == [
+            0,
+            1,
+            2,
+            4,
+            5,
+            6,
+            7,
+            8,
+            9,
+            20,
+            21,
+            22,
+            23,
+            100,
+        ]
     assert s.result is not None
     assert s.result.versions == {"t/lines": 0, "t/orders": 1}
     expected = dict.fromkeys((0, 4, 5, 6, 7, 8, 9, 20, 21, 22, 23), 0) | {1: 7, 100: 7, 2: 1}
     assert values(lake.delta("t/orders")) == values(plain(root, "t/orders")) == expected
-    assert sorted(row.id for row in read_delta(spark, lake.delta("t/orders", ref="main~1")).collect()) == list(range(10))
+    assert sorted(row.id for row in read_delta(spark, lake.delta("t/orders", ref="main~1")).collect()) == list(
+        range(10)
+    )
     assert ids(plain(root, "t/lines")) == [0, 1, 2]
     with lake.session() as s:
         assert write_delta(spark.createDataFrame(rows([20])), s.delta("t/orders"), txn=("load", 1)).skipped

@@ -39,8 +39,12 @@ def run_job(python: Path, folder: Path, module: str, *arguments: str) -> dict[st
     """Run a job whose executors have this interpreter, and return what it printed."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_REMOTE")}
     environment["PYSPARK_PYTHON"] = str(python)
-    source = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.spark.{module} import main; main(*{arguments!r})"
-    process = subprocess.run([sys.executable, "-c", source], cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+    source = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.spark.{module} import main; main(*{arguments!r})"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", source], cwd=folder, env=environment, capture_output=True, text=True, timeout=240
+    )
     assert process.returncode == 0, process.stderr
     printed: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return printed

@@ -20,7 +20,15 @@ from pyspark.sql import SparkSession
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ConstraintViolation, InvalidMerge, MultipleSourceRows, UnsupportedType
 from lake_core.delta.operations.merge import Merge
-from lake_core.spark import convert_delta, delete_delta, merge_delta, optimize_delta, read_delta, update_delta, write_delta
+from lake_core.spark import (
+    convert_delta,
+    delete_delta,
+    merge_delta,
+    optimize_delta,
+    read_delta,
+    update_delta,
+    write_delta,
+)
 from tests.delta.tables import SCHEMA, ids, rows
 from tests.spark.settings import settings
 
@@ -31,7 +39,10 @@ TABLES: dict[str, dict[str, Any]] = {
         "partition_by": ["p"],
         "properties": {"delta.enableChangeDataFeed": "true", "delta.constraints.low": "coalesce(v, 0) < 1000"},
     },
-    "mapped": {"partition_by": ["p"], "properties": {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"}},
+    "mapped": {
+        "partition_by": ["p"],
+        "properties": {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"},
+    },
 }
 SOURCE = pa.table(
     {
@@ -70,7 +81,9 @@ def _clauses(merge: Merge) -> Merge:
     )
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[] if kind == "mapped" else [pytest.mark.exhaustive]) for kind in TABLES])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind == "mapped" else [pytest.mark.exhaustive]) for kind in TABLES]
+)
 def test_the_same_as_in_one_process(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     local, distributed = _create(tmp_path / "here", kind), _create(tmp_path / "there", kind)
     frame = spark.createDataFrame(SOURCE)
@@ -85,7 +98,9 @@ def test_the_same_as_in_one_process(spark: SparkSession, tmp_path: Path, kind: s
             _clauses(merge_delta(frame, distributed, "t.id = s.id")).execute(txn=("app", 1)),
         ),
     ):
-        counted = {key for key in mine.metrics if key.endswith(("Rows", "Updated", "Deleted", "Inserted", "Copied", "Removed"))}
+        counted = {
+            key for key in mine.metrics if key.endswith(("Rows", "Updated", "Deleted", "Inserted", "Copied", "Removed"))
+        }
         assert {key: mine.metrics[key] for key in counted} == {key: others.metrics[key] for key in counted}
         assert _rows(distributed) == _rows(local)
     again = _clauses(merge_delta(frame, distributed, "t.id = s.id")).execute(txn=("app", 1))
@@ -137,16 +152,23 @@ def test_clock_times_stay_what_they_are(spark: SparkSession, tmp_path: Path) -> 
     schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us")), ("p", pa.int64())])
     with pytest.raises(UnsupportedType, match="no time zone"):
         write_delta(spark.sql(query.format(0, 4)), str(tmp_path / "plain"))
-    table = DeltaTable.create(tmp_path / "t", schema, partition_by=["p"], properties={"delta.feature.timestampNtz": "supported"})
+    table = DeltaTable.create(
+        tmp_path / "t", schema, partition_by=["p"], properties={"delta.feature.timestampNtz": "supported"}
+    )
     with settings(spark, {"spark.sql.session.timeZone": "America/Los_Angeles"}):
         write_delta(spark.sql(query.format(0, 4)), table)
         source = spark.sql(query.format(2, 6).replace("p from", "p, timestamp_ntz'2024-11-03 01:30:00' w from"))
         merge = merge_delta(source, table, "t.id = s.id and t.at = s.at").with_schema_evolution()
         merge.when_matched_update("*").when_not_matched_insert("*").execute()
         update_delta(spark, table, {"at": "w"}, "w = TIMESTAMP_NTZ '2024-11-03 01:30:00' and id < 4")
-        records = [tuple(row) for row in read_delta(spark, table, where="at IS NOT NULL").select("id", "at", "w").orderBy("id").collect()]
+        records = [
+            tuple(row)
+            for row in read_delta(spark, table, where="at IS NOT NULL").select("id", "at", "w").orderBy("id").collect()
+        ]
     spring, autumn = dt.datetime(2024, 3, 10, 2, 30), dt.datetime(2024, 11, 3, 1, 30)
-    assert records == [(n, spring, None) for n in (0, 1)] + [(n, autumn, autumn) for n in (2, 3)] + [(n, spring, autumn) for n in (4, 5)]
+    assert records == [(n, spring, None) for n in (0, 1)] + [(n, autumn, autumn) for n in (2, 3)] + [
+        (n, spring, autumn) for n in (4, 5)
+    ]
 
 
 def test_what_is_refused_leaves_the_table(spark: SparkSession, tmp_path: Path) -> None:
@@ -204,7 +226,11 @@ def test_memory_stays_flat(spark: SparkSession, tmp_path: Path) -> None:
     for start in range(0, total, step):
         number = np.arange(start, start + step)
         names = pa.array(np.char.add("name-", (number % 100_000).astype(str)))
-        table.append(pa.table({"id": number, "group": (number % 100).astype("int32"), "x": number * 0.5, "name": names}, schema=schema))
+        table.append(
+            pa.table(
+                {"id": number, "group": (number % 100).astype("int32"), "x": number * 0.5, "name": names}, schema=schema
+            )
+        )
     peak, stop = [0], threading.Event()
 
     def sample() -> None:
@@ -214,8 +240,12 @@ def test_memory_stays_flat(spark: SparkSession, tmp_path: Path) -> None:
     sampler = threading.Thread(target=sample)
     sampler.start()
     try:
-        source = spark.range(0, step).selectExpr("id * 11 id", "cast(id % 7 as int) group", "id * 1D x", "concat('new-', id) name")
-        result = merge_delta(source, table, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
+        source = spark.range(0, step).selectExpr(
+            "id * 11 id", "cast(id % 7 as int) group", "id * 1D x", "concat('new-', id) name"
+        )
+        result = (
+            merge_delta(source, table, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
+        )
     finally:
         stop.set()
         sampler.join()

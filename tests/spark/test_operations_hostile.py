@@ -48,32 +48,54 @@ def _rows(table: pa.Table) -> list[str]:
     [
         {"spark.sql.session.timeZone": "America/New_York", "spark.sql.execution.arrow.maxRecordsPerBatch": "2"},
         {"spark.sql.execution.arrow.useLargeVarTypes": "true", "spark.sql.adaptive.enabled": "false"},
-        {"spark.sql.caseSensitive": "true", "spark.sql.ansi.enabled": "false", "spark.sql.autoBroadcastJoinThreshold": "-1"},
+        {
+            "spark.sql.caseSensitive": "true",
+            "spark.sql.ansi.enabled": "false",
+            "spark.sql.autoBroadcastJoinThreshold": "-1",
+        },
     ],
 )
 def test_a_merge_is_the_same_in_any_session(spark: SparkSession, tmp_path: Path, conf: dict[str, str]) -> None:
     with settings(spark, conf):
         source = spark.sql(f"select {EVERY_TYPE} from range(4, 10)")
         old = spark.sql(f"select {EVERY_TYPE} from range(6)").toArrow()
-        local, distributed = (DeltaTable.create(str(tmp_path / name), source.toArrow().schema) for name in ("here", "there"))
-        merges = [local.merge(source.toArrow(), on := "t.ts = s.ts AND t.n <=> s.n AND t.d = s.d AND s.st.x > 3 AND t.b = s.b")]
+        local, distributed = (
+            DeltaTable.create(str(tmp_path / name), source.toArrow().schema) for name in ("here", "there")
+        )
+        merges = [
+            local.merge(
+                source.toArrow(), on := "t.ts = s.ts AND t.n <=> s.n AND t.d = s.d AND s.st.x > 3 AND t.b = s.b"
+            )
+        ]
         merges.append(merge_delta(source, distributed, on))
         for table, merge in zip((local, distributed), merges, strict=True):
             table.append(old)
             merge.when_matched_update({"st": "s.st", "m": "s.m", "s": "concat(s.s, '!')"}).when_not_matched_insert("*")
-            merge.when_not_matched_by_source_update({"s": "concat(t.s, '?')"}, "t.ts < TIMESTAMP '2020-09-13 14:00:00Z'").execute()
+            merge.when_not_matched_by_source_update(
+                {"s": "concat(t.s, '?')"}, "t.ts < TIMESTAMP '2020-09-13 14:00:00Z'"
+            ).execute()
         assert _rows(distributed.to_arrow()) == _rows(local.to_arrow()) != _rows(old)
         deleted = delete_delta(spark, distributed, "ts >= TIMESTAMP '2020-09-13 20:00:00Z'")
-        assert deleted.metrics["numDeletedRows"] == local.delete("ts >= TIMESTAMP '2020-09-13 20:00:00Z'").metrics["numDeletedRows"] > 0
+        assert (
+            deleted.metrics["numDeletedRows"]
+            == local.delete("ts >= TIMESTAMP '2020-09-13 20:00:00Z'").metrics["numDeletedRows"]
+            > 0
+        )
 
 
 @pytest.mark.parametrize("size", [3, 2000])
-def test_texts_are_compared_byte_by_byte_whatever_the_source_collates(spark: SparkSession, tmp_path: Path, size: int) -> None:
+def test_texts_are_compared_byte_by_byte_whatever_the_source_collates(
+    spark: SparkSession, tmp_path: Path, size: int
+) -> None:
     """Keys that the source's collation takes for one, or sorts otherwise, must not hide files that hold their matches."""
     table = DeltaTable.create(str(tmp_path), pa.schema([("k", pa.string()), ("v", pa.int64())]))
     for text in ("a0", "A0", "b1", "B1"):
         table.append(pa.table({"k": [text], "v": [-1]}))
-    texts = spark.range(size).selectExpr("concat(if(id % 2 = 0, 'a', 'B'), id) k", "id v").union(spark.sql("select 'A0', 7L"))
+    texts = (
+        spark.range(size)
+        .selectExpr("concat(if(id % 2 = 0, 'a', 'B'), id) k", "id v")
+        .union(spark.sql("select 'A0', 7L"))
+    )
     result = (
         merge_delta(texts.selectExpr("k collate UTF8_LCASE k", "v"), table, "t.k = s.k")
         .when_matched_update("*")
@@ -104,7 +126,9 @@ def _without_the_package(original: Callable[[Any], Callable[[Any], Any]]) -> Cal
         inner, streams = original(function), original is executor.batch_function
 
         def hide() -> dict[str, Any]:
-            names = [name for name in sys.modules if name.split(".")[0] in ("lake_core", "sqlglot", "pyroaring", "deltalake")]
+            names = [
+                name for name in sys.modules if name.split(".")[0] in ("lake_core", "sqlglot", "pyroaring", "deltalake")
+            ]
             modules = {name: sys.modules.pop(name) for name in names}
             sys.modules.update(dict.fromkeys(("lake_core", "sqlglot", "pyroaring", "deltalake")))  # type: ignore[arg-type]
             return modules
@@ -151,23 +175,40 @@ def test_executors_need_no_package(
                 os.kill(os.getpid(), signal.SIGKILL)
             yield batch
 
-    columns = ["id c0", "id * 1D `Row`", "concat('p', id % 2) sid", "concat('x', id) `a.b`", "id k0", "struct(id clause) `t``k`"]
-    write_delta(spark.range(40).repartition(2).selectExpr(*columns), s3_url, partition_by=["sid"], storage_options=s3_options)
+    columns = [
+        "id c0",
+        "id * 1D `Row`",
+        "concat('p', id % 2) sid",
+        "concat('x', id) `a.b`",
+        "id k0",
+        "struct(id clause) `t``k`",
+    ]
+    write_delta(
+        spark.range(40).repartition(2).selectExpr(*columns), s3_url, partition_by=["sid"], storage_options=s3_options
+    )
     table = DeltaTable.open(s3_url, storage_options=s3_options)
     table.set_properties({"delta.enableChangeDataFeed": "true"})
     source = spark.range(30, 50, 1, 2).mapInArrow(die_once, "id long").selectExpr(*columns, "rand() draw")
     merge = merge_delta(source, table, "t.C0 = s.c0 AND t.`a.b` = s.`A.B` AND t.sid <=> s.SID")
-    merge.when_matched_update({"row": "-s.row - s.draw"}, "t.k0 < 35 AND s.`t``k`.clause > 0").when_not_matched_insert("*", "s.draw >= 0")
+    merge.when_matched_update({"row": "-s.row - s.draw"}, "t.k0 < 35 AND s.`t``k`.clause > 0").when_not_matched_insert(
+        "*", "s.draw >= 0"
+    )
     merged = merge.when_not_matched_by_source_delete("t.row = 1").execute(txn=("app", 1))
     assert os.path.exists(flag)
     assert [merged.metrics[f"numTargetRows{what}"] for what in ("Updated", "Inserted", "Deleted")] == [5, 10, 1]
     rows = table.to_arrow()
     assert sorted(rows["c0"].to_pylist()) == [0, *range(2, 50)]
     assert pc.sum(pc.less(rows["Row"], 0)).as_py() == 5
-    inserted = [row["c0"] for row in table.changes(table.version).read_all().to_pylist() if row["_change_type"] == "insert"]
+    inserted = [
+        row["c0"] for row in table.changes(table.version).read_all().to_pylist() if row["_change_type"] == "insert"
+    ]
     assert sorted(inserted) == list(range(40, 50))
     never = spark.range(1).selectExpr("cast(raise_error('evaluated') as bigint) c0")
-    again = merge_delta(never, s3_url, "t.c0 = s.c0", storage_options=s3_options).when_matched_delete().execute(txn=("app", 1))
+    again = (
+        merge_delta(never, s3_url, "t.c0 = s.c0", storage_options=s3_options)
+        .when_matched_delete()
+        .execute(txn=("app", 1))
+    )
     assert again.skipped
     assert update_delta(spark, table, {"k0": "k0 + 1"}, "`a.b` = 'x7'").metrics["numUpdatedRows"] == 1
     assert delete_delta(spark, table, "c0 = 8").metrics["numDeletedRows"] == 1
@@ -187,7 +228,9 @@ def test_executors_need_no_package(
 
 
 def test_a_collation_stays_with_the_frame(spark: SparkSession, tmp_path: Path) -> None:
-    frame = spark.sql("SELECT k COLLATE UTF8_LCASE AS k, struct(k COLLATE UTF8_LCASE AS x) AS s FROM VALUES ('a'), ('A') AS t(k)")
+    frame = spark.sql(
+        "SELECT k COLLATE UTF8_LCASE AS k, struct(k COLLATE UTF8_LCASE AS x) AS s FROM VALUES ('a'), ('A') AS t(k)"
+    )
     table = DeltaTable.open(str(tmp_path)) if write_delta(frame, str(tmp_path)).rows == 2 else None
     assert table is not None
     assert "COLLAT" not in table.metadata.schema_string.upper()

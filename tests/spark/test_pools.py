@@ -30,8 +30,21 @@ EVERY_TYPE = """{
 SPARK_TYPES = {
     **{"u8": "smallint", "u16": "int", "u32": "bigint", "u64": "decimal(20,0)", "i8": "tinyint", "i64": "bigint"},
     **{"f16": "float", "f32": "float", "f64": "double", "yes": "boolean", "text": "string", "raw": "binary"},
-    **{"at": "timestamp", "lasted": "bigint", "ip": "string", "net": "string", "kind": "string", "way": "string", "failed": "string"},
-    **{"inner": "struct<a:bigint,b:array<bigint>>", "some": "array<bigint>", "by_name": "map<string,double>", "named": "int"},
+    **{
+        "at": "timestamp",
+        "lasted": "bigint",
+        "ip": "string",
+        "net": "string",
+        "kind": "string",
+        "way": "string",
+        "failed": "string",
+    },
+    **{
+        "inner": "struct<a:bigint,b:array<bigint>>",
+        "some": "array<bigint>",
+        "by_name": "map<string,double>",
+        "named": "int",
+    },
     "nothing": "string",
 }
 
@@ -63,7 +76,9 @@ def test_every_zed_type_has_a_spark_type_and_comes_back_as_itself(spark: SparkSe
 
 def test_records_of_any_shape_are_rows_of_one_schema(spark: SparkSession, tmp_path: Path) -> None:
     whole = [{"k": number, "x": number} for number in range(4)]
-    pool = created(tmp_path, whole, [{"k": 9, "x": 0.5, "in": {"a": 1}}], [{"k": 3, "x": None, "in": [1]}, {"y": "no key"}])
+    pool = created(
+        tmp_path, whole, [{"k": 9, "x": 0.5, "in": {"a": 1}}], [{"k": 3, "x": None, "in": [1]}, {"y": "no key"}]
+    )
     df = read_pool(spark, pool)
     assert df.dtypes == [("k", "bigint"), ("x", "double"), ("in", "string"), ("y", "string")]
     others = [(9, 0.5, '{"a":1}', None), (3, None, "[1]", None), (None, None, None, "no key")]
@@ -94,7 +109,9 @@ def test_large_objects_are_cut_into_tasks_and_only_segments_in_the_range_are_rea
 
 def test_rows_become_objects_whose_keys_do_not_overlap(spark: SparkSession, tmp_path: Path) -> None:
     pool = created(tmp_path, order="desc", key="in.k", threshold=2000)
-    df = spark.range(1000).selectExpr("named_struct('k', IF(id % 100 = 0, NULL, (id * 7919) % 1000)) AS in", "CAST(id AS string) AS text")
+    df = spark.range(1000).selectExpr(
+        "named_struct('k', IF(id % 100 = 0, NULL, (id * 7919) % 1000)) AS in", "CAST(id AS string) AS text"
+    )
     commit = load_pool(df, pool, author="spark", message="rows")
     assert commit is not None
     assert (commit.author, commit.message) == ("spark", "rows")

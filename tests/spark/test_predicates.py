@@ -52,7 +52,8 @@ def test_every_predicate(spark: SparkSession, table: DeltaTable, conf: Mapping[s
         for start in range(0, len(PREDICATES), 24):
             chosen = PREDICATES[start : start + 24]
             frames = [
-                read_delta(spark, table, columns=["id"], where=where).withColumn("n", F.lit(n)) for n, (where, _) in enumerate(chosen)
+                read_delta(spark, table, columns=["id"], where=where).withColumn("n", F.lit(n))
+                for n, (where, _) in enumerate(chosen)
             ]
             rows = reduce(DataFrame.unionAll, frames).collect()
             for n, (where, expected) in enumerate(chosen):
@@ -69,7 +70,9 @@ def test_other_readers_find_nan_too(spark: SparkSession, table: DeltaTable) -> N
     assert [row.id for row in spark.read.parquet(*files).where("f > 2").collect()] == [2]
 
 
-@pytest.mark.parametrize("where", ["zero = 0", "zero <=> 0", "zero IN (0, 0.0)", "zero IN (0, 5)", "NOT (one <=> 1)", "one NOT IN (1)"])
+@pytest.mark.parametrize(
+    "where", ["zero = 0", "zero <=> 0", "zero IN (0, 0.0)", "zero IN (0, 5)", "NOT (one <=> 1)", "one NOT IN (1)"]
+)
 def test_what_parquet_decides_otherwise_is_not_pushed_down(
     spark: SparkSession, table: DeltaTable, where: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,11 +93,16 @@ def test_zeros_and_nan_in_files(spark: SparkSession, tmp_path: Path, values: lis
         write_deltalake(tmp_path / "t", data)
     table = DeltaTable.open(tmp_path / "t")
     for name in ("g", "f"):
-        wheres = [f"{name} {condition}" for condition in ("= 0", "<=> 0", "IN (0, 7)", "NOT IN (0)", "!= 0", "< 0", "<= 0", ">= 0", "> 0")]
+        wheres = [
+            f"{name} {condition}"
+            for condition in ("= 0", "<=> 0", "IN (0, 7)", "NOT IN (0)", "!= 0", "< 0", "<= 0", ">= 0", "> 0")
+        ]
         # All scans run in one job, because starting a job takes longer than a scan.
         frames = [read_delta(spark, table, where=where).select(F.lit(where).alias("where")) for where in wheres]
         rows = Counter(row[0] for row in reduce(DataFrame.unionAll, frames).collect())
-        assert {where: rows[where] for where in wheres} == {where: table.to_arrow(where=where).num_rows for where in wheres}
+        assert {where: rows[where] for where in wheres} == {
+            where: table.to_arrow(where=where).num_rows for where in wheres
+        }
 
 
 @pytest.mark.exhaustive
@@ -128,7 +136,9 @@ def test_timestamps_without_zone_in_any_frame(spark: SparkSession) -> None:
     """Not only where a scan or the optimizer takes the predicate apart."""
     predicate = parse_predicate("t = '2020-01-01 12:00:00'", pa.schema([("t", pa.timestamp("us"))]))
     with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
-        frame = spark.sql("SELECT * FROM VALUES (TIMESTAMP_NTZ '2020-01-01 12:00:00'), (TIMESTAMP_NTZ '2020-01-01 17:00:00') AS v(t)")
+        frame = spark.sql(
+            "SELECT * FROM VALUES (TIMESTAMP_NTZ '2020-01-01 12:00:00'), (TIMESTAMP_NTZ '2020-01-01 17:00:00') AS v(t)"
+        )
         assert frame.where(to_column(predicate)).count() == 1
 
 
@@ -136,5 +146,10 @@ def test_text_that_looks_like_a_variable(spark: SparkSession, tmp_path: Path) ->
     data = pa.table({"id": [1], "k${spark.app.name}": ["${spark.app.name}"], "p": ["${x}"]})
     frame = spark.createDataFrame(data)
     write_delta(frame, str(tmp_path), partition_by=["p"])
-    for where in ("p = '${x}'", "`k${spark.app.name}` = '${spark.app.name}'", "`k${spark.app.name}` LIKE '${spark%'", "p IN ('${x}')"):
+    for where in (
+        "p = '${x}'",
+        "`k${spark.app.name}` = '${spark.app.name}'",
+        "`k${spark.app.name}` LIKE '${spark%'",
+        "p IN ('${x}')",
+    ):
         assert read_delta(spark, str(tmp_path), where=where).count() == 1, where

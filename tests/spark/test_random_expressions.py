@@ -1,6 +1,7 @@
 """Random expressions of every type: where this engine has a value for every row, it is Spark's.
 
-Left out is what Spark's optimizer changes: `lower(upper(x))` becomes `lower(x)`, and a cast to FLOAT within one to DOUBLE is dropped.
+Left out is what Spark's optimizer changes: `lower(upper(x))` becomes `lower(x)`, and a cast to FLOAT within one to
+DOUBLE is dropped.
 """
 
 from __future__ import annotations

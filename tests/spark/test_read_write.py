@@ -87,15 +87,17 @@ def test_the_session_zone_changes_no_instant(spark: SparkSession, tmp_path: Path
 @pytest.mark.parametrize("parts", [3, 40])
 def test_both_ways_of_giving_partition_values(spark: SparkSession, tmp_path: Path, parts: int) -> None:
     """Few partitions are a union of scans, many a join on the file's name; odd characters must survive either."""
-    frame = spark.range(100).selectExpr("id", f"concat('é %[x]{{y}}?*#=&+ ', id % {parts}, ';\\'\"\\\\') p", "id % 2 = 0 q")
+    frame = spark.range(100).selectExpr(
+        "id", f"concat('é %[x]{{y}}?*#=&+ ', id % {parts}, ';\\'\"\\\\') p", "id % 2 = 0 q"
+    )
     write_delta(frame, str(tmp_path), partition_by=["p", "q"])
     expected = _by_id(frame.toArrow())
     assert _by_id(read_delta(spark, str(tmp_path)).toArrow()) == expected
     assert _by_id(DeltaTable.open(tmp_path).to_arrow()) == expected
     partition = expected[7]["p"].replace("\\", "\\\\").replace("'", "\\'")
-    assert sorted(row.id for row in read_delta(spark, str(tmp_path), columns=["id"], where=f"p = '{partition}'").collect()) == [
-        row["id"] for row in expected if row["p"] == expected[7]["p"]
-    ]
+    assert sorted(
+        row.id for row in read_delta(spark, str(tmp_path), columns=["id"], where=f"p = '{partition}'").collect()
+    ) == [row["id"] for row in expected if row["p"] == expected[7]["p"]]
 
 
 def test_names_that_spark_will_not_open_are_read_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
@@ -169,7 +171,9 @@ def test_a_skipped_write_does_not_ask_spark(spark: SparkSession, tmp_path: Path)
 
 
 def test_bad_frames_are_refused_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
-    table = DeltaTable.create(tmp_path, pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.float64())]))
+    table = DeltaTable.create(
+        tmp_path, pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.float64())])
+    )
     before = sorted(path for path in tmp_path.rglob("*"))
     for sql, error in [
         ("select id, 1 as extra from range(1)", SchemaMismatch),
@@ -275,7 +279,9 @@ def _write_with_death_after_files(frame: DataFrame, url: str, flag: str) -> Any:
 
 
 def test_decimals_and_reals_survive_the_statistics(spark: SparkSession, tmp_path: Path) -> None:
-    frame = spark.sql("select cast('12345678901234567.891' as decimal(20,3)) n, cast('NaN' as double) f, cast(0.1 as float) r, 1L id")
+    frame = spark.sql(
+        "select cast('12345678901234567.891' as decimal(20,3)) n, cast('NaN' as double) f, cast(0.1 as float) r, 1L id"
+    )
     write_delta(frame, str(tmp_path))
     for where in ("n = 12345678901234567.891", "f > 1e300", "r = 0.10000000149011612"):
         assert read_delta(spark, str(tmp_path), where=where).count() == 1, where
@@ -289,7 +295,10 @@ def test_columns_that_spark_s_plan_takes_for_not_null_are_nullable(spark: SparkS
     assert all(child.nullable for child in table.schema)
     assert table.schema.field("numbers").type.value_field.nullable
     assert table.schema.field("s").type.field("x").nullable
-    write_delta(spark.sql("SELECT CAST(NULL AS string) AS src, array(CAST(NULL AS int)) AS numbers, named_struct('x', 1) AS s"), url)
+    write_delta(
+        spark.sql("SELECT CAST(NULL AS string) AS src, array(CAST(NULL AS int)) AS numbers, named_struct('x', 1) AS s"),
+        url,
+    )
     assert table.refresh().to_arrow()["src"].null_count == 1
 
 

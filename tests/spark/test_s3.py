@@ -12,7 +12,9 @@ from lake_core.spark import read_delta, write_delta
 from tests.delta.tables import ids
 
 
-def test_a_round_trip(spark: SparkSession, s3_url: str, s3_options: dict[str, object], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_round_trip(
+    spark: SparkSession, s3_url: str, s3_options: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     logging.getLogger("py4j").setLevel(logging.INFO)
     frame = spark.range(0, 1000, 1, 4).selectExpr(
@@ -24,7 +26,9 @@ def test_a_round_trip(spark: SparkSession, s3_url: str, s3_options: dict[str, ob
     write_delta(frame.where("id = 5"), s3_url, mode="overwrite", where="p IS NULL", storage_options=s3_options)
     whole = read_delta(spark, s3_url, storage_options=s3_options)
     assert whole.count() == 1000
-    assert sorted(whole.toArrow().to_pylist(), key=lambda row: row["id"]) == sorted(frame.toArrow().to_pylist(), key=lambda row: row["id"])
+    assert sorted(whole.toArrow().to_pylist(), key=lambda row: row["id"]) == sorted(
+        frame.toArrow().to_pylist(), key=lambda row: row["id"]
+    )
     some = read_delta(spark, s3_url, columns=["t", "id"], where="p = 'p/é 1' AND id < 10", storage_options=s3_options)
     assert some.columns == ["t", "id"]
     assert sorted(row.id for row in some.collect()) == [1, 4, 7]

@@ -15,7 +15,12 @@ from lake_core.delta.log_segment import commit_key
 from lake_core.spark import read_delta
 from tests.delta.tables import SCHEMA, inline_vector, rows
 
-DELETIONS = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+DELETIONS = {
+    "minReaderVersion": 3,
+    "minWriterVersion": 7,
+    "readerFeatures": ["deletionVectors"],
+    "writerFeatures": ["deletionVectors"],
+}
 
 
 def test_borrowed_files_are_read_where_they_are_allowed(spark: SparkSession, tmp_path: Path) -> None:

@@ -37,7 +37,11 @@ def test_the_examples_run(spark: SparkSession, tmp_path: Path) -> None:
     assert (names["written"].chunks, names["written"].cells) == (1, 48)
     assert sorted(row.t2m for row in names["warm"].collect()) == [21.0, 22.0, 23.0, 24.0, 25.0, 26.0]
     assert [names[name].count() for name in ("orders", "before", "narrow")] == [2, 0, 2]
-    assert sorted(names["events"].dtypes) == [("level", "string"), ("request", "struct<status:int>"), ("ts", "timestamp")]
+    assert sorted(names["events"].dtypes) == [
+        ("level", "string"),
+        ("request", "struct<status:int>"),
+        ("ts", "timestamp"),
+    ]
     assert [row.request.status for row in names["requests"].collect()] == [500]
     assert names["shared"].shared
     assert names["cluster"].master == "spark://host:7077"

@@ -63,9 +63,14 @@ def test_tables_of_other_writers(cases: Path, spark: SparkSession, name: str) ->
 @pytest.mark.parametrize("parts", [2, 40])
 def test_partition_values_that_calendars_and_zones_bend(spark: SparkSession, tmp_path: Path, parts: int) -> None:
     first = dt.datetime(1, 1, 3, tzinfo=dt.UTC)
-    schema = pa.schema([("id", pa.int64()), ("t", pa.timestamp("us", tz="UTC")), ("d", pa.date32()), ("s", pa.string())])
+    schema = pa.schema(
+        [("id", pa.int64()), ("t", pa.timestamp("us", tz="UTC")), ("d", pa.date32()), ("s", pa.string())]
+    )
     instants = [first, dt.datetime(1500, 1, 1, 1, 2, 3, 4, tzinfo=dt.UTC), None]
-    data = [{"id": i, "t": instants[i % 3], "d": (instants[i % 3] or first).date(), "s": f"\u3000\u00a0{i % parts}"} for i in range(80)]
+    data = [
+        {"id": i, "t": instants[i % 3], "d": (instants[i % 3] or first).date(), "s": f"\u3000\u00a0{i % parts}"}
+        for i in range(80)
+    ]
     table = DeltaTable.create(tmp_path, schema, partition_by=["t", "d", "s"])
     table.append(pa.Table.from_pylist(data, schema=schema))
     with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
@@ -108,7 +113,9 @@ def test_columns_with_names_of_spark_and_ours(spark: SparkSession, tmp_path: Pat
 
 
 def test_structs_without_a_value(spark: SparkSession, tmp_path: Path) -> None:
-    frame = spark.sql("select id, if(id = 0, named_struct('z', 1), null) st, array(named_struct('a', id), null) l from range(3)")
+    frame = spark.sql(
+        "select id, if(id = 0, named_struct('z', 1), null) st, array(named_struct('a', id), null) l from range(3)"
+    )
     write_delta(frame, str(tmp_path))
     expected = sorted(repr(row.asDict(recursive=True)) for row in frame.collect())
     assert sorted(map(repr, DeltaTable.open(tmp_path).to_arrow().to_pylist())) == expected
@@ -130,7 +137,9 @@ def test_no_columns_at_all(spark: SparkSession, tmp_path: Path) -> None:
         ({"txn": ("a", -1)}, InvalidTransaction),
     ],
 )
-def test_bad_input_makes_no_table(spark: SparkSession, tmp_path: Path, options: dict[str, Any], error: type[Exception]) -> None:
+def test_bad_input_makes_no_table(
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         write_delta(spark.range(3).toDF("id"), str(tmp_path / "t"), **options)
     assert not (tmp_path / "t").exists()

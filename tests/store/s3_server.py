@@ -1,7 +1,8 @@
 """S3 over real HTTP: moto's application, made atomic, and with faults on demand.
 
-Run as a program it serves until its standard input closes. moto checks conditions without a lock and never answers 409: here
-requests take turns, and of conditional puts of one key that overlap, the later ones are answered with 409 as S3 does.
+Run as a program it serves until its standard input closes. moto checks conditions without a lock and never answers 409:
+here requests take turns, and of conditional puts of one key that overlap, the later ones are answered with 409 as S3
+does.
 """
 
 from __future__ import annotations
@@ -47,7 +48,13 @@ class S3Server:
         self._process.communicate()
 
     def storage_options(self, **more: object) -> dict[str, object]:
-        return {"key": KEY, "secret": SECRET, "endpoint_url": self.url, "client_kwargs": {"region_name": "us-east-1"}, **more}
+        return {
+            "key": KEY,
+            "secret": SECRET,
+            "endpoint_url": self.url,
+            "client_kwargs": {"region_name": "us-east-1"},
+            **more,
+        }
 
     def create_bucket(self, name: str) -> None:
         request = urllib.request.Request(f"{self.url}/{name}", method="PUT")
@@ -124,7 +131,9 @@ class _Faulty:
         start_response(status, headers)
         return _cut(content, environ["werkzeug.socket"]) if kind == "cut" else [content]
 
-    def _answer(self, fault: dict[str, Any] | None, environ: dict[str, Any], method: str, path: str) -> tuple[str, Any, bytes]:
+    def _answer(
+        self, fault: dict[str, Any] | None, environ: dict[str, Any], method: str, path: str
+    ) -> tuple[str, Any, bytes]:
         if fault is not None and fault["kind"] == "drop_before":
             return "000", [], b""
         if fault is not None and fault["kind"] == "answer":
@@ -134,7 +143,9 @@ class _Faulty:
         if conditional:
             with self._state:
                 if path in self._under_way:
-                    return _error("409", "ConditionalRequestConflict", "a conflicting conditional operation is under way", method)
+                    return _error(
+                        "409", "ConditionalRequestConflict", "a conflicting conditional operation is under way", method
+                    )
                 self._under_way.add(path)
         try:
             answered: list[Any] = []
@@ -173,7 +184,9 @@ def _cut(content: bytes, connection: socket.socket) -> Iterable[bytes]:
 
 
 def _error(status: str, code: str, message: str, method: str, body: str = "") -> tuple[str, Any, bytes]:
-    text = body or f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>{message}</Message></Error>'
+    text = (
+        body or f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>{message}</Message></Error>'
+    )
     content = b"" if method == "HEAD" else text.encode()
     return f"{status} {code}", [("Content-Type", "application/xml"), ("Content-Length", str(len(content)))], content
 

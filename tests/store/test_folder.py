@@ -33,7 +33,18 @@ class TestFolderInFolder(ObjectStoreSuite):
 
 def _among_others(store: ObjectStore) -> ObjectStore:
     """A folder with neighbours on both sides, of which nothing may show."""
-    for key in ("a/folde", "a/folder-", "a/folder-x/a", "a/folder.x", "a/folder0", "a/folder1/a", "a/foldes", "b", "race/0", "count"):
+    for key in (
+        "a/folde",
+        "a/folder-",
+        "a/folder-x/a",
+        "a/folder.x",
+        "a/folder0",
+        "a/folder1/a",
+        "a/foldes",
+        "b",
+        "race/0",
+        "count",
+    ):
         store.put(key, b"a neighbour's")
     return FolderStore(store, "a/folder")
 
@@ -58,7 +69,13 @@ def test_neighbours_are_out_of_reach() -> None:
     store.put("t/secret", b"")
     folder = FolderStore(store, "t/orders")
     for key in ("../secret", "a/../../secret", "/t/secret"):
-        for use in (folder.get, folder.head, lambda key: folder.put(key, b""), lambda key: folder.delete([key]), folder.list_folders):
+        for use in (
+            folder.get,
+            folder.head,
+            lambda key: folder.put(key, b""),
+            lambda key: folder.delete([key]),
+            folder.list_folders,
+        ):
             with pytest.raises((InvalidKey, ValueError)):
                 use(key)  # type: ignore[operator]
     assert list(folder.list("..")) == []

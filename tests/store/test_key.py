@@ -62,7 +62,23 @@ def test_prefixes_end_anywhere(prefix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "prefix", ["/", "/a", "a//", "a//b", "../", "../a", "a/../", "./", "a\0", "a/\udcff", "\udcff", "y" * 1025, ".lake-tmp-/x", 7]
+    "prefix",
+    [
+        "/",
+        "/a",
+        "a//",
+        "a//b",
+        "../",
+        "../a",
+        "a/../",
+        "./",
+        "a\0",
+        "a/\udcff",
+        "\udcff",
+        "y" * 1025,
+        ".lake-tmp-/x",
+        7,
+    ],
 )
 def test_hostile_prefixes(prefix: str) -> None:
     with pytest.raises(InvalidKey):

@@ -144,7 +144,16 @@ def trap(store: LocalStore, tmp_path: Path) -> Path:
     return outside
 
 
-OUTSIDE = ["folder/secret", "relative/secret", "file", "new", "chain/secret", "chain/new/deep", "inside/up/folder/secret", "neighbour/x"]
+OUTSIDE = [
+    "folder/secret",
+    "relative/secret",
+    "file",
+    "new",
+    "chain/secret",
+    "chain/new/deep",
+    "inside/up/folder/secret",
+    "neighbour/x",
+]
 
 
 @pytest.mark.parametrize("key", OUTSIDE)
@@ -285,7 +294,10 @@ def test_keys_equal_but_for_case_where_that_is_one_file(tmp_path: Path, existing
     store.put(existing, b"1")
     store.put(existing, b"2")
     for key in ("A/b", "a/B", "A/B", "a/X"):
-        if not any(existing.startswith(part) for part in (key, key.partition("/")[0] + "/")) or key.lower() == existing.lower():
+        if (
+            not any(existing.startswith(part) for part in (key, key.partition("/")[0] + "/"))
+            or key.lower() == existing.lower()
+        ):
             for if_absent in (False, True):
                 with pytest.raises(InvalidKey, match="only in case"):
                     store.put(key, b"3", if_absent=if_absent)
@@ -298,7 +310,9 @@ def test_keys_equal_but_for_case_elsewhere(store: LocalStore) -> None:
     assert [bytes(got) for got in store.get_many(["A", "a"])] == [b"2", b"1"]
 
 
-def test_file_system_without_hard_links_is_refused(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_without_hard_links_is_refused(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No such file system can be mounted here, so the call fails as it does there."""
 
     def link(*_: object, **__: object) -> None:
@@ -310,14 +324,18 @@ def test_file_system_without_hard_links_is_refused(store: LocalStore, tmp_path: 
     assert _files(tmp_path / "root") == []
 
 
-def test_file_system_whose_links_replace_is_refused(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_whose_links_replace_is_refused(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "link", lambda *_, **__: None)
     with pytest.raises(UnsafeStore, match="replaces what exists"):
         store.put("a", b"", if_absent=True)
     assert _files(tmp_path / "root") == []
 
 
-def test_file_system_without_locks_is_refused(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_without_locks_is_refused(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import fcntl
 
     def flock(*_: object) -> None:
@@ -331,9 +349,16 @@ def test_file_system_without_locks_is_refused(store: LocalStore, tmp_path: Path,
 
 @pytest.mark.parametrize(
     ("number", "kind"),
-    [(errno.ENOSPC, StoreError), (errno.EIO, StoreUnavailable), (errno.EROFS, AccessDenied), (errno.EACCES, AccessDenied)],
+    [
+        (errno.ENOSPC, StoreError),
+        (errno.EIO, StoreUnavailable),
+        (errno.EROFS, AccessDenied),
+        (errno.EACCES, AccessDenied),
+    ],
 )
-def test_failing_disk(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StoreError]) -> None:
+def test_failing_disk(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StoreError]
+) -> None:
     store.put("a", b"before")
 
     def fsync(_: int) -> None:

@@ -109,7 +109,10 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(url: str | os.PathLik
 
 
 def test_credentials_in_an_endpoint_are_refused_and_not_repeated() -> None:
-    for options in ({"endpoint_url": "http://me:hunter2@host"}, {"client_kwargs": {"endpoint_url": "http://me:hunter2@host"}}):
+    for options in (
+        {"endpoint_url": "http://me:hunter2@host"},
+        {"client_kwargs": {"endpoint_url": "http://me:hunter2@host"}},
+    ):
         with pytest.raises(InvalidUrl) as caught:
             open_store("s3://bucket", storage_options=options)
         assert "hunter2" not in str(caught.value)

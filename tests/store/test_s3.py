@@ -69,7 +69,9 @@ def store(s3_url: str, s3_endpoint: S3Server, connected: S3Store) -> S3Store:
 
 
 def _raw(server: S3Server, url: str, method: str = "GET") -> bytes:
-    with urllib.request.urlopen(urllib.request.Request(server.url + url, method=method, data=b"" if method == "PUT" else None)) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(server.url + url, method=method, data=b"" if method == "PUT" else None)
+    ) as answer:
         data: bytes = answer.read()
         return data
 
@@ -82,7 +84,9 @@ def _methods(server: S3Server) -> list[str]:
 
 
 @pytest.mark.parametrize("conditions", [{"if_absent": True}, {"if_match": ""}])
-def test_conflict_is_tried_again_on_the_same_key(store: S3Store, s3_endpoint: S3Server, conditions: dict[str, object]) -> None:
+def test_conflict_is_tried_again_on_the_same_key(
+    store: S3Store, s3_endpoint: S3Server, conditions: dict[str, object]
+) -> None:
     key = "new" if "if_absent" in conditions else "a"
     if "if_match" in conditions:
         conditions = {"if_match": store.head("a").etag}
@@ -118,7 +122,9 @@ VERBS: dict[str, tuple[str, Callable[[ObjectStore], object]]] = {
 }
 
 
-@pytest.mark.parametrize("code", ["503 SlowDown", "500 InternalError", "503 ServiceUnavailable", "429 TooManyRequests", "502 BadGateway"])
+@pytest.mark.parametrize(
+    "code", ["503 SlowDown", "500 InternalError", "503 ServiceUnavailable", "429 TooManyRequests", "502 BadGateway"]
+)
 def test_overload_is_waited_for(store: S3Store, s3_endpoint: S3Server, code: str) -> None:
     for method, use in VERBS.values():
         s3_endpoint.clear()
@@ -195,7 +201,12 @@ def test_put_whose_answer_was_lost_and_whose_object_was_replaced_since(
 def test_racing_writers_with_lost_answers_lose_nothing(store: S3Store, s3_endpoint: S3Server) -> None:
     """Each increment counts once, whatever is dropped or in conflict."""
     store.put("count", b"0")
-    for kind, code in (("drop_after", ""), ("answer", "409 ConditionalRequestConflict"), ("drop_before", ""), ("answer", "503 SlowDown")):
+    for kind, code in (
+        ("drop_after", ""),
+        ("answer", "409 ConditionalRequestConflict"),
+        ("drop_before", ""),
+        ("answer", "503 SlowDown"),
+    ):
         s3_endpoint.fault(kind, code=code, times=6, key="/count")
     unknown = []
 
@@ -228,8 +239,15 @@ def test_body_that_ends_early_is_asked_for_again(store: S3Store, s3_endpoint: S3
 
 def test_nobody_listens(s3_options: dict[str, object]) -> None:
     store = S3Store("lake", storage_options={**s3_options, "endpoint_url": "http://127.0.0.1:9"}, retry=QUICK)
-    for use in (store.check_conditional_puts, lambda: store.get("a"), lambda: list(store.list()), lambda: store.put("a", b"")):
-        with pytest.raises(StoreUnavailable, match=r"at the endpoint http://127.0.0.1:9: check its host and port \(endpoint_url\)"):
+    for use in (
+        store.check_conditional_puts,
+        lambda: store.get("a"),
+        lambda: list(store.list()),
+        lambda: store.put("a", b""),
+    ):
+        with pytest.raises(
+            StoreUnavailable, match=r"at the endpoint http://127.0.0.1:9: check its host and port \(endpoint_url\)"
+        ):
             use()
 
 
@@ -242,7 +260,8 @@ def _has_objects(server: S3Server, url: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "fault", [{"kind": "ignore_conditions"}, {"kind": "ignore_if_match"}, {"kind": "answer", "code": "501 NotImplemented"}]
+    "fault",
+    [{"kind": "ignore_conditions"}, {"kind": "ignore_if_match"}, {"kind": "answer", "code": "501 NotImplemented"}],
 )
 def test_store_that_ignores_conditions_is_refused(
     s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server, fault: dict[str, str]
@@ -258,7 +277,9 @@ def test_store_that_ignores_conditions_is_refused(
     assert not _has_objects(s3_endpoint, s3_url)
 
 
-def test_safe_store_is_asked_once_and_nothing_is_left(s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server) -> None:
+def test_safe_store_is_asked_once_and_nothing_is_left(
+    s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server
+) -> None:
     store = open_store(s3_url, storage_options=s3_options)
     assert _methods(s3_endpoint)[-4:] == ["PUT 200", "PUT 412", "PUT 412", "DELETE 204"]
     assert not _has_objects(s3_endpoint, s3_url)
@@ -292,7 +313,11 @@ def test_who_may_only_read_can_open(s3_url: str, s3_options: dict[str, object], 
 
 def test_aws_is_not_asked() -> None:
     """No network is needed to find that the endpoint is AWS."""
-    store = S3Store("bucket", storage_options={"key": "k", "secret": "s", "client_kwargs": {"region_name": "eu-west-1"}}, retry=QUICK)
+    store = S3Store(
+        "bucket",
+        storage_options={"key": "k", "secret": "s", "client_kwargs": {"region_name": "eu-west-1"}},
+        retry=QUICK,
+    )
     store.check_conditional_puts()
     store._ensure_safe("")
 
@@ -326,16 +351,28 @@ def _assert_silent(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["403 AccessDenied", "403 InvalidAccessKeyId", "403 SignatureDoesNotMatch", "400 ExpiredToken", "400 InvalidToken", "401 Who"]
+    "code",
+    [
+        "403 AccessDenied",
+        "403 InvalidAccessKeyId",
+        "403 SignatureDoesNotMatch",
+        "400 ExpiredToken",
+        "400 InvalidToken",
+        "401 Who",
+    ],
 )
-def test_refusals_name_the_key_and_no_secret(store: S3Store, s3_endpoint: S3Server, code: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_refusals_name_the_key_and_no_secret(
+    store: S3Store, s3_endpoint: S3Server, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     for verb, (method, use) in VERBS.items():
         if method == "HEAD" and code.startswith("400"):
             # An answer to HEAD has no body, so that the code does not come through.
             continue
         s3_endpoint.clear()
-        s3_endpoint.fault("answer", method=method, code=code, message=f"key {KEY} and secret {SECRET} are no good", times=1000)
+        s3_endpoint.fault(
+            "answer", method=method, code=code, message=f"key {KEY} and secret {SECRET} are no good", times=1000
+        )
         with pytest.raises(AccessDenied) as caught:
             use(store)
         _assert_silent(caught.value)
@@ -383,17 +420,28 @@ def test_no_credentials(s3_url: str, s3_endpoint: S3Server, monkeypatch: pytest.
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"):
         monkeypatch.delenv(name, raising=False)
-    store = open_store(s3_url, storage_options={"endpoint_url": s3_endpoint.url, "client_kwargs": {"region_name": "us-east-1"}})
+    store = open_store(
+        s3_url, storage_options={"endpoint_url": s3_endpoint.url, "client_kwargs": {"region_name": "us-east-1"}}
+    )
     with pytest.raises(AccessDenied, match="no usable credentials"):
         store.get("a")
 
 
 def test_wrong_options_are_named_without_their_values(s3_options: dict[str, object]) -> None:
-    for options in ({"no_such_option": 1}, {"config_kwargs": {"no_such_option": 1}}, {"max_concurrency": 0}, {"username": "x"}):
+    for options in (
+        {"no_such_option": 1},
+        {"config_kwargs": {"no_such_option": 1}},
+        {"max_concurrency": 0},
+        {"username": "x"},
+    ):
         with pytest.raises(StoreError) as caught:
             S3Store("lake", storage_options={**s3_options, **options}, retry=QUICK).get("a")
         _assert_silent(caught.value)
-        assert "max_concurrency" in str(caught.value) or "no_such_option" in str(caught.value) or "username" in str(caught.value)
+        assert (
+            "max_concurrency" in str(caught.value)
+            or "no_such_option" in str(caught.value)
+            or "username" in str(caught.value)
+        )
 
 
 def test_missing_bucket_is_named(s3_options: dict[str, object]) -> None:
@@ -430,10 +478,14 @@ def test_delete_tells_the_key_that_failed(store: S3Store, s3_endpoint: S3Server)
         store.delete(["a", "b", "c"])
     assert caught.value.key == "c"
     _assert_silent(caught.value)
-    s3_endpoint.fault("answer", method="POST", code="200 OK", body=answer.format(prefix, "a", "InternalError", ""), times=2)
+    s3_endpoint.fault(
+        "answer", method="POST", code="200 OK", body=answer.format(prefix, "a", "InternalError", ""), times=2
+    )
     store.delete(["a", "b"])
     assert not store.exists("a")
-    s3_endpoint.fault("answer", method="POST", code="200 OK", body=answer.format(prefix, "b", "SlowDown", ""), times=100)
+    s3_endpoint.fault(
+        "answer", method="POST", code="200 OK", body=answer.format(prefix, "b", "SlowDown", ""), times=100
+    )
     with pytest.raises(StoreUnavailable) as unavailable:
         store.delete(["a", "b"])
     assert unavailable.value.key == "b"
@@ -482,7 +534,10 @@ def test_listing_out_of_order_is_refused(store: S3Store, s3_endpoint: S3Server) 
     prefix = store.url("").removeprefix("s3://lake/")
     item = "<Contents><Key>{}/{}</Key><Size>0</Size><ETag>e</ETag><LastModified>2024-01-01T00:00:00Z</LastModified></Contents>"
     body = (
-        "<ListBucketResult><IsTruncated>false</IsTruncated>" + item.format(prefix, "b") + item.format(prefix, "a") + "</ListBucketResult>"
+        "<ListBucketResult><IsTruncated>false</IsTruncated>"
+        + item.format(prefix, "b")
+        + item.format(prefix, "a")
+        + "</ListBucketResult>"
     )
     s3_endpoint.fault("answer", method="GET", code="200 OK", body=body)
     with pytest.raises(StoreError, match="not in the order of keys"):

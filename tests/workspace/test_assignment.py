@@ -13,7 +13,9 @@ from lake_core import Lake
 from lake_core.workspace import Assignment, CallNumbers, DirectWrites, PublishedWrites, StagedWrites, open_workspace
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
-TO_BRANCH = Assignment("lake", "task", "main", private_session="o-1", since=NOON, is_retry=True, message="m", metadata={"dagster/run": "r"})
+TO_BRANCH = Assignment(
+    "lake", "task", "main", private_session="o-1", since=NOON, is_retry=True, message="m", metadata={"dagster/run": "r"}
+)
 ROWS = pa.table({"id": [1]})
 
 

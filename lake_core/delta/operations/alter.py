@@ -30,19 +30,25 @@ from lake_core.readable import count_of
 def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operation | None:
     """Set table properties; one that switches a feature on upgrades the protocol as far as it needs.
 
-    `delta.feature.X` = `supported`, `delta.minReaderVersion` and `delta.minWriterVersion` upgrade the protocol alone. Raises
-    InvalidProperty, UnsupportedWriterFeature.
+    `delta.feature.X` = `supported`, `delta.minReaderVersion` and `delta.minWriterVersion` upgrade the protocol alone.
+    Raises InvalidProperty, UnsupportedWriterFeature.
     """
     check_properties(properties)
     for key in properties:
         if key.startswith(CONSTRAINT_PREFIX):
-            raise InvalidProperty(f"{key} is a CHECK constraint: add it with add_constraint, which looks at the rows that are there")
+            raise InvalidProperty(
+                f"{key} is a CHECK constraint: add it with add_constraint, which looks at the rows that are there"
+            )
         if key.startswith("delta.columnMapping.") and key != MODE_PROPERTY:
-            raise InvalidProperty(f"{key} is the table's own: with another value its files could be read as other columns")
+            raise InvalidProperty(
+                f"{key} is the table's own: with another value its files could be read as other columns"
+            )
     protocol, plain_properties = asked_protocol(snapshot.protocol, properties)
     metadata = snapshot.metadata
     configuration = {**metadata.configuration, **plain_properties}
-    if configuration.get("delta.enableInCommitTimestamps", "false").lower() == "true" and not _has_commit_times(metadata):
+    if configuration.get("delta.enableInCommitTimestamps", "false").lower() == "true" and not _has_commit_times(
+        metadata
+    ):
         raise InvalidProperty("delta.enableInCommitTimestamps can be set only when a table is created")
     if MODE_PROPERTY in plain_properties:
         metadata, configuration = _remapped(metadata, configuration)
@@ -63,7 +69,8 @@ def unset_properties(snapshot: Snapshot, names: Sequence[str]) -> Operation | No
     for name in names:
         if name.startswith((CONSTRAINT_PREFIX, "delta.columnMapping.")) and name in snapshot.metadata.configuration:
             raise InvalidProperty(
-                f"{name} cannot be unset: {'drop_constraint does that' if 'constraints' in name else 'files depend on it'}"
+                f"{name} cannot be unset: "
+                f"{'drop_constraint does that' if 'constraints' in name else 'files depend on it'}"
             )
     configuration = {key: value for key, value in snapshot.metadata.configuration.items() if key not in names}
     if configuration == snapshot.metadata.configuration:
@@ -77,7 +84,11 @@ def add_constraint(snapshot: Snapshot, name: str, sql: str) -> Operation:
 
     Raises InvalidProperty for a name that is taken, InvalidExpression, ConstraintViolation, and what reading raises.
     """
-    if not isinstance(name, str) or not name.strip() or any(other.lower() == name.lower() for other in constraints(snapshot.metadata)):
+    if (
+        not isinstance(name, str)
+        or not name.strip()
+        or any(other.lower() == name.lower() for other in constraints(snapshot.metadata))
+    ):
         raise InvalidProperty(f"the name of a constraint is text that no other one of the table has, not {name!r}")
     check = constraint(name, sql, snapshot.metadata.arrow_schema)
     broken = 0
@@ -86,7 +97,8 @@ def add_constraint(snapshot: Snapshot, name: str, sql: str) -> Operation:
     if broken:
         verb = "breaks" if broken == 1 else "break"
         raise ConstraintViolation(
-            f"{count_of(broken, 'row')} of the table {verb} the constraint {name!r}, {sql}: update or delete such rows first"
+            f"{count_of(broken, 'row')} of the table {verb} the constraint {name!r}, {sql}: update or delete such rows "
+            "first"
         )
     key = f"{CONSTRAINT_PREFIX}{name.lower()}"
     changed = replace(snapshot.metadata, configuration={**snapshot.metadata.configuration, key: sql})
@@ -97,7 +109,9 @@ def add_constraint(snapshot: Snapshot, name: str, sql: str) -> Operation:
 
 def drop_constraint(snapshot: Snapshot, name: str) -> Operation:
     """Drop a CHECK constraint. Raises ConstraintNotFound."""
-    key = next((key for key in snapshot.metadata.configuration if key.lower() == f"{CONSTRAINT_PREFIX}{name}".lower()), None)
+    key = next(
+        (key for key in snapshot.metadata.configuration if key.lower() == f"{CONSTRAINT_PREFIX}{name}".lower()), None
+    )
     if key is None:
         names = ", ".join(constraints(snapshot.metadata)) or "none"
         raise ConstraintNotFound(f"the table has no constraint {name!r}; it has {names}")
@@ -107,14 +121,16 @@ def drop_constraint(snapshot: Snapshot, name: str) -> Operation:
 
 
 def add_columns(snapshot: Snapshot, schema: pa.Schema) -> Operation | None:
-    """Add columns, also inside structs (given by a struct of the column's name that holds the new fields). They are null in the rows
-    that are there. Raises SchemaMismatch, UnsupportedType.
+    """Add columns, also inside structs (given by a struct of the column's name that holds the new fields).
+
+    They are null in the rows that are there. Raises SchemaMismatch, UnsupportedType.
     """
     new = schema_from_arrow(schema)
     for child in walk(new):
         if GENERATION_EXPRESSION in child.metadata or INVARIANTS in child.metadata:
             raise SchemaMismatch(
-                f"column {child.name!r} has a rule (generated, or an invariant) that the rows that are there do not keep: create the "
+                f"column {child.name!r} has a rule (generated, or an invariant) that the rows that are there do not "
+                "keep: create the "
                 f"table with it, or add the column without its field metadata"
             )
     fields = added(snapshot.metadata.schema, new)
@@ -150,7 +166,9 @@ def set_comments(snapshot: Snapshot, comments: Mapping[str, str | None]) -> Oper
 
 def reorder_columns(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
     """Put columns first, in this order. Raises SchemaMismatch."""
-    return _redefined(snapshot, "CHANGE COLUMNS", {"columns": json.dumps(list(names))}, reordered(snapshot.metadata, names))
+    return _redefined(
+        snapshot, "CHANGE COLUMNS", {"columns": json.dumps(list(names))}, reordered(snapshot.metadata, names)
+    )
 
 
 def _redefined(snapshot: Snapshot, name: str, parameters: dict[str, str], metadata: Metadata) -> Operation | None:
@@ -169,7 +187,8 @@ def _remapped(metadata: Metadata, configuration: dict[str, str]) -> tuple[Metada
         return metadata, configuration
     if (before, after) != ("none", "name"):
         raise InvalidProperty(
-            f"{MODE_PROPERTY} can change from 'none' to 'name' only, not from {before!r} to {after!r}: files depend on it"
+            f"{MODE_PROPERTY} can change from 'none' to 'name' only, not from {before!r} to {after!r}: files depend on "
+            "it"
         )
     schema, configuration = with_mapping(metadata.schema, configuration, keep_names=True)
     return replace(metadata, schema=schema, schema_string=schema_to_json(schema)), configuration

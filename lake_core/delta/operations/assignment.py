@@ -30,7 +30,9 @@ def parse_assignments(
     Raises SchemaMismatch for an unknown or doubled target, InvalidExpression for SQL that does not fit it.
     """
     if not isinstance(changes, Mapping) or not changes:
-        raise SchemaMismatch('assignments are a mapping from column to SQL, such as {"price": "price * 2"}, with one entry at least')
+        raise SchemaMismatch(
+            'assignments are a mapping from column to SQL, such as {"price": "price * 2"}, with one entry at least'
+        )
     assignments: list[Assignment] = []
     assigned: set[tuple[str, ...]] = set()
     above: set[tuple[str, ...]] = set()
@@ -50,7 +52,8 @@ def parse_assignments(
 def check_assigned(source: pa.DataType, target: pa.DataType, name: str) -> None:
     """Raise InvalidExpression unless values of one type may be written to the column `name` of the other, by Spark's store assignment.
 
-    Raises UnsupportedType for timestamps without a zone where the column has one: Spark takes them for the session's zone.
+    Raises UnsupportedType for timestamps without a zone where the column has one: Spark takes them for the session's
+    zone.
     """
     check_assignable(source, target, name)
     if pa.types.is_nested(source):
@@ -61,7 +64,9 @@ def check_assigned(source: pa.DataType, target: pa.DataType, name: str) -> None:
 
 
 def assign(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table | None = None) -> pa.Table:
-    """Return rows with the assigned columns replaced. Expressions see `scope`, row by row (the rows themselves by default).
+    """Return rows with the assigned columns replaced.
+
+    Expressions see `scope`, row by row (the rows themselves by default).
 
     Raises EvaluationFailed.
     """
@@ -73,7 +78,9 @@ def assign(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table | 
     return pa.Table.from_arrays(list(columns.values()), schema=rows.schema)
 
 
-def _assigned(column: pa.ChunkedArray, kind: pa.DataType, path: Sequence[str], value: pa.ChunkedArray) -> pa.ChunkedArray:
+def _assigned(
+    column: pa.ChunkedArray, kind: pa.DataType, path: Sequence[str], value: pa.ChunkedArray
+) -> pa.ChunkedArray:
     if not path:
         return store_assign(value, kind)
     # A field of a null struct makes it a struct, the other fields of which are null.

@@ -1,4 +1,7 @@
-"""CONVERT: a folder of Parquet files becomes a table, without a file being copied. Partitions are read from Hive's folder names."""
+"""CONVERT: a folder of Parquet files becomes a table, without a file being copied.
+
+Partitions are read from Hive's folder names.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +38,23 @@ _INT96 = pa.timestamp("s")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-def convert(store: ObjectStore, partition_by: pa.Schema | Sequence[str] | None, now: int, run: Runner = run_here) -> Operation:
+def convert(
+    store: ObjectStore, partition_by: pa.Schema | Sequence[str] | None, now: int, run: Runner = run_here
+) -> Operation:
     """Plan the first commit of a table over the Parquet files that lie in a store. `now`: milliseconds.
 
-    `partition_by`: the partition columns as the folders' names (`day=2024-01-01/`) spell them, in their order; with types if a
-    schema, else with types that fit the values; None takes what the folders' names have. Hidden files and folders (`_…`, `.…`)
-    are passed over. The schema is that of all files together. Raises TableAlreadyExists, ConvertFailed, SchemaMismatch,
-    UnsupportedType, CorruptDataFile.
+    `partition_by`: the partition columns as the folders' names (`day=2024-01-01/`) spell them, in their order; with
+    types if a schema, else with types that fit the values; None takes what the folders' names have. Hidden files and
+    folders (`_…`, `.…`) are passed over. The schema is that of all files together. Raises TableAlreadyExists,
+    ConvertFailed, SchemaMismatch, UnsupportedType, CorruptDataFile.
     """
     if log_exists(store):
         raise TableAlreadyExists(f"a table stands at {store.url()}: open it")
     data_files = [meta for meta in store.list() if _is_data(meta.key)]
     if not data_files:
-        raise ConvertFailed(f"no Parquet file lies at {store.url()}: nothing to convert. To begin an empty table: DeltaTable.create")
+        raise ConvertFailed(
+            f"no Parquet file lies at {store.url()}: nothing to convert. To begin an empty table: DeltaTable.create"
+        )
     keys, sizes = [meta.key for meta in data_files], [meta.size for meta in data_files]
     texts = [_partition_texts(key) for key in keys]
     columns = _partition_columns(partition_by, keys, texts)
@@ -55,7 +62,8 @@ def convert(store: ObjectStore, partition_by: pa.Schema | Sequence[str] | None, 
     both = {name.lower() for name in columns.names} & {name.lower() for name in data.names}
     if both:
         raise ConvertFailed(
-            f"column {min(both)!r} is in the files and in the folders' names: a table takes partition values from its log alone"
+            f"column {min(both)!r} is in the files and in the folders' names: a table takes partition values from its "
+            "log alone"
         )
     metadata = new_metadata(pa.schema([*data, *columns]), columns.names, {}, now)
     leaves = indexed_leaves(metadata.arrow_schema, columns.names, {})
@@ -63,7 +71,12 @@ def convert(store: ObjectStore, partition_by: pa.Schema | Sequence[str] | None, 
     counted = run(_StatisticsTask(files, leaves), len(keys))
     adds = [
         AddFile(
-            encode_path(meta.key), {name: text[name] for name in columns.names}, meta.size, _milliseconds(meta.last_modified), stats, rows
+            encode_path(meta.key),
+            {name: text[name] for name in columns.names},
+            meta.size,
+            _milliseconds(meta.last_modified),
+            stats,
+            rows,
         )
         for meta, text, (stats, rows) in zip(data_files, texts, counted, strict=True)
     ]
@@ -74,7 +87,9 @@ def convert(store: ObjectStore, partition_by: pa.Schema | Sequence[str] | None, 
         "sourceFormat": "parquet",
     }
     protocol = upgraded_for(Protocol(READER_VERSION, WRITER_VERSION), None, metadata)
-    return Operation("CONVERT", parameters, None, {"numConvertedFiles": len(adds)}, adds=adds, protocol=protocol, metadata=metadata)
+    return Operation(
+        "CONVERT", parameters, None, {"numConvertedFiles": len(adds)}, adds=adds, protocol=protocol, metadata=metadata
+    )
 
 
 def _is_data(key: str) -> bool:
@@ -101,11 +116,18 @@ def _partition_columns(
 ) -> pa.Schema:
     if isinstance(partition_by, str):
         raise SchemaMismatch(f"partition_by takes a list of columns: [{partition_by!r}]")
-    names = list(texts[0]) if partition_by is None else partition_by.names if isinstance(partition_by, pa.Schema) else list(partition_by)
+    names = (
+        list(texts[0])
+        if partition_by is None
+        else partition_by.names
+        if isinstance(partition_by, pa.Schema)
+        else list(partition_by)
+    )
     for key, text in zip(keys, texts, strict=True):
         if list(text) != names:
             raise ConvertFailed(
-                f"the folders of {key} spell the partition columns {list(text)}, not {names}: all files of a table are partitioned alike"
+                f"the folders of {key} spell the partition columns {list(text)}, not {names}: all files of a table are "
+                "partitioned alike"
             )
     columns = (
         partition_by
@@ -135,7 +157,9 @@ def _data_schema(keys: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema
         except SchemaMismatch as error:
             raise SchemaMismatch(f"the files' schemas do not fit together, at {key}: {error}") from None
     if struct is None:
-        raise ConvertFailed("there is no Parquet file to take the columns from: to begin an empty table, use DeltaTable.create")
+        raise ConvertFailed(
+            "there is no Parquet file to take the columns from: to begin an empty table, use DeltaTable.create"
+        )
     return struct.to_arrow()
 
 

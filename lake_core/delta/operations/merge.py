@@ -68,11 +68,13 @@ class MergeText:
 class Merge:
     """A merge in the making: clauses first, then `execute`.
 
-    Of the clauses of one kind the first whose condition is true applies to a row. Expressions name columns by the aliases
-    (`t.price + s.price`), or without them where only one side has the column.
+    Of the clauses of one kind the first whose condition is true applies to a row. Expressions name columns by the
+    aliases (`t.price + s.price`), or without them where only one side has the column.
     """
 
-    def __init__(self, on: str, alias: tuple[str, str], execute: Callable[[MergeText, tuple[str, int] | None], OperationResult]) -> None:
+    def __init__(
+        self, on: str, alias: tuple[str, str], execute: Callable[[MergeText, tuple[str, int] | None], OperationResult]
+    ) -> None:
         self._text = MergeText(on, *_aliases(alias))
         self._execute = execute
 
@@ -116,8 +118,9 @@ class Merge:
     def execute(self, txn: tuple[str, int] | None = None) -> OperationResult:
         """Carry it out in one commit. Returns an OperationResult.
 
-        Raises InvalidMerge, MultipleSourceRows, DuplicateKeys, NullKeys, SchemaMismatch, InvalidExpression, EvaluationFailed,
-        ConstraintViolation, AppendOnlyTable, ConcurrentModification and its kinds, and what reading and writing raise.
+        Raises InvalidMerge, MultipleSourceRows, DuplicateKeys, NullKeys, SchemaMismatch, InvalidExpression,
+        EvaluationFailed, ConstraintViolation, AppendOnlyTable, ConcurrentModification and its kinds, and what reading
+        and writing raise.
         """
         return self._execute(self._text, txn)
 
@@ -193,7 +196,10 @@ def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int)
 
 def _parameters(text: MergeText) -> dict[str, str]:
     def spelled(clauses: Sequence[ClauseText]) -> str:
-        bodies = [{"actionType": clause.kind} | ({} if clause.condition is None else {"predicate": clause.condition}) for clause in clauses]
+        bodies = [
+            {"actionType": clause.kind} | ({} if clause.condition is None else {"predicate": clause.condition})
+            for clause in clauses
+        ]
         return json.dumps(bodies, ensure_ascii=False)
 
     return {
@@ -232,13 +238,19 @@ def asked_columns(plan: MergePlan, conditions: Sequence[Predicate | None]) -> se
     """Return the table's columns that predicates over the relations name."""
     target = plan.aliases[0]
     return {
-        column.path[1] for condition in conditions if condition is not None for column in columns(condition) if column.path[0] == target
+        column.path[1]
+        for condition in conditions
+        if condition is not None
+        for column in columns(condition)
+        if column.path[0] == target
     }
 
 
 def match_probe(plan: MergePlan, scan: Scan) -> DataFiles:
     """Return the scan's files with the columns that ON and the matched clauses need."""
-    return columns_of(scan, asked_columns(plan, [plan.condition.whole, *(clause.condition for clause in plan.clauses.matched)]))
+    return columns_of(
+        scan, asked_columns(plan, [plan.condition.whole, *(clause.condition for clause in plan.clauses.matched)])
+    )
 
 
 def file_merge(plan: MergePlan, scan: Scan) -> FileMerge:
@@ -282,7 +294,9 @@ def _insert(plan: MergePlan, source: pa.Table, matched: npt.NDArray[np.bool_]) -
     return insert_rows(plan.clauses, plan.aliases[1], plan.writer, plan.log_changes, pieces)
 
 
-def insert_rows(clauses: Clauses, alias: str, writer: RowWriter, log_changes: bool, source: Iterator[pa.Table]) -> Inserted:
+def insert_rows(
+    clauses: Clauses, alias: str, writer: RowWriter, log_changes: bool, source: Iterator[pa.Table]
+) -> Inserted:
     """Write the rows that source rows without a match become."""
     files, log, count = writer.files(), writer.change_files(), 0
     for piece in source:
@@ -353,7 +367,9 @@ class _LocalMerge:
     """The source's join keys."""
     merge: FileMerge
 
-    def _clauses(self, part: pa.Table, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _clauses(
+        self, part: pa.Table, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
         """Return the matched clause that applies to each pair of rows."""
         target, source = self.plan.aliases
         clauses = self.plan.clauses.matched
@@ -398,8 +414,8 @@ def settled(
 ) -> Matches:
     """Return the matches of one file, one a row, from all pairs that match.
 
-    A pair consists of `rows` (the row), `clause` (the clause that applies, -1: none) and `number` (the row number in `source`). Raises
-    MultipleSourceRows where clauses apply to one row for several source rows.
+    A pair consists of `rows` (the row), `clause` (the clause that applies, -1: none) and `number` (the row number in
+    `source`). Raises MultipleSourceRows where clauses apply to one row for several source rows.
     """
     # Pairs with a clause first: of a row's pairs the first is kept.
     order = np.lexsort((clause < 0, rows))
@@ -409,7 +425,9 @@ def settled(
     if (clause[again] >= 0).any() and not clauses.deletes_whatever_matches:
         several = int((clause[again] >= 0).sum())
         raise MultipleSourceRows(
-            f"{count_of(several, 'row')} of the table {'matches' if several == 1 else 'match'} more than one source row, so the outcome "
-            f"depends on their order. Make the source unique by the columns of ON, or narrow the clauses' conditions; nothing was changed"
+            f"{count_of(several, 'row')} of the table {'matches' if several == 1 else 'match'} more than one source "
+            "row, so the outcome "
+            "depends on their order. Make the source unique by the columns of ON, or narrow the clauses' conditions; "
+            "nothing was changed"
         )
     return Matches(rows[kept], clause[kept], source.take(pa.array(number[kept])))

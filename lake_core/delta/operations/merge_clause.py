@@ -51,16 +51,22 @@ class Clauses:
         return len(self.matched) == 1 and self.matched[0].kind == "delete" and self.matched[0].condition is None
 
 
-def parse_clause(text: ClauseText, table: pa.Schema, scope: pa.Schema, source: str | None, generated: frozenset[str], now: int) -> Clause:
-    """Parse a clause. `scope`: the relations that it may name. `source`: the alias of the source, for `*`; `generated`: the
-    columns that need no value; `now`: milliseconds. Raises InvalidMerge, SchemaMismatch, InvalidExpression.
+def parse_clause(
+    text: ClauseText, table: pa.Schema, scope: pa.Schema, source: str | None, generated: frozenset[str], now: int
+) -> Clause:
+    """Parse a clause.
+
+    `scope`: the relations that it may name. `source`: the alias of the source, for `*`; `generated`: the columns that
+    need no value; `now`: milliseconds. Raises InvalidMerge, SchemaMismatch, InvalidExpression.
     """
     condition = None if text.condition is None else parse_predicate(text.condition, scope, relations=True, now=now)
     if text.kind == "delete":
         return Clause("delete", condition)
     if text.values == "*":
         if source is None:
-            raise InvalidMerge('a clause for rows that the source lacks takes no "*": name the columns and their values')
+            raise InvalidMerge(
+                'a clause for rows that the source lacks takes no "*": name the columns and their values'
+            )
         return Clause(text.kind, condition, _all_columns(table, scope.field(source).type, source, generated))
     if not isinstance(text.values, Mapping):
         raise SchemaMismatch(f'a clause takes "*" or a mapping from column to SQL, not {text.values!r}')
@@ -75,18 +81,23 @@ def with_plain_targets(text: ClauseText, alias: str, table: pa.Schema) -> Clause
     prefix = f"{alias}.".lower()
     if not isinstance(text.values, Mapping) or alias.lower() in (name.lower() for name in table.names):
         return text
-    plain = {name[len(prefix) :] if str(name).lower().startswith(prefix) else name: sql for name, sql in text.values.items()}
+    plain = {
+        name[len(prefix) :] if str(name).lower().startswith(prefix) else name: sql for name, sql in text.values.items()
+    }
     if len(plain) < len(text.values):
         raise SchemaMismatch(f"a column is assigned twice: {', '.join(text.values)}")
     return replace(text, values=plain)
 
 
-def _all_columns(table: pa.Schema, source: pa.StructType, alias: str, generated: frozenset[str]) -> tuple[Assignment, ...]:
+def _all_columns(
+    table: pa.Schema, source: pa.StructType, alias: str, generated: frozenset[str]
+) -> tuple[Assignment, ...]:
     by_name = {child.name.lower(): child for child in source}
     missing = [name for name in table.names if name.lower() not in by_name and name not in generated]
     if missing:
         raise InvalidMerge(
-            f'the source has no column {missing[0]!r}, which "*" needs. Give the columns one by one, or add it to the source'
+            f'the source has no column {missing[0]!r}, which "*" needs. Give the columns one by one, or add it to the '
+            "source"
         )
     assignments = []
     for child in table:
@@ -97,13 +108,17 @@ def _all_columns(table: pa.Schema, source: pa.StructType, alias: str, generated:
     return tuple(assignments)
 
 
-def check_clauses(matched: Sequence[ClauseText], not_matched: Sequence[ClauseText], by_source: Sequence[ClauseText]) -> None:
+def check_clauses(
+    matched: Sequence[ClauseText], not_matched: Sequence[ClauseText], by_source: Sequence[ClauseText]
+) -> None:
     """Raise InvalidMerge if there is no clause, or if one can never be reached."""
     if not (matched or not_matched or by_source):
         raise InvalidMerge("a merge needs a clause: when_matched_update, when_not_matched_insert, …")
     for texts in (matched, not_matched, by_source):
         if any(text.condition is None for text in texts[:-1]):
-            raise InvalidMerge("only the last clause of its kind may stand without a condition: those after it would never be reached")
+            raise InvalidMerge(
+                "only the last clause of its kind may stand without a condition: those after it would never be reached"
+            )
 
 
 def first_true(clauses: Sequence[Clause], scope: pa.Table) -> npt.NDArray[np.int64]:

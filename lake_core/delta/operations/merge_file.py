@@ -86,22 +86,36 @@ class FileMerge:
             return False
         start = 0
         for rows in self.probe.batches(index):
-            alone = np.flatnonzero(np.isin(np.arange(start, start + rows.num_rows), matches.rows, invert=True, assume_unique=True))
+            alone = np.flatnonzero(
+                np.isin(np.arange(start, start + rows.num_rows), matches.rows, invert=True, assume_unique=True)
+            )
             start += rows.num_rows
             scope = pa.table({self.target: relation(rows.take(pa.array(alone)))})
             if (first_true(clauses, scope) >= 0).any():
                 return True
         return False
 
-    def _batch(self, rows: pa.Table, start: int, matches: Matches, files: DataFileWriter, log: DataFileWriter, result: MergedFile) -> None:
+    def _batch(
+        self,
+        rows: pa.Table,
+        start: int,
+        matches: Matches,
+        files: DataFileWriter,
+        log: DataFileWriter,
+        result: MergedFile,
+    ) -> None:
         first, last = np.searchsorted(matches.rows, [start, start + rows.num_rows])
         matched = matches.rows[first:last] - start
-        fate = np.full(rows.num_rows, -1, dtype=np.int64)  # by clause, those for rows without a match after the matched ones
+        fate = np.full(
+            rows.num_rows, -1, dtype=np.int64
+        )  # by clause, those for rows without a match after the matched ones
         fate[matched] = matches.clause[first:last]
         offset = len(self.clauses.matched)
         if self.clauses.not_matched_by_source:
             alone = np.setdiff1d(np.arange(rows.num_rows), matched, assume_unique=True)
-            clause_of_row = first_true(self.clauses.not_matched_by_source, pa.table({self.target: relation(rows.take(pa.array(alone)))}))
+            clause_of_row = first_true(
+                self.clauses.not_matched_by_source, pa.table({self.target: relation(rows.take(pa.array(alone)))})
+            )
             fate[alone] = np.where(clause_of_row >= 0, clause_of_row + offset, -1)
         source_row = np.full(rows.num_rows, -1, dtype=np.int64)
         source_row[matched] = np.arange(first, last)
@@ -153,7 +167,9 @@ def inserted(clauses: Sequence[Clause], source: pa.Table, alias: str, writer: Ro
         hit_rows = scope.take(pa.array(hit))
         schema = writer.metadata.arrow_schema
         columns = {
-            assignment.target[0]: store_assign(evaluate(assignment.expression, hit_rows), schema.field(assignment.target[0]).type)
+            assignment.target[0]: store_assign(
+                evaluate(assignment.expression, hit_rows), schema.field(assignment.target[0]).type
+            )
             for assignment in clause.assignments
         }
         parts.append(writer.prepare(pa.table(columns)))

@@ -17,13 +17,20 @@ SHOWN = 3
 
 
 def key_names(source: pa.Schema, keys: Sequence[str]) -> list[str]:
-    """Return the names of the key columns as a source spells them. Raises SchemaMismatch for one that it lacks, and for a nested one."""
+    """Return the names of the key columns as a source spells them.
+
+    Raises SchemaMismatch for one that it lacks, and for a nested one.
+    """
     spelled = {name.lower(): name for name in source.names}
     for key in keys:
         if key.lower() not in spelled:
-            raise SchemaMismatch(f"the source has no column {key!r}, which is a key of the merge: its columns are {list(source.names)}")
+            raise SchemaMismatch(
+                f"the source has no column {key!r}, which is a key of the merge: its columns are {list(source.names)}"
+            )
         if pa.types.is_nested(source.field(spelled[key.lower()]).type):
-            raise SchemaMismatch(f"column {key!r} is nested, and a key of the merge: only columns of a primitive type can be keys")
+            raise SchemaMismatch(
+                f"column {key!r} is nested, and a key of the merge: only columns of a primitive type can be keys"
+            )
     return [spelled[key.lower()] for key in keys]
 
 
@@ -33,20 +40,26 @@ def check_keys(source: pa.Table, keys: Sequence[str]) -> None:
     without_key = pc.sum(reduce(pc.or_, [pc.is_null(source[name]) for name in names])).as_py()
     if without_key:
         raise null_keys(names, without_key)
-    values = key_columns(source, [Key((name,), (name,), source.schema.field(name).type) for name in names], target=False)
+    values = key_columns(
+        source, [Key((name,), (name,), source.schema.field(name).type) for name in names], target=False
+    )
     rows = pa.table({**values, "row": np.arange(len(source))})
     groups = rows.group_by(list(values)).aggregate([("row", "count"), ("row", "min")])
     shared = groups.filter(pc.greater(groups["row_count"], 1)).sort_by("row_min")
     if len(shared):
         shown = source.select(names).take(shared["row_min"][:SHOWN]).to_pylist()
-        raise duplicate_keys(names, pc.sum(shared["row_count"]).as_py(), len(shared), [tuple(row.values()) for row in shown])
+        raise duplicate_keys(
+            names, pc.sum(shared["row_count"]).as_py(), len(shared), [tuple(row.values()) for row in shown]
+        )
 
 
 def null_keys(names: Sequence[str], rows: int) -> NullKeys:
     """Return the error for rows without a key."""
     return NullKeys(
-        f"{rows} of the rows to merge have a null in the key ({', '.join(names)}): they match no row, and would be added anew with each "
-        f"merge. Leave them out or give them a key, or spell the merge with a condition and clauses. Nothing was changed"
+        f"{rows} of the rows to merge have a null in the key ({', '.join(names)}): they match no row, and would be "
+        "added anew with each "
+        "merge. Leave them out or give them a key, or spell the merge with a condition and clauses. Nothing was "
+        "changed"
     )
 
 
@@ -55,6 +68,7 @@ def duplicate_keys(names: Sequence[str], rows: int, keys: int, shown: Sequence[t
     samples = ", ".join(str(key[0]) if len(key) == 1 else f"({', '.join(map(str, key))})" for key in shown)
     more = ", …" if keys > len(shown) else ""
     return DuplicateKeys(
-        f"{rows} of the rows to merge share a key ({', '.join(names)}) with another one, such as {samples}{more}, so which of them counts "
+        f"{rows} of the rows to merge share a key ({', '.join(names)}) with another one, such as {samples}{more}, so "
+        "which of them counts "
         f"is unknown. Keep one row for each key, such as the latest, or add a column to the key. Nothing was changed"
     )

@@ -1,4 +1,7 @@
-"""MERGE: which rows of the target match which rows of the source. A hash join on the equalities in ON, the rest row by row."""
+"""MERGE: which rows of the target match which rows of the source.
+
+A hash join on the equalities in ON, the rest row by row.
+"""
 
 from __future__ import annotations
 
@@ -162,10 +165,15 @@ def _leaf_type(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
 def matching_pairs(
     condition: Condition, target: pa.Table, source: pa.Table, source_keys: pa.Table, aliases: tuple[str, str]
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Yield pairs of row numbers (target's, source's) for which ON is true. `source_keys`: the source's `numbered_keys`."""
+    """Yield pairs of row numbers (target's, source's) for which ON is true.
+
+    `source_keys`: the source's `numbered_keys`.
+    """
     for left, right in _candidates(condition, target, source_keys):
         if condition.others and len(left):
-            scope = pa.table({aliases[0]: relation(target.take(pa.array(left))), aliases[1]: relation(source.take(pa.array(right)))})
+            scope = pa.table(
+                {aliases[0]: relation(target.take(pa.array(left))), aliases[1]: relation(source.take(pa.array(right)))}
+            )
             hits = np.asarray(others_hold(condition, scope))
             left, right = left[hits], right[hits]
         if len(left):
@@ -176,15 +184,21 @@ def others_hold(condition: Condition, scope: pa.Table) -> pa.ChunkedArray:
     """Return for pairs of rows with equal keys (as a column each) whether the rest of ON is true."""
     if not condition.others:
         return pa.chunked_array([pa.repeat(True, scope.num_rows)])
-    return pc.fill_null(evaluate(And(condition.others) if len(condition.others) > 1 else condition.others[0], scope), False)
+    return pc.fill_null(
+        evaluate(And(condition.others) if len(condition.others) > 1 else condition.others[0], scope), False
+    )
 
 
 def numbered_keys(rows: pa.Table, keys: Sequence[Key], *, target: bool) -> pa.Table:
     """Return the join keys of rows, with the rows' numbers in a last column."""
-    return pa.table(key_columns(rows, keys, target=target) | {"t" if target else "s": pa.array(np.arange(rows.num_rows))})
+    return pa.table(
+        key_columns(rows, keys, target=target) | {"t" if target else "s": pa.array(np.arange(rows.num_rows))}
+    )
 
 
-def _candidates(condition: Condition, target: pa.Table, source: pa.Table) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+def _candidates(
+    condition: Condition, target: pa.Table, source: pa.Table
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     if not target.num_rows or not source.num_rows:
         return
     if condition.keys:

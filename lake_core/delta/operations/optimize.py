@@ -1,7 +1,9 @@
-"""OPTIMIZE: the same rows in fewer, or better sorted, files. Readers lose nothing, and writers that add rows are not in the way.
+"""OPTIMIZE: the same rows in fewer, or better sorted, files.
 
-Bin-packing puts small files of a partition together; Z-order sorts a partition's rows along a curve through several columns, so
-that a filter on any of them skips files.
+Readers lose nothing, and writers that add rows are not in the way.
+
+Bin-packing puts small files of a partition together; Z-order sorts a partition's rows along a curve through several
+columns, so that a filter on any of them skips files.
 """
 
 from __future__ import annotations
@@ -49,10 +51,12 @@ def optimize(
     zorder_by: Sequence[str] = (),
     run: Runner = run_here,
 ) -> Operation | None:
-    """Plan and write an OPTIMIZE. `now`: milliseconds; `target_size`: bytes of a file, `delta.targetFileSize` or 128 MiB by default.
+    """Plan and write an OPTIMIZE.
 
-    `where`: only these partitions. Returns None where no file would get better. Raises InvalidPredicate, InvalidExpression,
-    SchemaMismatch, InvalidProperty and what reading and writing raise.
+    `now`: milliseconds; `target_size`: bytes of a file, `delta.targetFileSize` or 128 MiB by default.
+
+    `where`: only these partitions. Returns None where no file would get better. Raises InvalidPredicate,
+    InvalidExpression, SchemaMismatch, InvalidProperty and what reading and writing raise.
     """
     target = _target_size(snapshot, target_size)
     schema = snapshot.metadata.arrow_schema
@@ -72,24 +76,37 @@ def optimize(
         RowWriter(snapshot.place, snapshot.metadata, RowRules(), now),
     )
     adds = [add for part in run(task, len(bins)) for add in part]
-    metrics = {"numRemovedFiles": len(touched), "numRemovedBytes": sizes(touched), **_added_metrics([add.size for add in adds])}
-    parameters = predicate_parameter(where) | {"zOrderBy": json.dumps([".".join(path) for path in curve], ensure_ascii=False)}
-    return Operation("OPTIMIZE", parameters, snapshot, metrics, adds=adds, removes=touched, read_files=touched, data_change=False)
+    metrics = {
+        "numRemovedFiles": len(touched),
+        "numRemovedBytes": sizes(touched),
+        **_added_metrics([add.size for add in adds]),
+    }
+    parameters = predicate_parameter(where) | {
+        "zOrderBy": json.dumps([".".join(path) for path in curve], ensure_ascii=False)
+    }
+    return Operation(
+        "OPTIMIZE", parameters, snapshot, metrics, adds=adds, removes=touched, read_files=touched, data_change=False
+    )
 
 
 def _curve(snapshot: Snapshot, zorder_by: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the columns to sort by, by their paths. Raises SchemaMismatch for those that have no order, or one value a file."""
+    """Return the columns to sort by, by their paths.
+
+    Raises SchemaMismatch for those that have no order, or one value a file.
+    """
     if isinstance(zorder_by, str):
         raise SchemaMismatch(f"zorder_by takes a list of columns: [{zorder_by!r}]")
     columns = [resolve(name, snapshot.metadata.arrow_schema) for name in zorder_by]
     for path, kind in columns:
         if pa.types.is_nested(kind) or pa.types.is_null(kind):
             raise SchemaMismatch(
-                f"column {'.'.join(path)!r} is {kind}, whose values have no order: name a field inside it, or another column"
+                f"column {'.'.join(path)!r} is {kind}, whose values have no order: name a field inside it, or another "
+                "column"
             )
         if path[0] in snapshot.partition_columns:
             raise SchemaMismatch(
-                f"column {path[0]!r} partitions the table: all rows of a file have one value of it, so there is nothing to sort"
+                f"column {path[0]!r} partitions the table: all rows of a file have one value of it, so there is "
+                "nothing to sort"
             )
     return tuple(path for path, _ in columns)
 
@@ -98,7 +115,13 @@ def _added_metrics(added_sizes: Sequence[int]) -> dict[str, int]:
     metrics = {"numAddedFiles": len(added_sizes), "numAddedBytes": sum(added_sizes)}
     if added_sizes:
         ordered = sorted(added_sizes)
-        quartiles = {"minFileSize": 0.0, "p25FileSize": 0.25, "p50FileSize": 0.5, "p75FileSize": 0.75, "maxFileSize": 1.0}
+        quartiles = {
+            "minFileSize": 0.0,
+            "p25FileSize": 0.25,
+            "p50FileSize": 0.5,
+            "p75FileSize": 0.75,
+            "maxFileSize": 1.0,
+        }
         metrics |= {name: ordered[int(share * (len(ordered) - 1))] for name, share in quartiles.items()}
     return metrics
 
@@ -123,7 +146,9 @@ def _chosen(snapshot: Snapshot, where: str | None, now: int) -> pa.Table:
     predicate = None if where is None else parse_predicate(where, snapshot.metadata.arrow_schema, now=now)
     if predicate is not None and not on_partitions_only(predicate, snapshot.metadata):
         columns = ", ".join(snapshot.partition_columns) or "none"
-        raise InvalidPredicate(f"optimize takes whole partitions: {where!r} must name partition columns only (the table's: {columns})")
+        raise InvalidPredicate(
+            f"optimize takes whole partitions: {where!r} must name partition columns only (the table's: {columns})"
+        )
     return files_of_partitions(snapshot, fields, predicate)
 
 
@@ -199,7 +224,8 @@ class OptimizeTask:
         if not keys:
             return
         place = np.argsort(
-            z_values([pa.chunked_array([c for column in keys[n::width] for c in column.chunks]) for n in range(width)]), kind="stable"
+            z_values([pa.chunked_array([c for column in keys[n::width] for c in column.chunks]) for n in range(width)]),
+            kind="stable",
         )
         rank = np.empty(len(place), dtype=np.int64)
         rank[place] = np.arange(len(place))
@@ -241,5 +267,7 @@ def z_values(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.uint64]:
         highest = int(ranks.max(initial=1))
         scaled = (ranks - 1) * ((1 << bits) - 1) // max(1, highest - 1)
         for bit in range(bits):
-            total |= ((scaled >> np.uint64(bit)) & np.uint64(1)) << np.uint64(bit * len(columns) + len(columns) - 1 - number)
+            total |= ((scaled >> np.uint64(bit)) & np.uint64(1)) << np.uint64(
+                bit * len(columns) + len(columns) - 1 - number
+            )
     return total

@@ -1,4 +1,7 @@
-"""RESTORE: the table as it was at an earlier version, as a new version. Markers go back too, so that what they marked can run again."""
+"""RESTORE: the table as it was at an earlier version, as a new version.
+
+Markers go back too, so that what they marked can run again.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,12 @@ _FEW = 64
 
 
 def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
-    """Plan the way back to an earlier snapshot of the same table. `now`: milliseconds. Returns None where nothing differs.
+    """Plan the way back to an earlier snapshot of the same table.
 
-    Schema and properties go back, the protocol does not. Raises AppendOnlyTable, and DataFileMissing where a file of that version
-    was vacuumed.
+    `now`: milliseconds. Returns None where nothing differs.
+
+    Schema and properties go back, the protocol does not. Raises AppendOnlyTable, and DataFileMissing where a file of
+    that version was vacuumed.
     """
     check_not_append_only(snapshot)
     files = target.files(["path", "size"])
@@ -67,7 +72,8 @@ def _check_present(store: ObjectStore, files: pa.Table, version: int) -> None:
         missing = [key for key in keys if key not in present]
     if missing:
         raise DataFileMissing(
-            f"version {version} cannot be restored: {len(missing)} of its data files are gone, e.g. {missing[0]}. They were vacuumed; "
+            f"version {version} cannot be restored: {len(missing)} of its data files are gone, e.g. {missing[0]}. They "
+            "were vacuumed; "
             f"restore a later version, or bring them back from a backup"
         )
 

@@ -54,7 +54,9 @@ class RewriteTask:
 
     def __call__(self, index: int) -> Rewritten:
         # A first look at the predicate's columns alone: most files that are looked at hold no such row.
-        if self.probe.schema.names and not any(pc.any(_hits(rows, self.predicate)).as_py() for rows in self.probe.batches(index)):
+        if self.probe.schema.names and not any(
+            pc.any(_hits(rows, self.predicate)).as_py() for rows in self.probe.batches(index)
+        ):
             return Rewritten()
         files, log = self.writer.files(), self.writer.change_files()
         changed = copied = 0
@@ -121,7 +123,9 @@ def on_partitions_only(predicate: Predicate, metadata: Metadata) -> bool:
     return all(column.path[0] in metadata.partition_columns for column in columns(predicate))
 
 
-def rewrite(scan: Scan, writer: RowWriter, assignments: tuple[Assignment, ...] | None, run: Runner) -> tuple[pa.Table, Rewritten]:
+def rewrite(
+    scan: Scan, writer: RowWriter, assignments: tuple[Assignment, ...] | None, run: Runner
+) -> tuple[pa.Table, Rewritten]:
     """Delete or update the scan's rows. Returns the file actions to remove, and what was written instead of them."""
     snapshot = scan.snapshot
     whole = snapshot.metadata.arrow_schema
@@ -145,7 +149,9 @@ def rewrite(scan: Scan, writer: RowWriter, assignments: tuple[Assignment, ...] |
     )
 
 
-def row_operation(name: str, where: str | None, scan: Scan, removes: pa.Table, rewritten: Rewritten, counted: str) -> Operation | None:
+def row_operation(
+    name: str, where: str | None, scan: Scan, removes: pa.Table, rewritten: Rewritten, counted: str
+) -> Operation | None:
     """Return the commit of a DELETE or UPDATE of the scan's rows; None if there was no such row.
 
     `counted`: the name of the metric for changed rows.

@@ -14,7 +14,9 @@ from lake_core.delta.transaction import Operation
 from lake_core.expression import parse_predicate
 
 
-def update(snapshot: Snapshot, changes: Mapping[str, str], where: str | None, now: int, run: Runner = run_here) -> Operation | None:
+def update(
+    snapshot: Snapshot, changes: Mapping[str, str], where: str | None, now: int, run: Runner = run_here
+) -> Operation | None:
     """Plan and write an UPDATE of the rows for which `where` is true, of all rows for None. `now`: milliseconds.
 
     `changes`: SQL text by column. Returns None if there is no such row. Raises AppendOnlyTable, SchemaMismatch,

@@ -1,10 +1,10 @@
 """VACUUM: data files that no reader can need any more are deleted. The log is not touched.
 
-A file that a commit removed goes when its tombstone is older than the retention, by the table's clock. An orphan (a writer died, or is
-still writing) goes when the file is older than the retention: by the store's clock and by the time in its name, whichever is later.
-A file that the log never named is an orphan only if its name is one that this writer gives: any other may be somebody's own.
-`full` finds both by listing the table's folder, `lite` the first by the log alone.
-Protocol sections: Remove File (tombstones), Vacuum Protocol Check.
+A file that a commit removed goes when its tombstone is older than the retention, by the table's clock. An orphan (a
+writer died, or is still writing) goes when the file is older than the retention: by the store's clock and by the time
+in its name, whichever is later. A file that the log never named is an orphan only if its name is one that this writer
+gives: any other may be somebody's own. `full` finds both by listing the table's folder, `lite` the first by the log
+alone. Protocol sections: Remove File (tombstones), Vacuum Protocol Check.
 """
 
 from __future__ import annotations
@@ -72,15 +72,16 @@ def vacuum(
 ) -> VacuumResult:
     """Delete what the latest snapshot of a table no longer needs. `now`: milliseconds.
 
-    `retention`: `delta.deletedFileRetentionDuration` (a week) by default. Raises UnsafeRetention for a shorter one unless
-    `allow_unsafe`, and the store's errors.
+    `retention`: `delta.deletedFileRetentionDuration` (a week) by default. Raises UnsafeRetention for a shorter one
+    unless `allow_unsafe`, and the store's errors.
     """
     if orphans not in get_args(Orphans):
         raise ValueError(f"orphans is 'own' or 'delta', not {orphans!r}")
     kept_ms = _retention_ms(snapshot, retention, allow_unsafe)
     cutoff = now - kept_ms
     if snapshot.store.versioned:
-        # Other branches, tags and sessions may need what this state does not: deleting is left to the lake's garbage collection.
+        # Other branches, tags and sessions may need what this state does not: deleting is left to the lake's garbage
+        # collection.
         if not dry_run:
             snapshot.store.end_retention(instant_of(cutoff))
         return VacuumResult(_NO_KEYS, 0, dry_run, _NO_KEYS)
@@ -88,7 +89,9 @@ def vacuum(
     longer = configured is not None and kept_ms > configured
     size, last, unknown = None, -1, _NO_KEYS
     if mode == "full":
-        files, size, unknown = _by_listing(snapshot, cutoff, longer, is_own_name if orphans == "own" else _is_orphan_of_any)
+        files, size, unknown = _by_listing(
+            snapshot, cutoff, longer, is_own_name if orphans == "own" else _is_orphan_of_any
+        )
     elif mode == "lite":
         files, last = _by_log(snapshot, cutoff, longer)
     else:
@@ -97,7 +100,8 @@ def vacuum(
         for start in range(0, len(files), _DELETE_AT_ONCE):
             _delete(snapshot.store, files[start : start + _DELETE_AT_ONCE].to_pylist())
         if mode == "full":
-            # Files that a store keeps while it writes are younger than a day by its own clock, whatever the table's clock says.
+            # Files that a store keeps while it writes are younger than a day by its own clock, whatever the table's
+            # clock says.
             snapshot.store.sweep(min(cutoff / 1000, time.time() - _DAY))
         if last >= 0:
             _note(snapshot.store, last)
@@ -122,7 +126,10 @@ def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | str | None, allo
     configured = deleted_file_retention_ms(snapshot.metadata.configuration)
     if retention is None:
         if configured is None:
-            raise UnsafeRetention("the table's delta.deletedFileRetentionDuration cannot be read: pass retention, or set the property anew")
+            raise UnsafeRetention(
+                "the table's delta.deletedFileRetentionDuration cannot be read: pass retention, or set the property "
+                "anew"
+            )
         return configured
     if isinstance(retention, str):
         milliseconds = interval_ms(retention, "retention")
@@ -133,7 +140,8 @@ def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | str | None, allo
     if not allow_unsafe and (configured is None or milliseconds < configured):
         kept = "unknown" if configured is None else dt.timedelta(milliseconds=configured)
         raise UnsafeRetention(
-            f"a retention of {retention} is shorter than the table's own ({kept}): readers of older versions and writers that are under "
+            f"a retention of {retention} is shorter than the table's own ({kept}): readers of older versions and "
+            "writers that are under "
             f"way could lose files. Pass a longer one, or allow_unsafe=True if nobody else uses the table now"
         )
     return milliseconds
@@ -157,7 +165,8 @@ class _Needed:
 def _needed(snapshot: Snapshot, cutoff: int, *, by_commits: bool) -> _Needed:
     """Return the keys of the files that must be kept.
 
-    `by_commits`: look for removed files in the commits too. A checkpoint may lack those that are older than the table's own retention.
+    `by_commits`: look for removed files in the commits too. A checkpoint may lack those that are older than the table's
+    own retention.
     """
     store = snapshot.store
     live = snapshot.files(snapshot.identity)
@@ -167,7 +176,10 @@ def _needed(snapshot: Snapshot, cutoff: int, *, by_commits: bool) -> _Needed:
     tables = [live, recent, *(_removed_since(snapshot, cutoff) if by_commits else ())]
     keys = [_inside(table["path"], store, names) for table in tables]
     vector_files = pa.array(sorted(set[str]().union(*(vector_keys(table, store) for table in tables))), pa.string())
-    return _Needed(pa.chunked_array([*(chunk for key in keys for chunk in key.chunks), vector_files], pa.string()), frozenset(names))
+    return _Needed(
+        pa.chunked_array([*(chunk for key in keys for chunk in key.chunks), vector_files], pa.string()),
+        frozenset(names),
+    )
 
 
 def _removed_since(snapshot: Snapshot, cutoff: int) -> Iterator[pa.Table]:
@@ -182,7 +194,10 @@ def _removed_since(snapshot: Snapshot, cutoff: int) -> Iterator[pa.Table]:
 
 
 def _inside(paths: pa.ChunkedArray, store: ObjectStore, outside: set[str] | None = None) -> pa.ChunkedArray:
-    """Return the keys of those paths that are under the table's root. The last names of the others are put into `outside`."""
+    """Return the keys of those paths that are under the table's root.
+
+    The last names of the others are put into `outside`.
+    """
     try:
         return data_keys(paths, store)
     except PathOutsideTable:
@@ -201,7 +216,9 @@ def _composed(keys: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return keys if pc.all(pc.string_is_ascii(keys)).as_py() else pc.utf8_normalize(keys, form="NFC")
 
 
-def _by_listing(snapshot: Snapshot, cutoff: int, by_commits: bool, is_orphan: Callable[[str], bool]) -> tuple[pa.Array, int, pa.Array]:
+def _by_listing(
+    snapshot: Snapshot, cutoff: int, by_commits: bool, is_orphan: Callable[[str], bool]
+) -> tuple[pa.Array, int, pa.Array]:
     """Return the keys to delete, their size in bytes, and the keys of files that are neither in the log nor accepted by `is_orphan`."""
     # Listed before the log is read, so that files of commits in between are found in the log.
     listed = _listed(snapshot.store)
@@ -260,7 +277,9 @@ def _listed(store: ObjectStore) -> pa.Table:
             [int(meta.last_modified.timestamp() * 1000) for meta in metas],
         )
         batches.append(
-            pa.record_batch([pa.array(column, child.type) for column, child in zip(columns, _LISTED, strict=True)], schema=_LISTED)
+            pa.record_batch(
+                [pa.array(column, child.type) for column, child in zip(columns, _LISTED, strict=True)], schema=_LISTED
+            )
         )
     listed = pa.Table.from_batches(batches, _LISTED)
     # A folder with a log of its own is another table.
@@ -282,12 +301,18 @@ def _by_log(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array
     examined = last = _noted(snapshot)
     if examined < 0:
         tombstones = snapshot.tombstones()
-        removed.append(tombstones.filter(pc.less_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))["path"])
+        removed.append(
+            tombstones.filter(pc.less_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))["path"]
+        )
     for version, data in _commits_until(snapshot, examined, cutoff):
-        removed.append(parse_run([(version, data)], list(snapshot.metadata.partition_keys.values()), None).removes["path"])
+        removed.append(
+            parse_run([(version, data)], list(snapshot.metadata.partition_keys.values()), None).removes["path"]
+        )
         changes += [body["path"] for body in single_actions(version, data, "cdc") if isinstance(body.get("path"), str)]
         last = version
-    paths = pa.chunked_array([chunk for column in removed for chunk in column.chunks] + [pa.array(changes, pa.string())], pa.string())
+    paths = pa.chunked_array(
+        [chunk for column in removed for chunk in column.chunks] + [pa.array(changes, pa.string())], pa.string()
+    )
     # A damaged log may name a part of itself as a data file. Deleting it would destroy the table.
     keys = pa.array([key for key in _inside(paths, store).unique().to_pylist() if not _is_log(key)], pa.string())
     young = np.array([named_time(key) > cutoff for key in keys.to_pylist()], dtype=bool)

@@ -44,7 +44,9 @@ class Write:
         """Return the commit for rows that are in data files. Rewrites the files that are replaced in part."""
         rows, size = sum(add.rows for add in adds), sum(add.size for add in adds)
         metrics = {"numFiles": len(adds), "numOutputRows": rows, "numOutputBytes": size}
-        plain = Operation("WRITE", self.parameters, self.snapshot, metrics, adds=list(adds)).defining(self.writer.metadata)
+        plain = Operation("WRITE", self.parameters, self.snapshot, metrics, adds=list(adds)).defining(
+            self.writer.metadata
+        )
         match self.replaces:
             case "nothing":
                 return plain
@@ -58,7 +60,9 @@ class Write:
             case ReplaceWhere():
                 return self._replacing_rows(plain, self.replaces, changes, run)
 
-    def _replacing_rows(self, plain: Operation, condition: ReplaceWhere, changes: Sequence[AddFile], run: Runner) -> Operation:
+    def _replacing_rows(
+        self, plain: Operation, condition: ReplaceWhere, changes: Sequence[AddFile], run: Runner
+    ) -> Operation:
         predicate = condition.predicate
         if on_partitions_only(predicate, self.snapshot.metadata):
             return self._replacing(plain, self._files(predicate), predicate)
@@ -99,9 +103,14 @@ class Write:
 
 
 def plan_append(snapshot: Snapshot, data: pa.Schema, now: int, schema_mode: SchemaMode | None = None) -> Write:
-    """Plan an append of rows of this schema. `now`: milliseconds. Raises SchemaMismatch, UnsupportedType, UnsupportedExpression."""
+    """Plan an append of rows of this schema.
+
+    `now`: milliseconds. Raises SchemaMismatch, UnsupportedType, UnsupportedExpression.
+    """
     if schema_mode not in (None, "merge"):
-        raise SchemaMismatch(f"an append takes schema_mode='merge' or none, not {schema_mode!r}: it keeps the columns that are there")
+        raise SchemaMismatch(
+            f"an append takes schema_mode='merge' or none, not {schema_mode!r}: it keeps the columns that are there"
+        )
     metadata = _planned(snapshot.metadata, data, schema_mode)
     writer = _writer(snapshot, metadata, now)
     writer.check_fits(data)
@@ -125,14 +134,20 @@ def plan_overwrite(
     """
     check_not_append_only(snapshot)
     if where is not None and dynamic:
-        raise SchemaMismatch("an overwrite replaces what `where` says, or the partitions that get rows (dynamic): not both")
+        raise SchemaMismatch(
+            "an overwrite replaces what `where` says, or the partitions that get rows (dynamic): not both"
+        )
     if schema_mode == "overwrite" and (where is not None or dynamic):
-        raise SchemaMismatch("schema_mode='overwrite' replaces the whole table: it goes without `where` and dynamic partitions")
+        raise SchemaMismatch(
+            "schema_mode='overwrite' replaces the whole table: it goes without `where` and dynamic partitions"
+        )
     if partition_by is not None and schema_mode != "overwrite":
         raise SchemaMismatch("a table's partitioning changes only with its schema: pass schema_mode='overwrite' too")
     metadata = _planned(snapshot.metadata, data, schema_mode, partition_by)
     if dynamic and not metadata.partition_columns:
-        raise SchemaMismatch("the table has no partitions that could be overwritten one by one: overwrite it whole, or with `where`")
+        raise SchemaMismatch(
+            "the table has no partitions that could be overwritten one by one: overwrite it whole, or with `where`"
+        )
     parameters = _parameters("Overwrite", metadata)
     replace_where = None
     if where is not None:
@@ -141,7 +156,11 @@ def plan_overwrite(
     if dynamic:
         parameters["isDynamicPartitionOverwrite"] = "true"
     writer = _writer(snapshot, metadata, now, replace_where)
-    if replace_where is not None and logs_changes(snapshot) and not on_partitions_only(replace_where.predicate, metadata):
+    if (
+        replace_where is not None
+        and logs_changes(snapshot)
+        and not on_partitions_only(replace_where.predicate, metadata)
+    ):
         writer = replace(writer, log_inserts=True)
     writer.check_fits(data)
     return Write(snapshot, writer, parameters, "partitions" if dynamic else replace_where or "all")
@@ -152,7 +171,9 @@ def _writer(snapshot: Snapshot, metadata: Metadata, now: int, replace_where: Rep
     return row_writer(snapshot.place, metadata, protocol, now, replace_where)
 
 
-def _planned(metadata: Metadata, data: pa.Schema, mode: SchemaMode | None, partition_by: Sequence[str] | None = None) -> Metadata:
+def _planned(
+    metadata: Metadata, data: pa.Schema, mode: SchemaMode | None, partition_by: Sequence[str] | None = None
+) -> Metadata:
     if mode is None:
         return metadata
     if mode not in ("merge", "overwrite"):
@@ -162,7 +183,11 @@ def _planned(metadata: Metadata, data: pa.Schema, mode: SchemaMode | None, parti
     schema = replaced(metadata.schema, schema_from_arrow(data))
     columns = metadata.partition_columns if partition_by is None else tuple(partition_by)
     check_partitioning(schema, columns)
-    return metadata if (schema, columns) == (metadata.schema, metadata.partition_columns) else with_schema(metadata, schema, columns)
+    return (
+        metadata
+        if (schema, columns) == (metadata.schema, metadata.partition_columns)
+        else with_schema(metadata, schema, columns)
+    )
 
 
 def _parameters(mode: str, metadata: Metadata) -> dict[str, str]:
@@ -172,7 +197,9 @@ def _parameters(mode: str, metadata: Metadata) -> dict[str, str]:
 def _partitions_of(adds: Sequence[AddFile], metadata: Metadata) -> Predicate:
     """Return a predicate that is true for the rows of the files' partitions."""
     distinct = {tuple(add.partition_values.items()) for add in adds}
-    values = partition_table(pa.table({"partitionValues": pa.array([list(pairs) for pairs in distinct], PARTITION_VALUES)}), metadata)
+    values = partition_table(
+        pa.table({"partitionValues": pa.array([list(pairs) for pairs in distinct], PARTITION_VALUES)}), metadata
+    )
     tuples: list[Predicate] = []
     for row in range(len(values)):
         parts: list[Predicate] = []

@@ -50,7 +50,10 @@ class WriteRefused(ReadOnly, PermissionError):
 
 
 class FileChanged(LakeError, OSError):
-    """An open file was written meanwhile, in the session that it is read in: what was read of it is of no one state. Open it again."""
+    """An open file was written meanwhile, in the session that it is read in: what was read of it is of no one state.
+
+    Open it again.
+    """
 
 
 @dataclass(slots=True, eq=False)
@@ -102,7 +105,10 @@ class WriteBatch:
             self.undo.append((overlay, key, overlay.items.get(key, _ABSENT)))
 
     def end(self, keep: bool) -> None:
-        """Flush what was written, or take it back; also where flushing raises. What another thread has flushed by then stays."""
+        """Flush what was written, or take it back; also where flushing raises.
+
+        What another thread has flushed by then stays.
+        """
         is_kept = False
         try:
             for place in self.places if keep else ():
@@ -153,9 +159,12 @@ class LakeReader(AbstractBufferedFile):  # type: ignore[misc]
 
 
 class LakeWriter(io.BytesIO):
-    """A file that is written: it is stored whole when it is closed. Left unclosed, or by an exception in its `with` block, it never was.
+    """A file that is written: it is stored whole when it is closed.
 
-    Text and compressed files are closed by what wraps them, which does not tell of exceptions: `fs.transaction` takes these back too.
+    Left unclosed, or by an exception in its `with` block, it never was.
+
+    Text and compressed files are closed by what wraps them, which does not tell of exceptions: `fs.transaction` takes
+    these back too.
     """
 
     def __init__(self, path: str, store: Callable[[bytes], None], *, autocommit: bool, data: bytes = b"") -> None:
@@ -188,7 +197,9 @@ class LakeWriter(io.BytesIO):
         self._discarded, self._body = True, None
         super().close()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is not None:
             self.discard()
         self.close()

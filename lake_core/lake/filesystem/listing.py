@@ -91,7 +91,9 @@ def below(place: OpenState, prefix: str, start_after: str = "", *, deep: bool = 
     datasets = state.datasets()
     inside = dataset_above(f"{prefix}x", datasets)
     if inside is not None:
-        yield from heapq.merge(stored, _live(place, state.folder_of(inside), prefix, start_after), key=lambda meta: meta.key)
+        yield from heapq.merge(
+            stored, _live(place, state.folder_of(inside), prefix, start_after), key=lambda meta: meta.key
+        )
         return
     pending = sorted((f"{path}/", path) for path in datasets if deep and path.startswith(prefix))
     pending.reverse()
@@ -119,7 +121,8 @@ def _live(place: OpenState, view: DatasetView, prefix: str, start_after: str) ->
             meta = metas.get(key) or view.place.head(key)
         except NotFound:
             raise ContentMissing(
-                f"{folder}{key} is gone, though {place.state.name} refers to it: `lake verify` tells what else is missing"
+                f"{folder}{key} is gone, though {place.state.name} refers to it: `lake verify` tells what else is "
+                "missing"
             ) from None
         yield ObjectMeta(folder + key, meta.size, meta.etag, meta.last_modified)
 

@@ -36,14 +36,15 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     - `lakes`: the locations of lakes by name; `target_options`: the `storage_options` with which they are opened.
     - `state`: look at this state only; paths are its keys then. `StateStore.filesystem()` makes such a one.
 
-    A branch is pinned at its first use, so that whatever is read through one instance is of one commit; so is a copy of the instance in
-    another process. A shared session is as it was then, plus what is written here. `invalidate_cache()` looks again.
+    A branch is pinned at its first use, so that whatever is read through one instance is of one commit; so is a copy of
+    the instance in another process. A shared session is as it was then, plus what is written here. `invalidate_cache()`
+    looks again.
 
     Sessions take writes. Written into a private `Session` or a `SessionWriter` they are part of it at once. On
-    `lake://<lake>/<session>/` the file system joins the shared session; each closed file, or whole `put`, `pipe`, `rm` or `cp`, is
-    flushed: one entry of the lake's journal. `with fs.transaction:` makes that one for any number of files, which is how to write Zarr
-    arrays. A file is held in memory until it is closed. Folders need not be made. Errors are the lake's, and `FileNotFoundError`,
-    `FileExistsError` and `PermissionError` as well.
+    `lake://<lake>/<session>/` the file system joins the shared session; each closed file, or whole `put`, `pipe`, `rm`
+    or `cp`, is flushed: one entry of the lake's journal. `with fs.transaction:` makes that one for any number of files,
+    which is how to write Zarr arrays. A file is held in memory until it is closed. Folders need not be made. Errors are
+    the lake's, and `FileNotFoundError`, `FileExistsError` and `PermissionError` as well.
     """
 
     protocol = "lake"
@@ -72,7 +73,11 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         # Libraries that tell file systems apart by their text wrap this one.
-        return f"LakeFileSystem({self._bound.state!r} at {id(self):#x})" if self._bound is not None else f"LakeFileSystem({self._paths!r})"
+        return (
+            f"LakeFileSystem({self._bound.state!r} at {id(self):#x})"
+            if self._bound is not None
+            else f"LakeFileSystem({self._paths!r})"
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LakeFileSystem) or self._bound is not None or other._bound is not None:
@@ -84,7 +89,10 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._bound is not None:
-            raise TypeError(f"{self._bound.state.name} stays in its process: hand on the URL that Lake.uri(ref) gives, and open that")
+            raise TypeError(
+                f"{self._bound.state.name} stays in its process: hand on the URL that Lake.uri(ref) gives, and open "
+                "that"
+            )
         return _rebuilt, (type(self), self.storage_args, self.storage_options, self._paths.pins())
 
     def invalidate_cache(self, path: str | None = None) -> None:
@@ -104,7 +112,10 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     # Reading
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
-        """Return what is known of a path without reading it: name, size, type, created, modified, mtime, ETag. Raises FileMissing."""
+        """Return what is known of a path without reading it: name, size, type, created, modified, mtime, ETag.
+
+        Raises FileMissing.
+        """
         place, key, front = self._at(path)
         if place is None or not key:
             return folder_info(self._strip_protocol(path) if place is None else f"{front}{key}".rstrip("/"))
@@ -136,7 +147,9 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 entries = [self.info(path)]  # a file, or nothing
         return entries if detail else [each["name"] for each in entries]
 
-    def find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **options: Any) -> Any:
+    def find(
+        self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **options: Any
+    ) -> Any:
         """List all files below a path, with their folders if asked for; one listing, however deep."""
         place, key, front = self._at(path)
         if place is None or maxdepth is not None:
@@ -171,9 +184,18 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             raise FileMissing(f"no file stands at {key!r} in {place.state.name}", key=path) from None
 
     def cat_ranges(
-        self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None, on_error: str = "return", **options: Any
+        self,
+        paths: list[str],
+        starts: Any,
+        ends: Any,
+        max_gap: int | None = None,
+        on_error: str = "return",
+        **options: Any,
     ) -> list[Any]:
-        """Read ranges of files, side by side where the store gains from it. One that fails comes as its exception, or is raised."""
+        """Read ranges of files, side by side where the store gains from it.
+
+        One that fails comes as its exception, or is raised.
+        """
         starts, ends = (each if isinstance(each, list) else [each] * len(paths) for each in (starts, ends))
         keys_by_place: dict[OpenState, list[tuple[int, str]]] = {}
         plain = len(starts) == len(ends) == len(paths) and all(
@@ -272,7 +294,8 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if place is None or not key or not isinstance(place.state, WriteSession):
             where = path if place is None else place.state.name
             raise WriteRefused(
-                f"{where} is only read: write {key or path!r} in a session, `with lake.session(branch) as s: s.filesystem()…`, or on "
+                f"{where} is only read: write {key or path!r} in a session, `with lake.session(branch) as s: "
+                "s.filesystem()…`, or on "
                 f"`lake://<lake>/<id>/…` of a shared one that `lake.open_session(branch)` opens"
             )
         return place.state, place, key
@@ -292,7 +315,10 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             place.count()
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
-        """Write a file; with mode `create`, only if none exists. Raises WriteRefused, FilePresent, and what the session raises."""
+        """Write a file; with mode `create`, only if none exists.
+
+        Raises WriteRefused, FilePresent, and what the session raises.
+        """
         self._store(path, value, mode == "create")
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
@@ -328,7 +354,10 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             target, place, key = self._target(path)
             owner = dataset_above(key, target.datasets())
             if owner is not None:
-                raise WriteRefused(f"{key!r} is of the dataset {owner.path!r}: take rows out of it as its format does, or drop it whole")
+                raise WriteRefused(
+                    f"{key!r} is of the dataset {owner.path!r}: take rows out of it as its format does, or drop it "
+                    "whole"
+                )
             targets.setdefault(place, (target, place, []))[2].append(key)
         return list(targets.values())
 

@@ -1,11 +1,14 @@
 """Garbage collection: what no ref, retained commit, tag or live session reaches is deleted, without stopping anyone.
 
-1. Mark what is live. What is not, and is older than any session may be, goes on a list, which an entry of the refs journal names. The entry
-   also takes the commits away that nothing keeps. From then on nobody can name them, and nobody relies on what is on the list.
+1. Mark what is live. What is not, and is older than any session may be, goes on a list, which an entry of the refs
+journal names. The entry
+   also takes the commits away that nothing keeps. From then on nobody can name them, and nobody relies on what is on
+   the list.
 2. Mark again, as of that entry: what was published in between may reach some of it.
 3. Delete the rest. An entry says that it is done.
 
-Interrupted anywhere, the next collection goes on with what is on record. Unpublished objects live for more than eight days.
+Interrupted anywhere, the next collection goes on with what is on record. Unpublished objects live for more than eight
+days.
 """
 
 from __future__ import annotations
@@ -57,9 +60,16 @@ class Collection:
 
 
 def collect(
-    repository: Repository, history: timedelta, *, dry_run: bool = False, progress: Callable[[str, int], None] | None = None
+    repository: Repository,
+    history: timedelta,
+    *,
+    dry_run: bool = False,
+    progress: Callable[[str, int], None] | None = None,
 ) -> Collection:
-    """Delete what nothing reaches any more. `history`: how long commits are kept, a week at least. Raises CollectionRefused, StoreError."""
+    """Delete what nothing reaches any more.
+
+    `history`: how long commits are kept, a week at least. Raises CollectionRefused, StoreError.
+    """
     tell = progress or (lambda phase, count: None)
     finished: list[str] = []
     if not dry_run:
@@ -75,7 +85,9 @@ def collect(
     if not dry_run:
         repository.journal.purge(now - MIN_AGE)
     old = _age_limit(repository)
-    unreached = (meta for meta in _candidates(repository) if meta.key not in reachable.keys and meta.last_modified < old)
+    unreached = (
+        meta for meta in _candidates(repository) if meta.key not in reachable.keys and meta.last_modified < old
+    )
     garbage = [meta for meta in unreached if _is_own(repository.root, meta)]
     dead = {commit.id for commit in refs.commits()} - retained_commits(refs, cutoff)
     size = sum(meta.size for meta in garbage)
@@ -88,7 +100,9 @@ def collect(
     return Collection((*finished, *deleted), sum(sizes.get(key, 0) for key in deleted), len(dead), False)
 
 
-def _mark(repository: Repository, refs: RefsState, cutoff: datetime, reachable: Reachability, now: datetime) -> Reachability:
+def _mark(
+    repository: Repository, refs: RefsState, cutoff: datetime, reachable: Reachability, now: datetime
+) -> Reachability:
     try:
         reachable.add(retained_states(refs, cutoff), refs, now)
     except LakeError as error:
@@ -124,7 +138,10 @@ def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
 
 
 def _is_own(root: ObjectStore, meta: ObjectMeta) -> bool:
-    """Return whether this lake can have written an object of its own folders. A lakeFS server may keep a repository in the same place."""
+    """Return whether this lake can have written an object of its own folders.
+
+    A lakeFS server may keep a repository in the same place.
+    """
     if meta.key.startswith(f"{OBJECTS}/"):
         return digest_of(meta.key) is not None
     if not meta.key.startswith(f"{TREES}/"):
@@ -147,16 +164,26 @@ def _announce(repository: Repository, keys: list[str], dead: set[str], cutoff: d
         refs = RefsState(state)
         gone = dead - retained_commits(refs, cutoff)
         value = {"list": key, "time": repository.clock().isoformat()}
-        return [Add(f"{PREFIX}{id}", value), *(Delete(f"commit/{commit}") for commit in sorted(gone) if f"commit/{commit}" in state)]
+        return [
+            Add(f"{PREFIX}{id}", value),
+            *(Delete(f"commit/{commit}") for commit in sorted(gone) if f"commit/{commit}" in state),
+        ]
 
     repository.journal.append(plan)
     return id
 
 
 def _finish(
-    repository: Repository, id: str, history: timedelta, tell: Callable[[str, int], None], reachable: Reachability | None = None
+    repository: Repository,
+    id: str,
+    history: timedelta,
+    tell: Callable[[str, int], None],
+    reachable: Reachability | None = None,
 ) -> list[str]:
-    """Delete what is on a list and still not reached. Returns the keys. Whoever began the collection, this is safe to repeat."""
+    """Delete what is on a list and still not reached.
+
+    Returns the keys. Whoever began the collection, this is safe to repeat.
+    """
     started = runtime.monotonic()
     refs = repository.refs()
     value = refs.under(PREFIX).get(id)
@@ -180,7 +207,9 @@ def _finish(
         newest = RefsState(state).under(PREFIX).get(id)
         if newest is None or "done" in newest:
             return ()
-        return [Update(f"{PREFIX}{id}", {"list": done_key, "time": newest["time"], "done": repository.clock().isoformat()})]
+        return [
+            Update(f"{PREFIX}{id}", {"list": done_key, "time": newest["time"], "done": repository.clock().isoformat()})
+        ]
 
     repository.journal.append(plan)
     repository.root.delete([list_key])
@@ -197,7 +226,10 @@ def _renewed(root: ObjectStore, place: str) -> set[str]:
 
 
 def _reap(repository: Repository) -> None:
-    """Mark sessions past their time as expired. Ended ones, and collections, leave the record once no session can remember them."""
+    """Mark sessions past their time as expired.
+
+    Ended ones, and collections, leave the record once no session can remember them.
+    """
 
     def plan(state: State) -> Sequence[Action]:
         refs, now = RefsState(state), repository.clock()

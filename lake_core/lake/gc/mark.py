@@ -56,10 +56,15 @@ def retained_states(refs: RefsState, cutoff: datetime) -> list[RetainedState]:
     """List the states to keep, newest commits first."""
     named = {*refs.branches().values(), *refs.tags().values()}
     commits = sorted((refs.commit(id) for id in retained_commits(refs, cutoff)), key=_age, reverse=True)
-    states = [RetainedState(commit.metarange_id, commit.id, None if commit.id in named else commit.creation_date) for commit in commits]
+    states = [
+        RetainedState(commit.metarange_id, commit.id, None if commit.id in named else commit.creation_date)
+        for commit in commits
+    ]
     for record in refs.sessions():
         if record.state in (OPEN, FAILED):
-            trees = dict.fromkeys([record.tree, *(tree for batch in record.batches for tree in (batch.before, batch.after))])
+            trees = dict.fromkeys(
+                [record.tree, *(tree for batch in record.batches for tree in (batch.before, batch.after))]
+            )
             states += [RetainedState(tree, record.id, None) for tree in trees]
     return states
 
@@ -104,7 +109,9 @@ class Reachability:
 
     def add_state(self, retained: RetainedState, refs: RefsState, now: datetime) -> None:
         """Mark a state's tree, and record its datasets' logs."""
-        ended = {path: instant_of(f"retention/{path}", value, "before") for path, value in refs.under("retention/").items()}
+        ended = {
+            path: instant_of(f"retention/{path}", value, "before") for path, value in refs.under("retention/").items()
+        }
         state = self.repository.state(retained.tree, retained.name)
         if retained.tree not in self._trees:
             self._trees.add(retained.tree)
@@ -140,7 +147,9 @@ class Reachability:
                     entry = Entry.decode(split_value(value)[1])
                     self.keys.add(entry.address)
                     if entry.address and digest_of(entry.address) is None:
-                        self.references.setdefault(entry.address, set()).add((entry.size, entry.etag, entry.last_modified))
+                        self.references.setdefault(entry.address, set()).add(
+                            (entry.size, entry.etag, entry.last_modified)
+                        )
 
     def _note_log(self, state: StateStore, record: DatasetRecord) -> None:
         view = state.folder_of(record)
@@ -173,7 +182,11 @@ class Reachability:
                 since = view.format.oldest_version_read(view.place, now)
                 self.keys.update(f"{path}/{key}" for key in view.format.reachable(view.place, since))
             for log in self._logs.get(path, ()):
-                if oldest is not None and log.view.record == record and _entry(view, oldest) == _entry(log.view, oldest):
+                if (
+                    oldest is not None
+                    and log.view.record == record
+                    and _entry(view, oldest) == _entry(log.view, oldest)
+                ):
                     log.since = min(log.since, oldest)
 
 

@@ -28,7 +28,11 @@ class Problem:
 
 
 def verify(
-    repository: Repository, history: timedelta, *, hashes: bool = True, progress: Callable[[str, int], None] | None = None
+    repository: Repository,
+    history: timedelta,
+    *,
+    hashes: bool = True,
+    progress: Callable[[str, int], None] | None = None,
 ) -> Iterator[Problem]:
     """Yield the defects. With `hashes`, read all content and compare it with its hash."""
     tell = progress or (lambda phase, count: None)
@@ -55,10 +59,16 @@ def verify(
         yield from _check_reference(repository, key, entries, present)
     head = refs.commit(refs.branch(repository.format.branch))
     if not is_checked_out(repository, head):
-        yield Problem("not in place", head.id, "main's last commit is published, and not yet in place: `lake checkout` completes it")
+        yield Problem(
+            "not in place",
+            head.id,
+            "main's last commit is published, and not yet in place: `lake checkout` completes it",
+        )
 
 
-def _check(repository: Repository, key: str, present: Mapping[str, ObjectMeta] | None, hashes: bool) -> Iterator[Problem]:
+def _check(
+    repository: Repository, key: str, present: Mapping[str, ObjectMeta] | None, hashes: bool
+) -> Iterator[Problem]:
     root = repository.root
     digest = digest_of(key)
     try:
@@ -79,7 +89,10 @@ def _check(repository: Repository, key: str, present: Mapping[str, ObjectMeta] |
 
 
 def _check_reference(
-    repository: Repository, key: str, entries: Collection[tuple[int, str, int]], present: Mapping[str, ObjectMeta] | None
+    repository: Repository,
+    key: str,
+    entries: Collection[tuple[int, str, int]],
+    present: Mapping[str, ObjectMeta] | None,
 ) -> Iterator[Problem]:
     """Yield a problem where an object is not, or not for every live state, the one that was brought in."""
     try:
@@ -87,7 +100,10 @@ def _check_reference(
     except (NotFound, KeyError):
         return  # which is a problem of its own
     # A copy of a store keeps the times at most, not the etags.
-    same = {size == meta.size and (etag == meta.etag or modified == nanoseconds(meta.last_modified)) for size, etag, modified in entries}
+    same = {
+        size == meta.size and (etag == meta.etag or modified == nanoseconds(meta.last_modified))
+        for size, etag, modified in entries
+    }
     if False in same:
         detail = "it is not the file that was brought in, which must not change: put that one back, or bring this one in under another name"
         yield Problem("changed", key, detail)

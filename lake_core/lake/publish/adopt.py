@@ -17,7 +17,8 @@ def adopt(repository: Repository, path: str) -> Published:
     head = refs.branch(branch)
     if path not in repository.commit_state(refs.commit(head), branch).registered():
         raise DatasetNotFound(
-            f"no dataset at {path!r} in {branch}: bring it in with `lake import {path}`, or session.import_delta({path!r})"
+            f"no dataset at {path!r} in {branch}: bring it in with `lake import {path}`, or "
+            f"session.import_delta({path!r})"
         )
     published = commit_to_branch(repository, Adoption(repository, path))
     if published.commit == head:

@@ -1,7 +1,7 @@
 """Adoption: the versions that other writers committed to a dataset in place, past the lake, become main's.
 
-The log in place is what plain readers see, and it only grows. So where it went on, or another way than main, it is main that follows: the
-foreign versions become main's, and what the lake had published instead is applied again behind them.
+The log in place is what plain readers see, and it only grows. So where it went on, or another way than main, it is main
+that follows: the foreign versions become main's, and what the lake had published instead is applied again behind them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
             applied = view.format.apply(before, view, onto, ApplyContext(now, view.place, onto=f"{path} in place"))
         except DatasetConflict as error:
             raise Conflict(
-                f"{path}: what another writer committed in place contradicts what the lake has published: {error}. Undo one of the two",
+                f"{path}: what another writer committed in place contradicts what the lake has published: {error}. "
+                "Undo one of the two",
                 datasets=[path],
                 kinds={path: error.kind},
             ) from None
@@ -95,7 +96,8 @@ def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetV
             continue
         if current is not None and not view.format.is_behind(key, view, view.place):
             raise Conflict(
-                f"{path}: {key} in place does not follow what the lake has published: `lake release {path}`, then bring it in again",
+                f"{path}: {key} in place does not follow what the lake has published: `lake release {path}`, then "
+                "bring it in again",
                 datasets=[path],
                 kinds={path: "PointerMoved"},
             )

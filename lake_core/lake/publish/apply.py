@@ -1,8 +1,9 @@
 """The one operation of a lake: the net difference of two states is brought onto a third.
 
-A write into a session, publishing a session, merging a branch, revert and cherry-pick are all this. Where the format of a dataset is known,
-a dataset is one unit, and becomes one new version; plain keys are compared one by one, by key *and* identity. Nothing is written here
-but what formats must write under unique names: the result is what would change in the target.
+A write into a session, publishing a session, merging a branch, revert and cherry-pick are all this. Where the format of
+a dataset is known, a dataset is one unit, and becomes one new version; plain keys are compared one by one, by key *and*
+identity. Nothing is written here but what formats must write under unique names: the result is what would change in the
+target.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ def apply(
     strategy: Strategy | None = None,
     dry_run: bool = False,
 ) -> TreeUpdate:
-    """Bring what differs between `base` and `incoming` onto `target`, all of one lake. `commit`: the target's, for messages.
+    """Bring what differs between `base` and `incoming` onto `target`, all of one lake.
 
-    `reads`: keys, and prefixes ending in "*", that must not differ between `base` and `target`: what a serializable session read.
-    `strategy`: of a dataset or key that conflicts one side is taken whole. `dry_run`: the result is not to be written.
-    Raises Conflict naming all datasets and keys that contradict what the target has, and what formats raise.
+    `commit`: the target's, for messages.
+
+    `reads`: keys, and prefixes ending in "*", that must not differ between `base` and `target`: what a serializable
+    session read. `strategy`: of a dataset or key that conflicts one side is taken whole. `dry_run`: the result is not
+    to be written. Raises Conflict naming all datasets and keys that contradict what the target has, and what formats
+    raise.
     """
     taken = base.view.tree == target.view.tree != incoming.view.tree and not _datasets_differ(base, incoming)
     changed = dict(_overlaid(incoming.view, incoming.view.tree)) if taken else dict(_changes(base, incoming))
@@ -78,14 +82,22 @@ def _replaced_files(
     """Return the plain files of `base` that a dataset of `incoming` has replaced, as deleted."""
     before, after = base.registered(), incoming.registered()
     keys = (key for key, (old, _) in changed.items() if old is not None and not key.startswith(DATASETS))
-    return {key: (changed[key][0], None) for key in keys if _path_of(key, before) is None and _path_of(key, after) is not None}
+    return {
+        key: (changed[key][0], None)
+        for key in keys
+        if _path_of(key, before) is None and _path_of(key, after) is not None
+    }
 
 
-def _hidden_files(changed: Mapping[str, tuple[Item | None, Item | None]], base: StateStore, incoming: StateStore) -> list[str]:
+def _hidden_files(
+    changed: Mapping[str, tuple[Item | None, Item | None]], base: StateStore, incoming: StateStore
+) -> list[str]:
     """Return the paths of the datasets of `base` in whose place `incoming` has plain files: taking them back would hide the files."""
     before, after = base.registered(), incoming.registered()
     keys = (key for key, (_, new) in changed.items() if new is not None and not key.startswith(DATASETS))
-    return sorted({path for key in keys if (path := _path_of(key, before)) is not None and _path_of(key, after) is None})
+    return sorted(
+        {path for key in keys if (path := _path_of(key, before)) is not None and _path_of(key, after) is None}
+    )
 
 
 def _datasets_differ(base: StateStore, incoming: StateStore) -> bool:
@@ -93,7 +105,10 @@ def _datasets_differ(base: StateStore, incoming: StateStore) -> bool:
     paths = {**base.registered(), **incoming.registered()}
     graveler = base.view.graveler
     prefixes = [DATASETS, *(f"{path}/" for path in paths)]
-    return any(next(graveler.diff(base.view.tree, incoming.view.tree, prefix.encode()), None) is not None for prefix in prefixes)
+    return any(
+        next(graveler.diff(base.view.tree, incoming.view.tree, prefix.encode()), None) is not None
+        for prefix in prefixes
+    )
 
 
 def _changes(base: StateStore, incoming: StateStore) -> Iterator[tuple[str, tuple[Item | None, Item | None]]]:
@@ -104,7 +119,12 @@ def _changes(base: StateStore, incoming: StateStore) -> Iterator[tuple[str, tupl
         for difference in before.graveler.diff(before.tree, after.tree):
             key = difference.key.decode()
             if key not in after.overlay.items:
-                yield key, tuple(None if record is None else item_of(record) for record in (difference.before, difference.after))  # type: ignore[misc]
+                yield (
+                    key,
+                    tuple(
+                        None if record is None else item_of(record) for record in (difference.before, difference.after)
+                    ),
+                )  # type: ignore[misc]
 
 
 def _overlaid(view: View, tree: str) -> Iterator[tuple[str, tuple[Item | None, Item | None]]]:
@@ -125,7 +145,10 @@ def _path_of(key: str, registered: Mapping[str, DatasetRecord]) -> str | None:
 
 
 def _apply_plain(
-    changed: Mapping[str, tuple[Item | None, Item | None]], target: StateStore, report: ConflictReport, strategy: Strategy | None
+    changed: Mapping[str, tuple[Item | None, Item | None]],
+    target: StateStore,
+    report: ConflictReport,
+    strategy: Strategy | None,
 ) -> TreeUpdate:
     """Apply changes of plain keys; report those that contradict the target."""
     items: dict[str, Item | None] = {}
@@ -184,7 +207,9 @@ def _apply_datasets(
     return TreeUpdate(items, application.target.view.tree, datasets, references, tuple(skipped), resolved)
 
 
-def _take_dataset(application: DatasetApplication, path: str, format: str, conflict: DatasetConflict) -> AppliedDataset | None:
+def _take_dataset(
+    application: DatasetApplication, path: str, format: str, conflict: DatasetConflict
+) -> AppliedDataset | None:
     """Bring what differs between the target and `incoming` onto the target, so that the dataset becomes incoming.
 
     Raises DatasetConflict where it cannot: `conflict` itself for a dataset that the target released.
@@ -195,10 +220,17 @@ def _take_dataset(application: DatasetApplication, path: str, format: str, confl
 
 
 def _apply_key_rules(
-    changed: Collection[str], resolved: Collection[str], base: StateStore, incoming: StateStore, target: StateStore, report: ConflictReport
+    changed: Collection[str],
+    resolved: Collection[str],
+    base: StateStore,
+    incoming: StateStore,
+    target: StateStore,
+    report: ConflictReport,
 ) -> None:
     """Report what the rules of formats that live in plain keys forbid."""
-    change = PlainChange(changed, _PlainState(base), _PlainState(incoming), _PlainState(target), partial(_changed_there, base, target))
+    change = PlainChange(
+        changed, _PlainState(base), _PlainState(incoming), _PlainState(target), partial(_changed_there, base, target)
+    )
     for rule in key_rules():
         for key in rule.contradicted(change):
             report.add_key(key, rule.kind, rule.explanation)

@@ -83,7 +83,10 @@ class DatasetApplication:
     """The plain files whose place datasets take."""
 
     def run(self, path: str, format: str) -> AppliedDataset | None:
-        """Apply what happened to a dataset; return None for nothing. Raises DatasetConflict, and what its format raises."""
+        """Apply what happened to a dataset; return None for nothing.
+
+        Raises DatasetConflict, and what its format raises.
+        """
         match self._case(path, format):
             case None:
                 return None
@@ -108,7 +111,9 @@ class DatasetApplication:
         before, after, head = (state.datasets().get(path) for state in (self.base, self.incoming, self.target))
         for side in (before, after, head):
             if side is not None and side.format != format:
-                raise DatasetConflict(f"it is a {side.format} dataset on one side and a {format} one on the other", kind="OtherFormat")
+                raise DatasetConflict(
+                    f"it is a {side.format} dataset on one side and a {format} one on the other", kind="OtherFormat"
+                )
         if after is None:
             return None if before is None or head is None else Dropped(before, head)
         if before is not None or head is not None:
@@ -128,7 +133,8 @@ class DatasetApplication:
     def _drop(self, before: DatasetRecord, head: DatasetRecord) -> AppliedDataset:
         if head.imported:
             raise DatasetConflict(
-                "it was brought in from outside: to take it out of the lake is to release it, `lake release`", kind="Imported"
+                "it was brought in from outside: to take it out of the lake is to release it, `lake release`",
+                kind="Imported",
             )
         view = self.target.folder_of(head)
         applied = view.format.apply(self.base.folder_of(before), None, view, self._context(view))
@@ -137,10 +143,19 @@ class DatasetApplication:
     def _change(self, record: DatasetRecord, applied: Applied) -> AppliedDataset | None:
         if applied.puts:
             return self._changed(record, applied)
-        return AppliedDataset(DatasetUpdate(record.format, applied.version, SKIPPED)) if applied.operation == SKIPPED else None
+        return (
+            AppliedDataset(DatasetUpdate(record.format, applied.version, SKIPPED))
+            if applied.operation == SKIPPED
+            else None
+        )
 
     def _apply(
-        self, before: DatasetRecord | None, record: DatasetRecord, onto: DatasetRecord | None, *, recreated: bool = False
+        self,
+        before: DatasetRecord | None,
+        record: DatasetRecord,
+        onto: DatasetRecord | None,
+        *,
+        recreated: bool = False,
     ) -> Applied:
         view = self.incoming.folder_of(record)
         return view.format.apply(
@@ -174,9 +189,13 @@ class DatasetApplication:
         """Raise DatasetConflict where the target has other things at, above or below a dataset that is to be created there."""
         path, target = record.path, self.target
         datasets = target.datasets()
-        nested = dataset_above(path, datasets) or next((other for key, other in datasets.items() if key.startswith(f"{path}/")), None)
+        nested = dataset_above(path, datasets) or next(
+            (other for key, other in datasets.items() if key.startswith(f"{path}/")), None
+        )
         if nested is not None:
-            raise DatasetConflict(f"{target.name} has the dataset {nested.path!r} by now, and datasets do not nest", kind="Nested")
+            raise DatasetConflict(
+                f"{target.name} has the dataset {nested.path!r} by now, and datasets do not nest", kind="Nested"
+            )
         files = (key for key, _ in target.view.list(f"{path}/") if key not in self.replaced)
         plain = None if target.registered().get(path) is not None else next(files, None)
         if plain is not None or target.view.get(path) is not None:

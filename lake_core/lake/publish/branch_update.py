@@ -1,4 +1,7 @@
-"""A publish as a value: what it asks of the refs, and what it does to them. One entry of the refs journal takes it, or nothing does."""
+"""A publish as a value: what it asks of the refs, and what it does to them.
+
+One entry of the refs journal takes it, or nothing does.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,9 @@ class NotProtected:
     def check(self, refs: RefsState) -> None:
         pattern = refs.protected(self.branch)
         if pattern is not None:
-            raise ProtectedBranch(f"branch {self.branch!r} is protected (by {pattern!r}): publish on another branch, and merge that")
+            raise ProtectedBranch(
+                f"branch {self.branch!r} is protected (by {pattern!r}): publish on another branch, and merge that"
+            )
 
 
 class RefsUpdate(Protocol):

@@ -1,8 +1,9 @@
 """Checking out: main in place, as plain readers of the datasets open it.
 
-After the branch has moved, the log entries of the datasets that its commits touched are put at their natural paths, in the order of
-their versions. The bytes of (dataset, version) never change, so any process may finish at any time what another began. How far the
-branch is known to be checked out is noted with the next entry of the refs journal, not by a write of its own.
+After the branch has moved, the log entries of the datasets that its commits touched are put at their natural paths, in
+the order of their versions. The bytes of (dataset, version) never change, so any process may finish at any time what
+another began. How far the branch is known to be checked out is noted with the next entry of the refs journal, not by a
+write of its own.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def check_out(
 ) -> Checkout:
     """Put the datasets of these commits, oldest first, in place, but for one (`without`). Idempotent.
 
-    Raises Diverged where another writer was there; with `needed` only for these datasets, others are passed over: one that diverged
-    does not hold up the rest of the lake.
+    Raises Diverged where another writer was there; with `needed` only for these datasets, others are passed over: one
+    that diverged does not hold up the rest of the lake.
     """
     changed, count, diverged = set(), 0, set()
     if not commits:
@@ -99,7 +100,8 @@ def check_out(
 def check_out_branch(repository: Repository, progress: Callable[[int, int], None] | None = None) -> Checkout:
     """Put all datasets of main in place, as far as they are not. Idempotent.
 
-    Raises Diverged, but only by the newest refs: what differs from an older main may be what others have published since.
+    Raises Diverged, but only by the newest refs: what differs from an older main may be what others have published
+    since.
     """
     branch = repository.format.branch
     while True:
@@ -135,7 +137,10 @@ def try_check_out(repository: Repository, commits: Sequence[Commit]) -> bool:
 
 
 def has_moved(repository: Repository, refs: RefsState, branch: str) -> bool:
-    """Return whether a branch has another head now than in these refs. Ask before taking what is in place for another writer's."""
+    """Return whether a branch has another head now than in these refs.
+
+    Ask before taking what is in place for another writer's.
+    """
     return repository.refs().branch(branch) != refs.branch(branch)
 
 
@@ -164,7 +169,10 @@ def check_out_dataset(state: StateStore, record: DatasetRecord, version: int | N
 
 
 def _move_pointer(view: DatasetView, key: str) -> bool:
-    """Move a pointer in place to where the state has it, unless it is there or beyond. Return whether it moved. Raises Diverged."""
+    """Move a pointer in place to where the state has it, unless it is there or beyond.
+
+    Return whether it moved. Raises Diverged.
+    """
     data = view.get(key)
     while True:
         in_place = _pointer_in_place(view, key)
@@ -178,7 +186,10 @@ def _move_pointer(view: DatasetView, key: str) -> bool:
 
 
 def _is_behind(view: DatasetView, key: str) -> bool:
-    """Return whether a pointer in place, which differs, is behind the state's; False where it is ahead. Raises Diverged for neither."""
+    """Return whether a pointer in place, which differs, is behind the state's; False where it is ahead.
+
+    Raises Diverged for neither.
+    """
     if view.format.is_behind(key, view.place, view):
         return True
     if view.format.is_behind(key, view, view.place):
@@ -226,7 +237,9 @@ def _stands(view: DatasetView, key: str, item: Item | None = None) -> bool:
 
 
 def check_free(state: StateStore, record: DatasetRecord, version: int | None, items: Mapping[str, Item | None]) -> None:
-    """Check that what is about to be published does not stand in place already, written by somebody else. Raises Diverged.
+    """Check that what is about to be published does not stand in place already, written by somebody else.
+
+    Raises Diverged.
 
     `state`: the branch's head, which is checked out. `items`: what is to be published, by key of the lake.
     """

@@ -1,7 +1,8 @@
 """Moving a branch: prepare an update, append one conditional entry to the refs journal, put main's logs in place.
 
-If other refs changed meanwhile, the journal puts the same entry again. If this branch moved, the update is prepared again. Conflicts
-are decided where an update is prepared: `apply` for plain files, `apply_dataset` and the datasets' formats for all else.
+If other refs changed meanwhile, the journal puts the same entry again. If this branch moved, the update is prepared
+again. Conflicts are decided where an update is prepared: `apply` for plain files, `apply_dataset` and the datasets'
+formats for all else.
 """
 
 from __future__ import annotations
@@ -36,13 +37,17 @@ def commit_to_branch(repository: Repository, source: Source) -> Published:
             except RefsMoved:
                 continue
             except (Diverged, Conflict) as error:
-                # What stood in place was compared with these refs: it may be what a faster publisher has put there since.
+                # What stood in place was compared with these refs: it may be what a faster publisher has put there
+                # since.
                 if (source.compares_in_place or isinstance(error, Diverged)) and has_moved(repository, refs, branch):
                     continue
                 if isinstance(error, Conflict) or not _adopt(repository, refs, branch, error):
                     raise
                 continue
-    raise PublishTimeout(f"branch {branch!r} moved {_MOST_TRIES} times while this was applied to it: nothing was published. Publish again")
+    raise PublishTimeout(
+        f"branch {branch!r} moved {_MOST_TRIES} times while this was applied to it: nothing was published. Publish "
+        "again"
+    )
 
 
 def _commit(repository: Repository, update: BranchUpdate) -> Published:

@@ -80,5 +80,9 @@ def _compared(old: StateStore, new: StateStore, path: str, sample: int, most_row
     if record is None:
         return None  # dropped on both sides, after different histories
     views = [None if side is None else state.folder_of(side) for state, side in ((old, before), (new, after))]
-    comparison = next(view for view in views if view is not None).format.compare(*views, sample=sample, most_rows=most_rows)
-    return ChangedDataset(path, record.format, "added" if before is None else "removed" if after is None else "changed", comparison)
+    comparison = next(view for view in views if view is not None).format.compare(
+        *views, sample=sample, most_rows=most_rows
+    )
+    return ChangedDataset(
+        path, record.format, "added" if before is None else "removed" if after is None else "changed", comparison
+    )

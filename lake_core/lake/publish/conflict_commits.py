@@ -23,7 +23,9 @@ _MOST = 3
 _OWN_FIELDS = (DATASETS_FIELD, "at", "resolved")
 
 
-def with_commits(repository: Repository, refs: RefsState, head: Commit, base: StateStore, error: Conflict, remedy: str) -> Conflict:
+def with_commits(
+    repository: Repository, refs: RefsState, head: Commit, base: StateStore, error: Conflict, remedy: str
+) -> Conflict:
     """Make the same conflict with the newest commits of the target that changed what it names."""
     contradictions = []
     for each in error.contradictions:

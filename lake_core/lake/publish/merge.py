@@ -82,7 +82,8 @@ class Merge:
             self.repository.commit_state(self.incoming, self.name),
             strategy=self.strategy,
             remedy=(
-                f"Nothing was merged: merge with strategy='theirs' to take what {self.name} has of these, with strategy='ours' to keep "
+                f"Nothing was merged: merge with strategy='theirs' to take what {self.name} has of these, with "
+                "strategy='ours' to keep "
                 f"what {self.branch} has of them, or do the work again on a new branch of {self.branch}"
             ),
         )
@@ -107,7 +108,9 @@ class Replay:
         return prepare_change(self.repository, refs, self.proposal, change)
 
 
-def merge(repository: Repository, incoming: Commit, name: str, into: str, message: str | None, strategy: Strategy | None) -> Published:
+def merge(
+    repository: Repository, incoming: Commit, name: str, into: str, message: str | None, strategy: Strategy | None
+) -> Published:
     """Bring what a commit has and a branch lacks onto the branch. Raises NothingToApply, Conflict."""
     _check_strategy(strategy)
     source = Merge(repository, incoming, name, into, message, strategy)
@@ -115,7 +118,9 @@ def merge(repository: Repository, incoming: Commit, name: str, into: str, messag
     return commit_to_branch(repository, source)
 
 
-def preview_merge(repository: Repository, incoming: Commit, name: str, into: str, strategy: Strategy | None) -> MergePreview:
+def preview_merge(
+    repository: Repository, incoming: Commit, name: str, into: str, strategy: Strategy | None
+) -> MergePreview:
     """Return what `merge` would do now, and write nothing. Raises as `merge`."""
     _check_strategy(strategy)
     refs = repository.refs()
@@ -164,7 +169,9 @@ def _parent(repository: Repository, commit: Commit, number: int, without: str) -
     if not commit.parents:
         raise NothingToApply(f"commit {commit.id[:12]} is the first one: {without}")
     if not 1 <= number <= len(commit.parents):
-        raise RefNotFound(f"commit {commit.id[:12]} has {count_of(len(commit.parents), 'parent')}, so there is no parent {number}")
+        raise RefNotFound(
+            f"commit {commit.id[:12]} has {count_of(len(commit.parents), 'parent')}, so there is no parent {number}"
+        )
     return repository.refs().commit(commit.parents[number - 1])
 
 

@@ -89,14 +89,18 @@ def prepare_tree(
     update: TreeUpdate,
     registered: Mapping[str, DatasetRecord],
 ) -> BranchUpdate:
-    """Prepare to make an update of its tree a branch's next commit. `registered`: the datasets that the update may create.
+    """Prepare to make an update of its tree a branch's next commit.
+
+    `registered`: the datasets that the update may create.
 
     Raises ProtectedBranch, Diverged, Collected.
     """
     _check_protected(refs, proposal)
     branch, session = proposal.branch, proposal.session or ""
     head = refs.commit(refs.branch(branch))
-    is_whole = branch == repository.format.branch and _complete_checkout(repository, refs, proposal, target, update, registered)
+    is_whole = branch == repository.format.branch and _complete_checkout(
+        repository, refs, proposal, target, update, registered
+    )
     if not (update or proposal.retention or proposal.is_merge):
         return BranchUpdate(branch, Published(head.id, {}, session, update.skipped, update.resolved))
     commit = _write_commit(repository, refs, proposal, head, update)
@@ -113,7 +117,13 @@ def prepare_tree(
 
 
 def apply_change(
-    repository: Repository, refs: RefsState, proposal: Proposal, change: Change, target: StateStore, *, dry_run: bool = False
+    repository: Repository,
+    refs: RefsState,
+    proposal: Proposal,
+    change: Change,
+    target: StateStore,
+    *,
+    dry_run: bool = False,
 ) -> TreeUpdate:
     """Bring a change onto a branch's head. Raises Conflict, which names the commits that are in the way."""
     head = refs.commit(refs.branch(proposal.branch))
@@ -147,7 +157,9 @@ def _complete_checkout(
     update: TreeUpdate,
     registered: Mapping[str, DatasetRecord],
 ) -> bool:
-    """Check out what publishers that died have left behind: a log is in place without gaps. Return whether main is whole then.
+    """Check out what publishers that died have left behind: a log is in place without gaps.
+
+    Return whether main is whole then.
 
     Raises Diverged where a version that is about to be published is in place already.
     """
@@ -159,7 +171,9 @@ def _complete_checkout(
     return not checkout.diverged
 
 
-def _write_commit(repository: Repository, refs: RefsState, proposal: Proposal, head: Commit, update: TreeUpdate) -> Commit:
+def _write_commit(
+    repository: Repository, refs: RefsState, proposal: Proposal, head: Commit, update: TreeUpdate
+) -> Commit:
     """Write what a commit consists of, but for the entry that makes it one. Raises Collected."""
     pending = repository.pending_deletions(refs)
     gone = next((key for key in update.references if pending(key)), None)
@@ -182,4 +196,6 @@ def _write_commit(repository: Repository, refs: RefsState, proposal: Proposal, h
     parents = [head, *(refs.commit(parent) for parent in proposal.parents)]
     # Ids hold whole seconds: two equal changes within one are told apart.
     metadata["at"] = repository.clock().isoformat(timespec="microseconds")
-    return Commit.create(repository.committer, proposal.message, repository.clock(), tree, metadata=metadata, parents=parents)
+    return Commit.create(
+        repository.committer, proposal.message, repository.clock(), tree, metadata=metadata, parents=parents
+    )

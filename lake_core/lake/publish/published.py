@@ -20,4 +20,7 @@ class Published:
     resolved: Mapping[str, str] = field(default_factory=dict)
     """The datasets and keys of which a merge's strategy took one side, with the kinds of the conflicts."""
     is_checked_out: bool = True
-    """Whether main's objects are at their natural places. False: `lake.maintenance.checkout` completes it, as does the next publish."""
+    """Whether main's objects are at their natural places.
+
+    False: `lake.maintenance.checkout` completes it, as does the next publish.
+    """

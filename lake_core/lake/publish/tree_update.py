@@ -26,7 +26,12 @@ class DatasetUpdate:
 
     def to_json(self) -> dict[str, object]:
         """Return the JSON for the dataset in a commit's metadata."""
-        return {"format": self.format, "version": self.version, "operation": self.operation, "summary": dict(self.summary)}
+        return {
+            "format": self.format,
+            "version": self.version,
+            "operation": self.operation,
+            "summary": dict(self.summary),
+        }
 
 
 @dataclass(frozen=True, slots=True)

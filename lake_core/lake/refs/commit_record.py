@@ -42,8 +42,19 @@ def commit_of(id: str, value: Mapping[str, Any]) -> Commit:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedLake(f"the record of commit {id!r} in the refs journal makes no sense: {error!r}") from None
-    texts = [commit.metarange_id, commit.message, commit.committer, *commit.parents, *commit.metadata, *commit.metadata.values()]
-    if type(commit.generation) is not int or not all(isinstance(text, str) for text in texts) or commit.creation_date.tzinfo is None:
+    texts = [
+        commit.metarange_id,
+        commit.message,
+        commit.committer,
+        *commit.parents,
+        *commit.metadata,
+        *commit.metadata.values(),
+    ]
+    if (
+        type(commit.generation) is not int
+        or not all(isinstance(text, str) for text in texts)
+        or commit.creation_date.tzinfo is None
+    ):
         raise DamagedLake(f"the record of commit {id!r} in the refs journal makes no sense")
     return commit
 

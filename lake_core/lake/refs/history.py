@@ -12,7 +12,10 @@ from lake_core.lake.refs.refs_state import RefsState
 
 
 def log(refs: RefsState, start: Commit, *, first_parent: bool = False, dataset: str | None = None) -> Iterator[Commit]:
-    """Walk a commit and what came before it, newest first; those that changed a dataset. Ends where older commits were collected."""
+    """Walk a commit and what came before it, newest first; those that changed a dataset.
+
+    Ends where older commits were collected.
+    """
     queue: list[tuple[int, float, str]] = []
     listed: set[str] = set()
 
@@ -42,7 +45,10 @@ def is_ancestor(refs: RefsState, older: Commit, newer: Commit) -> bool:
 
 
 def merge_base(refs: RefsState, left: Commit, right: Commit) -> Commit:
-    """Find the first commit that both come from, walking back by generation. Raises RefNotFound for histories that share none."""
+    """Find the first commit that both come from, walking back by generation.
+
+    Raises RefNotFound for histories that share none.
+    """
     queue: list[tuple[int, float, str]] = []
     sides: dict[str, int] = {}
 
@@ -62,4 +68,6 @@ def merge_base(refs: RefsState, left: Commit, right: Commit) -> Commit:
             return refs.commit(id)
         for parent in refs.commit(id).parents:
             push(parent, sides[id])
-    raise RefNotFound(f"commits {left.id[:12]} and {right.id[:12]} share no history that is retained: they cannot be merged")
+    raise RefNotFound(
+        f"commits {left.id[:12]} and {right.id[:12]} share no history that is retained: they cannot be merged"
+    )

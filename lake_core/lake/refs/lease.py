@@ -1,6 +1,7 @@
 """Leases: publishers of one branch wait for one another instead of racing, so that few of them apply in vain.
 
-Leases are advisory. The refs journal ensures correctness: a publisher without a lease, or slower than its lease, can only lose a race.
+Leases are advisory. The refs journal ensures correctness: a publisher without a lease, or slower than its lease, can
+only lose a race.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a collector may be deleting: content that was found stored already may vanish before the commit that reuses it is made.
 
-Each collection is an entry of the refs journal, and stays on record for longer than any session lives. All that is on the lists of those
-on record is avoided: content is put again under another address, ranges under another name. Nobody waits for anybody.
+Each collection is an entry of the refs journal, and stays on record for longer than any session lives. All that is on
+the lists of those on record is avoided: content is put again under another address, ranges under another name. Nobody
+waits for anybody.
 """
 
 from __future__ import annotations

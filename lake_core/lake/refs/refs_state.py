@@ -37,7 +37,9 @@ DELETED: Mapping[str, None] = {"commit": None}
 def check_name(name: str, what: str) -> str:
     """Check that a name can be a branch's, tag's or session's. Raises InvalidRef."""
     if not isinstance(name, str) or not NAME.fullmatch(name) or _COMMIT_ID.fullmatch(name) or name.endswith("."):
-        raise InvalidRef(f"{name!r} cannot name a {what}: letters, digits, '_', '-' and '.', beginning with one of the first three")
+        raise InvalidRef(
+            f"{name!r} cannot name a {what}: letters, digits, '_', '-' and '.', beginning with one of the first three"
+        )
     return name
 
 
@@ -75,7 +77,10 @@ class RefsState:
         return commit_of(id, value)
 
     def first_parent(self, commit: Commit) -> Commit:
-        """Find what a branch pointed at before a commit. Raises RefNotFound where that was collected, DamagedLake for a circle."""
+        """Find what a branch pointed at before a commit.
+
+        Raises RefNotFound where that was collected, DamagedLake for a circle.
+        """
         parent = self.commit(commit.parents[0])
         if parent.generation >= commit.generation:
             raise DamagedLake(f"commit {commit.id[:12]} is not younger than its parent")
@@ -94,7 +99,10 @@ class RefsState:
 
     def sessions(self) -> list[SessionRecord]:
         """List all sessions on record, oldest first."""
-        return sorted((SessionRecord.from_json(id, value) for id, value in self._under("session/")), key=lambda record: record.opened)
+        return sorted(
+            (SessionRecord.from_json(id, value) for id, value in self._under("session/")),
+            key=lambda record: record.opened,
+        )
 
     def checked_out(self, branch: str) -> str | None:
         """Return the commit up to which a branch is known to be checked out."""

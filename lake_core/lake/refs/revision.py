@@ -44,12 +44,20 @@ def resolve(refs: RefsState, journal: Journal, expression: str) -> Revision:
         if modifier[0].startswith("@"):
             raise InvalidRef(f"{expression!r}: @ stands right behind a branch")
         if isinstance(revision, SessionRecord):
-            revision = refs.commit(revision.base) if modifier[1] == "~" and modifier[2] in ("", "1") else _no_parent(expression)
+            revision = (
+                refs.commit(revision.base)
+                if modifier[1] == "~" and modifier[2] in ("", "1")
+                else _no_parent(expression)
+            )
             continue
         number = int(modifier[2][:8] or 1)
         if number > 1_000_000:
             raise InvalidRef(f"{expression!r} goes back further than any history")
-        revision = _ancestor(refs, revision, number, expression) if modifier[1] == "~" else _parent(refs, revision, number, expression)
+        revision = (
+            _ancestor(refs, revision, number, expression)
+            if modifier[1] == "~"
+            else _parent(refs, revision, number, expression)
+        )
     return revision
 
 
@@ -57,7 +65,9 @@ def resolve_commit(refs: RefsState, journal: Journal, expression: str) -> Commit
     """Find the commit that an expression names. Raises InvalidRef for one that names a session."""
     revision = resolve(refs, journal, expression)
     if isinstance(revision, SessionRecord):
-        raise InvalidRef(f"{expression!r} is a session, where a commit is asked for: publish it, or name its base, {expression}~1")
+        raise InvalidRef(
+            f"{expression!r} is a session, where a commit is asked for: publish it, or name its base, {expression}~1"
+        )
     return revision
 
 
@@ -76,7 +86,9 @@ def _named(refs: RefsState, name: str) -> Revision:
             return refs.commit(matches[0])
         if matches:
             raise InvalidRef(f"{len(matches)} commits begin with {name!r}: give more of the id")
-    raise RefNotFound(f"no branch, tag, commit or session {name!r}; branches are {', '.join(sorted(refs.branches())) or 'none'}")
+    raise RefNotFound(
+        f"no branch, tag, commit or session {name!r}; branches are {', '.join(sorted(refs.branches())) or 'none'}"
+    )
 
 
 def _at(refs: RefsState, journal: Journal, branch: str, text: str) -> Commit:

@@ -91,7 +91,11 @@ class SessionRecord:
         return f"session/{self.id}"
 
     def to_json(self) -> dict[str, Any]:
-        body = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("id", "batches", "opened", "expires")}
+        body = {
+            name: getattr(self, name)
+            for name in self.__dataclass_fields__
+            if name not in ("id", "batches", "opened", "expires")
+        }
         batches = [batch.to_json() for batch in self.batches]
         times = {"opened": self.opened.isoformat(), "expires": self.expires.isoformat()}
         return body | times | {"reads": list(self.reads), "metadata": dict(self.metadata), "batches": batches}
@@ -102,7 +106,10 @@ class SessionRecord:
         try:
             fields = {name: body[name] for name in cls.__dataclass_fields__ if name in body}
             times = {name: datetime.fromisoformat(body[name]) for name in ("opened", "expires")}
-            record = cls(id=id, **(fields | times | {"batches": tuple(Batch.from_json(batch) for batch in body.get("batches", ()))}))
+            record = cls(
+                id=id,
+                **(fields | times | {"batches": tuple(Batch.from_json(batch) for batch in body.get("batches", ()))}),
+            )
             record._check()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DamagedLake(f"the record of session {id!r} in the refs journal makes no sense: {error!r}") from None

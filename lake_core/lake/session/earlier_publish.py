@@ -22,6 +22,7 @@ def published_earlier(repository: Repository, refs: RefsState, branch: str, sess
 def remedy(session: str) -> str:
     """Return what to do about a session that conflicts with what was published meanwhile."""
     return (
-        f"Nothing was published: do the work again in a new session. This one stays readable, and lake.get_session({session!r})"
+        "Nothing was published: do the work again in a new session. This one stays readable, and "
+        f"lake.get_session({session!r})"
         f".fork(without=[…]) carries on what does not conflict"
     )

@@ -50,11 +50,13 @@ def import_dataset(session: WritableState, path: str, format: str) -> DatasetRec
     return record
 
 
-def convert_dataset(session: WritableState, path: str, format: str, *, replaces_files: bool = False, **options: Any) -> Any:
+def convert_dataset(
+    session: WritableState, path: str, format: str, *, replaces_files: bool = False, **options: Any
+) -> Any:
     """Make a dataset of plain files, and return its handle. Raises DatasetExists and what the format raises.
 
-    The files stand in place. With `replaces_files` they are those of the session, if it has any at the path: the format's `convert` is then
-    given them as `source`, and they leave the session.
+    The files stand in place. With `replaces_files` they are those of the session, if it has any at the path: the
+    format's `convert` is then given them as `source`, and they leave the session.
     """
     path = dataset_path(path)
     if path in session.datasets():
@@ -81,7 +83,9 @@ def convert_dataset(session: WritableState, path: str, format: str, *, replaces_
 
 
 def import_objects(session: WritableState, prefix: str, to: str | None = None) -> ImportedObjects:
-    """Name objects that are under a prefix of the lake's folder in the session's tree, at the same keys or under `to`. No byte is copied.
+    """Name objects that are under a prefix of the lake's folder in the session's tree, at the same keys or under `to`.
+
+    No byte is copied.
 
     The objects must not change from now on. Raises InvalidKey.
     """
@@ -108,5 +112,8 @@ def references(session: WritableState, prefix: str, to: str) -> Iterator[tuple[s
         inside = dataset_above(key, datasets)
         if key.startswith(RESERVED) or inside is not None or key in datasets:
             where = "the lake itself" if inside is None else f"the dataset {inside.path!r}"
-            raise InvalidKey(f"{meta.key!r} cannot be named {key!r}, which belongs to {where}: choose another prefix, or `to`", key=key)
+            raise InvalidKey(
+                f"{meta.key!r} cannot be named {key!r}, which belongs to {where}: choose another prefix, or `to`",
+                key=key,
+            )
         yield key, reference(meta.key, meta.size, meta.etag, meta.last_modified)

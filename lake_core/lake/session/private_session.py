@@ -59,7 +59,10 @@ class Session(WriteSession):
         self.result: Published | None = None
 
     def publish(self) -> Published:
-        """Publish now; repeated, the same result. Raises Conflict (then the session is kept, failed, under its id), PublishTimeout."""
+        """Publish now; repeated, the same result.
+
+        Raises Conflict (then the session is kept, failed, under its id), PublishTimeout.
+        """
         if self.result is None:
             self.changes.check_open()
             if self.clock() - self.opened > MOST_EXPIRY:
@@ -103,7 +106,9 @@ class Session(WriteSession):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is not None:
             self.abandon()
         elif self.state == "open":

@@ -49,4 +49,6 @@ class _Release:
         if target.view.get(record.key) is not None:
             items[record.key] = None
         proposal = Proposal(self.branch, f"Release {record.path}", {"release": record.path})
-        return prepare_tree(self.repository, refs, proposal, target, TreeUpdate(items, target.view.tree), target.registered())
+        return prepare_tree(
+            self.repository, refs, proposal, target, TreeUpdate(items, target.view.tree), target.registered()
+        )

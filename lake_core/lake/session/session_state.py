@@ -48,7 +48,10 @@ def expire_if_due(repository: Repository, record: SessionRecord) -> SessionRecor
 
 
 def open_record(repository: Repository, refs: RefsState, id: str, epoch: int | None) -> SessionRecord:
-    """Give the record of a session that takes writes at this epoch. Raises SessionNotFound, SessionClosed, StaleEpoch."""
+    """Give the record of a session that takes writes at this epoch.
+
+    Raises SessionNotFound, SessionClosed, StaleEpoch.
+    """
     record = expire_if_due(repository, refs.session(id))
     if record.state != OPEN:
         raise closed(record)
@@ -60,6 +63,7 @@ def check_epoch(record: SessionRecord, epoch: int | None) -> None:
     """Check that a session was not resumed since an epoch. Raises StaleEpoch."""
     if epoch is not None and epoch < record.epoch:
         raise StaleEpoch(
-            f"session {record.id!r} was resumed (epoch {record.epoch}; this is epoch {epoch}): what is written here is refused. "
+            f"session {record.id!r} was resumed (epoch {record.epoch}; this is epoch {epoch}): what is written here is "
+            "refused. "
             f"If this process is the one to go on, join the session again"
         )

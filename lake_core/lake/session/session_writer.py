@@ -100,7 +100,9 @@ class SessionWriter(WriteSession):
         after = write_tree(repository, update.onto, update.items, pending)
         reads = sorted({*record.reads, *self.reads})
         # An attempt that wrote nothing is on record too: an older one that still sends something is to be refused.
-        counts = self.task is not None and (self._is_closing or not any(batch.writer == self.id for batch in record.batches))
+        counts = self.task is not None and (
+            self._is_closing or not any(batch.writer == self.id for batch in record.batches)
+        )
         if after == record.tree and reads == list(record.reads) and not changes.ended_retention and not counts:
             return after
         batch = Batch(self._batch_id, self.id, tree, after, self.task, self.attempt, self._is_closing)
@@ -135,14 +137,18 @@ class SessionWriter(WriteSession):
         return f"{self.id}-{self._flushed}"
 
     def _earlier_attempts(self, record: SessionRecord) -> tuple[list[Batch], bool]:
-        """List the batches of earlier attempts at the task, and return whether this attempt's own is whole already. Raises StaleAttempt."""
+        """List the batches of earlier attempts at the task, and return whether this attempt's own is whole already.
+
+        Raises StaleAttempt.
+        """
         if self.task is None:
             return [], False
         others = [batch for batch in record.batches if batch.task == self.task and batch.writer != self.id]
         newest = max((batch.attempt for batch in others), default=-1)
         if newest > self.attempt:
             raise StaleAttempt(
-                f"attempt {newest} at {self.task!r} is in session {record.id!r} already: this is attempt {self.attempt}, and too late"
+                f"attempt {newest} at {self.task!r} is in session {record.id!r} already: this is attempt "
+                f"{self.attempt}, and too late"
             )
         is_whole = any(batch.attempt == self.attempt and batch.is_last for batch in others)
         return ([], True) if is_whole else (others, False)
@@ -150,7 +156,9 @@ class SessionWriter(WriteSession):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None and self.state == "open":
             self._is_closing = True
             self.flush()
@@ -179,6 +187,8 @@ def _reverted(repository: Repository, record: SessionRecord, batch: Batch, tree:
             commit=record.base,
         )
     except Conflict as error:
-        summary = f"attempt {batch.attempt} at {batch.task!r} is to be replaced, but others have built on it: {error.summary}"
+        summary = (
+            f"attempt {batch.attempt} at {batch.task!r} is to be replaced, but others have built on it: {error.summary}"
+        )
         raise error.replace(summary=summary, remedy="Start a new run") from None
     return write_tree(repository, update.onto, update.items, pending)

@@ -1,7 +1,7 @@
 """Shared sessions: a ref that several processes work in, published once (Arraylake: cooperative mode).
 
-Opening one that exists resumes it: its epoch rises, and whatever an older epoch still sends is refused. That a session has expired is an
-entry of the journal like every other change of its state; clocks only give the hint to write it.
+Opening one that exists resumes it: its epoch rises, and whatever an older epoch still sends is refused. That a session
+has expired is an entry of the journal like every other change of its state; clocks only give the hint to write it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from lake_core.lake.refs.refs_state import RefsState, check_name
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED, SessionRecord
 from lake_core.lake.repository import Repository
 from lake_core.lake.session.earlier_publish import published_earlier, remedy
-from lake_core.lake.session.session_state import DEFAULT_EXPIRY, KEEP_FAILED, check_epoch, closed, expire_if_due, renewed_expiry
+from lake_core.lake.session.session_state import (
+    DEFAULT_EXPIRY,
+    KEEP_FAILED,
+    check_epoch,
+    closed,
+    expire_if_due,
+    renewed_expiry,
+)
 from lake_core.lake.session.session_writer import SessionWriter, TaskAttempt
 from lake_core.lake.state.state_store import StateStore
 
@@ -68,7 +75,8 @@ class SharedSession(StateStore):
         """Begin to write: private until `flush`, and flushed when its `with` block ends.
 
         Args:
-            task: What is written, by the caller's name for it. A later attempt at the same task replaces what an earlier one wrote.
+            task: What is written, by the caller's name for it. A later attempt at the same task replaces what an
+                earlier one wrote.
             attempt: Which attempt at the task this is. One that is in the session already is skipped.
 
         Raises:
@@ -109,7 +117,9 @@ class SharedSession(StateStore):
         self._repository.journal.append(plan)
 
     def fork(self, *, without: Sequence[str] = (), expires_in: timedelta = DEFAULT_EXPIRY) -> SharedSession:
-        """Open a new session with the work of this one, less what it did to some datasets or keys. The lineage stays the same.
+        """Open a new session with the work of this one, less what it did to some datasets or keys.
+
+        The lineage stays the same.
 
         Raises SessionClosed for one that has ended.
         """
@@ -134,7 +144,9 @@ class SharedSession(StateStore):
 def open_shared(
     repository: Repository, options: SharedOptions, *, resume: bool = True, origin: SessionRecord | None = None
 ) -> SharedSession:
-    """Open a session on a branch, or resume the one of this id: its epoch rises. Without `resume` an open one is left as it is.
+    """Open a session on a branch, or resume the one of this id: its epoch rises.
+
+    Without `resume` an open one is left as it is.
 
     `origin`: the session whose base, tree and lineage a new one begins with. Raises RefNotFound, SessionClosed.
     """
@@ -181,7 +193,9 @@ class _SharedSource:
         if record.state == PUBLISHED:
             return _published(repository, repository.refs(refresh=False), record)
         _check_publishable(record, self.epoch)
-        retention = {key[len(_RETENTION) :]: value for key, value in record.metadata.items() if key.startswith(_RETENTION)}
+        retention = {
+            key[len(_RETENTION) :]: value for key, value in record.metadata.items() if key.startswith(_RETENTION)
+        }
         metadata = {key: value for key, value in record.metadata.items() if not key.startswith(_RETENTION)}
         proposal = Proposal(
             record.branch,
@@ -192,7 +206,9 @@ class _SharedSource:
         )
         base = repository.commit_state(refs.commit(record.base), f"the base of session {record.id}")
         incoming = repository.state(record.tree, f"session {record.id}")
-        update = prepare_change(repository, refs, proposal, Change(base, incoming, record.reads, remedy=remedy(record.id)))
+        update = prepare_change(
+            repository, refs, proposal, Change(base, incoming, record.reads, remedy=remedy(record.id))
+        )
         return replace(
             update,
             requirements=(*update.requirements, SessionAt(record.id, self.epoch, record.tree)),
@@ -248,11 +264,15 @@ def _publish(repository: Repository, id: str, epoch: int | None) -> Published:
 
 def _published(repository: Repository, refs: RefsState, record: SessionRecord) -> Published:
     if record.commit is None:
-        raise DamagedLake(f"the record of session {record.id!r} in the refs journal does not say as which commit it was published")
+        raise DamagedLake(
+            f"the record of session {record.id!r} in the refs journal does not say as which commit it was published"
+        )
     return published_earlier(repository, refs, record.branch, record.id, refs.commit(record.commit))
 
 
-def _fail(repository: Repository, id: str, reason: str, keep: timedelta = KEEP_FAILED, epoch: int | None = None) -> None:
+def _fail(
+    repository: Repository, id: str, reason: str, keep: timedelta = KEEP_FAILED, epoch: int | None = None
+) -> None:
     def plan(state: State) -> Sequence[Action]:
         record = RefsState(state).session(id)
         if record.state != OPEN or (epoch is not None and epoch < record.epoch):

@@ -24,7 +24,9 @@ class WriteSession(WritableState):
     """A state with changes on top, and the verbs that make datasets."""
 
     def create(self, path: str, format: str, *args: Any, **options: Any) -> Any:
-        """Create a dataset and return its format's handle. Arguments are those of the format's own `create`, `exist_ok` among them.
+        """Create a dataset and return its format's handle.
+
+        Arguments are those of the format's own `create`, `exist_ok` among them.
 
         Raises DatasetExists, and what the format raises.
         """
@@ -36,14 +38,19 @@ class WriteSession(WritableState):
             record = self.datasets().get(path)
             exists = record is not None
             if record is not None and (not exist_ok or record.format != format):
-                raise DatasetExists(f"a {record.format} dataset stands at {path!r} in {self.name}: open it, or pass exist_ok=True")
+                raise DatasetExists(
+                    f"a {record.format} dataset stands at {path!r} in {self.name}: open it, or pass exist_ok=True"
+                )
             dropped = {}
             if record is None:
                 self.check_free(path)
                 claim(self.root, path, format)
                 record = DatasetRecord(path, format, str(runtime.uuid4()))
                 # The log of one that was dropped, with its record.
-                dropped = {key: changes.view.get(key) for key in (record.key, *(key for key, _ in changes.view.list(f"{path}/")))}
+                dropped = {
+                    key: changes.view.get(key)
+                    for key in (record.key, *(key for key, _ in changes.view.list(f"{path}/")))
+                }
                 changes.clear(f"{path}/")
                 changes.register(record)
         view = self.folder_of(record)
@@ -70,15 +77,17 @@ class WriteSession(WritableState):
     ) -> DeltaTable:
         """Create a Delta table, as `DeltaTable.create` does.
 
-        The table carries a writer feature that other clients do not know: they read it, and refuse to write past the lake. `managed=False`
-        leaves that out; what others then commit is adopted before the next publish.
+        The table carries a writer feature that other clients do not know: they read it, and refuse to write past the
+        lake. `managed=False` leaves that out; what others then commit is adopted before the next publish.
         """
         table: DeltaTable = self.create(
             path, "delta", schema, partition_by=partition_by, properties=properties, exist_ok=exist_ok, managed=managed
         )
         return table
 
-    def create_icechunk(self, path: str, *, config: RepositoryConfig | None = None, exist_ok: bool = False) -> DatasetRepository:
+    def create_icechunk(
+        self, path: str, *, config: RepositoryConfig | None = None, exist_ok: bool = False
+    ) -> DatasetRepository:
         """Create an Icechunk repository. What its `store` is given is published with the session."""
         repository: DatasetRepository = self.create(path, "icechunk", config=config, exist_ok=exist_ok)
         return repository
@@ -93,18 +102,23 @@ class WriteSession(WritableState):
         threshold: int | None = None,
         exist_ok: bool = False,
     ) -> Pool:
-        """Create a pool, as `PoolLake.create_pool` does. The folder becomes a Zed lake, and the pool has the folder's name there.
+        """Create a pool, as `PoolLake.create_pool` does.
+
+        The folder becomes a Zed lake, and the pool has the folder's name there.
 
         What is loaded into the pool is published with the session, as one commit on the pool's branch main.
         """
-        sizes = {name: value for name, value in (("seek_stride", seek_stride), ("threshold", threshold)) if value is not None}
+        sizes = {
+            name: value for name, value in (("seek_stride", seek_stride), ("threshold", threshold)) if value is not None
+        }
         pool: Pool = self.create(path, "pool", key=key, order=order, exist_ok=exist_ok, **sizes)
         return pool
 
     def import_delta(self, path: str) -> DeltaTable:
         """Bring a Delta table that is in the lake's folder into the lake, history and all; nothing is copied but its log.
 
-        Other clients may go on writing it: what they commit is adopted before the next publish. Raises DatasetNotFound, DatasetExists.
+        Other clients may go on writing it: what they commit is adopted before the next publish. Raises DatasetNotFound,
+        DatasetExists.
         """
         return self.delta(self.import_dataset(path, "delta").path)
 
@@ -125,15 +139,16 @@ class WriteSession(WritableState):
     def import_icechunk(self, path: str) -> DatasetRepository:
         """Bring an Icechunk repository that is in the lake's folder into the lake: its branch main, of which nothing is copied.
 
-        Its other branches and tags stay as they are in place, and are no part of the lake. Other clients may go on committing: what they
-        commit to main is adopted before the next publish. Raises DatasetNotFound, DatasetExists.
+        Its other branches and tags stay as they are in place, and are no part of the lake. Other clients may go on
+        committing: what they commit to main is adopted before the next publish. Raises DatasetNotFound, DatasetExists.
         """
         return self.icechunk(self.import_dataset(path, "icechunk").path)
 
     def import_zarr(self, path: str, *, config: RepositoryConfig | None = None) -> DatasetRepository:
         """Make an Icechunk repository of a plain Zarr v3 hierarchy, which it replaces: of this session, or of the lake's folder.
 
-        Chunks are copied into the repository. Files in the lake's folder stay there, and can be deleted once this is published.
+        Chunks are copied into the repository. Files in the lake's folder stay there, and can be deleted once this is
+        published.
         """
         self.changes.check_open()
         repository: DatasetRepository = convert_dataset(self, path, "icechunk", replaces_files=True, config=config)
@@ -142,8 +157,8 @@ class WriteSession(WritableState):
     def import_pool(self, path: str) -> Pool:
         """Bring a pool that is in the lake's folder into the lake: the only pool of the Zed lake there, of which no data is copied.
 
-        Its other branches stay as they are in place, and are no part of the lake. Other clients may go on loading: what they commit to
-        main is adopted before the next publish. Raises DatasetNotFound, DatasetExists, NoSuchPool.
+        Its other branches stay as they are in place, and are no part of the lake. Other clients may go on loading: what
+        they commit to main is adopted before the next publish. Raises DatasetNotFound, DatasetExists, NoSuchPool.
         """
         return self.pool(self.import_dataset(path, "pool").path)
 

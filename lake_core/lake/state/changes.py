@@ -23,7 +23,14 @@ class Changes(StateTree):
     """A tree with changes on top of it that are not published yet. Safe to use from many threads."""
 
     def __init__(
-        self, root: ObjectStore, view: View, clock: AwareClock, *, name: str, base: StateTree, records_reads: bool = False
+        self,
+        root: ObjectStore,
+        view: View,
+        clock: AwareClock,
+        *,
+        name: str,
+        base: StateTree,
+        records_reads: bool = False,
     ) -> None:
         super().__init__(root, view, clock, name=name)
         self.base = base
@@ -118,6 +125,7 @@ class Changes(StateTree):
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            f"{self.name} lives in the process that writes it, and cannot be pickled: open a shared session with Lake.open_session, "
+            f"{self.name} lives in the process that writes it, and cannot be pickled: open a shared session with "
+            "Lake.open_session, "
             f"pass its id and epoch on, and there `lake.get_session(id, epoch=epoch).join()`"
         )

@@ -13,7 +13,9 @@ PATHS = "_lake/paths"
 
 
 def claim(root: ObjectStore, path: str, format: str, *, occupied: bool = False) -> None:
-    """Record that a folder holds a dataset, before anything is written there. `occupied`: the existing content is the dataset's.
+    """Record that a folder holds a dataset, before anything is written there.
+
+    `occupied`: the existing content is the dataset's.
 
     Raises DatasetExists for a folder that holds files of somebody else.
     """
@@ -25,8 +27,10 @@ def claim(root: ObjectStore, path: str, format: str, *, occupied: bool = False) 
         # Another session may have claimed it, and begun to write, in between.
         if stranger is not None and not root.exists(key):
             raise DatasetExists(
-                f"the folder {path!r} holds files already, such as {stranger.key!r}, which are not the lake's: bring them in with "
-                f"`lake import {path}`, or in Python with session.import_delta({path!r}) for a Delta table, session.import_parquet for "
+                f"the folder {path!r} holds files already, such as {stranger.key!r}, which are not the lake's: bring "
+                "them in with "
+                f"`lake import {path}`, or in Python with session.import_delta({path!r}) for a Delta table, "
+                "session.import_parquet for "
                 f"Parquet files and session.import_objects for others; or choose another path"
             )
     try:

@@ -1,7 +1,7 @@
 """Fixed-name objects by content: each is stored once, under the SHA-256 of its bytes (Arraylake: content-addressable storage).
 
-An entry of the tree names such an object by its address. Where a collector may be deleting an object, its content is put again under
-another address, so that nobody waits for anybody (see `refs.pending_deletions`).
+An entry of the tree names such an object by its address. Where a collector may be deleting an object, its content is
+put again under another address, so that nobody waits for anybody (see `refs.pending_deletions`).
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ class ContentStore:
             try:
                 data = self.get(item)
             except ContentMissing:
-                raise Collected(f"{address}, which stood there when it was written, was collected meanwhile: write it again") from None
+                raise Collected(
+                    f"{address}, which stood there when it was written, was collected meanwhile: write it again"
+                ) from None
         else:
             data = item.data
         digest, generation = digest_of(address), 0
@@ -139,13 +141,16 @@ class ContentStore:
 
     def get_many(self, requests: Sequence[tuple[Item, int | None, int | None]]) -> list[bytes]:
         """Read each as `get` does. Raises ContentMissing, ContentChanged."""
-        bodies: list[bytes | None] = [None if item.data is None else item.data[start:end] for item, start, end in requests]
+        bodies: list[bytes | None] = [
+            None if item.data is None else item.data[start:end] for item, start, end in requests
+        ]
         remote = [place for place, data in enumerate(bodies) if data is None]
         try:
             answers = self._root.get_many([_request(*requests[place]) for place in remote])
         except NotFound as error:
             raise ContentMissing(
-                f"{error.key} is gone, though a commit refers to it: restore it from a backup. `lake verify` tells what else is missing"
+                f"{error.key} is gone, though a commit refers to it: restore it from a backup. `lake verify` tells "
+                "what else is missing"
             ) from None
         for place, data in zip(remote, answers, strict=True):
             _check_unchanged(requests[place][0].entry, data.meta)
@@ -172,7 +177,8 @@ def _check_unchanged(entry: Entry, meta: ObjectMeta) -> None:
     """
     if entry.size != meta.size and _OFFSET not in entry.metadata and digest_of(entry.address) is None:
         raise ContentChanged(
-            f"{meta.key} has {meta.size} bytes, and had {entry.size} when it was brought in: it was replaced where it lies. "
+            f"{meta.key} has {meta.size} bytes, and had {entry.size} when it was brought in: it was replaced where it "
+            "lies. "
             f"Put the old file back, or bring in the new one under another name"
         )
 

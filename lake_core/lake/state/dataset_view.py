@@ -57,7 +57,9 @@ class DatasetView(DatasetStore):
     def check_buffer(self, buffer: WriteBuffer) -> None:
         path = self._record.path
         if not self._changes(path).has_buffer(path, buffer):
-            raise DatasetNotFound(f"{path!r} was dropped in {self._tree.name}: open the dataset that stands there now, and write to that")
+            raise DatasetNotFound(
+                f"{path!r} was dropped in {self._tree.name}: open the dataset that stands there now, and write to that"
+            )
 
     def note_scan(self) -> None:
         self._tree.note_read(f"{self._prefix}*")
@@ -156,7 +158,10 @@ class DatasetView(DatasetStore):
                     groups.setdefault(source, []).append(meta)
         for source in sorted(groups, reverse=True):
             if self._is_own(groups[source][0].key):
-                return [ObjectMeta(f"{self._prefix}{meta.key}", meta.size, meta.etag, meta.last_modified) for meta in groups[source]]
+                return [
+                    ObjectMeta(f"{self._prefix}{meta.key}", meta.size, meta.etag, meta.last_modified)
+                    for meta in groups[source]
+                ]
         return []
 
     def _check_derived(self, key: str) -> None:
@@ -198,7 +203,8 @@ class DatasetView(DatasetStore):
         if kind is KeyClass.UNIQUE:
             if if_match is not None:
                 raise ReadOnly(f"{path!r} is a data file of {self._record.path}, which never change: write another one")
-            # It stands in place at once, for all commits: whoever does not vouch for the name may only take one that is free.
+            # It stands in place at once, for all commits: whoever does not vouch for the name may only take one that is
+            # free.
             return self._place.put(key, data, if_absent=if_absent or not unique, unique=unique and not if_absent)
         if kind is KeyClass.DERIVED:
             raise ReadOnly(f"{path!r} is derived from what the session does: it is written once that is published")
@@ -214,7 +220,10 @@ class DatasetView(DatasetStore):
         self._changes(self._prefix + next(iter(keys), ""))
         for key in keys:
             if not self.in_place(key):
-                raise ReadOnly(f"{self._prefix + key!r} is of the log of {self._record.path}, which only grows: drop the dataset instead")
+                raise ReadOnly(
+                    f"{self._prefix + key!r} is of the log of {self._record.path}, which only grows: drop the dataset "
+                    "instead"
+                )
             # Data files stay: other states may need them, and deleting is left to garbage collection.
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -32,8 +32,8 @@ _LAST = "\U0010ffff" * 256
 class StateStore(ObjectStore):
     """A state of the lake: plain files and datasets at their natural keys. Reads only; `Session` writes.
 
-    What is in the tree is read by content. A dataset's unique objects (data files, chunks) are read where they are in place,
-    which is the same for all states.
+    What is in the tree is read by content. A dataset's unique objects (data files, chunks) are read where they are in
+    place, which is the same for all states.
     """
 
     def __init__(self, tree: StateTree) -> None:
@@ -90,7 +90,10 @@ class StateStore(ObjectStore):
         return DatasetView(self._tree, record)
 
     def open(self, path: str, format: str | None = None, **options: Any) -> Any:
-        """Open a dataset by its format's own handle, such as a `DeltaTable`. Raises DatasetNotFound and what the format raises."""
+        """Open a dataset by its format's own handle, such as a `DeltaTable`.
+
+        Raises DatasetNotFound and what the format raises.
+        """
         view = self.dataset(path, format)
         return view.format.open(view, clock=self.clock, **options)
 
@@ -100,7 +103,10 @@ class StateStore(ObjectStore):
         return table
 
     def icechunk(self, path: str, **options: Any) -> DatasetRepository:
-        """Open an Icechunk repository of this state. `options` are those of `Repository.open`. Raises DatasetNotFound."""
+        """Open an Icechunk repository of this state.
+
+        `options` are those of `Repository.open`. Raises DatasetNotFound.
+        """
         repository: DatasetRepository = self.open(path, "icechunk", **options)
         return repository
 

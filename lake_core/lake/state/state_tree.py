@@ -47,7 +47,9 @@ class StateTree:
             if item is None:
                 raise NotFound(f"no object stands at {key!r} in {self.name}", key=key)
             items.append(item)
-        bodies = self.content.get_many([(item, start, end) for item, (_, start, end) in zip(items, requests, strict=True)])
+        bodies = self.content.get_many(
+            [(item, start, end) for item, (_, start, end) in zip(items, requests, strict=True)]
+        )
         return [as_object(data, item, key) for data, item, (key, _, _) in zip(bodies, items, requests, strict=True)]
 
     def head(self, key: str) -> ObjectMeta:
@@ -62,7 +64,9 @@ class StateTree:
 
     def refusal(self, key: str) -> ReadOnly:
         """Return why nothing can be written at a key."""
-        return ReadOnly(f"{self.name} is only read: write {key!r} in a session, `with lake.session(branch) as s: s.put(…)`")
+        return ReadOnly(
+            f"{self.name} is only read: write {key!r} in a session, `with lake.session(branch) as s: s.put(…)`"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         if self.view.overlay:

@@ -77,7 +77,9 @@ class View:
             changed = {key: self.overlay.items[key] for key in keys if key in self.overlay.items}
         stored_keys = [key for key in keys if key not in changed]
         records = self.graveler.get_many(self.tree, [key.encode() for key in stored_keys]) if stored_keys else []
-        stored = {key: None if record is None else item_of(record) for key, record in zip(stored_keys, records, strict=True)}
+        stored = {
+            key: None if record is None else item_of(record) for key, record in zip(stored_keys, records, strict=True)
+        }
         return [changed[key] if key in changed else stored[key] for key in keys]
 
     def list(self, prefix: str = "", start_after: str = "") -> Iterator[tuple[str, Item]]:

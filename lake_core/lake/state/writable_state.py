@@ -49,11 +49,14 @@ class WritableState(StateStore):
         below = next((other for other in datasets if other.startswith(f"{path}/")), None)
         if above is not None or below is not None:
             raise DatasetExists(
-                f"{path!r} lies in, or around, the dataset {above.path if above is not None else below!r}: datasets do not nest"
+                f"{path!r} lies in, or around, the dataset {above.path if above is not None else below!r}: datasets do "
+                "not nest"
             )
         plain = next((meta.key for meta in self.plain(f"{path}/")), None)
         if plain is not None:
-            raise DatasetExists(f"{path!r} holds plain files, such as {plain!r}: choose another path, or delete them first")
+            raise DatasetExists(
+                f"{path!r} holds plain files, such as {plain!r}: choose another path, or delete them first"
+            )
         if not path or path.split("/")[0].startswith(("_lake", ".")):
             raise InvalidKey(f"{path!r} cannot be a dataset's path", key=path)
 

@@ -1,9 +1,9 @@
 """Which Arrow type the values of a Zed type have, and which Zed type an Arrow column without a stated one gets.
 
-Integers, floats, bool, string and bytes (binary) have the Arrow type of their name; time is timestamp[ns, UTC], duration is
-duration[ns]; ip, net and type are their text; null is null. A record is a struct, an array or set a list, a map a list of structs of key
-and value (keys can be null), an enum a dictionary of its symbols. A union is a dense union of its types by number; its last child stands
-for null. Errors and named types are what they hold.
+Integers, floats, bool, string and bytes (binary) have the Arrow type of their name; time is timestamp[ns, UTC],
+duration is duration[ns]; ip, net and type are their text; null is null. A record is a struct, an array or set a list, a
+map a list of structs of key and value (keys can be null), an enum a dictionary of its symbols. A union is a dense union
+of its types by number; its last child stands for null. Errors and named types are what they hold.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ _PRIMITIVES: Final = {
 
 @lru_cache(maxsize=1024)
 def arrow_type(type: Type) -> pa.DataType:
-    """Return the Arrow type of the values of a Zed type. Raises InvalidType for a union of more types than Arrow allows."""
+    """Return the Arrow type of the values of a Zed type.
+
+    Raises InvalidType for a union of more types than Arrow allows.
+    """
     match type:
         case NamedType(_, inner) | ErrorType(inner):
             return arrow_type(inner)
@@ -76,7 +79,8 @@ def arrow_type(type: Type) -> pa.DataType:
         case UnionType(members):
             if len(members) > MAX_UNION_TYPES:
                 raise InvalidType(
-                    f"a union of {len(members)} types has no Arrow type: at most {MAX_UNION_TYPES} are possible; read the values one by one"
+                    f"a union of {len(members)} types has no Arrow type: at most {MAX_UNION_TYPES} are possible; read "
+                    "the values one by one"
                 )
             children = [pa.field(str(number), arrow_type(member)) for number, member in enumerate(members)]
             return pa.dense_union([*children, pa.field(NULL_CHILD, pa.null())])
@@ -113,7 +117,10 @@ def inferred_type(arrow: pa.DataType) -> Type:
         return inferred_type(arrow.value_type)
     if pa.types.is_struct(arrow):
         return RecordType(
-            tuple(Field(arrow.field(number).name, inferred_type(arrow.field(number).type)) for number in range(arrow.num_fields))
+            tuple(
+                Field(arrow.field(number).name, inferred_type(arrow.field(number).type))
+                for number in range(arrow.num_fields)
+            )
         )
     if pa.types.is_map(arrow):
         return MapType(inferred_type(arrow.key_type), inferred_type(arrow.item_type))

@@ -92,7 +92,10 @@ def validity(valid: Mask) -> pa.Buffer | None:
 
 
 def read_uvarints(data: npt.NDArray[np.uint8], at: Positions) -> tuple[Positions, Positions]:
-    """Return the numbers that stand at positions, and the positions behind them. Raises InvalidZng for numbers of more than 62 bits."""
+    """Return the numbers that stand at positions, and the positions behind them.
+
+    Raises InvalidZng for numbers of more than 62 bits.
+    """
     first = data[at]
     numbers = first.astype(np.int64)
     behind = at + 1
@@ -137,7 +140,8 @@ def tagged_at(data: npt.NDArray[np.uint8], at: Positions, limits: Positions | in
 def walk(payload: bytes, *, with_ids: bool) -> Positions:
     """Return where each of the consecutive values in the bytes begins.
 
-    The start of a value is known only once the one before it is read, so this loops over the tags. It collects positions only.
+    The start of a value is known only once the one before it is read, so this loops over the tags. It collects
+    positions only.
 
     Args:
         payload: The bytes.

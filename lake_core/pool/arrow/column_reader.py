@@ -1,4 +1,7 @@
-"""Turns the bodies of many values of one type into an Arrow array. It refuses the same bytes as decoding values one by one does."""
+"""Turns the bodies of many values of one type into an Arrow array.
+
+It refuses the same bytes as decoding values one by one does.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ _OCTETS: Final = pa.array([str(octet) for octet in range(256)])
 
 
 def read_column(type: Type, bodies: Bodies) -> pa.Array:
-    """Return the values of a type as an array of its Arrow type. Raises InvalidZng if bytes are not valid for the type."""
+    """Return the values of a type as an array of its Arrow type.
+
+    Raises InvalidZng if bytes are not valid for the type.
+    """
     match type:
         case NamedType(_, inner) | ErrorType(inner):
             return read_column(inner, bodies)
@@ -172,14 +178,18 @@ _PRIMITIVE: Final[dict[PrimitiveType, Callable[[PrimitiveType, Bodies], pa.Array
 
 
 def read_fields(type: Type, bodies: Bodies, names: Collection[str]) -> tuple[Type, pa.Array]:
-    """Return the fields of some names of records: the type of records with these fields alone, and its values. Other fields are skipped.
+    """Return the fields of some names of records: the type of records with these fields alone, and its values.
+
+    Other fields are skipped.
 
     Raises:
         InvalidValue: The values are no records.
         InvalidZng: Bytes are not valid for the type.
     """
     projected, record = projected_type(type, names), under(type)
-    return projected, _record(record, bodies, names) if isinstance(record, RecordType) else read_column(projected, bodies)
+    return projected, _record(record, bodies, names) if isinstance(record, RecordType) else read_column(
+        projected, bodies
+    )
 
 
 def _record(type: RecordType, bodies: Bodies, names: Collection[str] | None = None) -> pa.Array:
@@ -198,7 +208,9 @@ def _record(type: RecordType, bodies: Bodies, names: Collection[str] | None = No
             children.append(read_column(field.type, column if whole else _spread(column, valid)))
     if names is None and bool((at != ends).any()):
         raise InvalidZng(f"a record of {len(type.fields)} fields has more values")
-    return pa.Array.from_buffers(arrow_type(RecordType(tuple(fields))), len(bodies), [validity(valid)], children=children)
+    return pa.Array.from_buffers(
+        arrow_type(RecordType(tuple(fields))), len(bodies), [validity(valid)], children=children
+    )
 
 
 def _spread(column: Bodies, valid: npt.NDArray[np.bool_]) -> Bodies:
@@ -223,7 +235,9 @@ def _elements(bodies: Bodies) -> tuple[Positions, Bodies, pa.Array]:
     if bool((bounds[offsets] != container_starts).any()):
         raise InvalidZng("a value reaches over the end of what holds it")
     elements, _ = tagged_at(buffer_of(payload_bytes), starts, size)
-    encoded = pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(payload_bytes)])
+    encoded = pa.Array.from_buffers(
+        pa.binary(), len(starts), [None, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(payload_bytes)]
+    )
     return offsets, elements, encoded
 
 
@@ -284,6 +298,10 @@ def _union(type: UnionType, bodies: Bodies) -> pa.Array:
 def _enum(type: EnumType, bodies: Bodies) -> pa.Array:
     positions = _integers(bodies)
     if len(positions) and int(positions.max()) >= len(type.symbols) and bool(bodies.valid().any()):
-        raise InvalidZng(f"a value of an enum has the position {positions.max()}, and the enum {len(type.symbols)} symbols")
-    indices = pa.Array.from_buffers(pa.int32(), len(bodies), [validity(bodies.valid()), pa.py_buffer(positions.astype(np.int32))])
+        raise InvalidZng(
+            f"a value of an enum has the position {positions.max()}, and the enum {len(type.symbols)} symbols"
+        )
+    indices = pa.Array.from_buffers(
+        pa.int32(), len(bodies), [validity(bodies.valid()), pa.py_buffer(positions.astype(np.int32))]
+    )
     return pa.DictionaryArray.from_arrays(indices, pa.array(type.symbols, pa.string()))

@@ -1,4 +1,7 @@
-"""Turns an Arrow array into the tagged bodies of its values. The bytes are those of values that are encoded one by one."""
+"""Turns an Arrow array into the tagged bodies of its values.
+
+The bytes are those of values that are encoded one by one.
+"""
 
 from __future__ import annotations
 
@@ -77,11 +80,16 @@ def _binary(offsets: npt.NDArray[Any], data: Any, valid: Mask | None = None) -> 
     if int(offsets[-1]) > np.iinfo(np.int32).max:
         raise InvalidValue(_TOO_LARGE)
     bitmap = None if valid is None else validity(valid)
-    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [bitmap, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)])
+    return pa.Array.from_buffers(
+        pa.binary(), len(offsets) - 1, [bitmap, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+    )
 
 
 def _joined(*columns: pa.Array) -> pa.Array:
-    """Return the elements of binary arrays, concatenated row by row; a null adds no bytes. Raises InvalidValue beyond 2 GiB."""
+    """Return the elements of binary arrays, concatenated row by row; a null adds no bytes.
+
+    Raises InvalidValue beyond 2 GiB.
+    """
     rows, count = len(columns[0]), len(columns)
     if sum(int(offsets[-1] - offsets[0]) for offsets in map(offsets_of, columns)) > np.iinfo(np.int32).max:
         raise InvalidValue(_TOO_LARGE)
@@ -176,7 +184,10 @@ def _signed(type: PrimitiveType, array: pa.Array) -> pa.Array:
 
 
 def _with_sign(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return numbers with the sign as their lowest bit. The lowest number of 64 bits becomes 1, as the format wants it."""
+    """Return numbers with the sign as their lowest bit.
+
+    The lowest number of 64 bits becomes 1, as the format wants it.
+    """
     magnitudes = np.where(numbers < 0, -numbers, numbers).view(np.uint64)
     signs = (numbers < 0).astype(np.uint64)
     return (magnitudes << np.uint64(1)) | signs
@@ -273,7 +284,9 @@ def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array
             keys = write_column(key, values.field("key"))
             elements, bounds = _normalized(keys, _joined(keys, write_column(value, values.field("value"))), bounds)
             if bounds[-1] < len(values):
-                raise InvalidValue(f"a map of a column of type {array.type} has one of its keys twice; a map of Zed has each key once")
+                raise InvalidValue(
+                    f"a map of a column of type {array.type} has one of its keys twice; a map of Zed has each key once"
+                )
     offsets = offsets_of(elements)
     return _tagged(_binary(offsets[bounds], elements.buffers()[2] or b"", _valid(array)))
 
@@ -289,7 +302,9 @@ def _normalized(keys: pa.Array, entries: pa.Array, bounds: Positions) -> tuple[p
         [("owner", "ascending"), ("key", "ascending"), ("row", "ascending")],
     )
     keys, owners = keys.take(order), owners[order.to_numpy()]
-    same = pc.equal(keys.slice(0, count - 1), keys.slice(1)).to_numpy(zero_copy_only=False) & (owners[1:] == owners[:-1])
+    same = pc.equal(keys.slice(0, count - 1), keys.slice(1)).to_numpy(zero_copy_only=False) & (
+        owners[1:] == owners[:-1]
+    )
     first = np.append(True, ~same)
     counts = np.bincount(owners[first], minlength=len(bounds) - 1)
     return entries.take(order.filter(pa.array(first))), np.append(0, np.cumsum(counts))
@@ -303,7 +318,11 @@ def _is_ascending(keys: pa.Array, owners: Positions) -> bool:
 
 def _union(type: UnionType, array: pa.Array) -> pa.Array:
     arrow = arrow_type(type)
-    names = [array.type.field(number).name for number in range(array.type.num_fields)] if pa.types.is_union(array.type) else []
+    names = (
+        [array.type.field(number).name for number in range(array.type.num_fields)]
+        if pa.types.is_union(array.type)
+        else []
+    )
     if names != [str(number) for number in range(len(type.types))] + [NULL_CHILD] or array.type.mode != "dense":
         raise InvalidValue(f"a column of type {array.type} has no form as {format_type(type)}: {arrow} is needed")
     codes, offsets = union_codes(array)
@@ -324,7 +343,9 @@ def union_codes(array: pa.Array) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.i
     """Return the code of each value of a dense union, and its position in the child of that code."""
     # The accessors of pyarrow ignore the offset of a slice.
     _, codes, offsets = array.buffers()[:3]
-    return np.frombuffer(codes, np.int8, len(array), array.offset), np.frombuffer(offsets, np.int32, len(array), 4 * array.offset)
+    return np.frombuffer(codes, np.int8, len(array), array.offset), np.frombuffer(
+        offsets, np.int32, len(array), 4 * array.offset
+    )
 
 
 def _enum(type: EnumType, array: pa.Array) -> pa.Array:

@@ -60,7 +60,9 @@ def read_columns(source: Source, names: Collection[str] | None = None) -> Iterat
         for id in np.unique(ids):
             rows = np.flatnonzero(ids == id)
             type = types.lookup(int(id))
-            yield column_of(type, bodies if len(rows) == len(ids) else bodies.select(rows), row + rows, len(payload), names)
+            yield column_of(
+                type, bodies if len(rows) == len(ids) else bodies.select(rows), row + rows, len(payload), names
+            )
         row += len(ids)
 
 
@@ -77,7 +79,9 @@ def column_of(type: Type, bodies: Bodies, rows: Positions, size: int, names: Col
     cells = len(rows) * type.nodes
     # A record that is null takes one byte, however many columns it has.
     if cells > max(_MAX_CELLS, _MAX_CELLS_PER_BYTE * size):
-        raise InvalidZng(f"{len(rows)} values in {size} bytes would become {cells} values in columns; read them one by one")
+        raise InvalidZng(
+            f"{len(rows)} values in {size} bytes would become {cells} values in columns; read them one by one"
+        )
     if names is None:
         return Column(type, read_column(type, bodies), rows)
     projected, values = read_fields(type, bodies, names)

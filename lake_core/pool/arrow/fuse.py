@@ -23,8 +23,9 @@ from lake_core.pool.zng.frame import Source
 def fuse(source: Source, *, conflicts: Conflicts = "union") -> pa.Table:
     """Return the values of ZNG streams as one table, in their order.
 
-    Fields that a record does not have are null. A field that has several types gets the type that they have in common. Integers of 64 bits
-    and floats become float64 if that holds each of the integers exactly. Otherwise they have no common type.
+    Fields that a record does not have are null. A field that has several types gets the type that they have in common.
+    Integers of 64 bits and floats become float64 if that holds each of the integers exactly. Otherwise they have no
+    common type.
 
     Args:
         source: The bytes, or a file.
@@ -84,7 +85,10 @@ def _widened(array: pa.Array, type: Type, target: Type) -> pa.Array:
             return _list(array, target, _widened(array.values, inner, target_inner))
         case MapType(), MapType():
             entries = array.values
-            pair = [_widened(entries.field(0), type.key, target.key), _widened(entries.field(1), type.value, target.value)]
+            pair = [
+                _widened(entries.field(0), type.key, target.key),
+                _widened(entries.field(1), type.value, target.value),
+            ]
             return _list(array, target, struct_array(("key", "value"), pair, len(entries)))
         case ErrorType(inner), ErrorType(target_inner):
             return _widened(array, inner, target_inner)
@@ -96,7 +100,9 @@ def _widened(array: pa.Array, type: Type, target: Type) -> pa.Array:
 
 def _list(array: pa.Array, type: Type, values: pa.Array) -> pa.Array:
     bitmap = validity(array.is_valid().to_numpy(zero_copy_only=False))
-    return pa.Array.from_buffers(arrow_type(type), len(array), [bitmap, array.offsets.buffers()[1]], children=[values], offset=array.offset)
+    return pa.Array.from_buffers(
+        arrow_type(type), len(array), [bitmap, array.offsets.buffers()[1]], children=[values], offset=array.offset
+    )
 
 
 def _nulls(type: Type, count: int) -> pa.Array:
@@ -109,16 +115,23 @@ def _nulls(type: Type, count: int) -> pa.Array:
         return _union(plain, codes, np.arange(count), [_nulls(member, 0) for member in plain.types])
     if isinstance(plain, RecordType):
         return struct_array(
-            [each.name for each in plain.fields], [_nulls(each.type, count) for each in plain.fields], count, nulls_of=pa.nulls(count)
+            [each.name for each in plain.fields],
+            [_nulls(each.type, count) for each in plain.fields],
+            count,
+            nulls_of=pa.nulls(count),
         )
     return pa.nulls(count, arrow_type(plain))
 
 
-def _union(type: UnionType, codes: npt.NDArray[np.int8], offsets: npt.NDArray[np.integer[Any]], children: Sequence[pa.Array]) -> pa.Array:
+def _union(
+    type: UnionType, codes: npt.NDArray[np.int8], offsets: npt.NDArray[np.integer[Any]], children: Sequence[pa.Array]
+) -> pa.Array:
     """Return values of a union. The code after that of its last type stands for null."""
     nulls = pa.nulls(int((codes == len(type.types)).sum()))
     names = [*(str(number) for number in range(len(type.types))), NULL_CHILD]
-    return pa.UnionArray.from_dense(pa.array(codes, pa.int8()), pa.array(offsets, pa.int32()), [*children, nulls], names)
+    return pa.UnionArray.from_dense(
+        pa.array(codes, pa.int8()), pa.array(offsets, pa.int32()), [*children, nulls], names
+    )
 
 
 def _in_union(array: pa.Array, type: Type, target: UnionType) -> pa.Array:
@@ -129,7 +142,11 @@ def _in_union(array: pa.Array, type: Type, target: UnionType) -> pa.Array:
     else:
         # An error can hold a value of a union, which is null by its code.
         is_union = pa.types.is_union(array.type)
-        valid = union_codes(array)[0] < array.type.num_fields - 1 if is_union else array.is_valid().to_numpy(zero_copy_only=False)
+        valid = (
+            union_codes(array)[0] < array.type.num_fields - 1
+            if is_union
+            else array.is_valid().to_numpy(zero_copy_only=False)
+        )
         sources = [(type, array, valid, np.arange(len(array), dtype=np.int32))]
     children: list[list[pa.Array]] = [[] for _ in target.types]
     new_codes = np.full(len(array), len(target.types), np.int8)
@@ -143,7 +160,10 @@ def _in_union(array: pa.Array, type: Type, target: UnionType) -> pa.Array:
         new_offsets[rows] = start + np.arange(len(selected))
     nulls = new_codes == len(target.types)
     new_offsets[nulls] = np.arange(int(nulls.sum()))
-    joined = [pa.concat_arrays(parts) if parts else _nulls(member, 0) for parts, member in zip(children, target.types, strict=True)]
+    joined = [
+        pa.concat_arrays(parts) if parts else _nulls(member, 0)
+        for parts, member in zip(children, target.types, strict=True)
+    ]
     return _union(target, new_codes, new_offsets, joined)
 
 

@@ -26,7 +26,9 @@ class Shape:
 
 
 def shapes(source: Source) -> list[Shape]:
-    """Return each distinct type of the values of ZNG streams, in the order of their first values. The values are not decoded.
+    """Return each distinct type of the values of ZNG streams, in the order of their first values.
+
+    The values are not decoded.
 
     Args:
         source: The bytes, or a file.

@@ -1,4 +1,7 @@
-"""Arrow tables of values of one type, and values of Arrow tables. Metadata keeps the Zed types: of each field, and of the table."""
+"""Arrow tables of values of one type, and values of Arrow tables.
+
+Metadata keeps the Zed types: of each field, and of the table.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ WHOLE: Final = "this"
 def to_table(type: Type, arrays: Sequence[pa.Array]) -> pa.Table:
     """Return values of one type as a table.
 
-    Each field of a record is a column. Values that are no records, records without fields and records that are null are one column, `this`.
+    Each field of a record is a column. Values that are no records, records without fields and records that are null are
+    one column, `this`.
 
     Args:
         type: The values' type.
@@ -39,7 +43,8 @@ def to_table(type: Type, arrays: Sequence[pa.Array]) -> pa.Table:
         return pa.Table.from_arrays([chunked], schema=pa.schema([_field(WHOLE, type)], metadata))
     schema = pa.schema([_field(each.name, each.type) for each in record.fields], metadata)
     columns = [
-        pa.chunked_array([array.field(number) for array in arrays], arrow_type(each.type)) for number, each in enumerate(record.fields)
+        pa.chunked_array([array.field(number) for array in arrays], arrow_type(each.type))
+        for number, each in enumerate(record.fields)
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -81,17 +86,23 @@ def _stated_type(metadata: dict[bytes, bytes] | None) -> Type | None:
     try:
         if text is None and DELTA_KEY in metadata:
             column = json.loads(metadata[DELTA_KEY])
-            text = column[TYPE_KEY.decode()].encode() if isinstance(column, dict) and TYPE_KEY.decode() in column else None
+            text = (
+                column[TYPE_KEY.decode()].encode() if isinstance(column, dict) and TYPE_KEY.decode() in column else None
+            )
         return None if text is None else parse_type(text.decode())
     except (InvalidZson, ValueError, AttributeError) as error:
-        raise InvalidValue(f"the metadata {TYPE_KEY.decode()!r} states no Zed type: {error}; remove it from the field or schema") from None
+        raise InvalidValue(
+            f"the metadata {TYPE_KEY.decode()!r} states no Zed type: {error}; remove it from the field or schema"
+        ) from None
 
 
 def _struct(batch: pa.RecordBatch) -> pa.Array:
     return struct_array([field.name for field in batch.schema], batch.columns, batch.num_rows)
 
 
-def struct_array(names: Sequence[str], columns: Sequence[pa.Array], rows: int, nulls_of: pa.Array | None = None) -> pa.Array:
+def struct_array(
+    names: Sequence[str], columns: Sequence[pa.Array], rows: int, nulls_of: pa.Array | None = None
+) -> pa.Array:
     """Return columns as a struct array. `nulls_of`: an array that is null where the structs are."""
     type = pa.struct([pa.field(name, column.type) for name, column in zip(names, columns, strict=True)])
     bitmap = None if nulls_of is None else validity(nulls_of.is_valid().to_numpy(zero_copy_only=False))

@@ -1,7 +1,7 @@
 """Frames: how a ZNG stream is cut into types, values and control messages, and compressed.
 
-A frame is a byte with its type, whether it is compressed, and the low bits of its length; the rest of the length; and as many bytes.
-Sizes that a frame declares are never trusted: no more memory is taken than its bytes account for.
+A frame is a byte with its type, whether it is compressed, and the low bits of its length; the rest of the length; and
+as many bytes. Sizes that a frame declares are never trusted: no more memory is taken than its bytes account for.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class Frame(NamedTuple):
 
 
 def read_frames(source: Source) -> Iterator[Frame]:
-    """Yield the frames of types and values, and the ends of streams. Control messages are skipped. Raises InvalidZng."""
+    """Yield the frames of types and values, and the ends of streams.
+
+    Control messages are skipped. Raises InvalidZng.
+    """
     file = BytesIO(source) if isinstance(source, bytes) else source
     while code := file.read(1):
         if code == END_OF_STREAM:

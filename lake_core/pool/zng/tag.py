@@ -18,7 +18,10 @@ def tagged(body: bytes | None) -> bytes:
 
 
 def split(container: bytes) -> list[bytes | None]:
-    """Return the bodies of the tagged values that a container consists of. Raises InvalidZng if the last one is cut short."""
+    """Return the bodies of the tagged values that a container consists of.
+
+    Raises InvalidZng if the last one is cut short.
+    """
     bodies: list[bytes | None] = []
     at, end = 0, len(container)
     while at < end:
@@ -28,7 +31,10 @@ def split(container: bytes) -> list[bytes | None]:
 
 
 def read_tagged(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Return the body of the tagged value at a position, and the position behind it. Raises InvalidZng if it is cut short."""
+    """Return the body of the tagged value at a position, and the position behind it.
+
+    Raises InvalidZng if it is cut short.
+    """
     tag = data[at] if at < len(data) else 0x80
     if tag < 0x80:
         at += 1
@@ -41,7 +47,9 @@ def read_tagged(data: bytes, at: int) -> tuple[bytes | None, int]:
         return None, at
     end = at + tag - 1
     if end > len(data):
-        raise InvalidZng(f"a value of {tag - 1} bytes reaches over the end of what holds it: {len(data) - at} bytes are left")
+        raise InvalidZng(
+            f"a value of {tag - 1} bytes reaches over the end of what holds it: {len(data) - at} bytes are left"
+        )
     return data[at:end], end
 
 

@@ -144,7 +144,9 @@ class TypeDecoder:
         reader.at += 1
         match code:
             case _Code.RECORD:
-                return RecordType(tuple(Field(reader.name(), self.lookup(reader.number())) for _ in range(reader.count())))
+                return RecordType(
+                    tuple(Field(reader.name(), self.lookup(reader.number())) for _ in range(reader.count()))
+                )
             case _Code.ARRAY:
                 return ArrayType(self.lookup(reader.number()))
             case _Code.SET:

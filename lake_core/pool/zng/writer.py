@@ -47,7 +47,9 @@ class ZngWriter:
         if len(self._values) >= self._threshold or self._types.pending >= self._threshold:
             self.flush()
 
-    def write_encoded(self, types: Sequence[Type], codes: npt.NDArray[np.int32], data: memoryview, offsets: npt.NDArray[np.int64]) -> None:
+    def write_encoded(
+        self, types: Sequence[Type], codes: npt.NDArray[np.int32], data: memoryview, offsets: npt.NDArray[np.int64]
+    ) -> None:
         """Write values that are encoded already, as if they were written one by one.
 
         Args:
@@ -76,7 +78,9 @@ class ZngWriter:
             last = min(int(np.searchsorted(ends, start + missing)) + 1, count)
             part = slice(first, last)
             bounds = offsets[first : last + 1]
-            self._values += _interleaved(prefixes, codes[part], widths[part], data[int(bounds[0]) : int(bounds[-1])], bounds - bounds[0])
+            self._values += _interleaved(
+                prefixes, codes[part], widths[part], data[int(bounds[0]) : int(bounds[-1])], bounds - bounds[0]
+            )
             if len(self._values) >= self._threshold or self._types.pending >= self._threshold:
                 self.flush()
             first, start = last, int(ends[last - 1])
@@ -88,7 +92,10 @@ class ZngWriter:
         self._values.clear()
 
     def end_stream(self) -> None:
-        """Write the collected values, and end the stream unless it is empty. The next stream defines its types again."""
+        """Write the collected values, and end the stream unless it is empty.
+
+        The next stream defines its types again.
+        """
         self.flush()
         if self.position != self._ended_at:
             self._put(END_OF_STREAM)

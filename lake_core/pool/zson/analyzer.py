@@ -29,14 +29,30 @@ from lake_core.pool.types import (
 from lake_core.pool.value import Value, union_body, united
 from lake_core.pool.zng.tag import normalized_map, normalized_set, tagged
 from lake_core.pool.zson.primitive_text import parse_primitive
-from lake_core.pool.zson.syntax import Array, Cast, Definition, Error, Map, Names, Primitive, Record, Set, Symbol, Syntax, TypeValue
+from lake_core.pool.zson.syntax import (
+    Array,
+    Cast,
+    Definition,
+    Error,
+    Map,
+    Names,
+    Primitive,
+    Record,
+    Set,
+    Symbol,
+    Syntax,
+    TypeValue,
+)
 from lake_core.pool.zson.type_text import format_type
 
 _INTEGERS = (UNSIGNED.keys() | SIGNED.keys()) - {types.DURATION, types.TIME}
 
 
 class Analyzer:
-    """A converter of syntax to values. It remembers names from one value to the next. Raises InvalidValue where types do not fit."""
+    """A converter of syntax to values.
+
+    It remembers names from one value to the next. Raises InvalidValue where types do not fit.
+    """
 
     def __init__(self) -> None:
         self._names = Names()
@@ -67,7 +83,10 @@ class Analyzer:
         cast = self._cast_type(syntax)
         in_union = parent is not None and isinstance(under(parent), UnionType)
         if parent is not None and not in_union and cast != parent:
-            raise InvalidValue(f"the decorator {format_type(cast)} conflicts with the type {format_type(parent)} of what holds the value")
+            raise InvalidValue(
+                f"the decorator {format_type(cast)} conflicts with the type {format_type(parent)} of what holds the "
+                "value"
+            )
         if isinstance(under(cast), UnionType):
             value = _in_union(self._value(syntax.value), cast)
         else:
@@ -116,7 +135,9 @@ class Analyzer:
             return Value(type, b"".join([tagged(value.body) for _, value in values]))
         record = under(cast)
         if not isinstance(record, RecordType) or [each.name for each in record.fields] != [name for name, _ in fields]:
-            raise InvalidValue(f"a record with the fields {', '.join(name for name, _ in fields) or 'none'} is no {format_type(cast)}")
+            raise InvalidValue(
+                f"a record with the fields {', '.join(name for name, _ in fields) or 'none'} is no {format_type(cast)}"
+            )
         bodies = [self._value(each, field.type).body for (_, each), field in zip(fields, record.fields, strict=True)]
         return Value(cast, b"".join(map(tagged, bodies)))
 
@@ -141,9 +162,14 @@ class Analyzer:
             container = under(cast)
             if not isinstance(container, MapType):
                 raise InvalidValue(f"a map is no {format_type(cast)}")
-            pairs = [(self._value(each, container.key).body, self._value(other, container.value).body) for each, other in entries]
+            pairs = [
+                (self._value(each, container.key).body, self._value(other, container.value).body)
+                for each, other in entries
+            ]
             keys, values = [each for each, _ in pairs], [each for _, each in pairs]
-        return Value(cast, normalized_map([(tagged(each), tagged(other)) for each, other in zip(keys, values, strict=True)]))
+        return Value(
+            cast, normalized_map([(tagged(each), tagged(other)) for each, other in zip(keys, values, strict=True)])
+        )
 
     def _error(self, inner: Syntax, cast: Type | None) -> Value:
         if cast is None:
@@ -176,7 +202,11 @@ def _primitive(syntax: Primitive, cast: Type | None) -> Value:
 
 
 def _fits(written: PrimitiveType, type: PrimitiveType) -> bool:
-    return written == type or (written in _INTEGERS and (type in _INTEGERS or type in FLOATS)) or (written in FLOATS and type in FLOATS)
+    return (
+        written == type
+        or (written in _INTEGERS and (type in _INTEGERS or type in FLOATS))
+        or (written in FLOATS and type in FLOATS)
+    )
 
 
 def _symbol(name: str, cast: Type | None) -> Value:

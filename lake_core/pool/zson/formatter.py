@@ -87,7 +87,9 @@ class _Elements:
 
     def needs_decorator(self) -> bool:
         """Return whether the union of the elements does not follow from them."""
-        return self._union is not None and (isinstance(self._type, NamedType) or len(self._tags) < len(set(self._union.types)))
+        return self._union is not None and (
+            isinstance(self._type, NamedType) or len(self._tags) < len(set(self._union.types))
+        )
 
 
 class _Formatter:
@@ -109,7 +111,9 @@ class _Formatter:
     def _name_of(self, type: Type) -> str | None:
         return type.name if isinstance(type, NamedType) and self._names.get(type.name) == type else None
 
-    def _value(self, type: Type, body: bytes | None, parent_known: bool, parent_implied: bool, *, decorate: bool) -> None:
+    def _value(
+        self, type: Type, body: bytes | None, parent_known: bool, parent_implied: bool, *, decorate: bool
+    ) -> None:
         if body is None:
             self._out.append("null")
             if decorate:
@@ -178,7 +182,9 @@ class _Formatter:
             key_type, key_body = keys.element(key)
             self._value(key_type, key_body, known, implied, decorate=True)
             # The colon must not continue an IPv6 address.
-            self._out.append(" :" if under(key_type) == types.IP and key_body is not None and len(key_body) == 16 else ":")
+            self._out.append(
+                " :" if under(key_type) == types.IP and key_body is not None and len(key_body) == 16 else ":"
+            )
             self._value(*values.element(value), known, implied, decorate=True)
             separator = ","
         self._out.append("}|" if entries else "|{}|")

@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from lake_core.pool.errors import InvalidZson
-from lake_core.pool.types import MAX_DEPTH, PRIMITIVES, ArrayType, EnumType, ErrorType, Field, MapType, RecordType, SetType, Type, UnionType
+from lake_core.pool.types import (
+    MAX_DEPTH,
+    PRIMITIVES,
+    ArrayType,
+    EnumType,
+    ErrorType,
+    Field,
+    MapType,
+    RecordType,
+    SetType,
+    Type,
+    UnionType,
+)
 from lake_core.pool.zson.scanner import Scanner
 from lake_core.pool.zson.syntax import (
     Array,
@@ -140,7 +152,9 @@ class Parser:
             if scanner.match("="):
                 name = scanner.type_name()
                 if name is None or decorators > 1:
-                    scanner.fail("a name is missing behind '='" if name is None else "a name stands behind another decorator")
+                    scanner.fail(
+                        "a name is missing behind '='" if name is None else "a name stands behind another decorator"
+                    )
                 value = Definition(value, name)
             else:
                 value = Cast(value, self._type())

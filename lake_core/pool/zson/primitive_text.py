@@ -88,7 +88,10 @@ def format_time(nanoseconds: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """Return the nanoseconds since the Unix epoch of a time. Digits beyond nanoseconds are dropped. Raises InvalidValue."""
+    """Return the nanoseconds since the Unix epoch of a time.
+
+    Digits beyond nanoseconds are dropped. Raises InvalidValue.
+    """
     match = _TIME.fullmatch(text)
     try:
         if not match:
@@ -103,7 +106,10 @@ def parse_time(text: str) -> int:
 
 
 def format_float(number: float, bits: int) -> str:
-    """Return the shortest text that is read as the same float of that size. Whole numbers end in a point; zero has no sign."""
+    """Return the shortest text that is read as the same float of that size.
+
+    Whole numbers end in a point; zero has no sign.
+    """
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):

@@ -14,7 +14,9 @@ from lake_core.pool.zson.syntax import Primitive
 
 _SPACE: Final = re.compile(r"(?:\s|//[^\n\v\f\r\x85\u2028\u2029]*|/\*.*?\*/)*", re.DOTALL)
 _STRING: Final = re.compile(r'"((?:[^"\\\n]|\\.)*)"', re.DOTALL)
-_ESCAPE: Final = re.compile(r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_ESCAPE: Final = re.compile(
+    r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(.))", re.DOTALL
+)
 _ESCAPED: Final = {'"': '"', "\\": "\\", "/": "/", "'": "'", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _BACKTICKS: Final = re.compile(r"(=>\s*)?`([^`]*)`")
 _INDENTATION: Final = re.compile(r"\n\s*")
@@ -30,7 +32,16 @@ _PRIMITIVES: Final = tuple(
     )
 )
 """The patterns of primitive values. The longest match is tried first."""
-_BY_TEXT: Final = (types.INT64, types.UINT64, types.FLOAT64, types.TIME, types.DURATION, types.NET, types.IP, types.BYTES)
+_BY_TEXT: Final = (
+    types.INT64,
+    types.UINT64,
+    types.FLOAT64,
+    types.TIME,
+    types.DURATION,
+    types.NET,
+    types.IP,
+    types.BYTES,
+)
 """The types that an undecorated text is tried as, in this order."""
 
 
@@ -83,7 +94,9 @@ class Scanner:
         """Read a name without quotes, if one is there."""
         self.skip_space()
         end = self.at
-        while end < len(self.text) and (is_name_character(self.text[end]) or (end > self.at and self.text[end] in "0123456789")):
+        while end < len(self.text) and (
+            is_name_character(self.text[end]) or (end > self.at and self.text[end] in "0123456789")
+        ):
             end += 1
         name, self.at = self.text[self.at : end], end
         return name or None

@@ -40,7 +40,10 @@ class Names:
         return self.types[name]
 
     def type_value(self, syntax: TypeSyntax) -> Type:
-        """Return the type of a type value. Names that it defines are known after it, unless they have a type already."""
+        """Return the type of a type value.
+
+        Names that it defines are known after it, unless they have a type already.
+        """
         inner = Names(dict(self.types), self.earlier)
         type = syntax(inner)
         self.types = inner.types | self.types

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lake_core.pool.types import ArrayType, EnumType, ErrorType, MapType, NamedType, PrimitiveType, RecordType, SetType, Type, UnionType
+from lake_core.pool.types import (
+    ArrayType,
+    EnumType,
+    ErrorType,
+    MapType,
+    NamedType,
+    PrimitiveType,
+    RecordType,
+    SetType,
+    Type,
+    UnionType,
+)
 from lake_core.pool.zson.quoting import quoted_name, quoted_type_name
 
 

@@ -62,7 +62,10 @@ class ArrayGroup:
     """A group of arrays that have their coordinates in common, in a session."""
 
     def __init__(self, session: Session, path: str) -> None:
-        """Open a group by its path without a slash at the ends, "" for the root. Raises UnsupportedArray where xarray cannot."""
+        """Open a group by its path without a slash at the ends, "" for the root.
+
+        Raises UnsupportedArray where xarray cannot.
+        """
         self.path = path
         self._session = session
         self._store = IcechunkStore(session, read_only=True)
@@ -86,7 +89,10 @@ class ArrayGroup:
         if not dimensions or any(dimension is None for dimension in dimensions):
             raise unsupported(path, "its dimensions have no names. Create it with dimension_names, as xarray does")
         if len(set(dimensions)) < len(dimensions) or name in dimensions:
-            raise unsupported(path, "a coordinate, or a dimension that it has twice, would be two columns of one name. Name another array")
+            raise unsupported(
+                path,
+                "a coordinate, or a dimension that it has twice, would be two columns of one name. Name another array",
+            )
         array = zarr.open_array(self._store, path=path.strip("/"), mode="r")
         stored = array.dtype
         encoding = self._encoding(path, name, stored)
@@ -103,12 +109,15 @@ class ArrayGroup:
             raise unsupported(path, "it has the attribute _Unsigned. Store it with an unsigned type")
         try:
             factor, offset = (
-                None if settings.get(attribute) is None else float(settings[attribute]) for attribute in ("scale_factor", "add_offset")
+                None if settings.get(attribute) is None else float(settings[attribute])
+                for attribute in ("scale_factor", "add_offset")
             )
             missing = missing_values(settings, stored) if stored.kind in "iuf" else ()
         except (ValueError, TypeError, OverflowError) as error:
             names = "scale_factor, add_offset, _FillValue and missing_value"
-            raise unsupported(path, f"{error}. Of its attributes, {names} are numbers, and the last two fit its cells") from None
+            raise unsupported(
+                path, f"{error}. Of its attributes, {names} are numbers, and the last two fit its cells"
+            ) from None
         return CFEncoding(path, stored, np.dtype(variable.dtype), missing, factor, offset)
 
     def coordinates(self, variable: ArrayVariable) -> tuple[Coordinates, ...]:
@@ -124,7 +133,8 @@ class ArrayGroup:
             return to_arrow(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             raise InvalidCoordinates(
-                f"the coordinates along {dimension!r} have no column of Spark: {str(error)[:200]}. There are columns for numbers "
+                f"the coordinates along {dimension!r} have no column of Spark: {str(error)[:200]}. There are columns "
+                "for numbers "
                 f"below 2**63, for texts, and for times of the standard calendar in whole microseconds"
             ) from None
 
@@ -146,5 +156,8 @@ def common_group(paths: Sequence[str]) -> str:
     """Return the group that all arrays are in. Raises UnsupportedArray."""
     groups = sorted({split_path(path)[0] for path in paths})
     if len(groups) > 1:
-        raise unsupported(paths[-1], f"arrays of one read are of one group, and these are of {', '.join(f'/{group}' for group in groups)}")
+        raise unsupported(
+            paths[-1],
+            f"arrays of one read are of one group, and these are of {', '.join(f'/{group}' for group in groups)}",
+        )
     return groups[0]

@@ -1,4 +1,7 @@
-"""CF conventions of the values of an array, as xarray applies them: missing values, scale and offset. Runs in Spark's executors."""
+"""CF conventions of the values of an array, as xarray applies them: missing values, scale and offset.
+
+Runs in Spark's executors.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,9 @@ class CFEncoding:
         return self._with_missing(self._whole(values.fill_null(0).to_numpy(zero_copy_only=False)), absent)
 
     def _reals(self, values: pa.Array) -> npt.NDArray[Any]:
-        numbers: npt.NDArray[Any] = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # null becomes NaN
+        numbers: npt.NDArray[Any] = pc.cast(values, pa.float64(), safe=False).to_numpy(
+            zero_copy_only=False
+        )  # null becomes NaN
         absent = np.isnan(numbers)
         if self.stored.kind != "f" and absent.any() and not self.missing:
             raise self._no_missing_value(int(absent.sum()))
@@ -85,7 +90,9 @@ class CFEncoding:
             numbers = numbers - self.add_offset
         if self.scale_factor is not None:
             numbers = numbers / self.scale_factor
-        cells = self._rounded(numbers) if self.stored.kind == "f" else self._whole(np.rint(np.where(absent, 0, numbers)))
+        cells = (
+            self._rounded(numbers) if self.stored.kind == "f" else self._whole(np.rint(np.where(absent, 0, numbers)))
+        )
         return self._with_missing(cells, absent)
 
     def _with_missing(self, cells: npt.NDArray[Any], absent: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
@@ -93,7 +100,8 @@ class CFEncoding:
         for missing in self.missing:
             if (cells[~absent] == missing).any():
                 raise InvalidValues(
-                    f"a value takes the cell {missing}, which stands for a missing value in {self.path}: filter such rows, or store the "
+                    f"a value takes the cell {missing}, which stands for a missing value in {self.path}: filter such "
+                    "rows, or store the "
                     f"array with another _FillValue"
                 )
         if absent.any():
@@ -119,7 +127,8 @@ class CFEncoding:
 
     def _outside(self, number: Any) -> InvalidValues:
         return InvalidValues(
-            f"a value takes the cell {number:g}, which does not fit {self.path}: its cells are {self.stored.name}. Store the array with "
+            f"a value takes the cell {number:g}, which does not fit {self.path}: its cells are {self.stored.name}. "
+            "Store the array with "
             f"another type or scale_factor, or filter such rows"
         )
 
@@ -130,7 +139,8 @@ class CFEncoding:
 
     def _no_missing_value(self, count: int) -> InvalidValues:
         return InvalidValues(
-            f"{count_of(count, 'row')} without a value, and {self.path} has no _FillValue that stands for that: filter them, which leaves "
+            f"{count_of(count, 'row')} without a value, and {self.path} has no _FillValue that stands for that: filter "
+            "them, which leaves "
             f"their cells as they are, or store the array with a _FillValue"
         )
 

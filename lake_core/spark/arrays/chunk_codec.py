@@ -1,6 +1,7 @@
 """How the bytes of a chunk become its cells, in Spark's executors.
 
-The codecs `bytes`, `transpose`, `zstd` and `gzip` need pyarrow and numpy alone. Arrays with others need the package zarr in the executors.
+The codecs `bytes`, `transpose`, `zstd` and `gzip` need pyarrow and numpy alone. Arrays with others need the package
+zarr in the executors.
 """
 
 from __future__ import annotations
@@ -128,7 +129,9 @@ class ZarrCodec:
         return "/".join(("c", *["0"] * dimensions))
 
 
-def _plain_codec(codecs: Sequence[Mapping[str, Any]], dtype: np.dtype[Any], chunk_shape: tuple[int, ...]) -> PlainCodec | None:
+def _plain_codec(
+    codecs: Sequence[Mapping[str, Any]], dtype: np.dtype[Any], chunk_shape: tuple[int, ...]
+) -> PlainCodec | None:
     """Return a codec that needs no Zarr, or None where the codecs are others."""
     remaining = [(codec["name"], codec.get("configuration") or {}) for codec in codecs]
     order = tuple(range(len(chunk_shape)))

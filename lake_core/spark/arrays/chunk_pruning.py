@@ -80,7 +80,12 @@ class _Dimensions:
     def _mask(self, name: str, predicate: Predicate) -> Mask:
         values = self._coordinates[name]
         try:
-            mask: Mask = evaluate(predicate, pa.table({name: values})).combine_chunks().fill_null(False).to_numpy(zero_copy_only=False)
+            mask: Mask = (
+                evaluate(predicate, pa.table({name: values}))
+                .combine_chunks()
+                .fill_null(False)
+                .to_numpy(zero_copy_only=False)
+            )
         except EvaluationFailed:  # for coordinates whose rows other parts of the predicate may drop
             return np.ones(len(values), bool)
         return mask.astype(bool)

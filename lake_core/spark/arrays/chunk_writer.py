@@ -26,7 +26,8 @@ from lake_core.spark.errors import DuplicateCells, InvalidValues
 LOCATED_CELLS = "chunk bigint, places binary, cells binary, unknown bigint, error string"
 """Cells on their way to the task of their chunk: their places in the chunk, and what they are to hold.
 
-Rows with `error` have no chunk: `unknown` rows with coordinates that the array lacks, or else values that it cannot hold.
+Rows with `error` have no chunk: `unknown` rows with coordinates that the array lacks, or else values that it cannot
+hold.
 """
 WRITTEN_CHUNKS = "chunk bigint, chunk_id binary, length bigint, data binary, cells bigint, unknown bigint, error string"
 """What executors tell of a chunk that they wrote: where it is, or its bytes if they are few, and how many of its cells were written.
@@ -88,7 +89,12 @@ class CellLocator:
     def _examples(self, rows: pa.RecordBatch, unknown: npt.NDArray[np.bool_]) -> str:
         examples = rows.take(pa.array(np.flatnonzero(unknown)[:_EXAMPLES]))
         return ", ".join(
-            "(" + ", ".join(f"{index.dimension} {column[row]}" for index, column in zip(self.indexes, examples.columns, strict=False)) + ")"
+            "("
+            + ", ".join(
+                f"{index.dimension} {column[row]}"
+                for index, column in zip(self.indexes, examples.columns, strict=False)
+            )
+            + ")"
             for row in range(examples.num_rows)
         )
 
@@ -123,14 +129,22 @@ def _located(chunks: npt.NDArray[np.int64], places: npt.NDArray[np.int64], cells
 
 def _refused(unknown: int, error: str) -> pa.RecordBatch:
     row = {"chunk": _NO_CHUNK, "places": b"", "cells": b"", "unknown": unknown, "error": error}
-    types = {"chunk": pa.int64(), "places": pa.binary(), "cells": pa.binary(), "unknown": pa.int64(), "error": pa.string()}
+    types = {
+        "chunk": pa.int64(),
+        "places": pa.binary(),
+        "cells": pa.binary(),
+        "unknown": pa.int64(),
+        "error": pa.string(),
+    }
     return pa.RecordBatch.from_pylist([row], schema=pa.schema(types))
 
 
 def _packed(values: npt.NDArray[Any], bounds: npt.NDArray[np.int64]) -> pa.Array:
     """Return runs of values, given by their bounds, as bytes."""
     if values.dtype.kind == "O":
-        return pa.array([pickle.dumps(values[start:stop].tolist()) for start, stop in pairwise(bounds.tolist())], pa.binary())
+        return pa.array(
+            [pickle.dumps(values[start:stop].tolist()) for start, stop in pairwise(bounds.tolist())], pa.binary()
+        )
     offsets = (bounds * values.dtype.itemsize).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(np.ascontiguousarray(values).tobytes())]
     return pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
@@ -169,7 +183,9 @@ class ChunkWriter:
         written = {"chunk": chunk, "length": reference.length, "cells": len(places), "unknown": 0, **stored}
         return pa.RecordBatch.from_pylist([written], schema=_WRITTEN)
 
-    def _write_chunk(self, chunk: int, places: npt.NDArray[np.int64], cells: npt.NDArray[Any]) -> InlineChunk | NativeChunk:
+    def _write_chunk(
+        self, chunk: int, places: npt.NDArray[np.int64], cells: npt.NDArray[Any]
+    ) -> InlineChunk | NativeChunk:
         index = tuple(int(coordinate) for coordinate in np.unravel_index(chunk, self.array.grid))
         self._check_distinct(index, places)
         before = self.array.read_chunk(index) if len(places) < self.array.cells_inside(index) else None
@@ -181,10 +197,13 @@ class ChunkWriter:
         ordered = np.sort(places)
         twice = ordered[1:][ordered[1:] == ordered[:-1]]
         if len(twice):
-            steps = zip(np.unravel_index(int(twice[0]), self.array.chunk_shape), index, self.array.chunk_shape, strict=True)
+            steps = zip(
+                np.unravel_index(int(twice[0]), self.array.chunk_shape), index, self.array.chunk_shape, strict=True
+            )
             place = tuple(int(cell) + coordinate * chunk for cell, coordinate, chunk in steps)
             raise DuplicateCells(
-                f"several rows are of one cell of {self.array.path}, such as the one at the place {place}: keep one of them, by "
+                f"several rows are of one cell of {self.array.path}, such as the one at the place {place}: keep one of "
+                "them, by "
                 f"dropDuplicates or an aggregate"
             )
 

@@ -1,4 +1,7 @@
-"""The coordinates along a dimension of an array: as a column, and where each of them stands. Runs in Spark's executors too."""
+"""The coordinates along a dimension of an array: as a column, and where each of them stands.
+
+Runs in Spark's executors too.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,11 @@ class CoordinateIndex:
         row_values = _comparable(column, self.type)
         if pa.types.is_string(self.type):
             numbers = pc.index_in(row_values, self.sorted).fill_null(-1).to_numpy(zero_copy_only=False)
-            return np.where(numbers < 0, -1, self.order[numbers]).astype(np.int64) if len(self.order) else numbers.astype(np.int64)
+            return (
+                np.where(numbers < 0, -1, self.order[numbers]).astype(np.int64)
+                if len(self.order)
+                else numbers.astype(np.int64)
+            )
         keys, row_keys = _keys(self.sorted), _keys(row_values)
         if not len(keys):
             return np.full(len(column), -1, np.int64)
@@ -60,7 +67,8 @@ def coordinate_index(coordinates: Coordinates, column_type: pa.DataType) -> Coor
     values = coordinates.values
     if not _are_comparable(values.type, column_type):
         raise InvalidColumns(
-            f"the column {coordinates.dimension!r} is of the type {column_type}, and the coordinates of the array along that dimension are "
+            f"the column {coordinates.dimension!r} is of the type {column_type}, and the coordinates of the array "
+            "along that dimension are "
             f"{values.type}: cast the column"
         )
     type_ = _type_to_compare(values.type)
@@ -68,11 +76,15 @@ def coordinate_index(coordinates: Coordinates, column_type: pa.DataType) -> Coor
     order = pc.sort_indices(comparable).to_numpy().astype(np.int64)
     ordered = comparable.take(pa.array(order))
     if values.null_count:
-        raise InvalidCoordinates(f"a coordinate along {coordinates.dimension!r} is missing (NaT or None): give each place one")
+        raise InvalidCoordinates(
+            f"a coordinate along {coordinates.dimension!r} is missing (NaT or None): give each place one"
+        )
     equal = pc.equal(ordered[1:], ordered[:-1]).to_numpy(zero_copy_only=False).astype(bool)
     if equal.any():
         twice = ordered[int(equal.argmax())].as_py()
-        raise InvalidCoordinates(f"the coordinate {twice} occurs twice along {coordinates.dimension!r}: rows cannot be told apart by it")
+        raise InvalidCoordinates(
+            f"the coordinate {twice} occurs twice along {coordinates.dimension!r}: rows cannot be told apart by it"
+        )
     return CoordinateIndex(coordinates.dimension, type_, ordered, order)
 
 
@@ -96,7 +108,11 @@ def _comparable(column: pa.Array, type_: pa.DataType) -> pa.Array:
     Whole numbers that a float cannot hold become null: rounded, they would be the coordinates of other cells.
     """
     if type_ == TIMESTAMP:
-        return column.cast(TIMESTAMP) if pa.types.is_timestamp(column.type) and column.type.tz else column.cast(_NAIVE).cast(TIMESTAMP)
+        return (
+            column.cast(TIMESTAMP)
+            if pa.types.is_timestamp(column.type) and column.type.tz
+            else column.cast(_NAIVE).cast(TIMESTAMP)
+        )
     values = column.cast(type_, safe=False)
     if pa.types.is_floating(type_) and pa.types.is_integer(column.type):
         is_exact = pc.equal(values.cast(pa.int64(), safe=False), column)

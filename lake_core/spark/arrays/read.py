@@ -36,18 +36,21 @@ _BOXES_AHEAD = 4
 """Boxes that a task reads side by side."""
 
 
-def read_array(spark: SparkSession, source: Repository | Session, *, variables: Sequence[str], where: str | None = None) -> DataFrame:
+def read_array(
+    spark: SparkSession, source: Repository | Session, *, variables: Sequence[str], where: str | None = None
+) -> DataFrame:
     """Return the cells of arrays as rows: a column for each dimension, and one for each array.
 
-    Values and coordinates are those that xarray shows: scaled, shifted, missing ones as NaN, times as timestamps. Cells that were never
-    written have the fill value. A dimension without coordinates counts 0, 1, …. What is read is fixed now: later changes and commits do
-    not show in it.
+    Values and coordinates are those that xarray shows: scaled, shifted, missing ones as NaN, times as timestamps. Cells
+    that were never written have the fill value. A dimension without coordinates counts 0, 1, …. What is read is fixed
+    now: later changes and commits do not show in it.
 
     Args:
         spark: A session, classic or of Connect.
         source: A repository, of which the branch main is read, or one of its sessions, with what that has changed.
         variables: Paths of the arrays. They are of one group, and have the same dimensions.
-        where: Spark SQL over the columns. Only chunks with coordinates that it may keep are read. Times are UTC unless they say otherwise.
+        where: Spark SQL over the columns. Only chunks with coordinates that it may keep are read. Times are UTC unless
+            they say otherwise.
 
     Raises:
         NodeNotFound: There is no such array.
@@ -64,7 +67,10 @@ def read_array(spark: SparkSession, source: Repository | Session, *, variables: 
     _check_same_dimensions(arrays)
     coordinates = group.coordinates(arrays[0])
     schema = pa.schema(
-        [*((dimension.dimension, dimension.values.type) for dimension in coordinates), *((array.name, array.type) for array in arrays)]
+        [
+            *((dimension.dimension, dimension.values.type) for dimension in coordinates),
+            *((array.name, array.type) for array in arrays),
+        ]
     )
     _check_names(schema.names, arrays)
     predicate = None if where is None else parse_predicate(where, schema)
@@ -92,8 +98,10 @@ def _check_same_dimensions(arrays: Sequence[ArrayVariable]) -> None:
         if (array.dimensions, array.node.shape) != (first.dimensions, first.node.shape):
             raise unsupported(
                 array.path,
-                f"it has the dimensions {dict(zip(array.dimensions, array.node.shape, strict=True))}, and {first.path} has "
-                f"{dict(zip(first.dimensions, first.node.shape, strict=True))}. Read them apart, and join the DataFrames",
+                f"it has the dimensions {dict(zip(array.dimensions, array.node.shape, strict=True))}, and {first.path} "
+                "has "
+                f"{dict(zip(first.dimensions, first.node.shape, strict=True))}. Read them apart, and join the "
+                "DataFrames",
             )
 
 
@@ -102,7 +110,10 @@ def _check_names(names: Sequence[str], arrays: Sequence[ArrayVariable]) -> None:
     for array in arrays:
         alike = [name for name in names if name != array.name and name.lower() == array.name.lower()]
         if alike:
-            raise unsupported(array.path, f"its name and {alike[0]!r} differ in case alone, which columns may not. Read or name it apart")
+            raise unsupported(
+                array.path,
+                f"its name and {alike[0]!r} differ in case alone, which columns may not. Read or name it apart",
+            )
 
 
 def _extents(array: ArrayVariable, box_shape: Sequence[int], boxes: npt.NDArray[np.int64]) -> Extents:
@@ -148,7 +159,10 @@ class ArrayScan:
         shape = self.arrays[0].shape
         grid = grid_of(shape, self.box_shape)
         extents = (
-            tuple((at * step, min((at + 1) * step, end)) for at, step, end in zip(index, self.box_shape, shape, strict=True))
+            tuple(
+                (at * step, min((at + 1) * step, end))
+                for at, step, end in zip(index, self.box_shape, shape, strict=True)
+            )
             for index in zip(*(column.tolist() for column in np.unravel_index(boxes, grid)), strict=True)
         )
         for box, arrays in runtime.map_ahead(self._read, extents, _BOXES_AHEAD):

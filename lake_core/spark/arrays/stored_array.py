@@ -69,7 +69,9 @@ class StoredArray:
     def read_box(self, box: tuple[tuple[int, int], ...]) -> npt.NDArray[Any]:
         """Return the cells of a box, given by the first place and the one behind the last along each dimension."""
         first = tuple(start // chunk for (start, _), chunk in zip(box, self.chunk_shape, strict=True))
-        counts = tuple(-(-stop // chunk) - begin for (_, stop), chunk, begin in zip(box, self.chunk_shape, first, strict=True))
+        counts = tuple(
+            -(-stop // chunk) - begin for (_, stop), chunk, begin in zip(box, self.chunk_shape, first, strict=True)
+        )
         cells = np.full(tuple(stop - start for start, stop in box), self.fill_value, self.dtype)
         for offsets in np.ndindex(*counts):
             index = tuple(begin + offset for begin, offset in zip(first, offsets, strict=True))
@@ -79,7 +81,9 @@ class StoredArray:
                 cells[target] = chunk_cells[source]
         return cells
 
-    def _common(self, index: tuple[int, ...], box: tuple[tuple[int, int], ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    def _common(
+        self, index: tuple[int, ...], box: tuple[tuple[int, int], ...]
+    ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Return the part of a chunk that lies in a box, and where in the box that is."""
         source, target = [], []
         for coordinate, chunk, (start, stop) in zip(index, self.chunk_shape, box, strict=True):

@@ -1,6 +1,7 @@
 """Rows into arrays: executors assemble the chunks and write them, each chunk in one task; the driver takes over their references.
 
-A task that failed or ran twice leaves at most chunks that nothing refers to: only the rows that reach the driver name chunks.
+A task that failed or ran twice leaves at most chunks that nothing refers to: only the rows that reach the driver name
+chunks.
 """
 
 from __future__ import annotations
@@ -42,14 +43,19 @@ class ArrayWriteResult:
 
 
 def write_array(
-    df: DataFrame, session: Session | DatasetRepository, path: str, *, dims: Sequence[str] | None = None, value: str | None = None
+    df: DataFrame,
+    session: Session | DatasetRepository,
+    path: str,
+    *,
+    dims: Sequence[str] | None = None,
+    value: str | None = None,
 ) -> ArrayWriteResult:
     """Write rows to the cells of an array that they name by their coordinates. The DataFrame is evaluated once.
 
-    The array and its coordinates stand in the session already, made with Zarr or xarray. Cells that no row names keep what they hold.
-    Values are stored as xarray stores them: packed with the array's scale_factor and add_offset, null and NaN as its _FillValue. Times
-    without a zone are UTC. The session then has the chunks as if it had written them itself: committing it, or publishing the lake's
-    session, makes them visible.
+    The array and its coordinates stand in the session already, made with Zarr or xarray. Cells that no row names keep
+    what they hold. Values are stored as xarray stores them: packed with the array's scale_factor and add_offset, null
+    and NaN as its _FillValue. Times without a zone are UTC. The session then has the chunks as if it had written them
+    itself: committing it, or publishing the lake's session, makes them visible.
 
     Args:
         df: The rows, of classic Spark or of Connect.
@@ -80,7 +86,9 @@ def write_array(
     selected = df.select(*map(quote_identifier, columns))
     types = arrow_schema(selected)
     _check_value(types.field(columns[-1]), array)
-    indexes = tuple(coordinate_index(dimension, types.field(dimension.dimension).type) for dimension in arrays.coordinates(array))
+    indexes = tuple(
+        coordinate_index(dimension, types.field(dimension.dimension).type) for dimension in arrays.coordinates(array)
+    )
     if array.codec.needs_zarr:
         check_executors(df.sparkSession, array.path)
     stored = array.stored(opened)
@@ -88,8 +96,13 @@ def write_array(
     writer = ChunkWriter(stored, opened.config.inline_threshold)
     rows = selected.toDF(*(f"c{number}" for number in range(len(columns))))
     located = rows.mapInArrow(batch_function(locator.locate), LOCATED_CELLS)
-    # The number of a chunk decides alone which task it goes to, so that it goes there again if a part of the work is repeated.
-    chunks = located.repartition("chunk").sortWithinPartitions("chunk").mapInArrow(batch_function(writer.write), WRITTEN_CHUNKS)
+    # The number of a chunk decides alone which task it goes to, so that it goes there again if a part of the work is
+    # repeated.
+    chunks = (
+        located.repartition("chunk")
+        .sortWithinPartitions("chunk")
+        .mapInArrow(batch_function(writer.write), WRITTEN_CHUNKS)
+    )
     try:
         written = chunks.toArrow()
     except PySparkException as error:
@@ -99,18 +112,27 @@ def write_array(
     _check_unchanged(opened, array.node, stored.references, references)
     if len(references):
         opened.set_references(array.path, references)
-    return ArrayWriteResult(len(references), int(written["cells"].to_numpy().sum()), int(written["length"].to_numpy().sum()))
+    return ArrayWriteResult(
+        len(references), int(written["cells"].to_numpy().sum()), int(written["length"].to_numpy().sum())
+    )
 
 
 def _columns(df: DataFrame, array: ArrayVariable, dims: Sequence[str] | None, value: str | None) -> list[str]:
-    """Return the columns of the coordinates, in the order of the array's dimensions, and that of the values. Raises InvalidColumns."""
+    """Return the columns of the coordinates, in the order of the array's dimensions, and that of the values.
+
+    Raises InvalidColumns.
+    """
     if dims is not None and (isinstance(dims, str) or sorted(dims) != sorted(array.dimensions)):
-        raise InvalidColumns(f"dims names {dims}, and the dimensions of {array.path} are {', '.join(array.dimensions)}: name each of them")
+        raise InvalidColumns(
+            f"dims names {dims}, and the dimensions of {array.path} are {', '.join(array.dimensions)}: name each of "
+            "them"
+        )
     columns = [*array.dimensions, array.name if value is None else value]
     for column in columns:
         if column not in df.columns:
             raise InvalidColumns(
-                f"the DataFrame has no column {column!r}; there are {', '.join(df.columns)}. A write to {array.path} takes a "
+                f"the DataFrame has no column {column!r}; there are {', '.join(df.columns)}. A write to {array.path} "
+                "takes a "
                 f"column for each of its dimensions, named like it, and one of values (value=)"
             )
     return columns
@@ -118,11 +140,14 @@ def _columns(df: DataFrame, array: ArrayVariable, dims: Sequence[str] | None, va
 
 def _check_value(column: pa.Field, array: ArrayVariable) -> None:
     """Raise InvalidColumns where a column's values are of another kind than the array's."""
-    numbers = pa.types.is_integer(column.type) or (pa.types.is_floating(column.type) and array.encoding.decoded.kind == "f")
+    numbers = pa.types.is_integer(column.type) or (
+        pa.types.is_floating(column.type) and array.encoding.decoded.kind == "f"
+    )
     fits = numbers if pa.types.is_integer(array.type) or pa.types.is_floating(array.type) else column.type == array.type
     if not fits:
         raise InvalidColumns(
-            f"the column {column.name!r} is of the type {column.type}, and the values of {array.path} are {array.type}: cast it"
+            f"the column {column.name!r} is of the type {column.type}, and the values of {array.path} are "
+            f"{array.type}: cast it"
         )
 
 
@@ -132,8 +157,10 @@ def _raise_errors(written: pa.Table, array: ArrayVariable) -> None:
     if len(unknown):
         count, examples = pc.sum(unknown["unknown"]).as_py(), unknown["error"][0].as_py()
         raise UnknownCoordinates(
-            f"{count_of(count, 'row')} with coordinates that {array.path} lacks, such as {examples}: filter them, or make room first, by "
-            f"xarray's to_zarr with append_dim, or by resizing the arrays and writing the coordinates. Nothing was written to the array"
+            f"{count_of(count, 'row')} with coordinates that {array.path} lacks, such as {examples}: filter them, or "
+            "make room first, by "
+            "xarray's to_zarr with append_dim, or by resizing the arrays and writing the coordinates. Nothing was "
+            "written to the array"
         )
     failed = written.filter(pc.is_valid(written["error"]))
     if len(failed):
@@ -147,7 +174,9 @@ def _references(written: pa.Table, node: ArrayNode) -> ChunkReferences:
     count = len(written)
     numbers = written["chunk"].to_numpy()
     if len(np.unique(numbers)) < count:
-        raise SparkJobFailed(f"two tasks wrote the same chunk of {node.path}, which is not how Spark distributes rows: write it again")
+        raise SparkJobFailed(
+            f"two tasks wrote the same chunk of {node.path}, which is not how Spark distributes rows: write it again"
+        )
     inline = written["data"].is_valid().to_numpy()
     data_length = np.where(inline, written["length"].to_numpy(), 0)
     no_id = bytes(OBJECT_ID_LENGTH)
@@ -156,7 +185,9 @@ def _references(written: pa.Table, node: ArrayNode) -> ChunkReferences:
         kind=np.where(inline, ReferenceKind.INLINE, ReferenceKind.NATIVE).astype(np.uint8),
         offset=np.zeros(count, np.uint64),
         length=np.where(inline, 0, written["length"].to_numpy()).astype(np.uint64),
-        chunk_id=np.frombuffer(b"".join(written["chunk_id"].fill_null(no_id).to_pylist()), np.uint8).reshape(count, OBJECT_ID_LENGTH),
+        chunk_id=np.frombuffer(b"".join(written["chunk_id"].fill_null(no_id).to_pylist()), np.uint8).reshape(
+            count, OBJECT_ID_LENGTH
+        ),
         data_start=np.cumsum(data_length) - data_length,
         data_length=data_length,
         etag_start=np.zeros(count, np.int64),
@@ -172,13 +203,23 @@ def _check_unchanged(session: Session, node: ArrayNode, before: ChunkReferences,
     session.check_writable()
     now = session.node(node.path)
     if not isinstance(now, ArrayNode) or (now.node_id, now.user_data) != (node.node_id, node.user_data):
-        raise ArrayChanged(f"{node.path} was resized, replaced or deleted in the session while Spark wrote chunks of it: write them again")
-    if not _are_same(*(references.take(is_in(references.index, written.index)) for references in (before, session.references(now)))):
-        raise ArrayChanged(f"chunks of {node.path} that Spark wrote were changed in the session meanwhile: write them again")
+        raise ArrayChanged(
+            f"{node.path} was resized, replaced or deleted in the session while Spark wrote chunks of it: write them "
+            "again"
+        )
+    if not _are_same(
+        *(references.take(is_in(references.index, written.index)) for references in (before, session.references(now)))
+    ):
+        raise ArrayChanged(
+            f"chunks of {node.path} that Spark wrote were changed in the session meanwhile: write them again"
+        )
 
 
 def _are_same(left: ChunkReferences, right: ChunkReferences) -> bool:
     """Return whether references are of the same chunks, wherever in their heaps the bytes are."""
-    if any(not np.array_equal(getattr(left, name), getattr(right, name)) for name in ("index", "kind", "chunk_id", "offset", "length")):
+    if any(
+        not np.array_equal(getattr(left, name), getattr(right, name))
+        for name in ("index", "kind", "chunk_id", "offset", "length")
+    ):
         return False
     return all(left[number] == right[number] for number in np.flatnonzero(left.kind != ReferenceKind.NATIVE).tolist())

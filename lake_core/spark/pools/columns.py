@@ -1,8 +1,9 @@
 """Which Spark type the values of a Zed type have, and how they become columns of it.
 
-bool, string, bytes, signed integers and floats have the Spark type of their size; float16 is float, uint8 to uint64 are smallint, int,
-bigint and decimal(20,0). time is timestamp, duration is bigint nanoseconds; ip, net, type and enum are their text. A record is a struct,
-an array or set an array, a map a map. An error is what it holds. A union is JSON text. null is string.
+bool, string, bytes, signed integers and floats have the Spark type of their size; float16 is float, uint8 to uint64 are
+smallint, int, bigint and decimal(20,0). time is timestamp, duration is bigint nanoseconds; ip, net, type and enum are
+their text. A record is a struct, an array or set an array, a map a map. An error is what it holds. A union is JSON
+text. null is string.
 """
 
 from __future__ import annotations
@@ -20,7 +21,19 @@ from lake_core.pool import types
 from lake_core.pool.arrow.arrow_type import arrow_type
 from lake_core.pool.arrow.bodies import validity
 from lake_core.pool.arrow.table import TYPE_KEY, WHOLE, struct_array
-from lake_core.pool.types import ArrayType, EnumType, ErrorType, Field, MapType, NamedType, RecordType, SetType, Type, fields_of, under
+from lake_core.pool.types import (
+    ArrayType,
+    EnumType,
+    ErrorType,
+    Field,
+    MapType,
+    NamedType,
+    RecordType,
+    SetType,
+    Type,
+    fields_of,
+    under,
+)
 from lake_core.pool.zson.type_text import format_type
 from lake_core.spark.errors import InvalidColumns, InvalidValues
 
@@ -44,13 +57,18 @@ def _columns_of(type: Type) -> tuple[Field, ...]:
 
 
 def arrow_schema_of(type: Type) -> pa.Schema:
-    """Return the Arrow schema of the columns for values of a type without unions. Raises InvalidColumns for names that Spark mixes up."""
+    """Return the Arrow schema of the columns for values of a type without unions.
+
+    Raises InvalidColumns for names that Spark mixes up.
+    """
     _check_names(type)
     return pa.schema([(each.name, _column_type(each.type)) for each in _columns_of(type)])
 
 
 def spark_schema_of(type: Type) -> T.StructType:
-    """Return the Spark schema of the columns for values of a type without unions. Metadata of each column keeps the Zed type.
+    """Return the Spark schema of the columns for values of a type without unions.
+
+    Metadata of each column keeps the Zed type.
 
     Raises InvalidColumns for names that Spark mixes up.
     """
@@ -73,7 +91,8 @@ def _check_names(type: Type) -> None:
                 other = names.setdefault(each.name.lower(), each.name)
                 if other != each.name:
                     raise InvalidColumns(
-                        f"records have the fields {other!r} and {each.name!r}, which Spark cannot tell apart: choose the records of one "
+                        f"records have the fields {other!r} and {each.name!r}, which Spark cannot tell apart: choose "
+                        "the records of one "
                         f"type by shape="
                     )
                 _check_names(each.type)
@@ -110,7 +129,9 @@ def to_batch(values: pa.Array, type: Type, schema: pa.Schema, *, truncate_times:
     # The fields of a null record are null themselves.
     columns = [values.field(number) for number in range(len(fields_of(type)))] or [values]
     converter = _Converter(truncate_times)
-    converted = [converter.column(column, each.type, each.name) for column, each in zip(columns, _columns_of(type), strict=True)]
+    converted = [
+        converter.column(column, each.type, each.name) for column, each in zip(columns, _columns_of(type), strict=True)
+    ]
     return pa.RecordBatch.from_arrays(converted, schema=schema)
 
 
@@ -122,14 +143,20 @@ class _Converter:
         plain = under(type)
         match plain:
             case RecordType(fields):
-                columns = [self.column(array.field(number), each.type, f"{name}.{each.name}") for number, each in enumerate(fields)]
+                columns = [
+                    self.column(array.field(number), each.type, f"{name}.{each.name}")
+                    for number, each in enumerate(fields)
+                ]
                 return struct_array([each.name for each in fields], columns, len(array), nulls_of=array)
             case ArrayType(element) | SetType(element):
                 return _nested(array, _column_type(plain), self.column(array.values, element, name))
             case MapType(key, value):
                 keys, values = array.values.field(0), array.values.field(1)
                 if keys.null_count:
-                    raise InvalidValues(f"a map in {name!r} has a null key, which maps of Spark cannot have: read other records by shape=")
+                    raise InvalidValues(
+                        f"a map in {name!r} has a null key, which maps of Spark cannot have: read other records by "
+                        "shape="
+                    )
                 pair = [self.column(keys, key, name), self.column(values, value, name)]
                 return _nested(array, _column_type(plain), struct_array(("key", "value"), pair, len(array.values)))
             case ErrorType(inner):
@@ -145,7 +172,8 @@ class _Converter:
             return array.cast(_TIMESTAMP)
         except pa.ArrowInvalid:
             raise InvalidValues(
-                f"times in {name!r} are between two microseconds, and timestamps of Spark are not: cut them off with truncate_times=True"
+                f"times in {name!r} are between two microseconds, and timestamps of Spark are not: cut them off with "
+                "truncate_times=True"
             ) from None
 
 

@@ -79,8 +79,8 @@ def plan_tasks(
 ) -> list[list[PoolPart]]:
     """Cut data objects into tasks of about so many bytes, in the order of the pool.
 
-    The keys of a task are those of no other one, except where the data objects that overlap are too large together for one task: these are
-    read part by part.
+    The keys of a task are those of no other one, except where the data objects that overlap are too large together for
+    one task: these are read part by part.
     """
     tasks: list[list[PoolPart]] = []
     used = 0
@@ -99,7 +99,9 @@ def _size(parts: Sequence[PoolPart]) -> int:
     return sum(part.reader.segments[0].length for part in parts)
 
 
-def _parts(store: ObjectStore, config: PoolConfig, data_object: DataObject, key_range: KeyRange, most_bytes: int) -> Iterator[PoolPart]:
+def _parts(
+    store: ObjectStore, config: PoolConfig, data_object: DataObject, key_range: KeyRange, most_bytes: int
+) -> Iterator[PoolPart]:
     """Yield what is to be read of a data object, cut where its seek index allows it."""
     cut = key_range.is_bounded or data_object.size > most_bytes
     segments = all_segments(store, config.id, data_object) if cut else [whole_segment(data_object)]
@@ -109,9 +111,13 @@ def _parts(store: ObjectStore, config: PoolConfig, data_object: DataObject, key_
         if not key_range.overlaps(segment.min, segment.max):
             continue
         # Keys between two that are in the range are in it, too.
-        segment_inside = not key_range.is_bounded or (key_range.holds(segment.min.under()) and key_range.holds(segment.max.under()))
+        segment_inside = not key_range.is_bounded or (
+            key_range.holds(segment.min.under()) and key_range.holds(segment.max.under())
+        )
         follows = run and run[-1].offset + run[-1].length == segment.offset
-        if run and (not follows or inside != segment_inside or sum(each.length for each in run) + segment.length > most_bytes):
+        if run and (
+            not follows or inside != segment_inside or sum(each.length for each in run) + segment.length > most_bytes
+        ):
             yield _part(store, config, data_object, run, KeyRange() if inside else key_range)
             run = []
         run.append(segment)
@@ -120,7 +126,9 @@ def _parts(store: ObjectStore, config: PoolConfig, data_object: DataObject, key_
         yield _part(store, config, data_object, run, KeyRange() if inside else key_range)
 
 
-def _part(store: ObjectStore, config: PoolConfig, data_object: DataObject, run: Sequence[Segment], key_range: KeyRange) -> PoolPart:
+def _part(
+    store: ObjectStore, config: PoolConfig, data_object: DataObject, run: Sequence[Segment], key_range: KeyRange
+) -> PoolPart:
     first, last = run[0], run[-1]
     smallest, largest = (last, first) if config.descending else (first, last)
     length = last.offset + last.length - first.offset

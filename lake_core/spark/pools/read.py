@@ -46,8 +46,9 @@ def read_pool(
 ) -> DataFrame:
     """Return the records of a pool as rows of one schema. What is read is fixed now: later commits do not show in it.
 
-    Fields that a record lacks are null. A field of several types has the type that they have in common, or is JSON text. A job of Spark
-    finds the types first. The rows have no order; each task has a range of keys of its own, where the pool's data objects allow it.
+    Fields that a record lacks are null. A field of several types has the type that they have in common, or is JSON
+    text. A job of Spark finds the types first. The rows have no order; each task has a range of keys of its own, where
+    the pool's data objects allow it.
 
     Args:
         spark: A session, classic or of Connect.
@@ -121,7 +122,9 @@ def read_objects(
     return _numbers(spark, len(rows.tasks)).mapInArrow(batch_function(reader), schema)
 
 
-def open_pool(pool: Pool | str | os.PathLike[str] | ObjectStore, name: str | None, storage_options: Mapping[str, object] | None) -> Pool:
+def open_pool(
+    pool: Pool | str | os.PathLike[str] | ObjectStore, name: str | None, storage_options: Mapping[str, object] | None
+) -> Pool:
     """Return a pool, or the one of a name in the lake at a location. Raises NotALake, NoSuchPool."""
     if isinstance(pool, Pool):
         return pool
@@ -142,7 +145,10 @@ def _types(spark: SparkSession, rows: PoolRows) -> list[Type]:
 
 
 def _common_type(spark: SparkSession, rows: PoolRows, types: Sequence[Type]) -> Type:
-    """Return the type that types are fused into, with JSON text where they have none in common. Raises SparkJobFailed."""
+    """Return the type that types are fused into, with JSON text where they have none in common.
+
+    Raises SparkJobFailed.
+    """
     rounded, exact = (fused_without_unions(types, round_integers=round_integers) for round_integers in (True, False))
     if rounded == exact:
         return exact

@@ -1,6 +1,7 @@
 """Rows into pools: executors sort them and write data objects, the driver commits these once.
 
-A task that failed or ran twice leaves at most data objects that no commit names: only the rows that reach the driver name objects.
+A task that failed or ran twice leaves at most data objects that no commit names: only the rows that reach the driver
+name objects.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ def load_pool(
 ) -> Commit | None:
     """Load rows into a pool, in one commit. Return None where there are no rows, or the branch has the marker already.
 
-    Spark brings neighboring keys together, for which it evaluates the DataFrame twice; executors sort them, and write data objects whose
-    keys hardly overlap. Columns that `read_pool` has made become the Zed types that they were. Other columns become the Zed types that
-    are like theirs, with null for null.
+    Spark brings neighboring keys together, for which it evaluates the DataFrame twice; executors sort them, and write
+    data objects whose keys hardly overlap. Columns that `read_pool` has made become the Zed types that they were. Other
+    columns become the Zed types that are like theirs, with null for null.
 
     Args:
         df: The rows, of classic Spark or of Connect.
@@ -74,7 +75,8 @@ def load_pool(
         author: Who loads.
         message: Why; by default, what was loaded.
         meta: Anything else to keep with the commit.
-        txn: An application and the version of its write. Where the branch has that version or a later one already, Spark is not asked.
+        txn: An application and the version of its write. Where the branch has that version or a later one already,
+            Spark is not asked.
         storage_options: Those of the location.
 
     Raises:
@@ -115,8 +117,12 @@ def write_pool_objects(
     # Under plain names: `mapInArrow` resolves columns by name, and stumbles over dots and backticks.
     plain = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
     keys = [_key_column(df.columns, path).asc_nulls_last() for path in pool.config.keys]
-    writer = PoolObjectWriter(pool.store.data_root, pool.config, format_type(type), arrow_schema_of(type), tuple(ranges), name)
-    written = plain.repartitionByRange(*keys).sortWithinPartitions(*keys).mapInArrow(batch_function(writer.write), _WRITTEN)
+    writer = PoolObjectWriter(
+        pool.store.data_root, pool.config, format_type(type), arrow_schema_of(type), tuple(ranges), name
+    )
+    written = (
+        plain.repartitionByRange(*keys).sortWithinPartitions(*keys).mapInArrow(batch_function(writer.write), _WRITTEN)
+    )
     try:
         rows = written.toArrow().to_pylist()
     except PySparkException as error:
@@ -129,11 +135,16 @@ def _record_type(df: DataFrame) -> RecordType:
     fields = []
     for column, arrow in zip(df.schema, arrow_schema(df), strict=True):
         stated = _stated_type(column)
-        if stated is not None and arrow_schema_of(RecordType((Field(column.name, stated),))).field(0).type == arrow.type:
+        if (
+            stated is not None
+            and arrow_schema_of(RecordType((Field(column.name, stated),))).field(0).type == arrow.type
+        ):
             fields.append(Field(column.name, stated))
             continue
         if pa.types.is_timestamp(arrow.type) and arrow.type.tz is None:
-            raise InvalidColumns(f"the column {column.name!r} has timestamps without a zone: cast it to timestamp first")
+            raise InvalidColumns(
+                f"the column {column.name!r} has timestamps without a zone: cast it to timestamp first"
+            )
         try:
             fields.append(Field(column.name, inferred_type(arrow.type)))
         except LakeError as error:
@@ -157,12 +168,15 @@ def _check_key(schema: T.StructType, path: tuple[str, ...], pool: Pool) -> None:
     for part in path:
         if not isinstance(type, T.StructType) or part not in type.names:
             raise InvalidColumns(
-                f"the DataFrame lacks {'.'.join(path)!r}, the key by which the pool {pool.config.name!r} is sorted; its columns are "
+                f"the DataFrame lacks {'.'.join(path)!r}, the key by which the pool {pool.config.name!r} is sorted; "
+                "its columns are "
                 f"{', '.join(schema.names)}: add it, as null where there is none"
             )
         type = type[part].dataType
     if isinstance(type, T.MapType | T.VariantType):
-        raise InvalidColumns(f"Spark cannot sort by {'.'.join(path)!r}, the key of the pool {pool.config.name!r}: it holds maps")
+        raise InvalidColumns(
+            f"Spark cannot sort by {'.'.join(path)!r}, the key of the pool {pool.config.name!r}: it holds maps"
+        )
 
 
 def _key_column(names: list[str], path: tuple[str, ...]) -> Column:
@@ -200,7 +214,9 @@ class PoolObjectWriter:
         """Write the rows of batches, and yield rows of `_WRITTEN`."""
         try:
             values = self._values(batches)
-            for each in write_unsorted(self.store, self.config, values, lambda: new_ksuid(system_clock()), most_bytes=_SORTED_BYTES):
+            for each in write_unsorted(
+                self.store, self.config, values, lambda: new_ksuid(system_clock()), most_bytes=_SORTED_BYTES
+            ):
                 yield _written(each, None)
         except LakeError as error:
             # Raised here, it would be tried again three times, and arrive inside the JVM's trace.
@@ -215,4 +231,6 @@ class PoolObjectWriter:
 
 def _written(data_object: DataObject | None, error: str | None) -> pa.RecordBatch:
     data = None if data_object is None else encode_values([data_object.to_value()])
-    return pa.RecordBatch.from_arrays([pa.array([data], pa.binary()), pa.array([error], pa.string())], names=["object", "error"])
+    return pa.RecordBatch.from_arrays(
+        [pa.array([data], pa.binary()), pa.array([error], pa.string())], names=["object", "error"]
+    )

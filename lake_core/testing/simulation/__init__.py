@@ -1,8 +1,9 @@
 """Deterministic simulation: several processes on one store, one store operation at a time, in an order that a seed decides.
 
-A `History` is data: what each process does, and which faults meet it. `run` plays it in virtual time on threads that pass one gate at
-every store operation, so that the same history always takes the same course. A `Scenario` says how an action is done and what must
-hold afterwards. `check_history` plays one, and tells a failure as the story of the smallest part of it that still fails.
+A `History` is data: what each process does, and which faults meet it. `run` plays it in virtual time on threads that
+pass one gate at every store operation, so that the same history always takes the same course. A `Scenario` says how an
+action is done and what must hold afterwards. `check_history` plays one, and tells a failure as the story of the
+smallest part of it that still fails.
 """
 
 from lake_core.testing.simulation.history import Fault, FaultKind, History, Step, random_faults, shrink

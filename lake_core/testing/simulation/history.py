@@ -38,7 +38,10 @@ class Step(Generic[A]):
     """One action of a process."""
 
     number: int
-    """Unique in the history. It decides what random numbers the step draws, so that a step does the same in a smaller history."""
+    """Unique in the history.
+
+    It decides what random numbers the step draws, so that a step does the same in a smaller history.
+    """
     action: A
 
 
@@ -61,7 +64,9 @@ class History(Generic[A]):
         return replace(self, processes=processes, faults=tuple(fault for fault in self.faults if fault.step in numbers))
 
 
-def random_faults(chance: random.Random, steps: int, kinds: dict[FaultKind, float], operations: int = 60) -> Iterator[Fault]:
+def random_faults(
+    chance: random.Random, steps: int, kinds: dict[FaultKind, float], operations: int = 60
+) -> Iterator[Fault]:
     """Draw faults for the steps numbered 1 to `steps`.
 
     Args:

@@ -88,7 +88,9 @@ def run(history: History[A], scenario_in: Callable[[World], Scenario[A]], *, tra
     with using(outside.runtime):
         scenario.prepare()
     processes = [Process(world, index) for index in range(len(history.processes))]
-    world.start([(process, partial(body, process, steps)) for process, steps in zip(processes, history.processes, strict=True)])
+    world.start(
+        [(process, partial(body, process, steps)) for process, steps in zip(processes, history.processes, strict=True)]
+    )
     outside.begin(-1, {})
     with using(outside.runtime):
         violations.extend(scenario.check())

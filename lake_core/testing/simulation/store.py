@@ -45,7 +45,9 @@ class SimulatedStore(ObjectStore):
 
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
         # One page: a real listing is a request a page, and simulated stores are small.
-        return iter(self._process.operate(f"list {prefix}", lambda: list(self._inner.list(prefix, start_after)), mutates=False))
+        return iter(
+            self._process.operate(f"list {prefix}", lambda: list(self._inner.list(prefix, start_after)), mutates=False)
+        )
 
     def _list_folders(self, prefix: str) -> list[str]:
         return self._process.operate(f"list folders {prefix}", lambda: self._inner.list_folders(prefix), mutates=False)

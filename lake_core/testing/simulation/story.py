@@ -32,9 +32,14 @@ def check_history(history: History[A], scenario_in: Callable[[World], Scenario[A
         return result
     kinds = {violation.kind for violation in result.violations}
     first = result.violations[0].kind
-    smallest = shrink(history, lambda smaller: first in {violation.kind for violation in run(smaller, scenario_in).violations}, tries=tries)
+    smallest = shrink(
+        history,
+        lambda smaller: first in {violation.kind for violation in run(smaller, scenario_in).violations},
+        tries=tries,
+    )
     story = "\n".join(run(smallest, scenario_in, trace=True).story)
     raise HistoryFailed(
-        f"seed {history.seed} breaks: {', '.join(sorted(kinds))}. The smallest part that breaks {first!r} has {smallest.steps} of "
+        f"seed {history.seed} breaks: {', '.join(sorted(kinds))}. The smallest part that breaks {first!r} has "
+        f"{smallest.steps} of "
         f"{history.steps} steps and {len(smallest.faults)} of {len(history.faults)} faults:\n{story}"
     )

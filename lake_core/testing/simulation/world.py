@@ -123,7 +123,9 @@ class World:
                 else:
                     self._resume(following)
 
-        threads = [threading.Thread(target=work, args=pair, daemon=True, name=f"process {pair[0].name}") for pair in processes]
+        threads = [
+            threading.Thread(target=work, args=pair, daemon=True, name=f"process {pair[0].name}") for pair in processes
+        ]
         for process, _ in processes:
             self._push(self.now + 0.001 * process.index, process)
         for thread in threads:
@@ -139,7 +141,9 @@ class World:
         last_count = -1
         while not self._finished.acquire(timeout=_STUCK_SECONDS):
             if self.operations == last_count:
-                raise SimulationStuck(f"no store operation for {_STUCK_SECONDS:g} s: a process waits for another outside of the gate")
+                raise SimulationStuck(
+                    f"no store operation for {_STUCK_SECONDS:g} s: a process waits for another outside of the gate"
+                )
             last_count = self.operations
         for thread in threads:
             thread.join()

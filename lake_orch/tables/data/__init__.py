@@ -1,7 +1,19 @@
-"""The Python types that outputs and inputs may have, one module a library. Only libraries that are already imported are used."""
+"""The Python types that outputs and inputs may have, one module a library.
+
+Only libraries that are already imported are used.
+"""
 
 from lake_orch.tables.data.handler import TableSlice, TypeHandler
 from lake_orch.tables.data.registered import HasTypeHandlers, handlers_of_step
 from lake_orch.tables.data.registry import HANDLERS, handler_of_annotation, load, to_rows
 
-__all__ = ["HANDLERS", "HasTypeHandlers", "TableSlice", "TypeHandler", "handler_of_annotation", "handlers_of_step", "load", "to_rows"]
+__all__ = [
+    "HANDLERS",
+    "HasTypeHandlers",
+    "TableSlice",
+    "TypeHandler",
+    "handler_of_annotation",
+    "handlers_of_step",
+    "load",
+    "to_rows",
+]

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class ArrowDatasets:
     """`pyarrow.dataset.Dataset`. A returned one is written as a stream.
 
-    A loaded one reads the table's files when it is scanned. A table whose files must not be read as they are (deletion vectors, column
-    mapping, widened types) is loaded into memory instead.
+    A loaded one reads the table's files when it is scanned. A table whose files must not be read as they are (deletion
+    vectors, column mapping, widened types) is loaded into memory instead.
     """
 
     supported_types = ("pyarrow.dataset.Dataset",)
@@ -56,7 +56,9 @@ def _in_place(part: TableSlice) -> ds.Dataset | None:
             return None
     if files.deleted:
         return None
-    dataset: ds.Dataset = ds.FileSystemDataset(_fragments(files), schema, ds.ParquetFileFormat(), pafs.PyFileSystem(_Files(files)))
+    dataset: ds.Dataset = ds.FileSystemDataset(
+        _fragments(files), schema, ds.ParquetFileFormat(), pafs.PyFileSystem(_Files(files))
+    )
     return dataset if exact or scan.predicate is None else dataset.filter(to_arrow(scan.predicate))
 
 
@@ -71,7 +73,9 @@ def _fragments(files: DataFiles) -> list[Any]:
     fragments = []
     for index in range(len(files.keys)):
         guarantee = _all_of(
-            pc.field(name).is_null() if not (value := files.partitions[name][index]).is_valid else pc.field(name) == value
+            pc.field(name).is_null()
+            if not (value := files.partitions[name][index]).is_valid
+            else pc.field(name) == value
             for name in files.partitions.column_names
         )
         fragments.append(format_.make_fragment(str(index), system, guarantee))

@@ -74,15 +74,22 @@ class TypeHandler(Protocol):
                 def from_table(self, part, annotation):
                     return ibis.memtable(part.to_arrow())
 
-    A table does not keep metadata of Arrow columns, such as extension types. A handler that needs it must store it in columns.
+    A table does not keep metadata of Arrow columns, such as extension types. A handler that needs it must store it in
+    columns.
     """
 
     @property
     def supported_types(self) -> Sequence[type | str]:
-        """Return the types that the handler serves, with their subclasses. Types of optional libraries are text (`polars.DataFrame`)."""
+        """Return the types that the handler serves, with their subclasses.
+
+        Types of optional libraries are text (`polars.DataFrame`).
+        """
 
     def to_rows(self, value: Any) -> TableData:
-        """Return the rows of a value that an asset returned. Raises UnsupportedData for a value or types that cannot be stored."""
+        """Return the rows of a value that an asset returned.
+
+        Raises UnsupportedData for a value or types that cannot be stored.
+        """
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
         """Return the value for a parameter that is annotated with one of the types."""

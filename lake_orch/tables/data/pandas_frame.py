@@ -20,22 +20,27 @@ class PandasFrames:
         odd = next((name for name in names if not isinstance(name, str)), None)
         if odd is not None:
             raise UnsupportedData(
-                f"a column of this pandas.DataFrame is called {odd!r}: column names are text, e.g. df.columns.astype(str)"
+                f"a column of this pandas.DataFrame is called {odd!r}: column names are text, e.g. "
+                "df.columns.astype(str)"
             )
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise UnsupportedData(f"this pandas.DataFrame has several columns {twice!r}: rename all but one")
         levels = list(value.index.names)
-        if any(level is not None for level in levels) and not all(isinstance(level, str) and level not in names for level in levels):
+        if any(level is not None for level in levels) and not all(
+            isinstance(level, str) and level not in names for level in levels
+        ):
             raise UnsupportedData(
-                f"the index of this pandas frame has the levels {levels}, which cannot all become columns: give each a name of its own, or "
+                f"the index of this pandas frame has the levels {levels}, which cannot all become columns: give each a "
+                "name of its own, or "
                 f"drop the index with df.reset_index(drop=True)"
             )
         try:
             rows = pa.Table.from_pandas(value, preserve_index=any(level is not None for level in levels))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise UnsupportedData(
-                f"this pandas.DataFrame has a column of mixed Python objects that has no one type: {error}. Convert it with astype(…)"
+                f"this pandas.DataFrame has a column of mixed Python objects that has no one type: {error}. Convert it "
+                "with astype(…)"
             ) from None
         return rows.replace_schema_metadata(None)
 

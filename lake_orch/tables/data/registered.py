@@ -17,8 +17,9 @@ class HasTypeHandlers:
     def type_handlers(cls) -> Sequence[TypeHandler]:
         """Return the handlers of Python types. The first handler that supports a type serves it.
 
-        Override it to add types: `return (IbisTables(), *super().type_handlers())`. The handlers serve the outputs and inputs of assets,
-        the writes of steps in the same job by `LakeResource.table` and `session`, and the checks of `DeltaTableComponent`.
+        Override it to add types: `return (IbisTables(), *super().type_handlers())`. The handlers serve the outputs and
+        inputs of assets, the writes of steps in the same job by `LakeResource.table` and `session`, and the checks of
+        `DeltaTableComponent`.
         """
         return HANDLERS
 
@@ -26,12 +27,13 @@ class HasTypeHandlers:
 def handlers_of_step(context: StepContext) -> Sequence[TypeHandler]:
     """Return the handlers for the writes in a step's code: those of the IO managers in its job.
 
-    The IO managers of the step's outputs come first, so that a value is stored alike whether the step returns it or writes it. A job
-    without such IO managers has this package's handlers.
+    The IO managers of the step's outputs come first, so that a value is stored alike whether the step returns it or
+    writes it. A job without such IO managers has this package's handlers.
     """
     resources = context.job_def.resource_defs
     manager_keys = dict.fromkeys(output.io_manager_key for output in context.op_def.output_defs)
-    # For an IO manager that a function makes, only the instance tells the class, and only a step that requires it has the instance.
+    # For an IO manager that a function makes, only the instance tells the class, and only a step that requires it has
+    # the instance.
     classes = [type(getattr(context.resources, key, None)) for key in manager_keys]
     classes += [class_of_resource(resources[key]) for key in (*manager_keys, *resources) if key in resources]
     handlers: dict[int, TypeHandler] = {}  # by identity: a handler need not be hashable

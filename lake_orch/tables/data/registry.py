@@ -32,7 +32,10 @@ HANDLERS: tuple[TypeHandler, ...] = (
 
 
 def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS) -> Rows:
-    """Return the rows of a value. `name` is its name in errors. Raises UnsupportedData if no handler supports its type."""
+    """Return the rows of a value.
+
+    `name` is its name in errors. Raises UnsupportedData if no handler supports its type.
+    """
     handler = _first(handlers, lambda supported: isinstance(value, supported))
     if handler is None:
         raise UnsupportedData(f"{name} is a {_name(type(value))}: return one of {_known(handlers, returned=True)}")
@@ -40,7 +43,8 @@ def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS
     rows = rows_of(data)
     if rows is None:
         raise UnsupportedData(
-            f"{type(handler).__qualname__}.to_rows gave a {_name(type(data))} for {name}: it is to give a {', a '.join(KINDS[:-1])} or a "
+            f"{type(handler).__qualname__}.to_rows gave a {_name(type(data))} for {name}: it is to give a "
+            f"{', a '.join(KINDS[:-1])} or a "
             f"{KINDS[-1]}"
         )
     return rows
@@ -48,11 +52,18 @@ def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS
 
 def handler_of_annotation(annotation: object, handlers: Sequence[TypeHandler] = HANDLERS) -> TypeHandler | None:
     """Return the handler of a type, or None if the annotation is not a type or no handler supports it."""
-    return _first(handlers, lambda supported: issubclass(annotation, supported)) if isinstance(annotation, type) else None
+    return (
+        _first(handlers, lambda supported: issubclass(annotation, supported)) if isinstance(annotation, type) else None
+    )
 
 
 def load(
-    part: TableSlice, annotation: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS, *, asset_key: AssetKey | None = None
+    part: TableSlice,
+    annotation: object,
+    name: str,
+    handlers: Sequence[TypeHandler] = HANDLERS,
+    *,
+    asset_key: AssetKey | None = None,
 ) -> Any:
     """Read rows as the type that a parameter is annotated with.
 
@@ -64,7 +75,9 @@ def load(
     """
     handler = handler_of_annotation(annotation, handlers)
     if handler is None or not isinstance(annotation, type):
-        raise UnsupportedData(f"{name} is annotated as {annotation!r}: annotate the parameter as one of {_known(handlers)}")
+        raise UnsupportedData(
+            f"{name} is annotated as {annotation!r}: annotate the parameter as one of {_known(handlers)}"
+        )
     value = handler.from_table(part, annotation)
     rows = None if asset_key is None else rows_of(value)
     return value if rows is None or asset_key is None else rows.tracked_as(asset_key).data
@@ -84,5 +97,9 @@ def _name(kind: type) -> str:
 
 def _known(handlers: Sequence[TypeHandler], *, returned: bool = False) -> str:
     usable = [handler for handler in handlers if not (returned and isinstance(handler, DeltaTables))]
-    names = [named if isinstance(named, str) else _name(named) for handler in usable for named in handler.supported_types]
-    return ", ".join(name.replace("pyarrow.lib.", "pyarrow.").replace("pyarrow._dataset.", "pyarrow.dataset.") for name in names)
+    names = [
+        named if isinstance(named, str) else _name(named) for handler in usable for named in handler.supported_types
+    ]
+    return ", ".join(
+        name.replace("pyarrow.lib.", "pyarrow.").replace("pyarrow._dataset.", "pyarrow.dataset.") for name in names
+    )

@@ -45,7 +45,8 @@ class ArrowRows:
                     columns.append(column if column.type == child.type else column.cast(child.type))
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                     raise DefinitionMismatch(
-                        f"column {child.name!r} of {name} has a value that is no {spark_type_name(child.type)}: {error}. "
+                        f"column {child.name!r} of {name} has a value that is no {spark_type_name(child.type)}: "
+                        f"{error}. "
                         f"Nothing was written"
                     ) from None
             return pa.Table.from_arrays(columns, names=schema.names)
@@ -73,10 +74,14 @@ class ArrowRows:
         try:
             return ArrowRows(self.data.sort_by([(names[name.lower()], "ascending") for name in columns]))
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            raise InvalidDefinition(f"rows cannot be sorted by {', '.join(columns)}, which lake/cluster_by names: {error}") from None
+            raise InvalidDefinition(
+                f"rows cannot be sorted by {', '.join(columns)}, which lake/cluster_by names: {error}"
+            ) from None
 
     def with_unique(self, keys: Sequence[str]) -> ArrowRows:
-        table = self.data if isinstance(self.data, pa.Table) else self.data.read_all()  # a merge holds its source in memory in any case
+        table = (
+            self.data if isinstance(self.data, pa.Table) else self.data.read_all()
+        )  # a merge holds its source in memory in any case
         check_keys(plain(table), keys)
         return ArrowRows(table)
 
@@ -100,7 +105,9 @@ class ArrowRows:
 
     def broken(self, conditions: Sequence[RowCondition]) -> tuple[int, list[BrokenRows]]:
         if not isinstance(self.data, pa.Table):
-            raise InvalidDefinition(f"{conditions[0].name} reads the rows, and a stream can be read once: return a table")
+            raise InvalidDefinition(
+                f"{conditions[0].name} reads the rows, and a stream can be read once: return a table"
+            )
         broken = []
         for condition in conditions:
             try:
@@ -129,12 +136,16 @@ class ArrowRows:
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
-    return table.column(next(index for index, column in enumerate(table.column_names) if column.lower() == name.lower()))
+    return table.column(
+        next(index for index, column in enumerate(table.column_names) if column.lower() == name.lower())
+    )
 
 
 def _without_dictionaries(table: pa.Table) -> pa.Table:
     """Decode dictionaries, and cast to the types that a table reads back, if that changes nothing else."""
-    encoded = [child for child in table.schema if pa.types.is_dictionary(child.type) or pa.types.is_run_end_encoded(child.type)]
+    encoded = [
+        child for child in table.schema if pa.types.is_dictionary(child.type) or pa.types.is_run_end_encoded(child.type)
+    ]
     if not encoded:
         return table
     decoded = plain(table.select([child.name for child in encoded]))

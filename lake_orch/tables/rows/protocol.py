@@ -63,7 +63,10 @@ class Rows(Protocol):
         """Return the rows with a check: reading a row outside the guard's slice raises RowsOutsidePredicate."""
 
     def sorted_by(self, columns: Sequence[str]) -> Self:
-        """Return sorted rows: Spark sorts each partition, a stream keeps its order. Raises InvalidDefinition for types without order."""
+        """Return sorted rows: Spark sorts each partition, a stream keeps its order.
+
+        Raises InvalidDefinition for types without order.
+        """
 
     def with_unique(self, keys: Sequence[str]) -> Self:
         """Check that keys are unique, if that is possible before the table exists. Raises DuplicateKeys, NullKeys."""

@@ -29,7 +29,10 @@ from lake_orch.tables.partition_guard import PartitionGuard
 from lake_orch.tables.rows.protocol import BrokenRows, RowCondition
 
 _UTC = "TIMESTAMP '1970-01-01 00:00:00Z' + ({} - TIMESTAMP_NTZ '1970-01-01 00:00:00')"
-"""An instant from a timestamp without a zone. The session's zone does not affect the difference of two such timestamps."""
+"""An instant from a timestamp without a zone.
+
+The session's zone does not affect the difference of two such timestamps.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,9 @@ class SparkRows:
         inside = to_column(scope.predicate)
         # This form is recognized as our error when the job fails with it.
         error = f"\n{RowsOutsidePredicate.__module__}.{RowsOutsidePredicate.__qualname__}: "
-        shown = [part for path in dict.fromkeys(column.path for column in columns(scope.predicate)) for part in _shown(path)]
+        shown = [
+            part for path in dict.fromkeys(column.path for column in columns(scope.predicate)) for part in _shown(path)
+        ]
         before, after = scope.error("some", "\0").split("\0")
         text = F.concat(F.lit(error + before), *shown[1:], F.lit(after))
         return SparkRows(self.data.where(F.when(inside, F.lit(True)).otherwise(F.raise_error(text).cast("boolean"))))

@@ -69,7 +69,9 @@ class NoteFormat(DatasetFormat):
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
         return store.get(pointer).decode() in Note(other).drafts()
 
-    def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
+    def apply(
+        self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
+    ) -> Applied:
         before = None if base is None else base.get(CURRENT)
         head = None if target is None else target.get(CURRENT)
         if incoming is None:
@@ -85,7 +87,8 @@ class NoteFormat(DatasetFormat):
             raise DatasetConflict(f"it was rewritten on {context.onto} too", kind="Rewritten")
         if self.is_behind(CURRENT, target, incoming):
             return Applied({CURRENT: after}, None, "WRITE")
-        # Taking an older text, or one that was created where a note was dropped, is writing it anew, so that the pointer only moves on.
+        # Taking an older text, or one that was created where a note was dropped, is writing it anew, so that the
+        # pointer only moves on.
         draft = _draft(context.place, Note(incoming).text, head.decode())
         return Applied({CURRENT: draft.encode()}, None, "WRITE", references=[f"drafts/{draft}"])
 

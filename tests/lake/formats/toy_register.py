@@ -107,7 +107,9 @@ class RegisterFormat(DatasetFormat):
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
         return int(store.get(pointer)) < int(other.get(pointer))
 
-    def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
+    def apply(
+        self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
+    ) -> Applied:
         before, after, head = ({} if store is None else Register(store).lines() for store in (base, incoming, target))
         added = {line: key for line, key in after.items() if line not in before}
         removed = [line for line in before if line not in after]
