@@ -1,4 +1,4 @@
-"""Definition metadata that tables and arrays share, and readers of single settings."""
+"""Definition metadata that tables, arrays and pools share, and readers of single settings."""
 
 from __future__ import annotations
 

@@ -477,7 +477,7 @@ def has_written(step: object) -> bool:
 
 def _own_path(context: StepContext) -> str:
     if not context.has_assets_def or len(context.assets_def.keys) != 1:
-        raise InvalidDefinition("this step does not stand for exactly one asset: name the table's path")
+        raise InvalidDefinition("this step does not have exactly one asset: name the table's path")
     key = context.assets_def.key
     metadata: dict[str, Any] = dict(context.assets_def.metadata_by_key.get(key, {}))
     return table_path(key.path, metadata)

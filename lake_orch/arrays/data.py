@@ -76,7 +76,7 @@ def open_dataset(store: Any, *, group: str = "", chunks: Any = None) -> xr.Datas
 
     Its arrays are lazy: dask arrays with these `chunks`, or arrays of xarray itself without.
     """
-    # A repository keeps each node by itself: there is no consolidated metadata to look for.
+    # A repository has no consolidated metadata.
     dataset: xr.Dataset = xr.open_zarr(store, group=group or None, consolidated=False, chunks=chunks)
     return dataset
 

@@ -34,7 +34,7 @@ def main(
     as_json: bool,
 ) -> None:
     """Inspect, publish and clean up the sessions of Dagster runs. The Dagster instance is that of DAGSTER_HOME."""
-    # A module on the command line goes before a root from the environment.
+    # A module on the command line overrides a root from the environment.
     source = ctx.get_parameter_source("root")
     if module is not None and source is not None and source.name == "ENVIRONMENT":
         root = None

@@ -1,4 +1,4 @@
-"""The component for maintenance of chosen tables and arrays."""
+"""The component for maintenance of chosen tables, arrays and pools."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 

@@ -1,4 +1,4 @@
-"""Records of any shape as a component: the function that returns them, and the pool that they are stored in."""
+"""The component of a pool: the function that returns its records, and the storage settings."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 

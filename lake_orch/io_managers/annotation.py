@@ -1,4 +1,4 @@
-"""Reading of the annotations of parameters."""
+"""The types in parameter annotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a parameter reads, from Dagster's context: whose data, at which path, for which partitions, and as which type."""
+"""The path, the partitions and the type of an input, from Dagster's context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The producer, the partitions and the path of an output, from Dagster's context, and what is reported of its write."""
+"""The producer, the partitions and the path of an output, from Dagster's context, and reports of its write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing of an output, again from the start where a conflict with another run prevents its publication."""
+"""Retries of the write of an output after conflicts with other runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch of files, for the run that appends it to a table."""
+"""A batch of files, for the run that appends it to a table or pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sensor that makes batches and requests runs, and the asset that appends a batch to its table."""
+"""The sensor that makes batches and requests runs, and the asset that appends a batch to its table or pool."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets and sensors as objects.
 

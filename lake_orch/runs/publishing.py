@@ -52,7 +52,7 @@ def publish_session(
             check_gate(instance, session.id, gate)
         published = lake.get_session(session.id, epoch=session.epoch).publish()
     except Conflict as error:
-        # Another try would have the same end, and a re-execution from failure has no step to run.
+        # Another try would fail in the same way, and a re-execution from failure has no step to run.
         remedy = "Nothing was published: re-execute all steps, which then start from what the branch has now"
         raise error.replace(remedy=remedy) from error.__cause__
     except Exception as error:
@@ -62,7 +62,7 @@ def publish_session(
         report_published(instance, lake, session, published)
     except Exception:
         # It is published: an error now would make the run look unpublished. The sensors report the assets later.
-        _LOG.warning("session %s is published, but its assets could not be told so", session.id, exc_info=True)
+        _LOG.warning("session %s is published, but reporting its assets failed", session.id, exc_info=True)
     return published
 
 

@@ -43,7 +43,11 @@ class SessionOutcome:
     run: str | None
     """The last run that wrote into it."""
     outcome: Literal["running", "retrying", "failed", "expired", "kept", "elsewhere"]
-    """Its run goes on, or is to be retried; it is failed or expired from now on; it is kept; it is no run's of this instance."""
+    """`running`: its run is in progress.
+
+    `retrying`: its run will be retried. `failed`, `expired`: its new state. `kept`: it had failed before. `elsewhere`:
+    it has no run in this instance.
+    """
     reason: str = ""
     publishable: bool = False
     """Whether all steps succeeded and only the publish failed, so that `recover` may publish it."""

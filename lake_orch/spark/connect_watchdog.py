@@ -1,4 +1,4 @@
-"""The parent of a shared Spark Connect server: starts its JVM, and stops it when nobody uses it any more.
+"""The parent of a shared Spark Connect server: starts its JVM, and stops it when it is idle.
 
 A program of its own, run by path (`python connect_watchdog.py <folder>`), on the standard library alone: it stays for
 as long as the server does, and shall cost next to nothing. What it shares with clients is in the server's folder:

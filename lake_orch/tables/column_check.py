@@ -47,8 +47,8 @@ def _check_some(rows: pa.Schema, name: str) -> None:
     """Raise SchemaMismatch for rows without any column."""
     if not len(rows):
         raise SchemaMismatch(
-            f"{name} has no columns, so they are no rows of any table. Where there are no rows, give the columns all "
-            "the same (such as "
+            f"{name} has no columns, and a table needs columns. Return data with columns even if it has no rows (such "
+            "as "
             f"frame.head(0)). Nothing was written"
         )
 

@@ -73,7 +73,7 @@ def merge_schema(merge: MergeSettings, data: pa.Schema, rows_name: str) -> pa.Sc
         try:
             kind = parse_expression(sql, scope, relations=True, now=0).type  # any time works: only the type matters
         except InvalidExpression as error:
-            reason = f"the type of the column {name!r} = {sql!r} cannot be told from {rows_name} alone ({error})"
+            reason = f"the type of the column {name!r} = {sql!r} cannot be derived from {rows_name} alone ({error})"
             raise InvalidDefinition(f"{reason}, and {remedy}") from None
         if pa.types.is_null(kind):
             raise InvalidDefinition(
@@ -174,7 +174,7 @@ def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
     ):
         raise DefinitionMismatch(
             f"the table {url} is partitioned by {list(table.metadata.partition_columns)}, and {PARTITION_BY} says "
-            f"{list(settings.partition_by)}: a table is partitioned anew by writing all of it once with "
+            f"{list(settings.partition_by)}: to change the partition columns, overwrite the table once with "
             "lake/schema_mode 'overwrite'"
         )
     constraints = {name.lower(): sql for name, sql in table.constraints.items()}
@@ -196,9 +196,9 @@ def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
                 else "it as a plain column"
             )
             raise DefinitionMismatch(
-                f"{GENERATED} says {name} = {sql!r}, and the table {url} has {actual}: columns are generated from a "
-                "table's creation on. "
-                f"Compute the column in the asset, or write to another lake/path"
+                f"{GENERATED} says {name} = {sql!r}, and the table {url} has {actual}: only a new table can get "
+                "generated "
+                f"columns. Compute the column in the asset, or write to another lake/path"
             )
     if replacing:
         return
@@ -206,8 +206,8 @@ def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
         existing = _field(table.schema, column.name)
         if existing is not None and existing.nullable and not column.nullable:
             raise DefinitionMismatch(
-                f"{COLUMN_SCHEMA} declares {column.name!r} NOT NULL, and in the table {url} it takes nulls: that "
-                "cannot be taken back. Add "
+                f"{COLUMN_SCHEMA} declares {column.name!r} NOT NULL, and it is nullable in the table {url}, which "
+                "cannot be changed. Add "
                 f"a constraint instead, {CONSTRAINTS} = {{'{column.name}_not_null': '{column.name} IS NOT NULL'}}, and "
                 "declare it nullable"
             )

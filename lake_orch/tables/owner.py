@@ -1,7 +1,4 @@
-"""The owner of a table: the asset that created it, with its code location.
-
-Other assets cannot replace its rows by accident.
-"""
+"""The owner of data: the asset that wrote it, with its code location. Other assets cannot replace it by accident."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ class PartitionGuard:
             predicate = parse_predicate(self.where, schema)
         except InvalidExpression as error:
             raise DefinitionMismatch(
-                f"{rows} is to be merged into the run's partitions, {self.where!r}, and its rows cannot be told to lie "
-                f"there: {error}. "
+                f"{rows} would be merged into the run's partitions, {self.where!r}, but cannot be checked against "
+                f"them: {error}. "
                 f"Give them the columns that partition_expr names"
             ) from None
         return self._named(ReplaceWhere(self.where, predicate))
@@ -81,7 +81,7 @@ def guard_of_partitions(
         if child.name.lower() in {name.lower() for name in columns} and pa.types.is_string(child.type)
     ]
     if texts and keys and isinstance(definition, TimeWindowPartitionsDefinition):
-        remedy += f"; `{texts[0]}` is text, and has to spell its values as the partition keys do, such as {keys[0]!r}"
+        remedy += f"; `{texts[0]}` is text, whose values must be spelled as the partition keys are, such as {keys[0]!r}"
     if replace_where is None:
         return PartitionGuard(where, name, f"{remedy}. Nothing was written")
     narrowed = f"({where}) AND ({replace_where})"

@@ -1,4 +1,4 @@
-"""From Dagster partitions to the predicate that selects exactly their rows: the *slice* of a table.
+"""The *slice* of a table: the predicate that selects exactly the rows of some Dagster partitions.
 
 The predicate is Spark SQL text on the columns that an asset's metadata `partition_expr` names: one column, or a dict
 from dimension to column for multi-dimensional partitions. Time windows become `start <= column < end`, keys become
@@ -174,7 +174,7 @@ def _key_literal(key: str, column: str, column_type: str) -> str:
         except ValueError:
             pass
     raise PartitionSliceError(
-        f"partition key {key!r} is no value of column {column!r}, which is of type {column_type}: "
+        f"partition key {key!r} is not a value of column {column!r}, which is of type {column_type}: "
         f"use a column whose values are the keys, such as a string column"
     )
 

@@ -164,13 +164,13 @@ class TableSettings:
             )
         if self.schema_mode == "overwrite" and self.mode != "overwrite":
             raise InvalidDefinition(
-                f"{SCHEMA_MODE} 'overwrite' of {subject} replaces the whole table: it goes with mode 'overwrite' "
-                "alone, or use 'merge'"
+                f"{SCHEMA_MODE} 'overwrite' of {subject} replaces the whole table: use it with mode 'overwrite' only, "
+                "or use 'merge'"
             )
         if self.schema_mode == "fill" and self.mode == "merge":
             raise InvalidDefinition(
-                f"{SCHEMA_MODE} 'fill' of {subject} goes with whole rows, and a merge would set values that are there "
-                "to null: leave it "
+                f"{SCHEMA_MODE} 'fill' of {subject} is for whole rows, and a merge would set existing values to null: "
+                "leave it "
                 f"out, and give the clauses of {MERGE} the columns that they set"
             )
         twice = {column.name.lower() for column in self.columns}
@@ -225,9 +225,7 @@ def append_schema_mode(metadata: Mapping[str, Any], subject: str) -> Literal["no
     """Read the schema mode of an append from metadata. Raises InvalidDefinition."""
     mode = _schema_mode(plain_metadata(metadata), "none", subject)
     if mode == "overwrite":
-        raise InvalidDefinition(
-            f"{SCHEMA_MODE} of {subject} is 'overwrite', and its rows are added to those that are there: use 'merge'"
-        )
+        raise InvalidDefinition(f"{SCHEMA_MODE} of {subject} is 'overwrite', but its rows are appended: use 'merge'")
     return mode or "none"
 
 

@@ -61,7 +61,7 @@ def arrow_type_of(name: str) -> pa.DataType:
     if kind == "struct" and all(":" in part for part in parts):
         fields = [part.split(":", 1) for part in parts]
         return pa.struct([pa.field(child.strip().strip("`"), arrow_type_of(kind_)) for child, kind_ in fields])
-    raise ValueError(f"{name!r} is no type: use Spark SQL's names, such as bigint, decimal(10,2) or array<string>")
+    raise ValueError(f"{name!r} is not a type: use Spark SQL's names, such as bigint, decimal(10,2) or array<string>")
 
 
 def _leaf(text: str) -> pa.DataType:
@@ -75,7 +75,7 @@ def _leaf(text: str) -> pa.DataType:
         return pa.type_for_alias(folded)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no type: use Spark SQL's names, such as bigint, decimal(10,2) or array<string>"
+            f"{text!r} is not a type: use Spark SQL's names, such as bigint, decimal(10,2) or array<string>"
         ) from None
 
 

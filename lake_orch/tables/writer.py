@@ -110,7 +110,8 @@ class TableWriter:
         if mode == "merge":
             if merge is None:
                 raise InvalidDefinition(
-                    f"{self.rows_name} is to be merged: say how, with the keys or the clauses of a merge"
+                    f"{self.rows_name} is to be merged, without keys or clauses: give the keys or the clauses of a "
+                    "merge"
                 )
             return self._merge(rows, table, merge, guard, txn)
         if mode == "append":

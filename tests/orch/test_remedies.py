@@ -87,7 +87,7 @@ def test_missing_fields_of_structs_are_an_error(root: str) -> None:
 
 def test_a_merge_by_keys_never_fills_columns(root: str) -> None:
     write(root, ROWS, {})
-    with pytest.raises(InvalidDefinition, match="would set values that are there to null"):
+    with pytest.raises(InvalidDefinition, match="would set existing values to null"):
         write(root, NARROW, {"lake/merge": ["id"], "lake/schema_mode": "fill"})
     with pytest.raises(SchemaMismatch, match="lacks columns"):
         write(root, NARROW, {"lake/merge": ["id"]})
@@ -155,7 +155,7 @@ def test_a_merge_that_inserts_everything_makes_every_column(root: str) -> None:
         ({"when_not_matched_insert": {"id": "s.id", "v": "NULL"}}, "has no type, and there is no table yet"),
         (
             {"when_not_matched_insert": {"id": "s.id"}, "when_matched_update": {"n": "t.n + 1"}},
-            "'n' = 't.n \\+ 1' cannot be told from .* declare its columns by lake/schema",
+            "'n' = 't.n \\+ 1' cannot be derived from .* declare its columns by lake/schema",
         ),
     ],
 )
@@ -181,7 +181,7 @@ def test_rows_of_another_day_name_the_partition_and_what_they_hold(root: str) ->
 @pytest.mark.parametrize("metadata", [{}, {"lake/mode": "append"}, {"lake/merge": ["id"]}])
 def test_text_days_of_another_form_say_which_form_is_meant(root: str, metadata: dict[str, Any]) -> None:
     rows = pa.table({"day": ["02.06.2026"], "id": [1]})
-    expected = r"`day` is '02\.06\.2026'\. .*`day` is text, and has to spell its values as the partition keys do, such as '2026-06-02'"
+    expected = r"`day` is '02\.06\.2026'\. .*`day` is text, whose values must be spelled as the partition keys are, such as '2026-06-02'"
     with pytest.raises(RowsOutsidePredicate, match=expected):
         write_partitions(root, rows, "2026-06-02", **metadata)
 

@@ -40,7 +40,7 @@ def test_a_guard_of_a_stream_waits_until_it_is_read() -> None:
 
 
 def test_a_guard_needs_the_columns_that_it_speaks_of() -> None:
-    with pytest.raises(DefinitionMismatch, match="the rows is to be merged"):
+    with pytest.raises(DefinitionMismatch, match="the rows would be merged"):
         ArrowRows(TABLE.select(["id"])).guarded(GUARD, "the rows")
 
 

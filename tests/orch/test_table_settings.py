@@ -79,12 +79,12 @@ def sorted_rows(root: str) -> list[tuple[Any, ...]]:
         ({"lake/mode": "append", "lake/replace_where": "id > 1"}, "use mode 'replace_where'"),
         ({"lake/replace_where": " "}, "use text"),
         ({"lake/schema_mode": "evolve"}, "use one of none, fill, merge, overwrite"),
-        ({"lake/mode": "append", "lake/schema_mode": "overwrite"}, "mode 'overwrite' alone"),
+        ({"lake/mode": "append", "lake/schema_mode": "overwrite"}, "mode 'overwrite' only"),
         ({"lake/properties": {"a": 1}}, "texts by name"),
         ({"lake/constraints": ["v > 0"]}, "texts by name"),
         ({"lake/schema": {"id": "bigint"}}, "use a pyarrow.Schema"),
         ({"lake/partition_by": 7}, "list of column names"),
-        ({"dagster/column_schema": dg.TableSchema([dg.TableColumn("id", "nonsense")])}, "'nonsense' is no type"),
+        ({"dagster/column_schema": dg.TableSchema([dg.TableColumn("id", "nonsense")])}, "'nonsense' is not a type"),
         ({"dagster/column_schema": dg.TableSchema([dg.TableColumn("id"), dg.TableColumn("ID")])}, "twice"),
         ({"lake/generated": {"x": "no_such + 1"}}, "cannot be computed"),
         ({"lake/cluster_by": ["no_such"]}, "names the column 'no_such'"),
@@ -437,7 +437,7 @@ def test_a_definition_is_applied_and_kept(root: str, lake: bool) -> None:
     [
         ({"lake/partition_by": ["v"]}, "lake/schema_mode 'overwrite'"),
         ({"lake/constraints": {"positive": "v > 1"}}, "another name, or drop"),
-        ({"lake/generated": {"twice": "v * 2"}}, "from a table's creation on"),
+        ({"lake/generated": {"twice": "v * 2"}}, "only a new table can get generated columns"),
         ({"dagster/column_schema": COLUMNS}, "'id_not_null': 'id IS NOT NULL'"),
     ],
 )
