@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import tarfile
 import uuid
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +15,9 @@ import zstandard
 
 from lake_core.delta.action_fields import METADATA, PROTOCOL
 from lake_core.delta.commit_file import partition_map
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCHEMA = {
     "type": "struct",

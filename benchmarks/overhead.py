@@ -5,9 +5,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pyarrow as pa
@@ -17,6 +16,9 @@ from lake_core.lake import Lake
 from lake_orch import DeltaIOManager, LakeResource, testing
 from lake_orch.landing_zone import LandingZone, landing_zone_definitions
 from lake_orch.landing_zone.definitions import ledger_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STEPS, FILES = 10, 1000
 ROWS = pa.table({"id": list(range(1000))})

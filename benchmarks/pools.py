@@ -8,10 +8,13 @@ import shutil
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.measure import Program, Run, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 ZED = os.environ.get("ZED_1_18") or shutil.which("zed")
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import deltalake
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def _rows(*values: int) -> pa.Table:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.measure import Program, compare
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _ROWS = """
 import numpy as np, pyarrow as pa, tempfile

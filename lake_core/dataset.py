@@ -9,16 +9,18 @@ which files a state reaches. Formats register theirs under the entry point group
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import Enum
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from lake_core.errors import LakeError
 from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
 
 FORMATS = "lake_core.formats"
 """The entry point group in which formats register their classes: name → a class without arguments."""

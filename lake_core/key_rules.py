@@ -7,11 +7,13 @@ and are written by their own libraries, key by key. Such a format registers a `K
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
 KEY_RULES = "lake_core.key_rules"
 """The entry point group in which formats register their rules: name → a class without arguments."""

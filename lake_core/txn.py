@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from lake_core.errors import LakeError
+if TYPE_CHECKING:
+    from lake_core.errors import LakeError
 
 Txn: TypeAlias = tuple[str, int]
 """(application id, version): a write that finds this version or a later one recorded does nothing."""

@@ -9,10 +9,12 @@ chunks: appending goes along with writing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lake_core.key_rules import PlainChange, PlainKeys
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.key_rules import PlainChange, PlainKeys
 
 METADATA = "zarr.json"
 _GRID = (

@@ -22,20 +22,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import TableNotFound
 from lake_core.errors import LakeError
 from lake_core.lake import Lake
-from lake_core.store import ObjectStore
-from lake_core.txn import Txn
 from lake_core.workspace import Assignment, CallNumbers, Workspace
 from lake_core.workspace import open_workspace as workspace_of
 from lake_pipes.metadata import PATH, ROWS_WRITTEN, SKIPPED, receipt_metadata
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from dagster_pipes import PipesContext
+
+    from lake_core.delta import DeltaTable, OperationResult
+    from lake_core.store import ObjectStore
+    from lake_core.txn import Txn
 
 __all__ = ["ExternalWriter", "NotHandedOver", "open_workspace"]
 

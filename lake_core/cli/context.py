@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
@@ -17,6 +16,9 @@ from lake_core.errors import CredentialsInUrl, LakeError
 from lake_core.lake import Lake
 from lake_core.lake.errors import Conflict, LakeNotFound
 from lake_core.lake.lake_format import FORMAT_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core.cli.output import cell_text
-from lake_core.dataset import DatasetComparison
-from lake_core.lake.publish.comparison import ChangedDataset, Comparison
 from lake_core.readable import count_of, readable_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lake_core.dataset import DatasetComparison
+    from lake_core.lake.publish.comparison import ChangedDataset, Comparison
 
 _SIGNS = {"added": "+", "removed": "-", "dropped": "-", "changed": "~"}
 

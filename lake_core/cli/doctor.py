@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from lake_core.errors import AlreadyExists, LakeError, NotFound, PreconditionFailed
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lake_core.store import ObjectStore
 
 _RACERS = 16
 _ROUNDS = 8

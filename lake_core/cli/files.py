@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -16,16 +16,18 @@ from lake_core.cli.names import Place, PlaceParam, Ref
 from lake_core.dataset import dataset_format
 from lake_core.delta import DeltaTable
 from lake_core.errors import AlreadyExists, InvalidKey, LakeError, NotFound
-from lake_core.lake import Lake
 from lake_core.lake.errors import DatasetExists
 from lake_core.lake.session.importing import references
-from lake_core.lake.session.private_session import Session
 from lake_core.lake.state.claims import is_claimed
 from lake_core.lake.state.dataset_record import dataset_above
-from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.view import RESERVED
 from lake_core.readable import count_of, readable_bytes
 from lake_core.store import FolderStore, ObjectMeta
+
+if TYPE_CHECKING:
+    from lake_core.lake import Lake
+    from lake_core.lake.session.private_session import Session
+    from lake_core.lake.state.state_store import StateStore
 
 _BLOCK = 8 << 20
 _LAST = "\U0010ffff"

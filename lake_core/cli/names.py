@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from lake_core.cli.context import Context, parse_options
 from lake_core.errors import LakeError
-from lake_core.lake import Lake
+
+if TYPE_CHECKING:
+    from lake_core.lake import Lake
 
 _REF_AND_PATH = re.compile(r"((?:[^:{}]|\{[^{}]*\})+):(.*)", re.DOTALL)
 

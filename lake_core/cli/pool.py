@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import islice
-from typing import Any, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 import click
 import pyarrow.parquet as pq
@@ -21,10 +19,15 @@ from lake_core.pool.errors import InvalidZson
 from lake_core.pool.export import to_columns, to_delta_columns
 from lake_core.pool.ksuid import NIL
 from lake_core.pool.ndjson import format_json
-from lake_core.pool.value import Value
 from lake_core.pool.zson.formatter import format_value
 from lake_core.pool.zson.reader import parse_value
 from lake_core.readable import count_of, readable_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import timedelta
+
+    from lake_core.pool.value import Value
 
 zed_option = click.option(
     "--zed",

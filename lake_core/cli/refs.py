@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from lake_core.cli.context import Context, command
 from lake_core.cli.differences import comparison_lines, comparison_rows
 from lake_core.cli.names import Ref, TablePath
 from lake_core.cli.output import date_text
-from lake_core.graveler import Commit
-from lake_core.lake import Lake
 from lake_core.lake.errors import InvalidRef
 from lake_core.lake.publish.comparison import MOST_ROWS, Comparison
 from lake_core.lake.refs.commit_record import changed_datasets
+
+if TYPE_CHECKING:
+    from lake_core.graveler import Commit
+    from lake_core.lake import Lake
 
 _FIELDS = ("datasets", "at")
 """What a commit's metadata holds for the lake's own use, and is shown otherwise."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from lake_core.cli.context import Context, Span, command
 from lake_core.cli.names import Ref
 from lake_core.cli.output import plain
-from lake_core.lake.publish.merge import MergePreview
-from lake_core.lake.publish.tree_update import Strategy
 from lake_core.readable import count_of
+
+if TYPE_CHECKING:
+    from lake_core.lake.publish.merge import MergePreview
+    from lake_core.lake.publish.tree_update import Strategy
 
 
 @click.group()

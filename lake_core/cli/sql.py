@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 import pyarrow as pa
@@ -15,9 +15,13 @@ from sqlglot.errors import SqlglotError
 
 from lake_core.cli.context import Context, command
 from lake_core.cli.names import Ref
-from lake_core.delta import DeltaTable
 from lake_core.errors import LakeError
-from lake_core.lake.state.state_store import StateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from lake_core.delta import DeltaTable
+    from lake_core.lake.state.state_store import StateStore
 
 
 class InvalidQuery(LakeError):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,10 +11,14 @@ from lake_core.cli.context import Context, Span, command
 from lake_core.cli.names import Ref, TablePath
 from lake_core.cli.output import cell_text
 from lake_core.delta.row_counts import version_rows
-from lake_core.graveler import Commit
-from lake_core.lake import Lake
 from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.readable import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lake_core.graveler import Commit
+    from lake_core.lake import Lake
 
 
 @click.group()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +14,9 @@ from lake_core.lake.errors import DatasetNotFound
 from lake_core.lake.refs.session_record import MOST_EXPIRY
 from lake_core.readable import count_of, readable_bytes
 from lake_core.store import FolderStore, open_store
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 
 @click.command()

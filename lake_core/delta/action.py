@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lake_core.delta.column_mapping import MODE_PROPERTY, ColumnMapping
 from lake_core.delta.errors import MalformedAction, MalformedMetadata, MalformedProtocol
 from lake_core.delta.schema import PrimitiveType, StructType, schema_from_json, structs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
 
 _Plain = TypeVar("_Plain", str, int)
 

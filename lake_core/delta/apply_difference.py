@@ -8,9 +8,8 @@ here: a table that was dropped, rewritten or made append-only meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,10 +37,14 @@ from lake_core.delta.path import data_keys
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
 from lake_core.delta.replay import file_key
 from lake_core.delta.set_transaction import NEVER
-from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation, commit_info, encode_operation
-from lake_core.expression import Predicate
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.expression import Predicate
+    from lake_core.store import ObjectStore
 
 _ADD = [name for name, _ in ADD_FIELDS]
 

@@ -8,9 +8,8 @@ Protocol sections: Add CDC File, Change Data Files.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +37,9 @@ from lake_core.delta.skipping import partition_table, skip
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.errors import NotFound
 from lake_core.expression import And, Predicate, columns, matching, parse_predicate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 _CHANGE_COLUMNS = pa.schema(

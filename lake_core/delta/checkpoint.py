@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -32,8 +32,10 @@ from lake_core.delta.log_segment import SIDECARS_FOLDER, CheckpointFiles
 from lake_core.delta.numpy_arrays import booleans, integers, mask
 from lake_core.delta.struct_statistics import stats_json
 from lake_core.errors import InvalidKey, NotFound
-from lake_core.store import ObjectStore
 from lake_core.store.object_file import open_object
+
+if TYPE_CHECKING:
+    from lake_core.store import ObjectStore
 
 _ACTIONS = ("add", "remove", "txn", "metaData", "protocol", "domainMetadata", "sidecar")
 _DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)

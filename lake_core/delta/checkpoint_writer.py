@@ -6,8 +6,7 @@ Protocol sections: Checkpoints, Checkpoint Format, Last Checkpoint File.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,9 +29,13 @@ from lake_core.delta.properties import (
     transaction_retention_ms,
 )
 from lake_core.delta.skipping import partition_table
-from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.statistics import indexed_leaves
 from lake_core.delta.struct_statistics import parsed_stats
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.delta.snapshot import Snapshot
 
 
 def write_checkpoint(snapshot: Snapshot, now: int) -> None:

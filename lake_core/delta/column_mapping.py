@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lake_core import runtime
 from lake_core.delta.errors import MalformedMetadata, SchemaMismatch
 from lake_core.delta.schema import ArrayType, DataType, MapType, StructField, StructType, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 MODE_PROPERTY = "delta.columnMapping.mode"
 PHYSICAL_NAME = "delta.columnMapping.physicalName"

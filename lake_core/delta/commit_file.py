@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,9 @@ from lake_core.delta.action_fields import ADD_FIELDS, CHANGE_FIELDS, PARTITION_V
 from lake_core.delta.errors import CorruptCommit, MalformedAction
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.numpy_arrays import integers, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
 
 _MARKER = "lake-orch:version"
 _PARALLEL_BLOCK = 8 << 20

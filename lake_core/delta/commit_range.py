@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from lake_core.delta.action import Metadata
 from lake_core.delta.commit_file import parse_run, read_commit_info
 from lake_core.delta.conflict import Reads
 from lake_core.delta.errors import MixedRearrangement
 from lake_core.delta.log_segment import commit_key, list_log
 from lake_core.delta.read_set import read_set_of
-from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import NotFound
-from lake_core.expression import Predicate
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lake_core.delta.action import Metadata
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.expression import Predicate
+    from lake_core.store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lake_core.delta.commit_file import read_commit_info
 from lake_core.delta.errors import CorruptCommit, VersionNotFound
 from lake_core.delta.log_segment import commit_key, list_log
-from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lake_core.delta.snapshot import Snapshot
 
 _ENABLED = "delta.enableInCommitTimestamps"
 _ENABLED_AT = "delta.inCommitTimestampEnablementVersion"

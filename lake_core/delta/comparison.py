@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +14,11 @@ from lake_core.delta.commit_range import CommitRange
 from lake_core.delta.difference import difference
 from lake_core.delta.row_counts import RowChange, row_change, row_count
 from lake_core.delta.scan import Scan, open_data_files
-from lake_core.delta.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lake_core.delta.snapshot import Snapshot
 
 _ADD = [name for name, _ in ADD_FIELDS]
 _SIGN = "\x00sign"

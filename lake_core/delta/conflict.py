@@ -9,14 +9,13 @@ outcome.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.delta.action import Metadata, Protocol, SetTransaction
 from lake_core.delta.commit_file import CommitRun, read_commit_info
 from lake_core.delta.errors import (
     ConcurrentAppend,
@@ -31,9 +30,14 @@ from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.replay import file_key
 from lake_core.delta.set_transaction import is_expired, recorded_version
 from lake_core.delta.skipping import skip
-from lake_core.delta.snapshot import Snapshot
-from lake_core.expression import Predicate
 from lake_core.readable import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lake_core.delta.action import Metadata, Protocol, SetTransaction
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.expression import Predicate
 
 _NAMED = 3
 """Partitions or files that an error names."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,9 @@ import pyarrow.compute as pc
 
 from lake_core.delta.errors import ConstraintViolation, CorruptDataFile, SchemaMismatch
 from lake_core.delta.schema import DataType, arrow_type, is_zoneless, schema_from_arrow, type_from_arrow, zoneless
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
 
 
 def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()) -> None:

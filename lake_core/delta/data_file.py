@@ -6,9 +6,8 @@ Protocol sections: Data Files, Change Data Files, Add File, Add CDC File.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +17,17 @@ import pyarrow.parquet as pq
 
 from lake_core import runtime
 from lake_core.delta import partition_value
-from lake_core.delta.action import Metadata
 from lake_core.delta.conform import relabelled
 from lake_core.delta.file_name import CHANGES_FOLDER, COMPRESSION, new_name
 from lake_core.delta.path import encode_path, partition_folder
 from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves, leaf_columns, leaf_values
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Executor, Future
+
+    from lake_core.delta.action import Metadata
+    from lake_core.store import ObjectStore
 
 TARGET_BYTES = 128 << 20
 """Uncompressed Arrow bytes after which a new file is begun."""

@@ -9,10 +9,9 @@ import datetime as dt
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core.clock import now_ms
 from lake_core.dataset import (
@@ -48,7 +47,11 @@ from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.table import DeltaTable
 from lake_core.delta.transaction import Operation
 from lake_core.errors import NotFound
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lake_core.store import ObjectStore
 
 _COMMIT = re.compile(rf"{LOG_FOLDER}/([0-9]{{20}})\.json")
 _DERIVED = re.compile(rf"{LOG_FOLDER}/(?:([0-9]{{20}})\..*(?:parquet|crc|compacted\.json|checkpoint\..*)|_.*)")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from lake_core import runtime
 from lake_core.delta.action import Metadata, Protocol
@@ -18,6 +16,11 @@ from lake_core.delta.properties import check_properties, check_texts
 from lake_core.delta.row_rules import check_rules
 from lake_core.delta.schema import PrimitiveType, StructType, schema_from_arrow, schema_to_json
 from lake_core.store import FolderStore, ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
 _NAMED = 3
 """Files that an error names."""

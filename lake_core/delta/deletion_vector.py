@@ -10,18 +10,22 @@ import base64
 import struct
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyroaring
 
 from lake_core.delta.errors import CorruptDeletionVector, PathOutsideTable
 from lake_core.delta.path import data_key, locate
 from lake_core.errors import NotFound
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lake_core.store import ObjectStore
 
 _MAGIC = 1681511377
 _UUID_LENGTH = 20

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
 from lake_core.delta.commit_time import CommitTimes, instant_of
 from lake_core.delta.features import supported_features
 from lake_core.delta.row_counts import row_count
-from lake_core.delta.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+    from lake_core.delta.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

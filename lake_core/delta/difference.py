@@ -7,8 +7,8 @@ target, and becomes one commit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,8 +21,12 @@ from lake_core.delta.features import supported_features, upgraded
 from lake_core.delta.replay import file_key
 from lake_core.delta.scan import plan_scan
 from lake_core.delta.set_transaction import NEVER
-from lake_core.delta.snapshot import Snapshot
-from lake_core.expression import Predicate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.expression import Predicate
 
 _ADD = [name for name, _ in ADD_FIELDS]
 

@@ -5,12 +5,16 @@ Protocol sections: Protocol Evolution, Table Features, Writer Version Requiremen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from lake_core.delta.action import NEWEST_READER, Metadata, Protocol
 from lake_core.delta.errors import ManagedTable, UnsupportedReaderFeature, UnsupportedWriterFeature
 from lake_core.delta.schema import PrimitiveType, leaf_types, walk, zoneless
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lake_core.store import ObjectStore
 
 READER_VERSION = 1
 WRITER_VERSION = 2

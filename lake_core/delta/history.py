@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core.delta.commit_file import read_commit_info, single_actions
 from lake_core.delta.commit_time import CommitTimes
 from lake_core.delta.log_segment import commit_key
-from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import NotFound
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.store import ObjectStore
 
 _LOOK_BACK = 1000
 """Commits that are searched for the one that recorded a marker."""

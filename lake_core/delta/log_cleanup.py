@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from typing import TYPE_CHECKING
 
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.checkpoint import Checkpoint
@@ -17,8 +18,10 @@ from lake_core.delta.commit_time import CommitTimes, instant_of
 from lake_core.delta.errors import DeltaError, VersionNotFound
 from lake_core.delta.log_segment import LOG_FOLDER, SIDECARS_FOLDER, CheckpointFiles, list_log
 from lake_core.delta.properties import log_retention_ms
-from lake_core.delta.snapshot import Snapshot
-from lake_core.store import ObjectMeta
+
+if TYPE_CHECKING:
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.store import ObjectMeta
 
 _OF_VERSION = re.compile(r"([0-9]{20})\.(?:(?:([0-9]{20})\.compacted\.)?json|crc|checkpoint\..*)")
 _SIDECAR_AGE = dt.timedelta(days=1)

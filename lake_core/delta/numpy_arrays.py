@@ -6,11 +6,14 @@ a table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def integers(values: npt.NDArray[np.integer]) -> pa.Array:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -19,6 +18,9 @@ from lake_core.delta.errors import PathOutsideTable
 from lake_core.errors import InvalidKey
 from lake_core.store import ObjectStore, open_store
 from lake_core.store.key import check_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _HIVE_ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f-\x9f\u2028\u2029{\[\]^]")

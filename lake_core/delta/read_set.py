@@ -5,12 +5,15 @@ When the commit is brought onto another state (published, merged), the protocol'
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lake_core.delta.action import Metadata
 from lake_core.delta.conflict import Reads
 from lake_core.expression import InvalidExpression, Predicate, parse_predicate, predicate_sql
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lake_core.delta.action import Metadata
 
 READS_FIELD = "lakeReads"
 """The field of commitInfo: a list of predicates in Spark SQL, empty where nothing was read, `["*"]` for the whole table."""

@@ -5,16 +5,20 @@ Protocol section: Action Reconciliation. All in columns: the few paths that the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS, TRANSACTION_FIELDS
-from lake_core.delta.checkpoint import Checkpoint, FileFilter
-from lake_core.delta.commit_file import CommitRun
 from lake_core.delta.numpy_arrays import integers, mask, numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.delta.checkpoint import Checkpoint, FileFilter
+    from lake_core.delta.commit_file import CommitRun
 
 
 def file_key(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from lake_core.delta.action import SetTransaction
 from lake_core.delta.history import find_transaction
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lake_core.delta.action import SetTransaction
+    from lake_core.store import ObjectStore
 
 _MERGED_ROWS = "numTargetRowsInserted"
 

@@ -8,13 +8,12 @@ metadata: they are parsed to a closed list of operations, and a table whose rule
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.errors import ConstraintViolation, MalformedMetadata, SchemaMismatch, UnsupportedExpression
 from lake_core.delta.features import CONSTRAINT_PREFIX, supported_features
 from lake_core.delta.schema import StructField, StructType, walk
@@ -30,6 +29,11 @@ from lake_core.expression import (
     parse_predicate,
     store_assign,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lake_core.delta.action import Metadata, Protocol
 
 INVARIANTS = "delta.invariants"
 GENERATION_EXPRESSION = "delta.generationExpression"

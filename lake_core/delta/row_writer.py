@@ -5,13 +5,12 @@ The one way by which rows get into data files, in the driver and in Spark's exec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.batches import together
 from lake_core.delta.conform import check_fits, check_nulls, conform_in, null_partitions
 from lake_core.delta.data_file import TARGET_BYTES, AddFile, DataFileWriter, change_rows
@@ -19,7 +18,12 @@ from lake_core.delta.errors import RowsOutsidePredicate
 from lake_core.delta.row_rules import RowRules, row_rules
 from lake_core.delta.statistics import leaf_values
 from lake_core.expression import Predicate, columns, evaluate, matching
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lake_core.delta.action import Metadata, Protocol
+    from lake_core.store import ObjectStore
 
 _SHOWN = 3
 """Values that an error shows of a column."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,15 @@ from lake_core.delta.errors import CorruptDataFile, CorruptDeletionVector, DataF
 from lake_core.delta.numpy_arrays import integers, mask
 from lake_core.delta.path import locate_all
 from lake_core.delta.skipping import matching_partitions, partition_filter, partition_table, skip
-from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import NotFound
 from lake_core.expression import Literal, Predicate, columns, matching, parse_predicate
-from lake_core.store import ObjectStore
 from lake_core.store.object_file import open_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.store import ObjectStore
 
 _READERS = 4
 _BATCH_ROWS = 1 << 16

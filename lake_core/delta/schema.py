@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from lake_core.delta.errors import MalformedMetadata, NaiveTimestamp, SchemaMismatch, UnsupportedType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 ARROW_METADATA_KEY = b"SPARK::metadata::json"
 """Where an Arrow field carries its Delta (and Spark) field metadata; PySpark uses the same key."""

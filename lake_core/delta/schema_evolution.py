@@ -5,13 +5,11 @@ Protocol sections: Change Metadata, Column Mapping (renaming and dropping need i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lake_core.delta.action import Metadata
 from lake_core.delta.column_mapping import MODE_PROPERTY, edited_metadata, with_mapping
 from lake_core.delta.conform import widens
 from lake_core.delta.errors import SchemaMismatch
@@ -27,6 +25,11 @@ from lake_core.delta.schema import (
     schema_from_arrow,
     schema_to_json,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lake_core.delta.action import Metadata
 
 
 def with_schema(metadata: Metadata, schema: StructType, partition_columns: Sequence[str] | None = None) -> Metadata:

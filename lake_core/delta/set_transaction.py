@@ -8,11 +8,15 @@ lake publishes.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lake_core.delta.action import Metadata, SetTransaction
 from lake_core.delta.errors import InvalidTransaction
 from lake_core.delta.properties import transaction_retention_ms
-from lake_core.delta.snapshot import Snapshot
 from lake_core.txn import Txn, check_txn
+
+if TYPE_CHECKING:
+    from lake_core.delta.snapshot import Snapshot
 
 NEVER = -1
 """The version of a marker that was taken back to before it was set."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +19,6 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from lake_core.delta import partition_value
-from lake_core.delta.action import Metadata
-from lake_core.delta.column_mapping import ColumnMapping
 from lake_core.delta.errors import MalformedAction
 from lake_core.delta.numpy_arrays import booleans, integers, numbers
 from lake_core.expression import (
@@ -40,6 +37,12 @@ from lake_core.expression import (
     is_pushable,
     matching,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lake_core.delta.action import Metadata
+    from lake_core.delta.column_mapping import ColumnMapping
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 """One answer a file."""

@@ -8,9 +8,8 @@ Protocol section: Delta Table Specification (the state of a table).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,7 +40,11 @@ from lake_core.delta.log_segment import (
     newer_versions,
 )
 from lake_core.errors import NotFound
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lake_core.store import ObjectStore
 
 _T = TypeVar("_T")
 

@@ -10,13 +10,15 @@ import datetime as dt
 import decimal
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.errors import InvalidProperty
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 

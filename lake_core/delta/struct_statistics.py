@@ -6,13 +6,16 @@ Built column by column, without a Python object a file. Protocol sections: Check
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.skipping import json_lines, parse_stats
 from lake_core.delta.statistics import Leaf, has_bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _FIRST = "0001-01-01"
 _LAST = "9999-12-31"

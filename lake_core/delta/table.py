@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -14,7 +12,6 @@ from lake_core import runtime
 from lake_core.clock import Clock, now_ms, system_clock
 from lake_core.delta.action import Protocol
 from lake_core.delta.checkpoint_writer import write_checkpoint
-from lake_core.delta.commit_time import Instant
 from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol, check_empty, check_same, new_metadata
 from lake_core.delta.errors import (
@@ -43,6 +40,12 @@ from lake_core.delta.table_view import Location, TableView
 from lake_core.delta.transaction import Committed, Operation, commit, commit_first, partition_by_text
 from lake_core.store import store_at
 from lake_core.txn import Txn, check_txn
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lake_core.delta.commit_time import Instant
 
 ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 """Rows to write; anything with `__arrow_c_stream__` serves as well."""

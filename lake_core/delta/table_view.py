@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from importlib import import_module
-from os import PathLike
-from types import ModuleType
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import pyarrow as pa
 
 from lake_core.clock import Clock, system_clock
 from lake_core.delta import scan
-from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.action_fields import PARTITION_VALUES
 from lake_core.delta.changes import Bound, read_changes
 from lake_core.delta.commit_time import CommitTimes, Instant, parse_instant
@@ -27,6 +23,13 @@ from lake_core.delta.skipping import num_records
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.errors import LakeError
 from lake_core.store import ObjectStore, store_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from os import PathLike
+    from types import ModuleType
+
+    from lake_core.delta.action import Metadata, Protocol
 
 Location: TypeAlias = "str | PathLike[str] | ObjectStore"
 

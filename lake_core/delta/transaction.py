@@ -8,19 +8,14 @@ from __future__ import annotations
 import json
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
 from lake_core.backoff import Backoff
-from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.commit_file import encode_actions, read_commit_info
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts, check_unseen, isolation_level
-from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import (
     CommitOutcomeUnknown,
     CommitTimeout,
@@ -32,10 +27,18 @@ from lake_core.delta.errors import (
 from lake_core.delta.features import check_writable, is_active, upgraded_for
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
-from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import AlreadyExists, NotFound, StoreUnavailable
-from lake_core.expression import Predicate
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
+    from lake_core.delta.data_file import AddFile
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.expression import Predicate
+    from lake_core.store import ObjectStore
 
 ENGINE = "lake-orch"
 COMMIT_DEADLINE = 120.0

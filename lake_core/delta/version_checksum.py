@@ -9,18 +9,21 @@ It serves to find a log that lost or gained something. Protocol section: Version
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.errors import MalformedMetadata, MalformedProtocol
 from lake_core.delta.log_segment import LOG_FOLDER
-from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import NotFound
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.store import ObjectStore
 
 
 def checksum_key(version: int) -> str:

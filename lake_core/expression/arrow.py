@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import operator as op
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.expression.numeric import value_set
 from lake_core.expression.tree import And, Column, Comparison, In, IsNull, Like, Literal, Not, Or, Predicate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": op.eq,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -15,6 +15,9 @@ from lake_core.expression.name import Names, is_column, parts_of
 from lake_core.expression.sql import short, short_sql, suffixed_numbers, too_deep
 from lake_core.expression.sql_literal import like_pattern, literal, number_literal, typed_literal
 from lake_core.expression.tree import NULL, And, Case, Cast, Expression, In, IsNull, Literal, Not, Operator, Or
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _MAX_DEPTH = 150
 """Of nodes: evaluation recurses too, in executors as well."""

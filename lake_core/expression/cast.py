@@ -6,8 +6,8 @@ becomes another value or null.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,9 @@ from lake_core.expression.cast_text import (
 )
 from lake_core.expression.decimals import WIDEST, exact_decimal, to_decimal, unscaled
 from lake_core.expression.errors import EvaluationFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND

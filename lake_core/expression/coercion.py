@@ -5,13 +5,16 @@ Behaves as Spark's AnsiTypeCoercion and DecimalPrecision with `spark.sql.ansi.en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lake_core.expression.cast import cast_array, castable
 from lake_core.expression.errors import EvaluationFailed, InvalidExpression
 from lake_core.expression.tree import Call, Cast, Expression, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 INTEGERS: tuple[pa.DataType, ...] = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 TIMESTAMP = pa.timestamp("us", tz="UTC")

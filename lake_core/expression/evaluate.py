@@ -6,8 +6,8 @@ Runs inside Spark's executors too, where this package travels by value: nothing 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,9 @@ from lake_core.expression.tree import (
     is_pushable,
     operands,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _BATCH = 1 << 17
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from lake_core.expression.tree import And, Column, Comparison, In, Literal, Or, Predicate, is_leaf, negated
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MANY_INEQUALITIES = 64
 

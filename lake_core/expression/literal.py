@@ -7,12 +7,15 @@ import decimal
 import functools
 import math
 import re
-from collections.abc import Callable, Sequence
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lake_core.expression.tree import FALSE, Column, Comparison, Literal, Operator, Predicate, always, never
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 _MAX_EXPONENT = 400
 """Of a number, in powers of ten: what no column can hold, and what has not too many digits to write out."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -10,6 +10,9 @@ from sqlglot import exp
 from lake_core.expression.errors import InvalidExpression
 from lake_core.expression.sql import short
 from lake_core.expression.tree import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Names:

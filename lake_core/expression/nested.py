@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,11 @@ import pyarrow.compute as pc
 
 from lake_core.expression.arrays import array, booleans, null_unless, true, valid, values
 from lake_core.expression.numeric import compare
-from lake_core.expression.tree import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.expression.tree import Call
 
 
 def make_struct(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,9 @@ from lake_core.expression.arrays import array, booleans, true, valid, values
 from lake_core.expression.decimals import WIDEST, exact_decimal, to_decimal, unscaled
 from lake_core.expression.errors import EvaluationFailed, InvalidExpression
 from lake_core.expression.tree import Call, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": pc.equal,

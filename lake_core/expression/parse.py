@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import TYPE_CHECKING
+
 from sqlglot import exp
 
 from lake_core.expression.bind import Binder
@@ -12,6 +13,9 @@ from lake_core.expression.leaf import LeafBinder, NoLeaf
 from lake_core.expression.name import Names
 from lake_core.expression.sql import parse_sql, too_deep
 from lake_core.expression.tree import Expression, Predicate, negated
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def parse_expression(text: str, schema: pa.Schema, *, relations: bool = False, now: int | None = None) -> Expression:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
@@ -12,6 +12,9 @@ from lake_core.expression.errors import InvalidExpression
 from lake_core.expression.literal import parse_date, parse_timestamp, to_number
 from lake_core.expression.sql import short, short_sql
 from lake_core.expression.tree import Literal
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 
 def literal(node: exp.Expr) -> Literal | None:

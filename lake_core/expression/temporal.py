@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,11 @@ import pyarrow.compute as pc
 from lake_core.expression.arrays import Values, array, valid, values
 from lake_core.expression.errors import EvaluationFailed
 from lake_core.expression.numeric import constant
-from lake_core.expression.tree import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lake_core.expression.tree import Call
 
 _NTZ = pa.timestamp("us")
 _SECOND = 1_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,11 @@ import pyarrow.compute as pc
 from lake_core.expression.arrays import Values, array, booleans, valid, values
 from lake_core.expression.errors import EvaluationFailed
 from lake_core.expression.numeric import constant
-from lake_core.expression.tree import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lake_core.expression.tree import Call
 
 _LONGEST = 1 << 20
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Operator: TypeAlias = typing.Literal["=", "!=", "<", "<=", ">", ">=", "<=>"]
 

@@ -10,19 +10,23 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING
 
 from lake_core import runtime
 from lake_core.errors import AlreadyExists
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.identity import METARANGES, RANGES, table_id
 from lake_core.graveler.metarange import Metarange, RangeInfo
-from lake_core.graveler.profile import Profile
 from lake_core.graveler.reader import Columns, RangeReader
 from lake_core.graveler.record import Record, identity_of, join_value
 from lake_core.graveler.result import Built
 from lake_core.graveler.table_writer import WrittenTable, write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Executor, Future
+
+    from lake_core.graveler.profile import Profile
 
 _CHUNK = 8192
 _UPLOADS = 8

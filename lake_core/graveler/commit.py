@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from lake_core.graveler import wire
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.identity import commit_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INT32 = 1 << 31

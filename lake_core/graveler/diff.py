@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from lake_core.graveler.metarange import Metarange
-from lake_core.graveler.reader import RangeReader
 from lake_core.graveler.record import Record, identity_of, split_value
 from lake_core.graveler.result import RecordDifference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lake_core.graveler.metarange import Metarange
+    from lake_core.graveler.reader import RangeReader
 
 
 def differences(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from lake_core.graveler import wire
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.identity import entry_identity
 from lake_core.graveler.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class AddressType(IntEnum):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lake_core.errors import LakeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SHOWN = 5
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from lake_core import runtime
 from lake_core.errors import AlreadyExists
@@ -24,7 +23,12 @@ from lake_core.graveler.identity import METARANGES
 from lake_core.graveler.profile import LAKEFS
 from lake_core.graveler.record import Record
 from lake_core.graveler.table_writer import write_table
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from concurrent.futures import Executor
+
+    from lake_core.store import ObjectStore
 
 _MANIFEST = "_lakefs/refs_manifest.json"
 _PACKAGE = "io.treeverse.lakefs.graveler"

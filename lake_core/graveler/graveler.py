@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import builtins
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +13,16 @@ from lake_core.graveler.build import Build
 from lake_core.graveler.cache import RangeCache
 from lake_core.graveler.diff import after_prefix, differences
 from lake_core.graveler.merge import Resolve, Strategy, settled
-from lake_core.graveler.metarange import RangeInfo
 from lake_core.graveler.profile import SMALL_RANGES, Profile
 from lake_core.graveler.reader import RangeReader, is_remote
 from lake_core.graveler.record import Record, fill, split_value
 from lake_core.graveler.result import Built, RecordDifference, ThreeWay, TreeMerge
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from lake_core.graveler.metarange import RangeInfo
+    from lake_core.store import ObjectStore
 
 _BATCH = 4096
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from lake_core.graveler.record import join_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
 RANGES: Mapping[str, str] = {"type": "ranges"}
 METARANGES: Mapping[str, str] = {"type": "metaranges"}

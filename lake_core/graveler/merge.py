@@ -7,11 +7,13 @@ plain keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from lake_core.graveler.errors import MergeConflict
 from lake_core.graveler.record import Record
-from lake_core.graveler.result import ThreeWay
+
+if TYPE_CHECKING:
+    from lake_core.graveler.result import ThreeWay
 
 Strategy: TypeAlias = Literal["ours", "theirs"]
 Resolve: TypeAlias = Callable[[bytes, Record | None, Record | None, Record | None], Record | None]

@@ -6,11 +6,14 @@ import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lake_core.graveler import wire
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.record import join_value, split_value
-from lake_core.graveler.table_writer import WrittenTable
+
+if TYPE_CHECKING:
+    from lake_core.graveler.table_writer import WrittenTable
 
 _NAME = re.compile(rb"[0-9a-f]{64}")
 

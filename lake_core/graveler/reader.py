@@ -6,14 +6,17 @@ import functools
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from lake_core.graveler.cache import RangeCache
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.metarange import EMPTY, Metarange
 from lake_core.graveler.table import Table
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lake_core.graveler.cache import RangeCache
+    from lake_core.store import ObjectStore
 
 _MEMORY = 512 << 20
 _RECORD_OVERHEAD = 200

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.varint import read_uvarint, uvarint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 MAX_COMPONENT = 640 << 16
 """Bytes that an identity or a value may have (lakeFS's limit)."""

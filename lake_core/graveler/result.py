@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from lake_core.graveler.record import Record
+if TYPE_CHECKING:
+    from lake_core.graveler.record import Record
 
 
 @dataclass(frozen=True, slots=True)

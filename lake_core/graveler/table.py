@@ -13,12 +13,16 @@ from __future__ import annotations
 import functools
 import operator
 from bisect import bisect_left
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from lake_core.graveler.block import KIND_SET, Handle, read_block, read_entries, read_handle
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.record import Record, split_value
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.store import ObjectStore
 
 FOOTER = 53
 MAGIC = bytes.fromhex("f7cff485b741e288")

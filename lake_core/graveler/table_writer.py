@@ -7,9 +7,8 @@ exceed 4 KiB.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from lake_core.graveler.block import KIND_SET, LONGEST_KEY, TRAILER, BlockBuilder, Handle, handle_bytes, store_block
 from lake_core.graveler.identity import METARANGES, RANGES, file_id_of, table_id
@@ -17,6 +16,9 @@ from lake_core.graveler.key_columns import shared_prefixes
 from lake_core.graveler.record import identity_of, join_value
 from lake_core.graveler.table import FOOTER, MAGIC
 from lake_core.graveler.varint import uvarint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 _BLOCK = 4096
 _NEARLY_FULL = 3687

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.varint import read_uvarint, uvarint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Fields: TypeAlias = "dict[int, list[int | bytes]]"
 """Field number to its values in order: ints for varints and fixed numbers, bytes for what has a length."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from lake_core.errors import NotFound
 from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
 from lake_core.icechunk.errors import DamagedObject, InvalidIdentifier, NotInAncestry
 from lake_core.icechunk.identifier import decode_id, encode_id
-from lake_core.icechunk.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lake_core.icechunk.snapshot import Snapshot
 
 _ALONE = 4
 """How many snapshots are read one by one before others are read ahead: short walks need no listing."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.conflict_detector import ConflictDetector, RebaseStep
-from lake_core.icechunk.conflict_solver import ConflictSolver
-from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, ChunkReferences
 from lake_core.icechunk.node_metadata import parse_node
 from lake_core.icechunk.snapshot import ArrayNode, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.icechunk.change_set import ChangeSet
+    from lake_core.icechunk.conflict_solver import ConflictSolver
+    from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, ChunkReferences
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,14 +12,19 @@ from lake_core.icechunk.asset_manager import MANIFESTS, SNAPSHOTS, TRANSACTIONS,
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.chunk_file import CHUNKS
 from lake_core.icechunk.commit import Commit
-from lake_core.icechunk.config import RepositoryConfig
-from lake_core.icechunk.conflict import Conflict
 from lake_core.icechunk.conflict_detector import RebaseStep
 from lake_core.icechunk.difference import ChunkDifference, Difference, chunk_difference, difference
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id, encode_ids
 from lake_core.icechunk.manifest import ReferenceKind, is_in
 from lake_core.icechunk.marker import Marker, recorded_markers
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, microseconds, sort_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
+    from lake_core.icechunk.config import RepositoryConfig
+    from lake_core.icechunk.conflict import Conflict
 
 _SHOWN = 5
 """How many conflicts, and chunks of each, a message lists."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +17,11 @@ from lake_core.icechunk.manifest_file import Manifest, decode_manifest, encode_m
 from lake_core.icechunk.snapshot import ArrayNode, ManifestFileInfo, ManifestRef, Snapshot
 from lake_core.icechunk.snapshot_file import decode_snapshot, encode_snapshot
 from lake_core.icechunk.transaction_log import TransactionLog, decode_transaction_log, encode_transaction_log
-from lake_core.store import ObjectBytes, ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence, Set
+
+    from lake_core.store import ObjectBytes, ObjectStore
 
 SNAPSHOTS, MANIFESTS, TRANSACTIONS = "snapshots/", "manifests/", "transactions/"
 

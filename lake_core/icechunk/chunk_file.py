@@ -7,12 +7,16 @@ Spark's executors read and write chunks by these functions, so this module impor
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lake_core.errors import NotFound
 from lake_core.icechunk.errors import DamagedObject, MissingObject
 from lake_core.icechunk.identifier import encode_id, new_object_id
 from lake_core.icechunk.manifest import ChunkReference, InlineChunk, NativeChunk
-from lake_core.icechunk.virtual import VirtualChunks
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from lake_core.icechunk.virtual import VirtualChunks
+    from lake_core.store import ObjectStore
 
 CHUNKS = "chunks/"
 

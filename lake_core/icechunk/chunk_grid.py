@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def grid_of(shape: Sequence[int], chunk_shape: Sequence[int]) -> tuple[int, ...]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import reachable
-from lake_core.icechunk.asset_manager import AssetManager
-from lake_core.icechunk.manifest_file import ArrayManifest, NativeChunks, VirtualChunks
 from lake_core.icechunk.read_limits import ReadLimits, batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.icechunk.asset_manager import AssetManager
+    from lake_core.icechunk.manifest_file import ArrayManifest, NativeChunks, VirtualChunks
 
 _RANGE = np.dtype("S28")
 """A range of an object as one sortable value: 12 bytes that name the object, 8 each of its offset and length."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lake_core.errors import NotFound, StoreError
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
 from lake_core.icechunk.snapshot import microseconds
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from lake_core.store import ObjectStore
 
 MARK_KEY = "last_collection.json"
 """The key is outside of the folders that the specification names, so other readers and writers ignore it."""

@@ -5,16 +5,12 @@ Moving the branch, as the last step, publishes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from lake_core.clock import AwareClock
-from lake_core.icechunk.asset_manager import AssetManager
 from lake_core.icechunk.change_set import ChangeSet
-from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.errors import IcechunkError
 from lake_core.icechunk.hierarchy import check_hierarchy
 from lake_core.icechunk.identifier import encode_id, new_object_id
@@ -33,7 +29,14 @@ from lake_core.icechunk.snapshot import (
 )
 from lake_core.icechunk.splitting import split, split_sizes
 from lake_core.icechunk.transaction_log import TransactionLog
-from lake_core.txn import Txn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lake_core.clock import AwareClock
+    from lake_core.icechunk.asset_manager import AssetManager
+    from lake_core.icechunk.config import RepositoryConfig
+    from lake_core.txn import Txn
 
 _SMALL = 1_000
 """Up to how many references of an array share a manifest with those of other arrays."""

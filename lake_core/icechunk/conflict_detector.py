@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.commit import change_log
 from lake_core.icechunk.conflict import Conflict, ConflictType
 from lake_core.icechunk.errors import RebaseFailedError
@@ -19,6 +19,9 @@ from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.manifest import is_in
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot, parent_path
 from lake_core.icechunk.transaction_log import TransactionLog
+
+if TYPE_CHECKING:
+    from lake_core.icechunk.change_set import ChangeSet
 
 _Ids = Callable[[TransactionLog], frozenset[bytes]]
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.conflict import Conflict, ConflictType
-from lake_core.icechunk.conflict_detector import RebaseStep
 from lake_core.icechunk.manifest import ChunkIndex, is_in
+
+if TYPE_CHECKING:
+    from lake_core.icechunk.change_set import ChangeSet
+    from lake_core.icechunk.conflict_detector import RebaseStep
 
 
 class ConflictSolver(Protocol):

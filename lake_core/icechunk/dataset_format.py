@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,7 +36,12 @@ from lake_core.icechunk.refs import MAIN, RefKind, encode_ref, ref_key
 from lake_core.icechunk.repository import SPEC_V2_KEY, Repository, check_spec_version
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
 from lake_core.icechunk.zarr_import import import_zarr
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lake_core.store import ObjectStore
 
 _UNIQUE = re.compile(rf"(?:{SNAPSHOTS}|{MANIFESTS}|{TRANSACTIONS}|{CHUNKS})[0-9A-HJKMNP-TV-Z]{{20}}")
 _REF = re.compile(r"refs/(?:branch|tag)\.[^/]+/ref\.json(?:\.deleted)?")

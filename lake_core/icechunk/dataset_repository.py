@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lake_core.dataset import DatasetStore
 from lake_core.icechunk import refs
-from lake_core.icechunk.commit import CommitResult
-from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.conflict_detector import ConflictDetector
-from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, ChunkReferences, Extents
 from lake_core.icechunk.refs import MAIN, RefKind
 from lake_core.icechunk.repository import Repository
 from lake_core.icechunk.session import Session
-from lake_core.icechunk.snapshot import ArrayNode
-from lake_core.icechunk.store import IcechunkStore
-from lake_core.icechunk.virtual import Access
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lake_core.icechunk.commit import CommitResult
+    from lake_core.icechunk.config import RepositoryConfig
+    from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, ChunkReferences, Extents
+    from lake_core.icechunk.snapshot import ArrayNode
+    from lake_core.icechunk.store import IcechunkStore
+    from lake_core.icechunk.virtual import Access
+    from lake_core.store import ObjectStore
 
 _MESSAGE = "Written in a session of the lake"
 

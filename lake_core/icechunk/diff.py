@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from lake_core.icechunk.ancestry import snapshots_between
-from lake_core.icechunk.asset_manager import AssetManager
-from lake_core.icechunk.snapshot import Node
 from lake_core.icechunk.transaction_log import TransactionLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lake_core.icechunk.asset_manager import AssetManager
+    from lake_core.icechunk.snapshot import Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from lake_core.icechunk.asset_manager import AssetManager
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestRef, Node, Snapshot
 from lake_core.icechunk.transaction_log import TransactionLog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lake_core.icechunk.asset_manager import AssetManager
 
 
 @dataclass(frozen=True, slots=True)

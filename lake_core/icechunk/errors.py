@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lake_core.errors import LakeError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lake_core.icechunk.conflict import Conflict
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lake_core.errors import NotFound, PreconditionFailed, StoreUnavailable
 from lake_core.icechunk import refs
@@ -13,7 +13,11 @@ from lake_core.icechunk.errors import ConflictError, DamagedObject, MissingObjec
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.refs import MAIN, Ref, RefKind
 from lake_core.icechunk.snapshot_file import decode_snapshot, with_parent
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lake_core.store import ObjectStore
 
 _TRIES = 10
 """How many times a snapshot is rewritten while other clients rewrite it too."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from lake_core.icechunk.errors import DamagedObject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 """Positions in a buffer, in bytes from its start. 0 stands for absent, as no table or vector can be there."""

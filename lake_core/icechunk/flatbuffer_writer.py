@@ -6,12 +6,14 @@ Many tables of one layout are one block.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FILE_IDENTIFIER = b"Ichk"
 _LARGEST = 2**31 - 1

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,12 @@ from lake_core.icechunk.object_ids import ObjectIds, decode_names, id_keys
 from lake_core.icechunk.read_limits import ReadLimits, batches
 from lake_core.icechunk.snapshot import microseconds
 from lake_core.runtime import monotonic
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from datetime import datetime
+
+    from lake_core.store import ObjectStore
 
 _LISTED = 10_000
 """How many listed objects are checked at once."""

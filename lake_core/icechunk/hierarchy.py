@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from lake_core.icechunk.change_set import ChangeSet
+from typing import TYPE_CHECKING
+
 from lake_core.icechunk.errors import InvalidHierarchy
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, parent_path
+
+if TYPE_CHECKING:
+    from lake_core.icechunk.change_set import ChangeSet
 
 
 def check_hierarchy(changes: ChangeSet, parent: Snapshot) -> None:

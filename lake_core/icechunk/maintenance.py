@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lake_core.clock import AwareClock
 from lake_core.icechunk import refs
-from lake_core.icechunk.asset_manager import AssetManager
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.chunk_storage import ChunkStorageStats, chunk_storage_stats, native_chunk_bytes
 from lake_core.icechunk.commit import Commit
-from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.errors import ConflictError
 from lake_core.icechunk.expiration import expire
 from lake_core.icechunk.garbage_collection import GCSummary, collect
@@ -21,7 +16,15 @@ from lake_core.icechunk.manifest_rewrite import METADATA_KEY, count_mergeable, s
 from lake_core.icechunk.read_limits import ReadLimits
 from lake_core.icechunk.refs import RefKind
 from lake_core.icechunk.snapshot import check_zone, microseconds
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from lake_core.clock import AwareClock
+    from lake_core.icechunk.asset_manager import AssetManager
+    from lake_core.icechunk.config import RepositoryConfig
+    from lake_core.store import ObjectStore
 
 
 class RepositoryMaintenance:

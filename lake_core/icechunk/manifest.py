@@ -6,15 +6,17 @@ Specification section: Chunk Manifest Files.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence, Set
 
 ChunkIndex: TypeAlias = tuple[int, ...]
 """Coordinates of a chunk in the grid of its array."""

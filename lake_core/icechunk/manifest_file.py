@@ -6,10 +6,9 @@ Specification section: Chunk Manifest Files.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +26,9 @@ from lake_core.icechunk.manifest import (
     ReferenceKind,
     VirtualChunk,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 _ID, _ARRAYS = 0, 1  # slots of Manifest
 _NODE_ID, _REFS = 0, 1  # slots of ArrayManifest

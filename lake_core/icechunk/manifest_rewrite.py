@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core.icechunk.config import ManifestSplitCondition, ManifestSplitDimCondition, SplitSizes
-from lake_core.icechunk.manifest import Extents
 from lake_core.icechunk.snapshot import ArrayNode, Snapshot
 from lake_core.icechunk.splitting import NO_SPLIT, split_cell, split_sizes
+
+if TYPE_CHECKING:
+    from lake_core.icechunk.manifest import Extents
 
 METADATA_KEY = "splitting_config"
 """The key of the splitting rules in the metadata of the commit."""

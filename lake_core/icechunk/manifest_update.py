@@ -7,15 +7,19 @@ them changes, that manifest is rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from lake_core.icechunk.manifest import ChunkReferences, Extents, concatenated, is_in, is_inside, overlap
-from lake_core.icechunk.snapshot import ArrayNode, ManifestRef
 from lake_core.icechunk.splitting import split, split_cell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lake_core.icechunk.snapshot import ArrayNode, ManifestRef
 
 MOST_MANIFESTS = 64
 """How many manifests of an array may be in one split before small ones are merged."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core.icechunk.ancestry import ancestry
-from lake_core.icechunk.asset_manager import AssetManager
-from lake_core.icechunk.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from lake_core.icechunk.asset_manager import AssetManager
+    from lake_core.icechunk.snapshot import Snapshot
 
 METADATA_KEY = "lake_core.txn"
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from lake_core.icechunk.identifier import ALPHABET, OBJECT_ID_LENGTH
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _CHARACTERS = 20
 _BITS = 5

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from lake_core.icechunk.ancestry import snapshots_between
-from lake_core.icechunk.asset_manager import AssetManager
-from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.conflict_detector import RebaseStep
-from lake_core.icechunk.conflict_solver import ConflictSolver
 from lake_core.icechunk.errors import NotInAncestry
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.icechunk.asset_manager import AssetManager
+    from lake_core.icechunk.change_set import ChangeSet
+    from lake_core.icechunk.conflict_solver import ConflictSolver
 
 
 def rebase(

@@ -6,11 +6,14 @@ import json
 import re
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed, StoreUnavailable
 from lake_core.icechunk.errors import DamagedObject, InvalidIdentifier, InvalidRefName, RefAlreadyExists, RefNotFound
 from lake_core.icechunk.identifier import decode_id, encode_id
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from lake_core.store import ObjectStore
 
 MAIN = "main"
 """The branch that every repository has."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lake_core.clock import Clock, aware
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed
@@ -19,7 +17,6 @@ from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.config_file import CONFIG_KEY, decode_config, encode_config
-from lake_core.icechunk.conflict_solver import ConflictSolver
 from lake_core.icechunk.diff import Diff, diff
 from lake_core.icechunk.errors import (
     ConfigConflict,
@@ -47,6 +44,12 @@ from lake_core.icechunk.snapshot import (
 from lake_core.icechunk.snapshot_file import encode_snapshot
 from lake_core.icechunk.virtual import Access, VirtualChunks
 from lake_core.store import ObjectStore, store_at
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+    from lake_core.icechunk.conflict_solver import ConflictSolver
 
 SPEC_V2_KEY = "repo"
 

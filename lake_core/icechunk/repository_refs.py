@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lake_core.icechunk import refs
 from lake_core.icechunk.asset_manager import SNAPSHOTS
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.errors import ConflictError, InvalidIdentifier, SnapshotNotFound
 from lake_core.icechunk.identifier import decode_id, encode_id
 from lake_core.icechunk.refs import RefKind
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from lake_core.store import ObjectStore
 
 
 class RepositoryRefs:

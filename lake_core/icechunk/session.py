@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.commit import Commit, CommitResult, change_log
-from lake_core.icechunk.conflict_solver import ConflictSolver
 from lake_core.icechunk.diff import Diff, describe
 from lake_core.icechunk.errors import (
     ConflictError,
@@ -25,6 +23,11 @@ from lake_core.icechunk.rebase import rebase
 from lake_core.icechunk.session_state import SessionState
 from lake_core.icechunk.store import IcechunkStore
 from lake_core.txn import Txn, check_txn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lake_core.icechunk.conflict_solver import ConflictSolver
 
 
 class Session(SessionState):

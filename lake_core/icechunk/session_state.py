@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from lake_core.clock import AwareClock, system_clock
-from lake_core.icechunk.asset_manager import AssetManager
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.change_set import ChangeSet, is_inside
 from lake_core.icechunk.chunk_file import read_chunk, write_chunk
-from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.errors import (
     InvalidArrayMetadata,
     InvalidChunkIndex,
@@ -38,7 +32,16 @@ from lake_core.icechunk.manifest import (
 )
 from lake_core.icechunk.node_metadata import parse_node
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
-from lake_core.icechunk.virtual import VirtualChunks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from lake_core.icechunk.asset_manager import AssetManager
+    from lake_core.icechunk.config import RepositoryConfig
+    from lake_core.icechunk.virtual import VirtualChunks
 
 
 class ChunkType(Enum):

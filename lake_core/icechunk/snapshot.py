@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lake_core.icechunk.chunk_grid import grid_of
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id
-from lake_core.icechunk.manifest import ChunkIndex, Extents
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lake_core.icechunk.manifest import ChunkIndex, Extents
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

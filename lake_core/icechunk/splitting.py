@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lake_core.icechunk.config import ManifestSplitCondition, ManifestSplitDimCondition, SplitSizes
-from lake_core.icechunk.manifest import ChunkReferences, Extents
-from lake_core.icechunk.snapshot import ArrayNode
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.icechunk.config import ManifestSplitCondition, ManifestSplitDimCondition, SplitSizes
+    from lake_core.icechunk.manifest import ChunkReferences, Extents
+    from lake_core.icechunk.snapshot import ArrayNode
 
 NO_SPLIT = 2**32 - 1
 """The size of a split that holds all chunks along a dimension."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core.store import LocalStore, MemoryStore, ObjectStore, open_store
+
+if TYPE_CHECKING:
+    import os
 
 
 def in_memory_storage() -> ObjectStore:

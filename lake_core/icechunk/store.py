@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
@@ -16,11 +14,16 @@ from zarr.core.buffer.core import default_buffer_prototype
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.errors import InvalidStoreKey, InvalidVirtualReference
 from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk, sorted_references
-from lake_core.icechunk.session_state import SessionState
 from lake_core.icechunk.snapshot import ArrayNode
 from lake_core.icechunk.virtual import VirtualChunkSpec, virtual_chunk
 from lake_core.icechunk.virtual_references import virtual_references
 from lake_core.store import FolderStore, LocalStore, MemoryStore, ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from datetime import datetime
+
+    from lake_core.icechunk.session_state import SessionState
 
 _METADATA = "zarr.json"
 _CHUNK = re.compile(r"(?:(.+)/)?c((?:/(?:0|[1-9][0-9]{0,9}))*)")

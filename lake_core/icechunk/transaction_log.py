@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL, FileType, 
 from lake_core.icechunk.flatbuffer import FlatbufferError, Table, Tables, damage_of
 from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, table_layout
 from lake_core.icechunk.identifier import NODE_ID_LENGTH, OBJECT_ID_LENGTH
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _ID, _NEW_GROUPS, _NEW_ARRAYS, _DELETED_GROUPS, _DELETED_ARRAYS, _UPDATED_ARRAYS, _UPDATED_GROUPS, _UPDATED_CHUNKS = (
     range(8)

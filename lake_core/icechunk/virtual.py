@@ -7,16 +7,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import fsspec
 
 from lake_core.errors import LakeError, NotFound
-from lake_core.icechunk.config import VirtualChunkContainer
 from lake_core.icechunk.errors import InvalidVirtualReference, VirtualChunkError, VirtualChunkNotAuthorized
 from lake_core.icechunk.manifest import VirtualChunk
 from lake_core.store import LocalStore, ObjectStore
+
+if TYPE_CHECKING:
+    from lake_core.icechunk.config import VirtualChunkContainer
 
 Access: TypeAlias = "Mapping[str, Any] | ObjectStore | None"
 """The access to the objects of a container: fsspec's options, a store whose keys follow the URL prefix, or None."""

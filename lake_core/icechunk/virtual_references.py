@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,9 @@ from lake_core.icechunk.errors import InvalidChunkIndex, InvalidVirtualReference
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
 from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind
 from lake_core.icechunk.virtual import LARGEST, VirtualChunkSpec, checked_checksum, normal_location
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core.icechunk.errors import InvalidArrayMetadata
-from lake_core.icechunk.session_state import SessionState
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from lake_core.icechunk.session_state import SessionState
+    from lake_core.store import ObjectStore
 
 _METADATA = "zarr.json"
 _AT_ONCE = 64

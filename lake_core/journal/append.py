@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lake_core import runtime
 from lake_core.errors import AlreadyExists, InvalidKey, NotFound, StoreError, StoreUnavailable
@@ -24,8 +24,10 @@ from lake_core.journal.errors import (
     InvalidAction,
     JournalDamaged,
 )
-from lake_core.journal.reader import Reader
 from lake_core.journal.state import State
+
+if TYPE_CHECKING:
+    from lake_core.journal.reader import Reader
 
 Result = TypeVar("Result")
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from lake_core import runtime
 from lake_core.backoff import Backoff
@@ -17,16 +16,20 @@ from lake_core.errors import AlreadyExists, NotFound, StoreError
 from lake_core.journal.append import ENTRY, Append, Appender, Plan, Result
 from lake_core.journal.clock import JournalClock, Moment
 from lake_core.journal.codec import Codec, JsonCodec
-from lake_core.journal.entry import Action, Entry
 from lake_core.journal.errors import AppendTimeout, CorruptEntry, HistoryPurged, JournalDamaged, NoSuchEntry
 from lake_core.journal.naming import Naming
 from lake_core.journal.pointer import Pointer, raise_head
 from lake_core.journal.purge import purge
 from lake_core.journal.reader import Reader
-from lake_core.journal.state import State
 from lake_core.journal.upkeep import write_snapshot
-from lake_core.store import ObjectStore
 from lake_core.store.key import check_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lake_core.journal.entry import Action, Entry
+    from lake_core.journal.state import State
+    from lake_core.store import ObjectStore
 
 _LOG = logging.getLogger(__name__)
 

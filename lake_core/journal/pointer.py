@@ -6,13 +6,17 @@ HEAD holds a decimal number, TAIL "<first entry> <base>", as in the journals of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lake_core import runtime
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed, StoreUnavailable
 from lake_core.journal.errors import JournalDamaged
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lake_core.store import ObjectStore
 
 _LONGEST = 64
 _TORN_READS = 5

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
 from itertools import islice, takewhile
+from typing import TYPE_CHECKING
 
 from lake_core.journal.clock import NEVER_YOUNGER
 from lake_core.journal.errors import JournalDamaged, PurgeUnsupported
 from lake_core.journal.pointer import Tail, raise_tail
-from lake_core.journal.reader import Reader
-from lake_core.journal.state import State
 from lake_core.journal.upkeep import write_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from lake_core.journal.reader import Reader
+    from lake_core.journal.state import State
 
 _BATCH = 1000
 

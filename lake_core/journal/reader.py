@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lake_core.errors import NotFound
-from lake_core.journal.codec import Codec
-from lake_core.journal.entry import Entry
 from lake_core.journal.errors import (
     CorruptEntry,
     CorruptSnapshot,
@@ -18,10 +16,16 @@ from lake_core.journal.errors import (
     KeyMissing,
     NoSuchEntry,
 )
-from lake_core.journal.naming import Naming
 from lake_core.journal.pointer import Pointer, Tail, read_head, read_tail
 from lake_core.journal.state import State
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.journal.codec import Codec
+    from lake_core.journal.entry import Entry
+    from lake_core.journal.naming import Naming
+    from lake_core.store import ObjectStore
 
 _LOG = logging.getLogger(__name__)
 

@@ -6,11 +6,13 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lake_core.journal.entry import EPOCH, Action, Add, Delete, Entry
 from lake_core.journal.errors import KeyExists, KeyMissing
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 class StateRecord(NamedTuple):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed
 from lake_core.journal.errors import CorruptSnapshot
-from lake_core.journal.reader import Reader
-from lake_core.journal.state import State
-from lake_core.store import ObjectMeta
+
+if TYPE_CHECKING:
+    from lake_core.journal.reader import Reader
+    from lake_core.journal.state import State
+    from lake_core.store import ObjectMeta
 
 _LOG = logging.getLogger(__name__)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from lake_core.errors import LakeError
 from lake_core.readable import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 class LakeNotFound(LakeError):

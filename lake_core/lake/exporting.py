@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from lake_core.graveler import Commit, Entry, Record
 from lake_core.graveler.export import Exported, export_commits
 from lake_core.lake.errors import FolderInUse
 from lake_core.lake.lake_format import FORMAT_KEY
-from lake_core.lake.repository import Repository
 from lake_core.lake.state.content import digest_of, item_of, reference
-from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.view import RESERVED
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lake_core.graveler import Commit, Entry, Record
+    from lake_core.lake.repository import Repository
+    from lake_core.lake.state.state_store import StateStore
+    from lake_core.store import ObjectStore
 
 _MARKER = "_lakefs/lake-orch-export.json"
 """The marker that names the exported lake. It is written first, so that an interrupted export can be repeated."""

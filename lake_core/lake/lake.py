@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
@@ -21,8 +19,6 @@ from lake_core.lake.maintenance import LakeMaintenance
 from lake_core.lake.publish.checkout import is_checked_out, pending_checkout
 from lake_core.lake.publish.comparison import MOST_ROWS, ChangedKey, Comparison, changed_keys, compare_states
 from lake_core.lake.publish.merge import MergePreview, cherry_pick, merge, preview_merge, revert
-from lake_core.lake.publish.published import Published
-from lake_core.lake.publish.tree_update import Strategy
 from lake_core.lake.refs.branches import create_branch, create_tag, delete_branch, delete_tag
 from lake_core.lake.refs.commit_record import commit_value
 from lake_core.lake.refs.history import log
@@ -34,13 +30,18 @@ from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.session_state import DEFAULT_EXPIRY
 from lake_core.lake.session.shared_session import SharedOptions, SharedSession, open_shared
 from lake_core.lake.settings import LakeSettings
-from lake_core.lake.state.dataset_record import DatasetRecord
-from lake_core.lake.state.state_store import StateStore
 from lake_core.store import ObjectStore, store_at
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime, timedelta
+
     from lake_core.delta import DeltaTable
     from lake_core.icechunk import DatasetRepository
+    from lake_core.lake.publish.published import Published
+    from lake_core.lake.publish.tree_update import Strategy
+    from lake_core.lake.state.dataset_record import DatasetRecord
+    from lake_core.lake.state.state_store import StateStore
     from lake_core.pool import Pool
 
 _FIRST_MESSAGE = "Repository created"

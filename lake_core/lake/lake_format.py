@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from typing import TYPE_CHECKING
 
 from lake_core import runtime
 from lake_core.errors import AlreadyExists, NotFound
 from lake_core.graveler import LAKEFS, SMALL_RANGES, Profile
 from lake_core.lake.errors import FolderInUse, LakeAlreadyExists, LakeNotFound, UnsupportedLake
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lake_core.store import ObjectStore
 
 FORMAT_KEY = "_lake/format.json"
 VERSION = 1

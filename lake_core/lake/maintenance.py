@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
-from lake_core.graveler.export import Exported
 from lake_core.lake.exporting import export
 from lake_core.lake.gc.collect import Collection, collect
 from lake_core.lake.gc.verify import Problem, verify
 from lake_core.lake.publish.adopt import adopt
 from lake_core.lake.publish.checkout import Checkout, check_out_branch
-from lake_core.lake.publish.published import Published
 from lake_core.lake.refs.history import log
-from lake_core.lake.repository import Repository
 from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.release import release
 from lake_core.lake.settings import LakeSettings
 from lake_core.store import ObjectStore, store_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
+    from os import PathLike
+
+    from lake_core.graveler.export import Exported
+    from lake_core.lake.publish.published import Published
+    from lake_core.lake.repository import Repository
 
 
 @dataclass(frozen=True, slots=True)

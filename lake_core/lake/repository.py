@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from typing import TYPE_CHECKING
 
-from lake_core.graveler import Commit, Graveler
-from lake_core.journal import Journal
-from lake_core.lake.lake_format import LakeFormat
 from lake_core.lake.refs.lease import LeaseConfig
 from lake_core.lake.refs.pending_deletions import DeletionLists, PendingDeletions
 from lake_core.lake.refs.refs_state import RefsState
@@ -16,7 +12,15 @@ from lake_core.lake.state.content import ContentStore
 from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.state_tree import StateTree
 from lake_core.lake.state.view import Overlay, View
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from lake_core.graveler import Commit, Graveler
+    from lake_core.journal import Journal
+    from lake_core.lake.lake_format import LakeFormat
+    from lake_core.store import ObjectStore
 
 REFS = "_lake/refs"
 CONFIG = "_lake/config"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lake_core.journal import Action, Add, State, Update
 from lake_core.lake.gc.mark import HISTORY
 from lake_core.lake.refs.branches import protect, unprotect
-from lake_core.lake.repository import Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.lake.repository import Repository
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,9 @@ words.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.datasource import (
@@ -32,17 +30,23 @@ from pyspark.sql.datasource import (
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import SchemaMismatch, TableNotFound
-from lake_core.delta.operations.write import Write
 from lake_core.delta.scan import plan_read
 from lake_core.errors import InvalidUrl
 from lake_core.lake.errors import ReadOnly
-from lake_core.lake.filesystem.files import OpenState
 from lake_core.lake.filesystem.paths import Paths, Pins
-from lake_core.lake.session.session_writer import SessionWriter
 from lake_core.spark.errors import InvalidOption
 from lake_core.spark.executor import by_value
 from lake_core.spark.source import file_payloads
 from lake_core.spark.write import arrow_schema_of, files_of, target_table, write_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lake_core.delta.operations.write import Write
+    from lake_core.lake.filesystem.files import OpenState
+    from lake_core.lake.session.session_writer import SessionWriter
 
 NAME = "lake"
 _LAKE = "lake://"

@@ -9,11 +9,10 @@ import re
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
 
 import lake_core
 from lake_core.delta import errors as delta_errors
@@ -22,6 +21,9 @@ from lake_core.expression import errors as expression_errors
 from lake_core.pool import errors as pool_errors
 from lake_core.spark import errors as spark_errors
 from lake_core.spark.errors import SparkJobFailed, UnreachableStore
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
 
 _PICKLING = threading.Lock()
 _RAISED = re.compile(r"^(?:lake_core\.[\w.]+\.)(\w+): (.*)$", re.MULTILINE)

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lake_core.delta import OperationResult
 from lake_core.delta.conform import relabelled
 from lake_core.delta.errors import MultipleSourceRows
 from lake_core.delta.operations.merge import (
@@ -45,17 +43,22 @@ from lake_core.delta.operations.merge_clause import Clauses, first_true, relatio
 from lake_core.delta.operations.merge_file import FileMerge, MergedFile
 from lake_core.delta.operations.merge_keys import SHOWN, duplicate_keys, key_names, null_keys
 from lake_core.delta.operations.merge_match import MANY_KEYS, Condition, key_columns, others_hold, range_of_key
-from lake_core.delta.row_writer import RowWriter
-from lake_core.delta.scan import DataFiles, Scan
 from lake_core.delta.schema import schema_from_arrow, schema_to_json
-from lake_core.delta.snapshot import Snapshot
-from lake_core.delta.transaction import Operation
-from lake_core.expression import Predicate
 from lake_core.spark.executor import batch_function, raise_ours, table_function
 from lake_core.spark.operations import Target, opened
 from lake_core.spark.runner import packed, run_in, unpacked
 from lake_core.spark.write import FILE_ROWS, arrow_schema, collect_files, file_rows
-from lake_core.txn import Txn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lake_core.delta import OperationResult
+    from lake_core.delta.row_writer import RowWriter
+    from lake_core.delta.scan import DataFiles, Scan
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.delta.transaction import Operation
+    from lake_core.expression import Predicate
+    from lake_core.txn import Txn
 
 _SID = "sid"
 _MOST_TASKS = 200

@@ -5,18 +5,21 @@ Plans, commits and results are the same; executors read and write the data files
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
-
-import pyarrow as pa
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.operations.delete import delete
 from lake_core.delta.operations.optimize import optimize
 from lake_core.delta.operations.update import update
 from lake_core.spark.runner import run_in
-from lake_core.txn import Txn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from lake_core.txn import Txn
 
 Target: TypeAlias = DeltaTable | str
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator as op
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -28,6 +27,9 @@ from lake_core.expression import (
 )
 from lake_core.expression.spark_sql import literal, quote_identifier
 from lake_core.spark.executor import BatchFunction, batch_function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": op.eq,

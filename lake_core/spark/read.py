@@ -10,9 +10,8 @@ import datetime as dt
 import json
 import re
 import uuid
-from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -21,16 +20,20 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.commit_time import Instant
 from lake_core.delta.path import locate_all
 from lake_core.delta.scan import Scan, data_file_missing, plan_read
 from lake_core.delta.schema import schema_to_json
 from lake_core.delta.skipping import partition_table
-from lake_core.delta.table_view import Location
 from lake_core.expression import quote_identifier
 from lake_core.expression.spark_sql import literal
 from lake_core.spark.predicate import filtered
 from lake_core.spark.source import read_with_source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lake_core.delta.commit_time import Instant
+    from lake_core.delta.table_view import Location
 
 _MANY_PARTITIONS = 16
 """Up to here a union of one scan a partition plans faster than a join on the file's name, and prunes better."""

@@ -9,15 +9,19 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import pickle
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
-from lake_core.delta.operations.runner import Runner
 from lake_core.spark.executor import batch_function, raise_ours
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from lake_core.delta.operations.runner import Runner
 
 T = TypeVar("T")
 _INSTANCE = "\x00lake-orch:instance"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from lake_core.spark.java import check_java
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _CORES = max(2, os.cpu_count() or 2)
 

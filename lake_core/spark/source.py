@@ -9,9 +9,8 @@ from __future__ import annotations
 import pickle
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -19,8 +18,12 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from lake_core.delta.scan import DataFiles, Scan, open_data_files
-from lake_core.expression import Predicate
 from lake_core.spark.executor import by_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lake_core.expression import Predicate
 
 _FILES_PER_TASK = 32
 _BYTES_PER_TASK = 128 << 20

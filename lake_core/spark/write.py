@@ -6,25 +6,29 @@ A task that failed or ran twice leaves at most unreferenced files: only the rows
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.action_fields import PARTITION_VALUES
 from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import DeltaError, InvalidTransaction, SchemaMismatch, TableAlreadyExists
-from lake_core.delta.operations.write import SchemaMode
-from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.schema import schema_from_json
 from lake_core.expression import parse_predicate
 from lake_core.spark.executor import batch_function, named_error, raise_ours
 from lake_core.spark.runner import run_in
 from lake_core.txn import Txn, check_txn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql import types as T
+
+    from lake_core.delta.operations.write import SchemaMode
+    from lake_core.delta.row_writer import RowWriter
 
 _COLLATIONS = "__COLLATIONS"
 _NULLABLE = ("nullable", "containsNull", "valueContainsNull")

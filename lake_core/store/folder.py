@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
 from lake_core.errors import StoreError
 from lake_core.store.key import check_key
 from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 
 @contextmanager

@@ -8,9 +8,9 @@ import os
 import stat
 import time
 import uuid
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from lake_core.errors import (
     AccessDenied,
@@ -25,6 +25,9 @@ from lake_core.errors import (
 )
 from lake_core.store.key import TEMPORARY_PREFIX, is_key
 from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectStore, contiguous
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)

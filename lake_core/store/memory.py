@@ -7,12 +7,15 @@ import threading
 import uuid
 import weakref
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from lake_core.errors import AlreadyExists, InvalidUrl, NotFound, PreconditionFailed
 from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 _PAGE = 1000
 

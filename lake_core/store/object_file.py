@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import io
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lake_core.store.object_store import ObjectStore
+if TYPE_CHECKING:
+    from lake_core.store.object_store import ObjectStore
 
 _WHOLE = 4 << 20
 """Up to this size one request for the whole object costs less than several for its parts."""

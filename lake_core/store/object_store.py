@@ -8,16 +8,18 @@ processes share, `ObjectStoreSuite` against one of a single process. A backend i
 
 from __future__ import annotations
 
-import builtins
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from lake_core.errors import NotFound
 from lake_core.store.key import check_key, check_prefix, check_start_after
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Iterable, Iterator, Sequence
+    from datetime import datetime
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 """What `put` takes."""

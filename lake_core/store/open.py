@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lake_core.errors import CredentialsInUrl, InvalidUrl
 from lake_core.store.local import LocalStore
 from lake_core.store.memory import MemoryStore
 from lake_core.store.object_store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")

@@ -18,10 +18,9 @@ Subclass it in a test module, name the format, and say how its handle is written
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pytest
 
@@ -29,10 +28,14 @@ from lake_core.dataset import DatasetFormat, KeyClass, dataset_format
 from lake_core.lake.errors import Conflict, DatasetNotFound, NothingToApply
 from lake_core.lake.lake import Lake
 from lake_core.lake.refs.lease import LeaseConfig
-from lake_core.lake.session.write_session import WriteSession
 from lake_core.store import FolderStore, MemoryStore, ObjectStore
 from lake_core.testing.fault_store import FaultStore, StoreDied
 from lake_core.testing.manual_clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lake_core.lake.session.write_session import WriteSession
 
 PATH = "folder/dataset"
 """Where the dataset of the fixture `lake` is."""

@@ -6,11 +6,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from lake_core.errors import LakeError
 from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 _T = TypeVar("_T")
 

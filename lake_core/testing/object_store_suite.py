@@ -14,16 +14,19 @@ import multiprocessing
 import pickle
 import threading
 import unicodedata
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pytest
 
 from lake_core.errors import AlreadyExists, InvalidKey, NotFound, PreconditionFailed, StoreError
-from lake_core.store.object_store import ObjectMeta, ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lake_core.store.object_store import ObjectMeta, ObjectStore
 
 _T = TypeVar("_T")
 _CLOCK = timedelta(seconds=5)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lake_core.lake import Lake
 from lake_core.workspace.direct_writes import DirectWrites
 from lake_core.workspace.session_writes import PublishedWrites, StagedWrites
-from lake_core.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lake_core.lake import Lake
+    from lake_core.workspace.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)

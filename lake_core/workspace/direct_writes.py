@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from lake_core.delta import DeltaTable
 from lake_core.store import ObjectStore, open_store
 from lake_core.workspace.workspace import Receipt, Workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
     from lake_core.icechunk import Repository
     from lake_core.pool import Pool
 

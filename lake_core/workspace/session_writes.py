@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from lake_core.delta import DeltaTable
-from lake_core.lake import Lake
 from lake_core.lake.errors import DatasetExists, SessionClosed, SessionNotFound
 from lake_core.lake.refs.session_record import FAILED
-from lake_core.lake.session.private_session import Session
-from lake_core.lake.session.session_writer import SessionWriter
-from lake_core.store import ObjectStore
 from lake_core.workspace.workspace import PUBLISHED, STAGED, Receipt, Workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from lake_core.delta import DeltaTable
     from lake_core.icechunk import Repository
+    from lake_core.lake import Lake
+    from lake_core.lake.session.private_session import Session
+    from lake_core.lake.session.session_writer import SessionWriter
     from lake_core.pool import Pool
+    from lake_core.store import ObjectStore
 
 _COMMITS = 1000
 """How far back an earlier attempt is searched where nothing tells when the first one was made."""

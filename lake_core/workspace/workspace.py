@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
-
-from lake_core.delta import DeltaTable
-from lake_core.store import ObjectStore
-
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from lake_core.delta import DeltaTable
     from lake_core.icechunk import Repository
     from lake_core.pool import Pool
+    from lake_core.store import ObjectStore
 
 PUBLISHED, STAGED = "published", "staged"
 

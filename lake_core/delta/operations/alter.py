@@ -6,12 +6,11 @@ Protocol sections: Change Metadata, Protocol Evolution, CHECK Constraints, Colum
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lake_core.delta.action import Metadata
 from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping
 from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol
@@ -22,9 +21,14 @@ from lake_core.delta.row_rules import GENERATION_EXPRESSION, INVARIANTS, check_r
 from lake_core.delta.scan import plan_scan, stream_rows
 from lake_core.delta.schema import schema_from_arrow, schema_to_json, walk
 from lake_core.delta.schema_evolution import added, commented, dropped, made_nullable, renamed, reordered, with_schema
-from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 from lake_core.readable import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lake_core.delta.action import Metadata
+    from lake_core.delta.snapshot import Snapshot
 
 
 def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operation | None:

@@ -5,10 +5,9 @@ Partitions are read from Hive's folder names.
 
 from __future__ import annotations
 
-import datetime as dt
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -28,8 +27,13 @@ from lake_core.delta.schema import StructType, schema_from_arrow
 from lake_core.delta.schema_evolution import added
 from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves
 from lake_core.delta.transaction import Operation, partition_by_text
-from lake_core.store import ObjectStore
 from lake_core.store.object_file import open_object
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable, Sequence
+
+    from lake_core.store import ObjectStore
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lake_core.delta.conflict import Reads
 from lake_core.delta.operations.rewrite import (
     check_not_append_only,
@@ -15,9 +17,11 @@ from lake_core.delta.operations.rewrite import (
 from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.row_writer import row_writer
 from lake_core.delta.scan import files_of_partitions, plan_scan
-from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 from lake_core.expression import Predicate, parse_predicate
+
+if TYPE_CHECKING:
+    from lake_core.delta.snapshot import Snapshot
 
 
 def delete(snapshot: Snapshot, where: str | None, now: int, run: Runner = run_here) -> Operation | None:

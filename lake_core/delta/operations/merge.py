@@ -6,8 +6,8 @@ Only files that hold a row which changes are written anew. The source is held in
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -36,15 +36,19 @@ from lake_core.delta.operations.merge_keys import check_keys
 from lake_core.delta.operations.merge_match import Condition, matching_pairs, numbered_keys, range_predicate, take_apart
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, sizes
 from lake_core.delta.operations.runner import run_here
-from lake_core.delta.result import OperationResult
 from lake_core.delta.row_writer import RowWriter, row_writer
 from lake_core.delta.scan import DataFiles, Scan, open_data_files
 from lake_core.delta.schema_evolution import evolved
 from lake_core.delta.skipping import partition_filter, skip
-from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 from lake_core.expression import And, Predicate, columns, parse_predicate
 from lake_core.readable import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lake_core.delta.result import OperationResult
+    from lake_core.delta.snapshot import Snapshot
 
 _BATCH_ROWS = 1 << 16
 _JOIN_ROWS = 1 << 21

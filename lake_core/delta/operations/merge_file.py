@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,13 @@ from lake_core.delta.data_file import AddFile, DataFileWriter, change_rows
 from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.operations.merge_clause import Clause, Clauses, first_true, relation
 from lake_core.delta.operations.rewrite import overlaid, updated
-from lake_core.delta.row_writer import RowWriter
-from lake_core.delta.scan import DataFiles
 from lake_core.expression import evaluate, store_assign
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.delta.row_writer import RowWriter
+    from lake_core.delta.scan import DataFiles
 
 
 @dataclass(frozen=True, slots=True)

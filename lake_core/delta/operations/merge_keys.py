@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,9 @@ import pyarrow.compute as pc
 
 from lake_core.delta.errors import DuplicateKeys, NullKeys, SchemaMismatch
 from lake_core.delta.operations.merge_match import Key, key_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SHOWN = 3
 """Keys that an error shows."""

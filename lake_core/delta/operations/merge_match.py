@@ -5,8 +5,8 @@ A hash join on the equalities in ON, the rest row by row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 from lake_core.delta.operations.merge_clause import relation
 from lake_core.delta.statistics import leaf_values
 from lake_core.expression import FALSE, And, Column, Comparison, In, Literal, Or, Predicate, columns, evaluate, is_leaf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 MANY_KEYS = 1000
 """Up to here the keys of a source are looked for one by one; more of them as a range."""

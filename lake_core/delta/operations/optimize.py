@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import InvalidPredicate, InvalidProperty, SchemaMismatch
 from lake_core.delta.numpy_arrays import integers, mask, numbers
 from lake_core.delta.operations.rewrite import on_partitions_only, predicate_parameter, sizes
@@ -30,10 +29,15 @@ from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import DataFiles, Scan, files_of_partitions, open_data_files
 from lake_core.delta.schema import resolve
 from lake_core.delta.skipping import num_records
-from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.statistics import leaf_values
 from lake_core.delta.transaction import Operation
 from lake_core.expression import parse_predicate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lake_core.delta.data_file import AddFile
+    from lake_core.delta.snapshot import Snapshot
 
 DEFAULT_TARGET = 128 << 20
 _TARGET_PROPERTY = "delta.targetFileSize"

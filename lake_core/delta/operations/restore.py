@@ -6,8 +6,7 @@ Markers go back too, so that what they marked can run again.
 from __future__ import annotations
 
 from dataclasses import replace
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from lake_core.delta.conflict import Reads
 from lake_core.delta.difference import difference
@@ -15,10 +14,14 @@ from lake_core.delta.errors import DataFileMissing
 from lake_core.delta.features import supported_features, upgraded
 from lake_core.delta.operations.rewrite import check_not_append_only, sizes
 from lake_core.delta.path import data_keys
-from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 from lake_core.errors import NotFound
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.store import ObjectStore
 
 _FEW = 64
 

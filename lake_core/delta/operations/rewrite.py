@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.delta.action import Metadata
 from lake_core.delta.data_file import AddFile, change_rows
 from lake_core.delta.errors import AppendOnlyTable
 from lake_core.delta.features import is_active
 from lake_core.delta.numpy_arrays import mask, numbers
 from lake_core.delta.operations.assignment import Assignment, assign
-from lake_core.delta.operations.runner import Runner
-from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import DataFiles, Scan, open_data_files
 from lake_core.delta.skipping import num_records
-from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 from lake_core.expression import Predicate, columns, evaluate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.delta.action import Metadata
+    from lake_core.delta.operations.runner import Runner
+    from lake_core.delta.row_writer import RowWriter
+    from lake_core.delta.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

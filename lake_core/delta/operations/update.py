@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from lake_core.delta.operations.assignment import parse_assignments
 from lake_core.delta.operations.rewrite import check_not_append_only, rewrite, row_operation
 from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.row_writer import row_writer
 from lake_core.delta.scan import plan_scan
-from lake_core.delta.snapshot import Snapshot
-from lake_core.delta.transaction import Operation
 from lake_core.expression import parse_predicate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.delta.transaction import Operation
 
 
 def update(

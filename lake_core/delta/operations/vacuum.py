@@ -13,10 +13,9 @@ import datetime as dt
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from urllib.parse import unquote
 
 import numpy as np
@@ -35,7 +34,11 @@ from lake_core.delta.path import data_key, data_keys
 from lake_core.delta.properties import deleted_file_retention_ms, interval_ms
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.errors import InvalidKey, NotFound
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lake_core.store import ObjectStore
 
 _LAST_VACUUM = f"{LOG_FOLDER}/_last_vacuum_info"
 _NO_KEYS = pa.array([], pa.string())

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pyarrow as pa
 
-from lake_core.delta.action import Metadata
 from lake_core.delta.action_fields import PARTITION_VALUES
 from lake_core.delta.conflict import Reads
-from lake_core.delta.data_file import AddFile
 from lake_core.delta.definition import check_partitioning
 from lake_core.delta.errors import SchemaMismatch
 from lake_core.delta.features import upgraded_for
@@ -22,9 +19,15 @@ from lake_core.delta.scan import Scan, files_of_partitions, plan_scan
 from lake_core.delta.schema import schema_from_arrow
 from lake_core.delta.schema_evolution import evolved, replaced, with_schema
 from lake_core.delta.skipping import partition_table
-from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation, partition_by_text
 from lake_core.expression import And, Column, In, IsNull, Or, Predicate, parse_predicate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.delta.action import Metadata
+    from lake_core.delta.data_file import AddFile
+    from lake_core.delta.snapshot import Snapshot
 
 SchemaMode: TypeAlias = Literal["merge", "overwrite"]
 

@@ -6,7 +6,6 @@ import errno
 import io
 import threading
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,13 @@ from fsspec.transaction import Transaction
 from lake_core.errors import AlreadyExists, LakeError, NotFound
 from lake_core.lake.errors import LakeNotFound, ReadOnly, RefNotFound
 from lake_core.lake.session.session_writer import SessionWriter
-from lake_core.lake.state.state_store import StateStore
-from lake_core.lake.state.view import Overlay
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
+
+    from lake_core.lake.state.state_store import StateStore
+    from lake_core.lake.state.view import Overlay
 
 _ABSENT = object()
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import heapq
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core.errors import InvalidKey, NotFound
 from lake_core.lake.errors import ContentMissing
-from lake_core.lake.filesystem.files import OpenState
 from lake_core.lake.state.dataset_record import dataset_above
-from lake_core.lake.state.dataset_view import DatasetView
 from lake_core.store import ObjectMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.lake.filesystem.files import OpenState
+    from lake_core.lake.state.dataset_view import DatasetView
 
 _HIDDEN = re.compile(r"(?:^|/)(?:\.|_[^/=]*(?:/|$))")
 """Change files and the like: they are for those who know the format."""

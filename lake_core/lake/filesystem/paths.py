@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from lake_core.errors import AccessDenied, InvalidKey, InvalidUrl, NotFound
@@ -17,6 +16,9 @@ from lake_core.lake.refs.revision import resolve
 from lake_core.lake.refs.session_record import OPEN, SessionRecord
 from lake_core.lake.session.shared_session import SharedSession
 from lake_core.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _NOT_IN_NAMES = re.compile("[^A-Za-z0-9]")

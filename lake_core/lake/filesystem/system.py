@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsspec.spec import AbstractFileSystem
 
@@ -27,7 +25,12 @@ from lake_core.lake.filesystem.listing import below, children, file_info, folder
 from lake_core.lake.filesystem.paths import Paths, Pins
 from lake_core.lake.session.write_session import WriteSession
 from lake_core.lake.state.dataset_record import dataset_above
-from lake_core.lake.state.state_store import StateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from lake_core.lake.state.state_store import StateStore
 
 
 class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]

@@ -14,9 +14,9 @@ days.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from lake_core import runtime
 from lake_core.dataset import KeyClass, dataset_format
@@ -32,6 +32,9 @@ from lake_core.lake.repository import TREES, Repository
 from lake_core.lake.state.claims import claimed
 from lake_core.lake.state.content import OBJECTS, digest_of
 from lake_core.store import FolderStore, ObjectMeta, ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 LISTS = "_lake/gc"
 _RANGE = re.compile(rf"{TREES}/[0-9a-f]{{64}}")

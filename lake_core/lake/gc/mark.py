@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from lake_core.graveler import Commit, Entry
 from lake_core.graveler.record import split_value
 from lake_core.lake.errors import RefNotFound
 from lake_core.lake.refs.history import merge_base
-from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.lake.refs.values import instant_of
-from lake_core.lake.repository import Repository
 from lake_core.lake.state.content import digest_of
-from lake_core.lake.state.dataset_record import DatasetRecord
-from lake_core.lake.state.dataset_view import DatasetView
-from lake_core.lake.state.state_store import StateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.repository import Repository
+    from lake_core.lake.state.dataset_record import DatasetRecord
+    from lake_core.lake.state.dataset_view import DatasetView
+    from lake_core.lake.state.state_store import StateStore
 
 HISTORY = timedelta(days=30)
 """How long commits are retained by default, besides those that a branch, tag or session names."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from hashlib import sha256
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from lake_core.errors import LakeError, NotFound
 from lake_core.graveler import read_sstable
 from lake_core.graveler.identity import AFTER_HASHING, table_id
 from lake_core.lake.gc.mark import Reachability, retained_states
 from lake_core.lake.publish.checkout import is_checked_out
-from lake_core.lake.repository import Repository
 from lake_core.lake.state.content import digest_of, nanoseconds
-from lake_core.store import ObjectMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+    from datetime import timedelta
+
+    from lake_core.lake.repository import Repository
+    from lake_core.store import ObjectMeta
 
 
 @dataclass(frozen=True, slots=True)

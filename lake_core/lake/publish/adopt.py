@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lake_core.lake.errors import DatasetNotFound, NothingToApply
 from lake_core.lake.publish.adoption import Adoption
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
-from lake_core.lake.publish.published import Published
-from lake_core.lake.repository import Repository
+
+if TYPE_CHECKING:
+    from lake_core.lake.publish.published import Published
+    from lake_core.lake.repository import Repository
 
 
 def adopt(repository: Repository, path: str) -> Published:

@@ -7,19 +7,22 @@ that follows: the foreign versions become main's, and what the lake had publishe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lake_core.dataset import ApplyContext, DatasetConflict
 from lake_core.errors import NotFound
 from lake_core.lake.errors import Conflict
-from lake_core.lake.publish.branch_update import BranchUpdate
 from lake_core.lake.publish.prepare import Proposal, head_of, prepare_tree
 from lake_core.lake.publish.tree_update import DatasetUpdate, TreeUpdate
-from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.repository import Repository
 from lake_core.lake.state.content import Item, new_item
-from lake_core.lake.state.dataset_view import DatasetView
-from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.view import Overlay
+
+if TYPE_CHECKING:
+    from lake_core.lake.publish.branch_update import BranchUpdate
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.repository import Repository
+    from lake_core.lake.state.dataset_view import DatasetView
+    from lake_core.lake.state.state_store import StateStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ target.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 from lake_core.dataset import SKIPPED, DatasetConflict
 from lake_core.key_rules import PlainChange, key_rules
@@ -20,8 +19,13 @@ from lake_core.lake.publish.conflict_report import ConflictReport
 from lake_core.lake.publish.tree_update import DatasetUpdate, Strategy, TreeUpdate
 from lake_core.lake.state.content import Item, is_same, item_of
 from lake_core.lake.state.dataset_record import DATASETS, DatasetRecord, dataset_above
-from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from lake_core.lake.state.state_store import StateStore
 
 
 def apply(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from lake_core.dataset import SKIPPED, Applied, ApplyContext, DatasetConflict
 from lake_core.lake.publish.tree_update import DatasetUpdate
 from lake_core.lake.state.content import Item, new_item
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_above
-from lake_core.lake.state.dataset_view import DatasetView
-from lake_core.lake.state.state_store import StateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
+
+    from lake_core.lake.state.dataset_view import DatasetView
+    from lake_core.lake.state.state_store import StateStore
 
 
 @dataclass(frozen=True, slots=True)

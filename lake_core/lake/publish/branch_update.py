@@ -5,17 +5,20 @@ One entry of the refs journal takes it, or nothing does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from lake_core.graveler import Commit
 from lake_core.journal import Action, Add, State
 from lake_core.lake.errors import ProtectedBranch
-from lake_core.lake.publish.published import Published
 from lake_core.lake.refs.commit_record import commit_value
 from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState, put
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.graveler import Commit
+    from lake_core.lake.publish.published import Published
 
 
 class RefsMoved(Exception):

@@ -9,22 +9,26 @@ write of its own.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lake_core.dataset import UnknownFormat
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed, StoreError
-from lake_core.graveler import Commit
 from lake_core.lake.errors import Diverged
 from lake_core.lake.refs.commit_record import changed_datasets, version_of
-from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.repository import Repository
 from lake_core.lake.state.claims import claim
-from lake_core.lake.state.content import Item
-from lake_core.lake.state.dataset_record import DatasetRecord
-from lake_core.lake.state.dataset_view import DatasetView
-from lake_core.lake.state.state_store import StateStore
-from lake_core.store import ObjectBytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from lake_core.graveler import Commit
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.repository import Repository
+    from lake_core.lake.state.content import Item
+    from lake_core.lake.state.dataset_record import DatasetRecord
+    from lake_core.lake.state.dataset_view import DatasetView
+    from lake_core.lake.state.state_store import StateStore
+    from lake_core.store import ObjectBytes
 
 _LOG = logging.getLogger(__name__)
 

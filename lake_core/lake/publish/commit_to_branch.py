@@ -8,6 +8,7 @@ formats for all else.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from lake_core.lake.errors import Conflict, Diverged, PublishTimeout
 from lake_core.lake.publish.adoption import Adoption
@@ -16,8 +17,10 @@ from lake_core.lake.publish.checkout import has_moved, try_check_out
 from lake_core.lake.publish.prepare import head_of
 from lake_core.lake.publish.published import Published
 from lake_core.lake.refs.lease import lease
-from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.repository import Repository
+
+if TYPE_CHECKING:
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.repository import Repository
 
 _MOST_TRIES = 50
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from lake_core.dataset import DatasetComparison
 from lake_core.lake.state.content import item_of
-from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.view import RESERVED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lake_core.dataset import DatasetComparison
+    from lake_core.lake.state.state_store import StateStore
 
 MOST_ROWS = 1_000_000
 """Rows of a dataset that are read to compare two states of it."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from lake_core.errors import LakeError
-from lake_core.graveler import Commit
 from lake_core.lake.errors import Conflict, OtherCommit
 from lake_core.lake.refs.commit_record import DATASETS_FIELD, changed_datasets
-from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.repository import Repository
 from lake_core.lake.state.content import is_same
-from lake_core.lake.state.state_store import StateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.graveler import Commit
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.repository import Repository
+    from lake_core.lake.state.state_store import StateStore
 
 _COMMITS_OF_DATASETS = 1000
 _COMMITS_OF_KEYS = 100

@@ -5,9 +5,13 @@ It is decided in `apply` for plain files, and by the formats of datasets, by way
 
 from __future__ import annotations
 
-from lake_core.dataset import DatasetConflict
+from typing import TYPE_CHECKING
+
 from lake_core.lake.errors import Conflict, Contradiction
 from lake_core.readable import count_of
+
+if TYPE_CHECKING:
+    from lake_core.dataset import DatasetConflict
 
 _NAMED = 20
 """The most datasets and keys that an error names."""

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from lake_core.graveler import Commit
 from lake_core.lake.errors import NothingToApply, RefNotFound
-from lake_core.lake.publish.branch_update import BranchUpdate
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Change, Proposal, apply_change, head_of, prepare_change
-from lake_core.lake.publish.published import Published
-from lake_core.lake.publish.tree_update import DatasetUpdate, Strategy
 from lake_core.lake.refs.history import is_ancestor, merge_base
-from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.repository import Repository
 from lake_core.lake.state.content import item_of
 from lake_core.lake.state.dataset_record import dataset_above
 from lake_core.lake.state.view import RESERVED
 from lake_core.readable import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lake_core.graveler import Commit
+    from lake_core.lake.publish.branch_update import BranchUpdate
+    from lake_core.lake.publish.published import Published
+    from lake_core.lake.publish.tree_update import DatasetUpdate, Strategy
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.repository import Repository
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from lake_core.graveler import Commit
 from lake_core.lake.errors import Collected, Conflict
@@ -26,10 +26,14 @@ from lake_core.lake.publish.published import Published
 from lake_core.lake.publish.tree_update import Strategy, TreeUpdate, write_tree
 from lake_core.lake.refs.commit_record import DATASETS_FIELD
 from lake_core.lake.refs.pending_deletions import collections
-from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.repository import Repository
-from lake_core.lake.state.dataset_record import DatasetRecord
-from lake_core.lake.state.state_store import StateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.repository import Repository
+    from lake_core.lake.state.dataset_record import DatasetRecord
+    from lake_core.lake.state.state_store import StateStore
 
 RESOLVED_FIELD = "resolved"
 """The field of a merge's metadata that tells of which datasets and keys its strategy took one side: JSON, path → kind of the conflict."""

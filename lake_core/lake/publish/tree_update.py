@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from lake_core.graveler import Record
-from lake_core.lake.refs.pending_deletions import PendingDeletions
-from lake_core.lake.repository import Repository
-from lake_core.lake.state.content import Item
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lake_core.graveler import Record
+    from lake_core.lake.refs.pending_deletions import PendingDeletions
+    from lake_core.lake.repository import Repository
+    from lake_core.lake.state.content import Item
 
 Strategy: TypeAlias = Literal["ours", "theirs"]
 """Whose side is taken of each dataset and key that conflicts: the target's, or that of what is brought onto it."""

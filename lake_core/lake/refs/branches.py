@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lake_core.journal import Action, Add, Append, Delete, Journal, State, Update
 from lake_core.lake.errors import RefExists, RefNotFound
 from lake_core.lake.refs.refs_state import DELETED, RefsState, check_name
 from lake_core.lake.refs.revision import resolve_commit
 from lake_core.lake.refs.values import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def create_branch(journal: Journal, name: str, at: str, exist_ok: bool) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core.graveler import Commit
 from lake_core.lake.errors import DamagedLake
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DATASETS_FIELD = "datasets"
 """The field of a commit's metadata that tells which datasets it changed: JSON, path → {format, version, operation}."""

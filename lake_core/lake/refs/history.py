@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from lake_core.graveler import Commit
 from lake_core.lake.errors import RefNotFound
 from lake_core.lake.refs.commit_record import changed_datasets
-from lake_core.lake.refs.refs_state import RefsState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.graveler import Commit
+    from lake_core.lake.refs.refs_state import RefsState
 
 
 def log(refs: RefsState, start: Commit, *, first_parent: bool = False, dataset: str | None = None) -> Iterator[Commit]:

@@ -7,14 +7,18 @@ only lose a race.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from lake_core import runtime
 from lake_core.backoff import Backoff
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed, StoreError
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.store import ObjectStore
 
 _LEASES = "_lake/leases"
 

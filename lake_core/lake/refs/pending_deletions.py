@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lake_core.errors import NotFound
 from lake_core.lake.errors import DamagedLake
-from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.values import text_of
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.store import ObjectStore
 
 PREFIX = "collection/"
 """The prefix of collections in the refs journal."""

@@ -16,16 +16,19 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lake_core.graveler import Commit
 from lake_core.journal import Action, Add, State, Update
 from lake_core.lake.errors import DamagedLake, InvalidRef, RefNotFound, SessionNotFound
 from lake_core.lake.refs.commit_record import commit_of
 from lake_core.lake.refs.session_record import SessionRecord
 from lake_core.lake.refs.values import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lake_core.graveler import Commit
 
 NAME = re.compile(r"\w[-.\w]{0,99}", re.ASCII)
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")

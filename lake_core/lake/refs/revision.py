@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from lake_core.graveler import Commit
-from lake_core.journal import Journal
 from lake_core.journal.errors import HistoryPurged, NoSuchEntry
 from lake_core.lake.errors import InvalidRef, RefNotFound
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import SessionRecord
 from lake_core.readable import count_of
+
+if TYPE_CHECKING:
+    from lake_core.graveler import Commit
+    from lake_core.journal import Journal
 
 _EXPRESSION = re.compile(r"([\w][-.\w]*)((?:[~^][0-9]*|@(?:\{[^{}]*\})?)*)", re.ASCII)
 _MODIFIER = re.compile(r"([~^])([0-9]*)|@(?:\{([^{}]*)\})?")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core.lake.errors import DamagedLake
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 OPEN, FAILED, PUBLISHED, ABANDONED, EXPIRED = "open", "failed", "published", "abandoned", "expired"
 

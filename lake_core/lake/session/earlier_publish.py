@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from lake_core.graveler import Commit
+from typing import TYPE_CHECKING
+
 from lake_core.lake.publish.checkout import pending_checkout, try_check_out
 from lake_core.lake.publish.published import Published
 from lake_core.lake.refs.commit_record import changed_datasets, version_of
-from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.repository import Repository
+
+if TYPE_CHECKING:
+    from lake_core.graveler import Commit
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.repository import Repository
 
 
 def published_earlier(repository: Repository, refs: RefsState, branch: str, session: str, commit: Commit) -> Published:

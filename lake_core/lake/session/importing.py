@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
 from lake_core.dataset import dataset_format
 from lake_core.errors import InvalidKey
-from lake_core.graveler import Record
 from lake_core.lake.errors import DatasetExists, DatasetNotFound
 from lake_core.lake.state.content import Item, new_item, reference
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_above, dataset_path
 from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.state_tree import StateTree
 from lake_core.lake.state.view import RESERVED
-from lake_core.lake.state.writable_state import WritableState
 from lake_core.store import FolderStore
 from lake_core.store.key import check_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.graveler import Record
+    from lake_core.lake.state.writable_state import WritableState
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from lake_core.graveler import Commit
 from lake_core.journal import Action, Add, State
 from lake_core.lake.errors import Conflict
-from lake_core.lake.publish.branch_update import BranchUpdate
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Change, Proposal, prepare_change
-from lake_core.lake.publish.published import Published
 from lake_core.lake.publish.tree_update import write_tree
-from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, SessionRecord
-from lake_core.lake.repository import Repository
 from lake_core.lake.session.earlier_publish import published_earlier, remedy
 from lake_core.lake.session.session_state import KEEP_FAILED
 from lake_core.lake.session.write_session import WriteSession
 from lake_core.lake.state.changes import Changes
 from lake_core.lake.state.view import Overlay, View
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from lake_core.graveler import Commit
+    from lake_core.lake.publish.branch_update import BranchUpdate
+    from lake_core.lake.publish.published import Published
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.repository import Repository
 
 
 @dataclass(frozen=True, slots=True)

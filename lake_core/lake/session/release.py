@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from lake_core.lake.publish.branch_update import BranchUpdate
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Proposal, head_of, prepare_tree
-from lake_core.lake.publish.published import Published
 from lake_core.lake.publish.tree_update import TreeUpdate
-from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.repository import Repository
-from lake_core.lake.session.private_session import Session
 from lake_core.lake.state.claims import disclaim
-from lake_core.lake.state.content import Item
-from lake_core.lake.state.dataset_record import DatasetRecord
+
+if TYPE_CHECKING:
+    from lake_core.lake.publish.branch_update import BranchUpdate
+    from lake_core.lake.publish.published import Published
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.repository import Repository
+    from lake_core.lake.session.private_session import Session
+    from lake_core.lake.state.content import Item
+    from lake_core.lake.state.dataset_record import DatasetRecord
 
 
 def release(repository: Repository, session: Session, path: str) -> Published:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from lake_core.journal import Action, State, Update
 from lake_core.lake.errors import SessionClosed, StaleEpoch
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED, SessionRecord
-from lake_core.lake.repository import Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.lake.repository import Repository
 
 DEFAULT_EXPIRY = timedelta(hours=24)
 KEEP_FAILED = timedelta(hours=24)

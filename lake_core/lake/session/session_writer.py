@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from lake_core import runtime
 from lake_core.journal import Append, State, Update
@@ -15,11 +13,16 @@ from lake_core.lake.publish.tree_update import write_tree
 from lake_core.lake.refs.pending_deletions import PendingDeletions, collections
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import OPEN, Batch, SessionRecord
-from lake_core.lake.repository import Repository
 from lake_core.lake.session.session_state import open_record, renewed_expiry
 from lake_core.lake.session.write_session import WriteSession
 from lake_core.lake.state.changes import Changes
 from lake_core.lake.state.view import Overlay, View
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from lake_core.lake.repository import Repository
 
 _MOST_TRIES = 50
 

@@ -6,9 +6,9 @@ has expired is an entry of the journal like every other change of its state; clo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from lake_core import runtime
 from lake_core.journal import Action, Add, Append, State, Update
@@ -16,11 +16,9 @@ from lake_core.lake.errors import Conflict, DamagedLake, RefExists
 from lake_core.lake.publish.branch_update import BranchUpdate, RefsMoved
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Change, Proposal, prepare_change
-from lake_core.lake.publish.published import Published
 from lake_core.lake.publish.tree_update import write_tree
 from lake_core.lake.refs.refs_state import RefsState, check_name
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED, SessionRecord
-from lake_core.lake.repository import Repository
 from lake_core.lake.session.earlier_publish import published_earlier, remedy
 from lake_core.lake.session.session_state import (
     DEFAULT_EXPIRY,
@@ -32,6 +30,12 @@ from lake_core.lake.session.session_state import (
 )
 from lake_core.lake.session.session_writer import SessionWriter, TaskAttempt
 from lake_core.lake.state.state_store import StateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lake_core.lake.publish.published import Published
+    from lake_core.lake.repository import Repository
 
 _RETENTION = "retention:"
 """How the names of a session's metadata begin that say which datasets' retention it ends."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
@@ -13,6 +12,8 @@ from lake_core.lake.state.dataset_record import DatasetRecord, dataset_path
 from lake_core.lake.state.writable_state import WritableState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import pyarrow as pa
 
     from lake_core.delta import DeltaTable

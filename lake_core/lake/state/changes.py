@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from lake_core.clock import AwareClock
-from lake_core.dataset import BufferT, WriteBuffer
 from lake_core.errors import AlreadyExists, PreconditionFailed
-from lake_core.graveler import Record
 from lake_core.lake.errors import SessionClosed
-from lake_core.lake.state.content import Item
-from lake_core.lake.state.dataset_record import DatasetRecord
 from lake_core.lake.state.state_tree import StateTree
-from lake_core.lake.state.view import View
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
+
+    from lake_core.clock import AwareClock
+    from lake_core.dataset import BufferT, WriteBuffer
+    from lake_core.graveler import Record
+    from lake_core.lake.state.content import Item
+    from lake_core.lake.state.dataset_record import DatasetRecord
+    from lake_core.lake.state.view import View
+    from lake_core.store import ObjectStore
 
 
 class Changes(StateTree):

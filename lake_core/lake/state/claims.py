@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from lake_core.errors import AlreadyExists
 from lake_core.lake.errors import DatasetExists
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.store import ObjectStore
 
 PATHS = "_lake/paths"
 

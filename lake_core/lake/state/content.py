@@ -7,17 +7,21 @@ put again under another address, so that nobody waits for anybody (see `refs.pen
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from lake_core.errors import AlreadyExists, NotFound
 from lake_core.graveler import Entry, Record
 from lake_core.lake.errors import Collected, ContentChanged, ContentMissing
 from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
-from lake_core.store.object_store import Bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lake_core.store.object_store import Bytes
 
 OBJECTS = "_lake/objects"
 _ADDRESS = re.compile(rf"{OBJECTS}/[0-9a-f]{{2}}/[0-9a-f]{{2}}/([0-9a-f]{{64}})(?:-[0-9]+)?")

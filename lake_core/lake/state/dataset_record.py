@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from typing import TYPE_CHECKING
 
 from lake_core.graveler import Entry
 from lake_core.lake.errors import DamagedLake
 from lake_core.lake.state.content import Item, nanoseconds
 from lake_core.store.key import check_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
 
 DATASETS = "_lake/datasets/"
 """Where a tree registers its datasets: the path follows."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core.dataset import BufferT, DatasetFormat, DatasetStore, KeyClass, WriteBuffer, dataset_format
 from lake_core.errors import InvalidKey, NotFound
 from lake_core.lake.errors import DatasetNotFound, ReadOnly
 from lake_core.lake.state.changes import Changes
 from lake_core.lake.state.content import Item, new_item
-from lake_core.lake.state.dataset_record import DatasetRecord
-from lake_core.lake.state.state_tree import StateTree
 from lake_core.store import FolderStore, ObjectBytes, ObjectMeta, ObjectStore
 from lake_core.store.folder import renamed
-from lake_core.store.object_store import Bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
+
+    from lake_core.lake.state.dataset_record import DatasetRecord
+    from lake_core.lake.state.state_tree import StateTree
+    from lake_core.store.object_store import Bytes
 
 
 class DatasetView(DatasetStore):

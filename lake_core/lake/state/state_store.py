@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import fsspec
 from fsspec import AbstractFileSystem
 
-from lake_core.clock import AwareClock
 from lake_core.errors import InvalidKey
 from lake_core.lake.errors import DatasetNotFound
-from lake_core.lake.state.content import ContentStore
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_above, dataset_path
 from lake_core.lake.state.dataset_view import DatasetView
-from lake_core.lake.state.state_tree import StateTree
 from lake_core.lake.state.view import RESERVED, View
 from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
 from lake_core.store.folder import renamed
-from lake_core.store.object_store import Bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lake_core.clock import AwareClock
     from lake_core.delta import DeltaTable
     from lake_core.icechunk import DatasetRepository
+    from lake_core.lake.state.content import ContentStore
+    from lake_core.lake.state.state_tree import StateTree
     from lake_core.pool import Pool
+    from lake_core.store.object_store import Bytes
 
 _LAST = "\U0010ffff" * 256
 """Sorts behind all that can follow a slash in a key."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lake_core.clock import AwareClock
 from lake_core.errors import NotFound
 from lake_core.lake.errors import ReadOnly
 from lake_core.lake.state.content import ContentStore, as_object
-from lake_core.lake.state.dataset_record import DatasetRecord
 from lake_core.lake.state.view import View, read_datasets
-from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.clock import AwareClock
+    from lake_core.lake.state.dataset_record import DatasetRecord
+    from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
 
 
 class StateTree:

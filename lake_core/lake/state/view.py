@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from lake_core.graveler import Graveler
 from lake_core.lake.state.content import Item, item_of
 from lake_core.lake.state.dataset_record import DATASETS, DatasetRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lake_core.graveler import Graveler
 
 RESERVED = ("_lake/", "_lakefs/")
 """Prefixes that belong to the lake itself."""

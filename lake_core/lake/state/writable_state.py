@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lake_core.errors import InvalidKey
 from lake_core.lake.errors import DatasetExists
-from lake_core.lake.state.changes import Changes
 from lake_core.lake.state.content import new_item
 from lake_core.lake.state.dataset_record import dataset_above
 from lake_core.lake.state.state_store import StateStore
 from lake_core.store import ObjectMeta
 from lake_core.store.folder import renamed
-from lake_core.store.object_store import Bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.lake.state.changes import Changes
+    from lake_core.store.object_store import Bytes
 
 
 class WritableState(StateStore):

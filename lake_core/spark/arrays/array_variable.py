@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +13,18 @@ import zarr
 
 from lake_core.errors import LakeError
 from lake_core.icechunk import DatasetRepository, IcechunkStore, Repository, Session
-from lake_core.icechunk.manifest import Extents
-from lake_core.icechunk.snapshot import ArrayNode
 from lake_core.spark.arrays.cell_types import arrow_type, to_arrow
 from lake_core.spark.arrays.cf_encoding import CFEncoding, missing_values
 from lake_core.spark.arrays.chunk_codec import ChunkCodec, chunk_codec, unsupported
 from lake_core.spark.arrays.coordinates import Coordinates
 from lake_core.spark.arrays.stored_array import StoredArray
 from lake_core.spark.errors import InvalidCoordinates
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.icechunk.manifest import Extents
+    from lake_core.icechunk.snapshot import ArrayNode
 
 
 @dataclass(frozen=True, slots=True)

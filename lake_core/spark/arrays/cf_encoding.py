@@ -5,9 +5,8 @@ Runs in Spark's executors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,9 @@ import pyarrow.compute as pc
 
 from lake_core.readable import count_of
 from lake_core.spark.errors import InvalidValues
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)

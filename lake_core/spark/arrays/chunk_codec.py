@@ -10,15 +10,17 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lake_core.spark.errors import UnsupportedArray
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _ZSTD_LEVEL = 3
 """What the level 0 of zstd stands for."""

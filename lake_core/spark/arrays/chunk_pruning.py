@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,11 @@ import pyarrow as pa
 
 from lake_core.expression import And, EvaluationFailed, Or, Predicate, columns, evaluate
 from lake_core.icechunk.chunk_grid import grid_of
-from lake_core.spark.arrays.coordinates import Coordinates
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.spark.arrays.coordinates import Coordinates
 
 Mask = npt.NDArray[np.bool_]
 

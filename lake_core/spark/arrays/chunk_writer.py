@@ -6,10 +6,9 @@ Between the two, Spark moves the cells of a chunk as two blocks of bytes, not ro
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +17,14 @@ import pyarrow as pa
 from lake_core import runtime
 from lake_core.icechunk.chunk_grid import grid_of
 from lake_core.icechunk.manifest import InlineChunk, NativeChunk
-from lake_core.spark.arrays.cf_encoding import CFEncoding
-from lake_core.spark.arrays.coordinates import CoordinateIndex
-from lake_core.spark.arrays.stored_array import StoredArray
 from lake_core.spark.errors import DuplicateCells, InvalidValues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lake_core.spark.arrays.cf_encoding import CFEncoding
+    from lake_core.spark.arrays.coordinates import CoordinateIndex
+    from lake_core.spark.arrays.stored_array import StoredArray
 
 LOCATED_CELLS = "chunk bigint, places binary, cells binary, unknown bigint, error string"
 """Cells on their way to the task of their chunk: their places in the chunk, and what they are to hold.

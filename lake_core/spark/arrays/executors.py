@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from lake_core.spark.arrays.chunk_codec import check_zarr
 from lake_core.spark.errors import MissingPackage
 from lake_core.spark.executor import batch_function, raise_ours
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
 
 
 def check_executors(spark: SparkSession, path: str) -> None:

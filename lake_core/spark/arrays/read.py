@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,18 +16,22 @@ from pyspark.sql import types as T
 from lake_core import runtime
 from lake_core.delta.schema import schema_from_arrow, schema_to_json
 from lake_core.expression import parse_predicate
-from lake_core.icechunk import Repository, Session
 from lake_core.icechunk.chunk_grid import grid_of
-from lake_core.icechunk.manifest import Extents
 from lake_core.spark.arrays.array_variable import ArrayGroup, ArrayVariable, common_group, session_of, split_path
 from lake_core.spark.arrays.cell_types import to_arrow
-from lake_core.spark.arrays.cf_encoding import CFEncoding
 from lake_core.spark.arrays.chunk_codec import unsupported
 from lake_core.spark.arrays.chunk_pruning import Mask, prune
 from lake_core.spark.arrays.executors import check_executors
-from lake_core.spark.arrays.stored_array import StoredArray
 from lake_core.spark.executor import batch_function
 from lake_core.spark.predicate import filtered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lake_core.icechunk import Repository, Session
+    from lake_core.icechunk.manifest import Extents
+    from lake_core.spark.arrays.cf_encoding import CFEncoding
+    from lake_core.spark.arrays.stored_array import StoredArray
 
 _BYTES_PER_TASK = 64 << 20
 """Bytes of rows that a task makes, in whole boxes."""

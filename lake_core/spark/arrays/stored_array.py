@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,12 @@ import numpy.typing as npt
 from lake_core.icechunk.chunk_file import read_chunk, write_chunk
 from lake_core.icechunk.chunk_grid import grid_of
 from lake_core.icechunk.errors import DamagedObject
-from lake_core.icechunk.manifest import ChunkReferences, InlineChunk, NativeChunk
-from lake_core.icechunk.virtual import VirtualChunks
-from lake_core.spark.arrays.chunk_codec import ChunkCodec
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from lake_core.icechunk.manifest import ChunkReferences, InlineChunk, NativeChunk
+    from lake_core.icechunk.virtual import VirtualChunks
+    from lake_core.spark.arrays.chunk_codec import ChunkCodec
+    from lake_core.store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)

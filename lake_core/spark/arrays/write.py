@@ -6,17 +6,15 @@ chunks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
 from lake_core.expression import quote_identifier
-from lake_core.icechunk import DatasetRepository, Session
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
 from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind, is_in, sorted_references
 from lake_core.icechunk.snapshot import ArrayNode
@@ -28,6 +26,13 @@ from lake_core.spark.arrays.executors import check_executors
 from lake_core.spark.errors import ArrayChanged, InvalidColumns, SparkJobFailed, UnknownCoordinates
 from lake_core.spark.executor import batch_function, named_error, raise_ours
 from lake_core.spark.write import arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from lake_core.icechunk import DatasetRepository, Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from lake_core.pool.arrow.columns import Column, read_columns
 from lake_core.pool.arrow.shapes import Shape, shapes
-from lake_core.pool.config import PoolConfig
-from lake_core.pool.data_object import DataObject
 from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.merge import partitions
 from lake_core.pool.object_reader import ObjectReader
 from lake_core.pool.seek_index import Segment, all_segments, whole_segment
 from lake_core.pool.value_batch import ValueBatch
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lake_core.pool.config import PoolConfig
+    from lake_core.pool.data_object import DataObject
+    from lake_core.store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, Any, Final
 
 from lake_core.pool import DataObject, Pool, PoolLake
-from lake_core.pool.arrow.columns import Column
 from lake_core.pool.arrow.fuse import InexactInteger, widen_columns
 from lake_core.pool.chosen_shape import choose_shape
 from lake_core.pool.fused_type import fused_without_unions
 from lake_core.pool.key_range import KeyRange
-from lake_core.pool.types import Type
-from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import encode_values
 from lake_core.pool.zson.reader import parse_type
 from lake_core.pool.zson.type_text import format_type
@@ -25,7 +17,18 @@ from lake_core.spark.executor import BatchFunction, batch_function
 from lake_core.spark.pools.columns import arrow_schema_of, spark_schema_of, to_batch
 from lake_core.spark.pools.parts import EncodedPart, Part, plan_tasks
 from lake_core.spark.runner import run_in
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lake_core.pool.arrow.columns import Column
+    from lake_core.pool.types import Type
+    from lake_core.pool.value import Value
+    from lake_core.store import ObjectStore
 
 _BYTES_PER_TASK: Final = 32 << 20
 """Bytes of data objects that a task reads. As rows they take several times as much."""

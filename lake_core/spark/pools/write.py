@@ -6,10 +6,8 @@ name objects.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -22,7 +20,6 @@ from lake_core.errors import LakeError
 from lake_core.pool import Commit, DataObject, Pool
 from lake_core.pool.arrow.arrow_type import inferred_type
 from lake_core.pool.arrow.table import TYPE_KEY, struct_array
-from lake_core.pool.config import PoolConfig
 from lake_core.pool.errors import InvalidZson
 from lake_core.pool.fused_type import without_unions
 from lake_core.pool.key_range import KeyRange
@@ -41,7 +38,13 @@ from lake_core.spark.executor import batch_function, named_error, raise_ours
 from lake_core.spark.pools.columns import arrow_schema_of
 from lake_core.spark.pools.read import open_pool
 from lake_core.spark.write import arrow_schema
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from lake_core.pool.config import PoolConfig
+    from lake_core.store import ObjectStore
 
 _SORTED_BYTES: Final = 64 << 20
 """How many bytes of values an executor sorts at once, at most: they take about three times as much memory."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator
 
 A = TypeVar("A")
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lake_core.errors import StoreUnavailable
 from lake_core.runtime import Runtime
-from lake_core.testing.simulation.history import Fault
-from lake_core.testing.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lake_core.testing.simulation.history import Fault
+    from lake_core.testing.simulation.world import World
 
 T = TypeVar("T")
 

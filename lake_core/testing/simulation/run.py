@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lake_core.runtime import using
-from lake_core.testing.simulation.history import Fault, History, Step
 from lake_core.testing.simulation.process import Process, ProcessDied
 from lake_core.testing.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lake_core.testing.simulation.history import Fault, History, Step
 
 A = TypeVar("A")
 A_contra = TypeVar("A_contra", contravariant=True)

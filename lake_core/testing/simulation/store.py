@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
-from lake_core.store.object_store import Bytes
-from lake_core.testing.simulation.process import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lake_core.store.object_store import Bytes
+    from lake_core.testing.simulation.process import Process
 
 
 class SimulatedStore(ObjectStore):

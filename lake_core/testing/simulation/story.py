@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lake_core.testing.simulation.history import History, shrink
 from lake_core.testing.simulation.run import Result, Scenario, run
-from lake_core.testing.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lake_core.testing.simulation.world import World
 
 A = TypeVar("A")
 

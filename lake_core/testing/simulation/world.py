@@ -6,14 +6,16 @@ import hashlib
 import heapq
 import itertools
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lake_core.errors import StoreError
 from lake_core.store import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 _WORLDS = itertools.count(1)
