@@ -32,6 +32,7 @@ class LakeFormat:
 
     @property
     def ranges(self) -> Profile:
+        """The parameters of the ranges of its trees."""
         return _PROFILES[self.profile]
 
 

@@ -38,6 +38,7 @@ class HeadIs:
     commit: str
 
     def check(self, refs: RefsState) -> None:
+        """Raise RefsMoved if the branch has another head by now."""
         if refs.branch(self.branch) != self.commit:
             raise RefsMoved
 
@@ -49,6 +50,7 @@ class NoNewCollection:
     collections: frozenset[str]
 
     def check(self, refs: RefsState) -> None:
+        """Raise RefsMoved if the collections on record are others by now."""
         if collections(refs) != self.collections:
             raise RefsMoved
 
@@ -60,6 +62,7 @@ class NotProtected:
     branch: str
 
     def check(self, refs: RefsState) -> None:
+        """Raise ProtectedBranch if a pattern protects the branch."""
         pattern = refs.protected(self.branch)
         if pattern is not None:
             raise ProtectedBranch(
@@ -83,6 +86,7 @@ class SetValue:
     value: Any
 
     def actions(self, refs: RefsState) -> Sequence[Action]:
+        """Return an add or an update, whichever the newest refs call for."""
         return [put(refs, self.key, self.value)]
 
 
@@ -93,6 +97,7 @@ class AddCommit:
     commit: Commit
 
     def actions(self, refs: RefsState) -> Sequence[Action]:
+        """Return the action that adds the record; none if the refs have it already."""
         key = f"commit/{self.commit.id}"
         return () if key in refs.state else [Add(key, commit_value(self.commit))]
 
@@ -131,7 +136,7 @@ class Source(Protocol):
         ...
 
     def prepare(self, refs: RefsState) -> BranchUpdate | Published:
-        """Apply what this source brings to the branch's head in these refs, or return what an earlier attempt published.
+        """Apply this source's changes to the branch's head in these refs, or return what an earlier try published.
 
         Called again with newer refs for as long as others are faster. Raises what forbids it.
         """
