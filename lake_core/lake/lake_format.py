@@ -32,7 +32,7 @@ class LakeFormat:
 
     @property
     def ranges(self) -> Profile:
-        """The parameters of the ranges of its trees."""
+        """The parameters by which its trees are cut into ranges."""
         return _PROFILES[self.profile]
 
 
