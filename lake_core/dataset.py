@@ -93,10 +93,12 @@ class DatasetStore(ObjectStore, ABC):
 
     @property
     def versioned(self) -> bool:
+        """True, as the lake keeps several states of the dataset."""
         return True
 
     @property
     def data_root(self) -> ObjectStore:
+        """Where UNIQUE objects are: the folder in place, the same for all states."""
         return self.place
 
     @property
@@ -122,7 +124,7 @@ class DatasetStore(ObjectStore, ABC):
 
     @abstractmethod
     def note_scan(self) -> None:
-        """Note that rows were read for the caller's own use: a serializable session may then rely on the dataset staying as it is."""
+        """Note that the caller read rows, on which the commit of a serializable session may depend."""
 
     @abstractmethod
     def end_retention(self, before: datetime) -> None:
@@ -135,7 +137,10 @@ class DatasetStore(ObjectStore, ABC):
 NOTHING = "NONE"
 """The operation of an application that changes nothing."""
 SKIPPED = "SKIPPED"
-"""The operation of one that changes nothing because the target has the very same write already, by its marker: callers are told so."""
+"""The operation of an application whose very write the target has already, by its marker.
+
+It changes nothing, and callers learn that it was skipped.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +259,7 @@ class DatasetFormat(ABC):
         return ()
 
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
-        """Return whether the pointer's value in `other` comes after that in `store`, so that moving on to it loses nothing.
+        """Return whether the pointer's value in `other` is newer than in `store`, so that moving to it loses nothing.
 
         Asked only where both have the pointer, with different values.
         """
@@ -296,7 +301,7 @@ class DatasetFormat(ABC):
         return False
 
     def oldest_version_read(self, store: ObjectStore, now: datetime) -> int | None:
-        """Return the oldest version that somebody who reads the dataset in place may still need now; None for the newest alone."""
+        """Return the oldest version that readers in place may still need now; None for the newest alone."""
         return None
 
     # Derived objects

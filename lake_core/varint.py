@@ -1,4 +1,4 @@
-"""Variable-length integers as SSTables, ZNG, Go's binary package and protocol buffers write them: seven bits a byte, lowest first."""
+"""Variable-length integers of SSTables, ZNG, Go's binary package and protocol buffers: 7 bits a byte, lowest first."""
 
 from __future__ import annotations
 

@@ -37,8 +37,10 @@ class ZarrArrays:
     explanation = "the array was reshaped or taken away on one side, and written on the other"
 
     def contradicted(self, change: PlainChange) -> Iterator[str]:
-        """List the `zarr.json` of arrays of which one side changed chunks and the other what the chunks mean, and of groups that one
-        side took away and the other put something into.
+        """List the `zarr.json` of arrays and groups that the two sides changed in contradictory ways.
+
+        For an array, one side changed chunks and the other what the chunks mean. For a group, one side took it away and
+        the other put something into it.
         """
         keys, base, incoming, target = change.keys, change.base, change.incoming, change.target
         above: dict[str, str | None] = {}
@@ -79,7 +81,7 @@ def _node_above(key: str, state: PlainKeys, cache: dict[str, str | None]) -> str
 
 
 def _keeps_chunks(before: Any, after: Any) -> bool:
-    """Return whether every chunk of an array stays one, and means the same: nothing but the shape differs, and that has not shrunk."""
+    """Return whether an array's chunks all stay and mean the same: only the shape differs, and has not shrunk."""
     if before == after:
         return True
     if not isinstance(before, dict) or not isinstance(after, dict):

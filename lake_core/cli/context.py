@@ -61,7 +61,7 @@ class Context:
 
     @property
     def location(self) -> str:
-        """Where the lake lies: as the caller says, else the nearest folder from the working directory upwards that is one."""
+        """The lake's location: as the caller says, else the nearest lake at or above the working directory."""
         return self.url or str(find_upwards(Path.cwd()) or ".")
 
     def open(self) -> Lake:
@@ -140,6 +140,7 @@ class Span(click.ParamType[timedelta]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Read a number with its unit, such as `90m`; fail as wrong usage for anything else."""
         if isinstance(value, timedelta):
             return value
         match = _SPAN.fullmatch(str(value).strip())

@@ -34,7 +34,10 @@ def _fields(comparison: DatasetComparison) -> dict[str, Any]:
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """Describe what differs: a line for each dataset with its columns, arrays and sample rows below it, and one for each plain file."""
+    """Describe what differs: a line for each dataset, with its details below it, and one for each plain file.
+
+    The details are columns, arrays and sample rows.
+    """
     for each in comparison.datasets:
         yield dataset_line(each)
         for column in each.comparison.columns:

@@ -14,8 +14,8 @@ from lake_core.lake.errors import LakeAlreadyExists
 from lake_core.readable import count_of
 
 _EPILOG = """
-Environment: LAKE_URL and LAKE_STORAGE_OPTIONS (NAME=VALUE, several separated by blanks) stand for the options; AWS_ACCESS_KEY_ID and the
-other AWS_ variables open buckets; LAKE_COMMITTER is the name that commits carry.
+Environment: LAKE_URL and LAKE_STORAGE_OPTIONS (NAME=VALUE, several separated by blanks) stand for the options;
+AWS_ACCESS_KEY_ID and the other AWS_ variables open buckets; LAKE_COMMITTER is the name that commits carry.
 
 Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 conflict, 4 something was found wrong (verify, doctor).
 """

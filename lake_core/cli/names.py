@@ -35,6 +35,7 @@ class PlaceParam(click.ParamType[Place]):
     name = "[ref:]path"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        """Split at the colon behind the ref, if there is one; without it the ref is main."""
         if isinstance(value, Place):
             return value
         match = _REF_AND_PATH.fullmatch(str(value))
@@ -42,6 +43,7 @@ class PlaceParam(click.ParamType[Place]):
         return Place(ref, path.removeprefix("./").strip("/"))
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the datasets of the ref whose paths start with the part after the colon."""
         match = _REF_AND_PATH.fullmatch(incomplete)
         ref, path = (match[1], match[2]) if match else ("main", incomplete)
         # Bash breaks words at colons, and hands over what stands behind one; other shells the whole word.
@@ -55,9 +57,11 @@ class Ref(click.ParamType[str]):
     name = "ref"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text as it is: the lake resolves the expression."""
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the branches, tags and sessions that start so; none without a lake."""
         lake = _lake(ctx)
         names = (
             []
@@ -73,9 +77,11 @@ class TablePath(click.ParamType[str]):
     name = "table"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the path without a leading `./` and slashes at its ends."""
         return str(value).removeprefix("./").strip("/")
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the datasets of main whose paths start so."""
         return [CompletionItem(name) for name in _tables(ctx, "main") if name.startswith(incomplete)]
 
 

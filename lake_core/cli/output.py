@@ -31,7 +31,10 @@ class Output:
 
     @contextmanager
     def waiting(self, command: str) -> Iterator[None]:
-        """Show that a command works, once it has worked for a while without printing anything; on a terminal's standard error only."""
+        """Show that a command works, once it has printed nothing for a while.
+
+        It writes to standard error only, and only if that is a terminal.
+        """
         if not self.errors.is_terminal:
             yield
             return

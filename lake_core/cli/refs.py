@@ -34,11 +34,12 @@ _sample_option = click.option(
 
 
 class CreatesByDefault(click.Group):
-    """A group that lists when it is called bare, and whose first word, if it names no command, is the name to create."""
+    """A group that lists when called bare; a first word that names no command is the name to create."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command `create`, with all words as its arguments, if the first word names no command."""
         if self.get_command(ctx, args[0]) is None:
             return "create", self.get_command(ctx, "create"), args
         return super().resolve_command(ctx, args)

@@ -127,7 +127,7 @@ def _preview_lines(preview: MergePreview, ref: str, into: str, strategy: str | N
 
 
 def _skipped_line(path: str, into: str) -> str:
-    """Return the line about a table's skipped writes: their markers show that they were done, or overtaken, on the branch."""
+    """Return the line about a table's skipped writes: by their markers they were done, or overtaken, on the branch."""
     return f"= {path}  skipped: {into} has the markers (txn) of these writes, or later ones of the same applications"
 
 

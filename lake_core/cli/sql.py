@@ -85,7 +85,7 @@ def _quoted(name: str) -> str:
 
 
 def _names(state: StateStore) -> Mapping[str, str]:
-    """Return the paths of the tables by the names that a query may use for them, in lower case: DuckDB's names ignore case."""
+    """Return the tables' paths by the names that a query may use, in lower case: DuckDB's names ignore case."""
     paths = [path for path, record in state.datasets().items() if record.format == "delta"]
     last = [path.rpartition("/")[2].lower() for path in paths]
     short = {name: path for name, path in zip(last, paths, strict=True) if last.count(name) == 1}

@@ -60,6 +60,7 @@ class Protocol:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """Return the body of the `protocol` action; absent feature lists are omitted."""
         body: dict[str, Any] = {
             "minReaderVersion": self.min_reader_version,
             "minWriterVersion": self.min_writer_version,
@@ -138,6 +139,7 @@ class Metadata:
         return metadata
 
     def to_json(self) -> dict[str, Any]:
+        """Return the body of the `metaData` action; what is not set is omitted."""
         body: dict[str, Any] = {"id": self.id}
         if self.name is not None:
             body["name"] = self.name
@@ -165,11 +167,13 @@ class SetTransaction:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> SetTransaction:
+        """Read the body of a `txn` action. Raises MalformedAction."""
         if not isinstance(body.get("appId"), str) or type(body.get("version")) is not int:
             raise MalformedAction("a txn action lacks appId or version")
         return cls(body["appId"], body["version"], body.get("lastUpdated"))
 
     def to_json(self) -> dict[str, Any]:
+        """Return the body of the `txn` action."""
         body: dict[str, Any] = {"appId": self.app_id, "version": self.version}
         if self.last_updated is not None:
             body["lastUpdated"] = self.last_updated
@@ -186,6 +190,7 @@ class DomainMetadata:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> DomainMetadata:
+        """Read the body of a `domainMetadata` action. Raises MalformedAction."""
         if not isinstance(body.get("domain"), str):
             raise MalformedAction("a domainMetadata action lacks its domain")
         configuration = body.get("configuration")
@@ -196,6 +201,7 @@ class DomainMetadata:
         return cls(body["domain"], configuration or "", bool(body.get("removed")))
 
     def to_json(self) -> dict[str, Any]:
+        """Return the body of the `domainMetadata` action."""
         return {"domain": self.domain, "configuration": self.configuration, "removed": self.removed}
 
 

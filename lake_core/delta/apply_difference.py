@@ -50,6 +50,10 @@ _ADD = [name for name, _ in ADD_FIELDS]
 
 
 def apply_dropped(before: Snapshot | None, head: Snapshot | None, context: ApplyContext, now: int) -> Applied:
+    """Drop the head's table.
+
+    Raises DatasetConflict if it differs from `before`.
+    """
     if before is None or head is None:
         return Applied({}, None if head is None else head.version, "DROP TABLE")
     if difference(before, head):
@@ -119,10 +123,10 @@ def _alike(table: Snapshot, other: Snapshot) -> bool:
 
 
 def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: ApplyContext) -> pa.Table:
-    """Return those of these files that the target does not have already: it took some of the same commits in another way.
+    """Return those of these files that the target lacks.
 
-    Raises DatasetConflict for one that it had and gave up since `before`: put back, its rows would be doubled, or
-    deleted ones return.
+    It may have taken some of the same commits in another way. Raises DatasetConflict for one that it had and gave up
+    since `before`: put back, its rows would be doubled, or deleted ones return.
     """
     if not len(files) or before is head:
         return files
@@ -186,6 +190,10 @@ def _check_not_append_only(ours: SnapshotDifference, head: Snapshot) -> None:
 def apply_changed(
     before: Snapshot, after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int
 ) -> Applied:
+    """Bring what differs between two states of a table onto the head, as one new version.
+
+    `commits` led from `before` to `after`. Raises DatasetConflict where the head cannot take the difference.
+    """
     ours = difference(before, after)
     if not ours:
         return Applied({}, head.version, NOTHING)
@@ -225,7 +233,7 @@ def apply_changed(
 
 
 def _recorded(ours: SnapshotDifference, commits: CommitRange, before: Snapshot, head: Snapshot) -> bool:
-    """Return whether the target has every one of these batches already: each commit carried a marker, and each is recorded there."""
+    """Return whether the target has recorded the markers of all these commits, and so has their batches already."""
     if not commits.bodies or not all(
         any(True for _ in single_actions(version, data, "txn")) for version, data in commits.bodies
     ):

@@ -152,7 +152,7 @@ class _Feed:
     predicate: Predicate | None
 
     def check(self, metadata: Metadata, version: int) -> None:
-        """Raise ChangeDataFeedDisabled or IncompatibleSchema where a version under this metadata cannot be part of the feed."""
+        """Raise ChangeDataFeedDisabled or IncompatibleSchema if the feed cannot cover a version with this metadata."""
         last = self.snapshot.version
         if metadata.configuration.get(_PROPERTY, "false").lower() != "true":
             raise ChangeDataFeedDisabled(
@@ -270,7 +270,7 @@ class _Feed:
         )
 
     def _pruned(self, files: pa.Table) -> pa.Table:
-        """Return the files that may hold rows for which the predicate is true, judged by the part of it about the table's own columns."""
+        """Return the files that may hold matching rows, judged by the predicate's parts over the table's columns."""
         about = None if self.predicate is None else _about(self.predicate, set(self.read.names))
         return files if about is None else files.filter(mask(skip(files, about, self.snapshot.metadata)))
 
@@ -309,7 +309,7 @@ def _physical(metadata: Metadata) -> pa.StructType:
 
 
 def _reads_as(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether values of one type can be read as another: the same, with fields added, or widened (section Type Widening)."""
+    """Return whether `old` values can be read as `new`: equal, with added fields, or widened (Type Widening)."""
     types = pa.types
     if types.is_struct(old) and types.is_struct(new):
         fields = {child.name: child.type for child in new}

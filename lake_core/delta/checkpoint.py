@@ -51,7 +51,7 @@ _R = TypeVar("_R")
 
 
 def _damage_told(method: Callable[Concatenate[Checkpoint, _P], _R]) -> Callable[Concatenate[Checkpoint, _P], _R]:
-    """Make a method raise CorruptCheckpoint for any damage of the files, so that the snapshot can fall back to older ones."""
+    """Make a method raise CorruptCheckpoint for any damaged file, so that the snapshot can fall back to older ones."""
 
     def wrapped(self: Checkpoint, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
@@ -79,6 +79,7 @@ class Checkpoint:
 
     @property
     def version(self) -> int:
+        """The version of the table that the checkpoint holds."""
         return self._files.version
 
     @property
@@ -88,16 +89,19 @@ class Checkpoint:
 
     @_damage_told
     def protocol(self) -> Protocol | None:
+        """Return the table's protocol; None if the checkpoint lacks it."""
         actions = self._singles("protocol")
         return Protocol.from_json(actions[-1]) if actions else None
 
     @_damage_told
     def metadata(self) -> Metadata | None:
+        """Return the table's metadata; None if the checkpoint lacks it."""
         actions = self._singles("metaData")
         return Metadata.from_json(actions[-1]) if actions else None
 
     @_damage_told
     def domains(self) -> list[DomainMetadata]:
+        """Return the configurations of metadata domains."""
         return [DomainMetadata.from_json(body) for body in self._singles("domainMetadata")]
 
     @_damage_told
@@ -112,7 +116,7 @@ class Checkpoint:
 
     @_damage_told
     def adds(self, columns: Sequence[str], only: FileFilter | None = None) -> pa.Table:
-        """Return the add actions for which `only` is true, with these of their fields (names of ADD_FIELDS), in the checkpoint's order."""
+        """Return the add actions that `only` accepts, in the checkpoint's order, with these fields (of ADD_FIELDS)."""
         fields = [(name, kind) for name, kind in ADD_FIELDS if name in columns]
         return self._rows("add", "path", fields, [*self._top_files(), *self._sidecar_files()], only)
 
@@ -304,14 +308,17 @@ class Checkpoint:
 
 
 def _check_columns(schema: pa.Schema, expected: Sequence[str]) -> None:
-    """Raise ValueError for a file that has none of the expected columns: it is neither a checkpoint nor a part of one."""
+    """Raise ValueError for a file with none of the expected columns: it is no part of a checkpoint."""
     if not any(child.name in expected for child in schema):
         raise ValueError(f"it has none of the columns {', '.join(expected)}")
     _check_structs(schema)
 
 
 def _check_structs(schema: pa.Schema) -> None:
-    """Raise ValueError for a column that is no struct: taken for absent, it would hide every action (or deletion vector) in it."""
+    """Raise ValueError for a column that is no struct.
+
+    If it passed for an absent one, every action (or deletion vector) in it would be lost.
+    """
     for child in schema:
         if child.name not in _ACTIONS:
             continue
@@ -330,7 +337,7 @@ def _has(struct: pa.StructType, name: str) -> bool:
 
 
 def _check_empty(rows: pa.StructArray, action: str, key: str) -> None:
-    """Check that rows without their key hold nothing else: they are other actions' rows, as older writers spell them."""
+    """Check that rows without their key are empty: they are other actions' rows, as older writers write them."""
     for child in rows.type:
         if (
             child.name != key

@@ -69,7 +69,7 @@ class ColumnMapping:
         return names
 
     def data_file_schema(self, names: list[str]) -> pa.Schema:
-        """Return the columns of these names as data files are written: physical names and field ids, everything nullable."""
+        """Return these columns as data files are written: physical names and field ids, every field nullable."""
         return pa.schema([self._file_field(child) for child in self.physical_schema(names).fields])
 
     def _file_field(self, child: StructField) -> pa.Field:
@@ -180,7 +180,10 @@ def renamed_by_id(kind: pa.DataType, names: Mapping[int, str]) -> pa.DataType:
 
 
 def renamed_field(child: pa.Field, names: Mapping[int, str]) -> pa.Field:
-    """Return a file's field under the physical name of its id, or under a name that no column has if its id is unknown."""
+    """Return a file's field under the physical name of its id.
+
+    A field with an unknown id gets a name that no column has.
+    """
     field_id = (child.metadata or {}).get(_FIELD_ID)
     # A file may claim any text for its id.
     number = int(field_id) if field_id is not None and re.fullmatch(rb"-?[0-9]{1,19}", field_id) else None

@@ -190,7 +190,10 @@ def encode_actions(actions: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
 
 
 def partition_map(struct: pa.StructArray, keys: Sequence[str]) -> pa.MapArray:
-    """Convert partition values to the protocol's map<string,string>, one entry a partition column, from a struct of strings."""
+    """Convert a struct of partition values, as strings, to the protocol's map<string,string>.
+
+    Each row's map has one entry a partition column.
+    """
     rows, width = len(struct), len(keys)
     offsets = integers(np.arange(rows + 1, dtype=np.int32) * np.int32(width))
     names = texts(keys)
@@ -234,7 +237,10 @@ def _read_json(body: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _check_lines(body: bytes) -> None:
-    """Check that every line is blank or begins an object: Arrow's reader ignores encodings, and a block of `null`s crashes it."""
+    """Check that every line is blank or begins an object.
+
+    Arrow's reader ignores encodings, and a block of `null`s crashes it.
+    """
     body.decode()
     text = np.frombuffer(body, np.uint8)
     starts = np.append(0, np.flatnonzero((text == ord("\n")) | (text == ord("\r"))) + 1)

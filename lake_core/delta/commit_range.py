@@ -1,4 +1,4 @@
-"""The commits that lead from one state of a table's log to another, and what they tell together when they become one version."""
+"""The commits between two states of a table's log, and what they amount to when they become one version."""
 
 from __future__ import annotations
 

@@ -101,7 +101,10 @@ def _first_rows(snapshot: Snapshot | None, files: pa.Table, count: int) -> Seque
 def _compared_rows(
     before: Snapshot, after: Snapshot, adds: pa.Table, removes: pa.Table, sample: int
 ) -> tuple[RowChange, tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]]:
-    """Compare the rows of the files that differ, as bags: a row counts as often as it is there more often than before."""
+    """Compare the rows of the files that differ, as multisets.
+
+    Each row counts by the difference between its numbers of copies on the two sides.
+    """
     new = _signed(after, after.metadata.arrow_schema, adds, 1)
     old = _signed(before, after.metadata.arrow_schema, removes, -1)
     names = [name for name in new.column_names if name in old.column_names and name != _SIGN]

@@ -85,7 +85,7 @@ class Footprint:
 
 
 def isolation_level(metadata: Metadata, *, data_change: bool) -> Isolation:
-    """Return the level at which a commit of only file actions runs: the table's own, lower if the commit changes no data."""
+    """Return the isolation level of a commit of only file actions: the table's, or lower if it changes no data."""
     if not data_change:
         return Isolation.SNAPSHOT
     level = metadata.configuration.get(ISOLATION_PROPERTY, Isolation.SERIALIZABLE.value)
@@ -95,9 +95,9 @@ def isolation_level(metadata: Metadata, *, data_change: bool) -> Isolation:
 def check_conflicts(
     footprint: Footprint, winners: Sequence[CommitRun], metadata: Metadata, protocol: Protocol, now: int
 ) -> bool:
-    """Return True if the winners include this very operation (same marker, same or later version): there is nothing left to do.
+    """Return True if the winners include this very operation (same marker, same or later version).
 
-    Return False if the operation may go on. Raises the ConcurrentModification that applies.
+    Nothing is left to do then. Return False if the operation may go on. Raises the ConcurrentModification that applies.
 
     `metadata`, `protocol`: what the operation was planned on. `now`: milliseconds since the epoch.
     """
@@ -156,7 +156,10 @@ def _harmless(before: Metadata, after: Metadata) -> bool:
 
 
 def check_unseen(footprint: Footprint, base: Snapshot, newest: Snapshot, now: int) -> bool:
-    """Do what `check_conflicts` does where the commits in between were cleaned up: from the two states alone, refusing on a doubt."""
+    """Check for conflicts where the commits in between were cleaned up, from the two states alone.
+
+    It does what `check_conflicts` does, and refuses where it cannot be sure.
+    """
     if footprint.transaction is not None:
         recorded = recorded_version(newest, footprint.transaction.app_id, now)
         if recorded is not None and recorded >= footprint.transaction.version:

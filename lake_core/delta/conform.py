@@ -1,4 +1,4 @@
-"""Bringing Arrow data into a table's schema: on the way in strictly, on the way out as far as Parquet files may differ."""
+"""Conversion of Arrow data to a table's schema: strict for writes; for reads, as far as Parquet files may differ."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -
 
 
 def _matching_fields(source: pa.StructType, kind: pa.StructType, by_position: bool) -> list[int | None]:
-    """Return for each field of `kind` the number of the source's field: of that name, else of that name but for case."""
+    """Return for each field of `kind` the number of the source's field of that name, case ignored if need be."""
     if by_position:
         return list(range(kind.num_fields))
     exact = {child.name: index for index, child in enumerate(source)}

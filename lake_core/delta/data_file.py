@@ -63,6 +63,7 @@ class AddFile:
     rows: int
 
     def to_json(self, *, data_change: bool = True) -> dict[str, object]:
+        """Return the body of the file's `add` action."""
         return {
             "path": self.path,
             "partitionValues": self.partition_values,
@@ -265,7 +266,7 @@ def without_nan(rows: pa.Table) -> bool | list[str]:
 
 
 def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
-    """Yield rows by partition, with the partition values as the log's text; within a partition the rows keep their order."""
+    """Yield rows by partition, with partition values as the log's text; rows keep their order within a partition."""
     if not data.num_rows:
         return
     if not partition_columns:

@@ -1,4 +1,4 @@
-"""Delta tables as a dataset format of lakes: the classes of their files, their versions, and the objects that states reach.
+"""Delta tables as a dataset format of lakes: classes of files, versions, and the objects that states reach.
 
 How a difference becomes one version is told in `apply_difference`.
 """
@@ -71,6 +71,7 @@ class DeltaFormat(DatasetFormat):
         self._lock = threading.Lock()
 
     def key_class(self, key: str) -> KeyClass | None:
+        """Return LOG for commits, DERIVED for other known files of the log, UNIQUE for all keys outside of it."""
         if not key.startswith(f"{LOG_FOLDER}/"):
             return KeyClass.UNIQUE
         if _COMMIT.fullmatch(key):
@@ -78,9 +79,11 @@ class DeltaFormat(DatasetFormat):
         return KeyClass.DERIVED if _DERIVED.fullmatch(key) else None
 
     def exists(self, store: ObjectStore) -> bool:
+        """Return whether the store has a Delta log."""
         return log_exists(store)
 
     def open(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
+        """Open the table at its latest version, or as options of `DeltaTable.open` say."""
         if options:
             return DeltaTable.open(store, clock=clock, **options)
         return DeltaTable.at(self.snapshot(store), clock)
@@ -119,6 +122,7 @@ class DeltaFormat(DatasetFormat):
         return keys
 
     def is_managed(self, store: ObjectStore) -> bool:
+        """Return whether the protocol has the feature that keeps other writers out."""
         return MANAGED in supported_features(self.snapshot(store).protocol)
 
     def release(self, store: DatasetStore) -> None:
@@ -134,10 +138,14 @@ class DeltaFormat(DatasetFormat):
             )
 
     def version(self, store: ObjectStore) -> int | None:
+        """Return the latest version of the log."""
         return self.snapshot(store).version if log_exists(store) else None
 
     def validate_entry(self, store: DatasetStore, key: str, data: bytes) -> None:
-        """Refuse a session that both rearranges a table and changes it, because the new rows could not be told from the rearranged ones."""
+        """Refuse a session that both rearranges a table and changes it.
+
+        The new rows could not be told from the rearranged ones.
+        """
         match = _COMMIT.fullmatch(key)
         if match is not None and int(match[1]) and store.provisional and b'"dataChange":' in data:
             before = store.base
@@ -151,6 +159,7 @@ class DeltaFormat(DatasetFormat):
     def apply(
         self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
     ) -> Applied:
+        """Bring the difference onto the target's log, by the conflict rules of Delta commits."""
         now = now_ms(lambda: context.now)
         before, after, head = (None if store is None else self.snapshot(store) for store in (base, incoming, target))
         try:
@@ -173,19 +182,23 @@ class DeltaFormat(DatasetFormat):
     def compare(
         self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int
     ) -> DatasetComparison:
+        """Compare two snapshots by their files, and by their rows if these are at most `most_rows`."""
         old, new = (None if store is None else self.snapshot(store) for store in (before, after))
         return compare(old, new, sample=sample, most_rows=most_rows)
 
     def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
+        """Return the key of the version's commit."""
         return [commit_key(version)]
 
     def derived_from(self, key: str) -> str | None:
+        """Return the commit of the version that a file of the log was derived from; "" for a sidecar."""
         if key.startswith(f"{SIDECARS_FOLDER}/"):
             return ""
         match = _DERIVED.fullmatch(key)
         return None if match is None or match[1] is None else commit_key(int(match[1]))
 
     def write_derived(self, state: ObjectStore, place: ObjectStore, now: dt.datetime, *, due: bool = False) -> None:
+        """Write a checkpoint if `delta.checkpointInterval` or `due` asks for one."""
         snapshot = self.snapshot(state)
         if due or (snapshot.version and snapshot.version % checkpoint_interval(snapshot.metadata.configuration) == 0):
             write_checkpoint(replace(snapshot, store=place), now_ms(lambda: now))
@@ -211,6 +224,7 @@ class DeltaFormat(DatasetFormat):
         return is_own_name(key)
 
     def oldest_version_read(self, store: ObjectStore, now: dt.datetime) -> int | None:
+        """Return the oldest version whose files `delta.deletedFileRetentionDuration` keeps; 0 if it keeps all."""
         snapshot = self.snapshot(store)
         kept = deleted_file_retention_ms(snapshot.metadata.configuration)
         if kept is None:

@@ -28,9 +28,10 @@ _FEATURE_PREFIX = "delta.feature."
 
 
 def asked_protocol(protocol: Protocol, properties: Mapping[str, str]) -> tuple[Protocol, dict[str, str]]:
-    """Return a protocol with what properties request by name (`delta.feature.X`, `delta.minReaderVersion`, …), and the other properties.
+    """Return a protocol with what properties request by name, and the other properties.
 
-    Raises InvalidProperty, UnsupportedWriterFeature.
+    Such properties are `delta.feature.X`, `delta.minReaderVersion` and `delta.minWriterVersion`. Raises
+    InvalidProperty, UnsupportedWriterFeature.
     """
     check_texts(properties)
     reader, writer = (_version(properties, key) for key in ("delta.minReaderVersion", "delta.minWriterVersion"))
@@ -101,7 +102,7 @@ def check_partitioning(struct: StructType, partition_by: Sequence[str]) -> None:
 
 
 def check_same(existing: Metadata, asked: Metadata, store: ObjectStore) -> None:
-    """Raise SchemaMismatch unless the existing table has the schema and the partitioning of the one that was to be created."""
+    """Raise SchemaMismatch unless the existing table has the schema and partitioning of the one to be created."""
     if existing.schema.to_arrow() != asked.schema.to_arrow():
         raise SchemaMismatch(
             f"the table at {store.url()} has another schema: {existing.schema.to_arrow()} instead of "

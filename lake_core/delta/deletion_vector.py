@@ -37,7 +37,7 @@ _TO_RFC1924 = str.maketrans(_Z85, _RFC1924)
 def deleted_rows(
     store: ObjectStore, descriptor: Mapping[str, Any], allowed_roots: Sequence[ObjectStore] = ()
 ) -> npt.NDArray[np.int64]:
-    """Return the row numbers, ascending, that a deletion vector's descriptor (an add's `deletionVector`) marks as deleted.
+    """Return the row numbers, ascending, that a descriptor (an add's `deletionVector`) marks as deleted.
 
     `store` is the table's; an absolute path may also lie under one of the `allowed_roots`.
 

@@ -106,7 +106,7 @@ class ConstraintViolation(DeltaError):
 
 
 class UnsupportedExpression(DeltaError):
-    """A rule in the table's metadata (CHECK, invariant, generation expression) uses SQL that this writer does not evaluate."""
+    """A rule in the table's metadata (CHECK, invariant, generation) uses SQL that this writer does not evaluate."""
 
 
 class AppendOnlyTable(DeltaError):

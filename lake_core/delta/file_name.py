@@ -44,7 +44,7 @@ def named_time(key: str) -> int:
 
 
 def is_own_name(key: str) -> bool:
-    """Return whether this writer can have put a file there: a name of `new_name`, in the folders of a partition or in none.
+    """Return whether this writer may have named the file: as `new_name` does, in partition folders or in none.
 
     A copy that somebody keeps in a folder of their own has such a name too. Change files lie in their own folder only.
     """
@@ -66,7 +66,7 @@ def is_delta_name(key: str) -> bool:
 
 
 def is_hidden(key: str) -> bool:
-    """Return whether a key is outside of a table's data: in the log, or where other tools keep things, under names of `_` and `.`."""
+    """Return whether a key is outside of a table's data: in the log, or under a name that begins with `_` or `.`."""
     if key[0] not in "_." and "/_" not in key and "/." not in key:
         return False
     return any(

@@ -62,8 +62,11 @@ class LogSegment:
     version: int
     checkpoint: CheckpointFiles | None
     entries: tuple[tuple[int, int], ...]
-    """The (first, last) versions of each log file to replay on the checkpoint, ascending, without gaps up to `version`: a commit
-    where they are equal, else a compaction of those commits."""
+    """The (first, last) versions of each log file to replay on the checkpoint.
+
+    Ascending, without gaps up to `version`. Where the two are equal, the file is a commit, else a compaction of those
+    commits.
+    """
 
     @property
     def is_compacted(self) -> bool:
@@ -88,7 +91,7 @@ class LogListing:
     """Complete ones only, ascending by version; several may share a version."""
 
     def segments(self, version: int | None) -> Iterator[LogSegment | DeltaError]:
-        """Yield every way to rebuild `version` (None: the latest), best first: from the newest checkpoint, at last from version 0.
+        """Yield every way to rebuild `version` (None: the latest): from the newest checkpoint first, version 0 last.
 
         A way that is barred by a missing commit is yielded as the error that says so.
         """
@@ -124,7 +127,10 @@ class LogListing:
             )
 
     def _cleaned_up_to(self, target: int) -> int | None:
-        """Return the version of the first checkpoint after `target` if the log begins behind version 0, and goes on to it without a gap."""
+        """Return the version of the first checkpoint after `target`, up to which the log was cleaned up; else None.
+
+        The log must begin after version 0, and go on to that checkpoint without a gap.
+        """
         first = min(self.commits, default=None)
         after = [checkpoint.version for checkpoint in self.checkpoints if checkpoint.version > target]
         if not after or first == 0:

@@ -126,7 +126,10 @@ def _texts_of_binary(values: pa.Array) -> pa.Array:
 
 
 def outside_calendar(values: pa.Array) -> bool:
-    """Return whether a date or an instant is outside the years 1 to 9999, which Python cannot hold and not every reader spells."""
+    """Return whether a date or an instant is outside the years 1 to 9999.
+
+    Python cannot hold such values, and not every reader can parse them.
+    """
     if pa.types.is_date32(values.type):
         numbers, first, last = values.cast(pa.int32()), _FIRST_DAY, _LAST_DAY
     elif pa.types.is_timestamp(values.type):

@@ -101,7 +101,10 @@ def encode_path(key: str) -> str:
 
 
 def partition_folder(names: tuple[str, ...], values: tuple[str | None, ...]) -> str:
-    """Return the folder of a partition's files by Hive's convention: `a=1/b=x/`, special characters escaped, null by its placeholder."""
+    """Return the folder of a partition's files by Hive's convention, such as `a=1/b=x/`.
+
+    Special characters are escaped, and null becomes its placeholder.
+    """
     return "".join(f"{_folder_name(name, value)}/" for name, value in zip(names, values, strict=True))
 
 

@@ -1,6 +1,7 @@
 """Table properties that this implementation acts on. Unknown ones are kept and left alone.
 
-Strict where a table is created here (InvalidProperty), lenient where another writer has set them."""
+Strict where a table is created here (InvalidProperty), lenient where another writer has set them.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ _DEFAULT_CHECKPOINT_INTERVAL = 10
 
 
 def checkpoint_interval(properties: Mapping[str, str]) -> int:
-    """Return `delta.checkpointInterval`: commits between two checkpoints, 10 by default and for a value that makes no sense.
+    """Return `delta.checkpointInterval`: commits between checkpoints, 10 by default and for an invalid value.
 
     Never raises: it is asked after a commit, which stands whatever the property says. `check_properties` is strict.
     """
@@ -55,7 +56,7 @@ def checkpoint_interval(properties: Mapping[str, str]) -> int:
 
 
 def deleted_file_retention_ms(properties: Mapping[str, str]) -> int | None:
-    """Return `delta.deletedFileRetentionDuration` in milliseconds: how long a removed file stays on record, one week by default.
+    """Return `delta.deletedFileRetentionDuration` (ms): how long removed files stay on record, a week by default.
 
     None where another writer set what cannot be read (such as months, which differ in length): then no removed file may
     be forgotten.
@@ -101,7 +102,10 @@ def stats_as_json(properties: Mapping[str, str]) -> bool:
 
 
 def stats_as_struct(properties: Mapping[str, str]) -> bool:
-    """Return `delta.checkpoint.writeStatsAsStruct`: whether checkpoints hold statistics, and partition values, as columns. Never raises."""
+    """Return `delta.checkpoint.writeStatsAsStruct`.
+
+    It says whether checkpoints hold statistics and partition values as columns. Never raises.
+    """
     return _lenient(properties, _STATS_AS_STRUCT, default=False)
 
 

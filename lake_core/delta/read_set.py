@@ -1,6 +1,7 @@
-"""The read set: what a commit inside a lake read, kept in its commitInfo: a log alone cannot tell that a full overwrite read the table.
+"""The read set: what a commit inside a lake read, kept in its commitInfo.
 
-When the commit is brought onto another state (published, merged), the protocol's conflict rules ask for it.
+A log alone cannot tell that a full overwrite read the table. When the commit is brought onto another state (published,
+merged), the protocol's conflict rules ask for it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from lake_core.delta.action import Metadata
 
 READS_FIELD = "lakeReads"
-"""The field of commitInfo: a list of predicates in Spark SQL, empty where nothing was read, `["*"]` for the whole table."""
+"""The field of commitInfo: predicates in Spark SQL; empty if nothing was read, `["*"]` for the whole table."""
 
 _ALL = "*"
 _MOST = 64
@@ -38,7 +39,7 @@ def read_set_texts(reads: Iterable[Reads | Predicate]) -> list[str]:
 
 
 def read_set_of(info: Mapping[str, Any], metadata: Metadata) -> Sequence[Reads | Predicate]:
-    """Return what a commit read, from its commitInfo: nothing for an empty list; where nobody recorded it, what is safe to assume."""
+    """Return what a commit read, by its commitInfo; where that has no record, what is safe to assume."""
     texts = info.get(READS_FIELD)
     if not isinstance(texts, list):
         return [] if info.get("isBlindAppend") is True else [Reads.WHOLE_TABLE]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def file_key(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray:
-    """Return the identity of each file action: its path, with its deletion vector's id if it has one (section File identity).
+    """Return each file action's identity: its path, with its deletion vector's id if any (section File identity).
 
     `file:/a`, `file:///a` and `/a` are one path.
     """
@@ -83,7 +83,7 @@ def transactions(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa
 
 
 def _latest(runs: Sequence[CommitRun], columns: Sequence[str], *, adds: bool) -> tuple[pa.Table, pa.ChunkedArray]:
-    """Return the adds (or removes) of the commits that no later action overrules, and the key of every file that the commits name."""
+    """Return the adds (or removes) that no later action overrules, and the key of every file that the commits name."""
     kept: list[pa.Table] = []
     keys: list[pa.ChunkedArray] = []
     order: list[np.ndarray] = []

@@ -23,13 +23,13 @@ class OperationResult:
     version: int
     """The version that it made; the version that it read if there was nothing to do."""
     skipped: bool = False
-    """True if the marker was recorded before, so that this call did nothing; the metrics are then the recorded operation's."""
+    """True if the marker was recorded before: this call did nothing, and the metrics are the recorded operation's."""
     metrics: Mapping[str, int] = field(default_factory=dict)
     """As in the table's history: numOutputRows, numDeletedRows, numAddedFiles, … Empty if there was nothing to do."""
 
     @property
     def rows(self) -> int | None:
-        """The rows that a write or a merge inserted or updated; None if it was skipped and the log no longer has them."""
+        """The rows that a write or merge inserted or updated; None if it was skipped and the log has lost them."""
         if _MERGED_ROWS in self.metrics:
             return self.metrics[_MERGED_ROWS] + self.metrics.get("numTargetRowsUpdated", 0)
         return self._metric("numOutputRows")
@@ -49,7 +49,7 @@ class OperationResult:
 
 
 def recorded_operation(store: ObjectStore, latest: int, marker: SetTransaction) -> OperationResult:
-    """Return the result of the operation that recorded a marker, as far as the log up to version `latest` still has it."""
+    """Return the result of the operation that recorded a marker, as far as the log up to `latest` still has it."""
     commit = find_transaction(store, latest, marker.app_id, marker.version)
     if commit is None:
         return OperationResult(latest, True)

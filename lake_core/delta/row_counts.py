@@ -1,4 +1,4 @@
-"""The number of rows that a change adds and removes, from statistics and commit provenance, without reading data files."""
+"""The rows that a change adds and removes, counted from statistics and provenance, without reading data files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def row_count(files: pa.Table) -> int | None:
 
 
 def row_counts(files: pa.Table) -> pa.Array:
-    """Count the rows in force of each add action, without those that its deletion vector takes out; null where unknown."""
+    """Count each add action's rows, without those that its deletion vector marks as deleted; null where unknown."""
     counts = num_records(files["stats"])
     if "deletionVector" not in files.column_names or files["deletionVector"].null_count == len(files):
         return counts
@@ -46,7 +46,7 @@ def row_counts(files: pa.Table) -> pa.Array:
 
 
 def row_change(added: int | None, removed: int | None, metrics: Mapping[str, Any]) -> RowChange:
-    """Return the rows that changed: those of the changed files, less the rows that were copied from one file to another."""
+    """Return how many rows changed: those of the changed files, less the rows copied from one file to another."""
     if not added or not removed:
         return RowChange(added, removed)
     numbers = [str(metrics[name]) for name in ("numCopiedRows", "numTargetRowsCopied") if name in metrics]

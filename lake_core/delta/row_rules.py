@@ -121,7 +121,7 @@ def row_rules(metadata: Metadata, protocol: Protocol) -> RowRules:
 
 
 def check_rules(metadata: Metadata) -> None:
-    """Raise what writing rows under this metadata would raise: UnsupportedExpression, MalformedMetadata, InvalidProperty.
+    """Raise what writing rows would raise: UnsupportedExpression, MalformedMetadata, InvalidProperty.
 
     Raises SchemaMismatch for a column with a name that the change data feed needs.
     """

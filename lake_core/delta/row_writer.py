@@ -110,7 +110,7 @@ class RowWriter:
         return DataFileWriter(self.store, self.metadata, self.now, target=target, threads=self.threads)
 
     def change_files(self) -> DataFileWriter:
-        """Return a writer of change data files, for rows in the table's schema with `_change_type` as their last column."""
+        """Return a writer of change data files, for the table's columns with `_change_type` as the last one."""
         return DataFileWriter(self.store, self.metadata, self.now, changes=True)
 
     def write(self, batches: Iterable[pa.Table]) -> tuple[list[AddFile], list[AddFile]]:

@@ -79,7 +79,7 @@ def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | P
 
 
 def files_of_partitions(snapshot: Snapshot, fields: Sequence[str], predicate: Predicate | None) -> pa.Table:
-    """Return the file actions, with these fields, of the partitions for which a predicate over partition columns is true.
+    """Return file actions, with these fields, of the partitions that satisfy a predicate over partition columns.
 
     None returns all of them.
     """
@@ -201,7 +201,7 @@ class DataFiles:
         return data, physical
 
     def _finished(self, index: int, rows: pa.Table, first: int, count: int) -> pa.Table:
-        """Return the rows `first` to `first + count` of a file in the table's columns, without those that are deleted or filtered out."""
+        """Return a file's rows `first` to `first + count` in the table's columns, without deleted or filtered rows."""
         data, physical = self._data_fields()
         if rows.num_columns:
             file_schema = self._named(rows.schema)

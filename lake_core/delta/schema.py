@@ -45,7 +45,7 @@ _MAX_PRECISION = 38
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveType:
-    """A leaf type by its name in Spark's JSON: `long`, `decimal(10,2)`, …"""
+    """A leaf type, by its name in Spark's JSON: `long`, `decimal(10,2)` and so on."""
 
     name: str
 
@@ -61,12 +61,16 @@ class PrimitiveType:
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
+    """An array, with the type of its elements."""
+
     element: DataType
     contains_null: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class MapType:
+    """A map, with the types of its keys and values."""
+
     key: DataType
     value: DataType
     value_contains_null: bool = True
@@ -74,6 +78,8 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class StructField:
+    """A column, or a field inside one."""
+
     name: str
     type: DataType
     nullable: bool = True
@@ -83,10 +89,13 @@ class StructField:
 
 @dataclass(frozen=True, slots=True)
 class StructType:
+    """A struct; the schema of a table is one."""
+
     fields: tuple[StructField, ...]
 
     @property
     def names(self) -> list[str]:
+        """The names of the fields, in order."""
         return [child.name for child in self.fields]
 
     def field(self, name: str) -> StructField:
@@ -105,6 +114,7 @@ class StructType:
         return folded
 
     def to_arrow(self) -> pa.Schema:
+        """Convert to the Arrow schema in which the table's rows are read and written."""
         return pa.schema([_field_to_arrow(child) for child in self.fields])
 
 
@@ -400,7 +410,7 @@ def is_zoneless(kind: pa.DataType) -> bool:
 
 
 def zoneless(path: str) -> NaiveTimestamp:
-    """Return what to raise where timestamps without a zone are given and the table did not ask for such: only the caller can decide."""
+    """Return the error for timestamps without a zone that the table did not ask for: the caller must decide."""
     return NaiveTimestamp(
         f"column {path!r} has timestamps with no time zone, so their instants are unknown. Say which one it is, e.g. "
         "pc.assume_timezone(column, 'UTC'), or cast it to pa.timestamp('us', tz='UTC') if it already is UTC. If clock "

@@ -54,10 +54,11 @@ def with_schema(metadata: Metadata, schema: StructType, partition_columns: Seque
 
 
 def added(schema: StructType, new: StructType, path: str = "") -> StructType:
-    """Return a schema with the columns of another that it lacks, at any depth of structs, at the end of each struct and nullable.
+    """Return a schema with the columns of another that it lacks, at any depth.
 
-    New columns keep their comments, but no rule of the table that they come from: the existing rows could not satisfy
-    it. Raises SchemaMismatch where both have a column and its types differ, or where a new one is NOT NULL.
+    They come at the end of each struct, and are nullable. New columns keep their comments, but no rule of the table
+    that they come from: the existing rows could not satisfy it. Raises SchemaMismatch where both have a column and its
+    types differ, or where a new one is NOT NULL.
     """
     fields = {child.name.lower(): child for child in schema.fields}
     for child in new.fields:
@@ -121,7 +122,7 @@ def _name(kind: DataType) -> str:
 
 
 def replaced(schema: StructType, new: StructType) -> StructType:
-    """Return the new schema with the old metadata of columns, and fields inside them, that keep their type and bring no metadata."""
+    """Return the new schema, where fields that keep their type and bring no metadata keep their old metadata."""
     existing = {child.name: child for child in schema.fields}
     fields = []
     for child in edited_metadata(new, _foreign).fields:
@@ -147,7 +148,7 @@ def _replaced_type(existing: DataType, new: DataType) -> DataType | None:
 
 
 def _foreign(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a field that comes with rows, without the entries that belong to the table it was read from."""
+    """Return the metadata of a field that comes with rows, without the entries of the table it was read from."""
     return {key: value for key, value in metadata.items() if not key.startswith("delta.")}
 
 

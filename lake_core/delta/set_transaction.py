@@ -39,6 +39,9 @@ def recorded_version(snapshot: Snapshot, app_id: str, now: int) -> int | None:
 
 
 def is_expired(last_updated: int | None, metadata: Metadata, now: int) -> bool:
-    """Return whether a marker set at this time (milliseconds since the epoch) has expired, by `delta.setTransactionRetentionDuration`."""
+    """Return whether a marker set at this time (ms since the epoch) has expired.
+
+    `delta.setTransactionRetentionDuration` says when it does.
+    """
     retention = transaction_retention_ms(metadata.configuration)
     return retention is not None and last_updated is not None and last_updated <= now - retention

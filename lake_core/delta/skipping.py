@@ -117,7 +117,10 @@ def partition_filter(predicate: Predicate, metadata: Metadata) -> Callable[[pa.T
 
 
 def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
-    """Return whether each file may hold a row for which the predicate is true; reads `partitionValues`, and `stats` if there."""
+    """Return whether each file may hold a row that satisfies the predicate.
+
+    Reads `partitionValues`, and `stats` if they are there.
+    """
     named = {column.path[0] for column in columns(predicate)}
     partition_columns = metadata.partition_columns
     partitions = partition_table(files, metadata, [name for name in partition_columns if name in named])
@@ -349,7 +352,7 @@ def json_lines(texts: pa.ChunkedArray) -> bytes:
 
 
 def parse_stats(body: bytes, fields: list[tuple[str, pa.DataType]], rows: int) -> pa.Table | None:
-    """Return these fields of statistics, one row a file; None if some file's statistics have other types, and so are of no use."""
+    """Return these fields of statistics, one row a file; None if some file's have other types, and so are useless."""
     if not rows:
         return pa.schema(fields).empty_table()
     try:

@@ -49,7 +49,10 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _MAX_TAIL = 200
-"""Runs of commits that a refreshed snapshot carries before it is loaded anew: as one run, from a later checkpoint if there is one."""
+"""The most runs of commits that a refreshed snapshot carries.
+
+With more it is loaded anew, as one run, from a later checkpoint if there is one.
+"""
 
 
 class DamagedCheckpointWarning(UserWarning):
@@ -82,6 +85,7 @@ class Snapshot:
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
+        """The names of the columns by which the table is partitioned, in order."""
         return self.metadata.partition_columns
 
     @property
@@ -102,7 +106,7 @@ class Snapshot:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The fields of add actions that distinguish files: the path, and the deletion vector where any file may have one."""
+        """The fields of add actions that identify files: the path, and the deletion vector if any may have one."""
         return ("path", "deletionVector") if self.has_deletion_vectors() else ("path",)
 
     def tombstones(self) -> pa.Table:
@@ -172,7 +176,7 @@ class Snapshot:
         )
 
     def on_checkpoint(self) -> Snapshot:
-        """Return this snapshot, read from the checkpoint of its version, which was just written, instead of from many commits."""
+        """Return this snapshot, read from the checkpoint just written for its version instead of from many commits."""
         return replace(
             self,
             _checkpoint=Checkpoint(self.store, CheckpointFiles(self.version, (checkpoint_key(self.version),))),
@@ -203,7 +207,7 @@ class Snapshot:
         return self._recovering(lambda s: s._checkpoint is not None and s._checkpoint.has_deletion_vectors())
 
     def _recovering(self, read: Callable[[Snapshot], _T]) -> _T:
-        """Run a read of bulk state; where the checkpoint turns out damaged only now, rebuild from what else covers it."""
+        """Run a read of bulk state; if it finds the checkpoint damaged, rebuild from what else covers the version."""
         snapshot, damaged = self, _Damaged((), None)
         while True:
             try:

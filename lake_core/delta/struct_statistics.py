@@ -1,4 +1,4 @@
-"""Statistics as the columns that a checkpoint may hold (`stats_parsed`), from and to the JSON text that an add action carries.
+"""Statistics as columns of a checkpoint (`stats_parsed`), from and to the JSON text that an add action carries.
 
 Built column by column, without a Python object a file. Protocol sections: Checkpoint Schema, Per-file Statistics.
 """

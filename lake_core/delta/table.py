@@ -77,7 +77,7 @@ class DeltaTable(TableView):
         exist_ok: bool = False,
         clock: Clock | None = None,
     ) -> DeltaTable:
-        """Create an empty table, at the lowest protocol that serves its schema and properties (reader 1, writer 2 for most).
+        """Create an empty table, at the lowest protocol for its schema and properties (mostly reader 1, writer 2).
 
         With `exist_ok` a table that stands there already is opened, if its schema and partitioning are the same.
         Raises TableAlreadyExists, FolderNotEmpty, SchemaMismatch, UnsupportedType, InvalidProperty,
@@ -125,7 +125,7 @@ class DeltaTable(TableView):
         partition_by: Sequence[str] | None = None,
         txn: Txn | None = None,
     ) -> OperationResult:
-        """Replace all rows, or those for which `where` is true, or with `dynamic` all rows of the partitions that get new ones.
+        """Replace all rows, those for which `where` is true, or (`dynamic`) those of the partitions that get new ones.
 
         The new rows must lie inside `where`; no rows at all just clear it. `schema_mode="merge"` adds columns that the
         table lacks, `"overwrite"` makes the data's schema (and `partition_by`) the table's. Raises
@@ -153,14 +153,16 @@ class DeltaTable(TableView):
     def update(
         self, changes: Mapping[str, str], where: str | None = None, *, txn: Txn | None = None
     ) -> OperationResult:
-        """Set columns to the values of SQL expressions (`{"price": "price * 2"}`) in the rows for which `where` is true.
+        """Set columns to SQL expressions (`{"price": "price * 2"}`) in the rows for which `where` is true.
 
         Raises SchemaMismatch, InvalidExpression, EvaluationFailed, ConstraintViolation, and what `delete` raises.
         """
         return self.operate(lambda snapshot, now: update(snapshot, changes, where, now), txn)
 
     def merge(self, source: ArrowData, on: str, *, alias: tuple[str, str] = ("t", "s")) -> Merge:
-        """Merge rows into the table: `table.merge(rows, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()`.
+        """Merge rows into the table, by clauses that are added to the result.
+
+        For example: `table.merge(rows, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()`.
 
         `alias` names the table and the source in expressions. The source is held in memory.
         """
@@ -179,9 +181,10 @@ class DeltaTable(TableView):
         zorder_by: Sequence[str] = (),
         txn: Txn | None = None,
     ) -> OperationResult:
-        """Put small files together, up to `target_size` bytes (`delta.targetFileSize`, else 128 MiB), or with `zorder_by` sort the rows
-        so that filters on these columns skip files. `where`: only these partitions. No row changes, so other writers
-        may go on.
+        """Put small files together, or with `zorder_by` sort rows so that filters on these columns skip files.
+
+        Files grow up to `target_size` bytes (`delta.targetFileSize`, else 128 MiB). `where`: only these partitions. No
+        row changes, so other writers may go on.
 
         Raises InvalidPredicate, InvalidExpression, SchemaMismatch, ConcurrentDeleteRead where a file was rewritten
         meanwhile, and what reading and writing raise.
@@ -201,8 +204,9 @@ class DeltaTable(TableView):
         dry_run: bool = False,
         allow_unsafe: bool = False,
     ) -> VacuumResult:
-        """Delete data files that were removed, or never committed, longer ago than `retention`: a timedelta, or an interval
-        such as '14 days'; the table's own by default.
+        """Delete data files that were removed, or never committed, longer ago than `retention`.
+
+        It is a timedelta or an interval such as '14 days', and the table's own by default.
 
         `full` lists the table's folder; `lite` goes by the log alone, and so finds no orphans. A file that no commit in
         the log names goes only if its name is one that this writer gives. `orphans="delta"` also takes the names that
@@ -352,7 +356,7 @@ class DeltaTable(TableView):
         self.clean_log()
 
     def clean_log(self) -> list[str]:
-        """Delete the log files that no version within `delta.logRetentionDuration` (30 days) needs; each checkpoint does so too.
+        """Delete log files that no version within `delta.logRetentionDuration` (30 days) needs, as checkpoints do.
 
         Returns their keys. Inside a lake none: its history keeps them.
         """
@@ -362,7 +366,7 @@ class DeltaTable(TableView):
         return clean_log(self._snapshot, now_ms(self._clock))
 
     def recorded(self, txn: Txn | None) -> OperationResult | None:
-        """Return the result of an earlier attempt with this marker, looked up in the latest version; None if there was none.
+        """Return the result of an earlier attempt with this marker, by the latest version; None if there was none.
 
         Raises InvalidTransaction, UnsupportedWriterFeature.
         """

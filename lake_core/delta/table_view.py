@@ -116,10 +116,12 @@ class TableView:
 
     @property
     def metadata(self) -> Metadata:
+        """The table's metadata at this version."""
         return self._snapshot.metadata
 
     @property
     def protocol(self) -> Protocol:
+        """The protocol that reading and writing this version requires."""
         return self._snapshot.protocol
 
     @property
@@ -210,13 +212,13 @@ class TableView:
     def changes(
         self, start: Bound, end: Bound | None = None, *, columns: Sequence[str] | None = None, where: str | None = None
     ) -> pa.RecordBatchReader:
-        """Read the change data feed: what the versions `start` to `end` changed, both included (`end`: this handle's version by default).
+        """Read the change data feed: what the versions `start` to `end` changed, both included.
 
-        The result has the table's columns (or those of `columns`), then `_change_type` (insert, delete,
-        update_preimage, update_postimage), `_commit_version` and `_commit_timestamp`. Only rows for which `where`
-        (Spark SQL over all of these) is true are returned, in the order of the versions. Columns are those of the last
-        version, all nullable; a column that an earlier version lacks is null there. A timestamp means the versions
-        committed at or after it (`start`), at or before it (`end`).
+        `end` is this handle's version by default. The result has the table's columns (or those of `columns`), then
+        `_change_type` (insert, delete, update_preimage, update_postimage), `_commit_version` and `_commit_timestamp`.
+        Only rows for which `where` (Spark SQL over all of these) is true are returned, in the order of the versions.
+        Columns are those of the last version, all nullable; a column that an earlier version lacks is null there. A
+        timestamp means the versions committed at or after it (`start`), at or before it (`end`).
 
         Raises ChangeDataFeedDisabled, IncompatibleSchema, VersionNotFound, SchemaMismatch, InvalidExpression; while it
         is read also DataFileMissing, CorruptDataFile, CorruptDeletionVector, PathOutsideTable and, for what happened

@@ -1,4 +1,4 @@
-"""Committing: one put-if-absent at the next version, replayed on top of whoever was faster, settled when the answer is lost.
+"""Committing: one put-if-absent at the next version, replayed on top of faster ones, settled if the answer is lost.
 
 Protocol section: Delta Log Entries (commits are never overwritten).
 """
@@ -90,6 +90,7 @@ class Operation:
 
     @property
     def is_blind_append(self) -> bool:
+        """Whether it only adds files and read nothing, so that no other append conflicts with it."""
         only_adds = not self.removes and self.metadata is None and self.protocol is None and self.restored is None
         return self.reads is Reads.NOTHING and not self.read_files and only_adds
 

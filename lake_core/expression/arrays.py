@@ -1,4 +1,7 @@
-"""Between NumPy and Arrow for columns of fixed width, without pandas (which `to_numpy` imports where it is installed)."""
+"""Conversions between NumPy and Arrow for columns of fixed width, without pandas.
+
+Arrow's `to_numpy` imports pandas where it is installed.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,12 @@ def true(array: pa.Array) -> Mask:
 
 
 def valid(array: pa.Array) -> Mask:
+    """Return for each value whether it is not null."""
     return true(array.is_valid()) if array.null_count else np.ones(len(array), np.bool_)
 
 
 def booleans(mask: Mask) -> pa.BooleanArray:
+    """Convert a mask to an Arrow array without nulls."""
     return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(np.packbits(mask, bitorder="little"))])
 
 
@@ -56,4 +61,5 @@ def array(stored: Values, kind: pa.DataType, where: Mask | None = None) -> pa.Ar
 
 
 def null_unless(array_: pa.Array, where: Mask) -> pa.Array:
+    """Return the array with null where the mask is false."""
     return array_ if where.all() else pc.if_else(booleans(where), array_, pa.scalar(None, array_.type))

@@ -122,7 +122,7 @@ def _float_to_float(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def _float_to_decimal(source: pa.Array, target: pa.DataType) -> _Cast:
-    """Cast by way of the shortest decimal that is this float, as Spark does, rounded half up; what is not finite becomes null."""
+    """Cast by the shortest decimal of each float, as Spark does, rounded half up; non-finite values become null."""
     stored, where = values(source), valid(source)
     where = where & np.isfinite(stored)
     # A FLOAT's own digits are those of the DOUBLE that it is.

@@ -44,6 +44,7 @@ def _matches(text: pa.Array, pattern: str) -> Mask:
 
 
 def text_to_integer(source: pa.Array, target: pa.DataType) -> _Cast:
+    """Cast whole numbers, with or without a sign; others, and those outside of the type, have no value."""
     text = _trimmed(source)
     ok = _matches(text, _INTEGER)
     digits = pc.replace_substring_regex(null_unless(text, ok), r"^(-?)\+?0*([0-9])", r"\1\2")
@@ -57,6 +58,7 @@ def text_to_integer(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def text_to_float(source: pa.Array, target: pa.DataType) -> _Cast:
+    """Cast numbers, with or without exponent, and `NaN` and `Infinity` in any case."""
     text = _trimmed(source)
     ok = _matches(text, _NUMBER)
     special = _matches(text, _SPECIAL)
@@ -67,6 +69,7 @@ def text_to_float(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def text_to_decimal(source: pa.Array, target: pa.DataType) -> _Cast:
+    """Cast numbers, rounded half up to the scale of the type."""
     text = _trimmed(source)
     ok = _matches(text, _NUMBER)
     # Half up looks at one digit more than are kept.
@@ -81,6 +84,7 @@ def text_to_decimal(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def text_to_bool(source: pa.Array, target: pa.DataType) -> _Cast:
+    """Cast the words that Spark knows, such as `t`, `yes` and `1`, in any case."""
     text = pc.ascii_lower(_trimmed(source))
     yes = pc.is_in(text, value_set=pa.array(["t", "true", "y", "yes", "1"]))
     no = pc.is_in(text, value_set=pa.array(["f", "false", "n", "no", "0"]))
@@ -89,6 +93,7 @@ def text_to_bool(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def text_to_date(source: pa.Array, target: pa.DataType) -> _Cast:
+    """Cast a date; a missing month or day is the first, and a time of day is ignored."""
     text = _trimmed(source)
     days, ok = _days(pc.extract_regex(text, _DATE))
     _refuse(text, ~ok & _matches(text, _MAYBE_DATE) & ~_matches(text, _DATE), target)
@@ -97,6 +102,7 @@ def text_to_date(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def text_to_timestamp(source: pa.Array, target: pa.DataType) -> _Cast:
+    """Cast a date, or its first parts, with or without a time of day and an offset."""
     text = _trimmed(source)
     parts = pc.extract_regex(text, _TIMESTAMP)
     days, ok = _days(parts)

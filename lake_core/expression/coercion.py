@@ -43,12 +43,14 @@ SPARK_NAMES = {
 
 
 def spark_name(kind: pa.DataType) -> str:
+    """Return the name of a type in Spark SQL, for error messages and casts."""
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     return SPARK_NAMES.get(kind, str(kind).upper())
 
 
 def is_number(kind: pa.DataType) -> bool:
+    """Return whether a type is integer, floating or decimal."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
@@ -150,4 +152,5 @@ def cast_expression(expression: Expression, kind: pa.DataType, *, null_if_invali
 
 
 def call(function: str, kind: pa.DataType, *arguments: Expression) -> Call:
+    """Return a call whose arguments have the types that the function takes already."""
     return Call(function, arguments, kind)

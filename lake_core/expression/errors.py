@@ -10,4 +10,4 @@ class InvalidExpression(LakeError):
 
 
 class EvaluationFailed(LakeError):
-    """A row for which an expression has no value: overflow, division by zero, a cast of what is no value of the type."""
+    """An expression has no value for a row: overflow, division by zero, or a cast of an invalid value."""

@@ -80,6 +80,7 @@ class Rows:
     columns: Mapping[str, pa.Array]
 
     def take(self, chosen: Values) -> Rows:
+        """Return the rows at these positions."""
         if len(chosen) == self.length:
             return self
         indices = array(chosen, pa.int64())
@@ -207,7 +208,10 @@ def _junction(junction: And | Or, rows: Rows) -> pa.Array:
 
 
 def _may_fail(expression: Expression) -> bool:
-    """Return whether the expression may have no value for a row, so that it must not be evaluated for rows without need."""
+    """Return whether the expression may have no value for a row.
+
+    It must then be evaluated only for rows that need it.
+    """
     return isinstance(expression, (Call, Cast, Case, Coalesce)) or any(map(_may_fail, operands(expression)))
 
 

@@ -23,6 +23,8 @@ _MOST = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Interval:
+    """A span of months, whose lengths differ, and of microseconds."""
+
     months: int
     microseconds: int
     of_days: bool

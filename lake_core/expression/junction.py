@@ -1,4 +1,4 @@
-"""AND and OR of many predicates: comparisons of one column become one list, which is looked up at once and has no depth."""
+"""AND and OR of many predicates: comparisons of one column become one flat list, which is looked up at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the SQL parser's tree to the leaves of predicates: columns compared exactly with literals, in the columns' own types."""
+"""From the SQL parser's tree to the leaves of predicates: columns compared exactly with literals of their types."""
 
 from __future__ import annotations
 
@@ -69,6 +69,8 @@ class NoLeaf(InvalidExpression):
 
 
 class LeafBinder:
+    """Binds nodes of the parser's tree that are leaves of a predicate."""
+
     def __init__(self, text: str, names: Names, expressions: Binder) -> None:
         self._text, self._names, self._expressions = text, names, expressions
 
@@ -206,9 +208,9 @@ class LeafBinder:
             ) from None
 
     def _moment(self, node: exp.Expr, kind: pa.DataType) -> pa.Scalar | None:
-        """Return the date or timestamp of an expression without columns, such as CURRENT_DATE() - INTERVAL 7 DAYS; None for any other.
+        """Return the date or timestamp of an expression without columns, such as CURRENT_DATE() - INTERVAL 7 DAYS.
 
-        Files are skipped by it.
+        None for any other expression. Files are skipped by it.
         """
         if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
             return None

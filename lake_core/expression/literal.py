@@ -27,8 +27,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DAY = r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
 _DATE = re.compile(_DAY)
 _TIMESTAMP = re.compile(
-    _DAY
-    + r"(?:[T ]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6}))?)?(?: ?(Z|UTC|[+-][0-9]{1,2}(?::?[0-9]{2})?))?)?"
+    _DAY + r"(?:[T ]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6}))?)?"
+    r"(?: ?(Z|UTC|[+-][0-9]{1,2}(?::?[0-9]{2})?))?)?"
 )
 _BLANK = " \t\n\v\f\r"
 
@@ -49,6 +49,10 @@ def to_number(value: object) -> Decimal:
 
 
 def round_integer(value: object, bits: int) -> Decimal:
+    """Return a whole number of an integer type with so many bits.
+
+    Raises ValueError for a fraction, and outside of the type.
+    """
     if isinstance(value, str) and not _INTEGER.fullmatch(value.strip(_BLANK)):
         raise ValueError(value)
     number = to_number(value)
@@ -58,6 +62,10 @@ def round_integer(value: object, bits: int) -> Decimal:
 
 
 def round_decimal(number: Decimal, parameters: Sequence[int]) -> Decimal:
+    """Return a number as DECIMAL(precision, scale) holds it, rounded half up; (10, 0) by default.
+
+    Raises ValueError for a number with more digits than the precision.
+    """
     precision, scale = (*parameters, 10, 0)[:2] if not parameters else (*parameters, 0)[:2]
     if not 0 <= scale <= precision <= 38:
         raise ValueError(parameters)
@@ -97,7 +105,10 @@ def exact_scalar(number: Decimal, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def compare_exactly(operator: Operator, column: Column, number: Decimal) -> Predicate:
-    """Compare with a number that may be none of the column's type: the comparison with its neighbours that means the same."""
+    """Compare with a number that may be none of the column's type, by a comparison that means the same.
+
+    That is a comparison with one of the number's neighbors in the type.
+    """
     _, greatest, step = _limits(column.type)
     floor = number.quantize(step, decimal.ROUND_FLOOR, _EXACT)
     if floor != number:
@@ -125,6 +136,7 @@ def _float(value: object, _: pa.DataType) -> pa.Scalar:
 
 
 def text_value(value: object, data_type: pa.DataType) -> pa.Scalar:
+    """Return a text as a scalar of the type. Raises ValueError for what is no text."""
     if not isinstance(value, str):
         raise ValueError(value)
     return pa.scalar(value, data_type)
@@ -169,6 +181,7 @@ def _instant(value: object, data_type: pa.DataType) -> pa.Scalar:
 
 
 def parse_date(text: str) -> dt.date:
+    """Read a date such as `2024-01-31`, with blanks around it. Raises ValueError."""
     match = _DATE.fullmatch(text.strip(_BLANK))
     if match is None:
         raise ValueError(text)
@@ -176,6 +189,7 @@ def parse_date(text: str) -> dt.date:
 
 
 def parse_timestamp(text: str) -> dt.datetime:
+    """Read a date with or without a time of day and an offset; without one it is UTC. Raises ValueError."""
     match = _TIMESTAMP.fullmatch(text.strip(_BLANK))
     if match is None:
         raise ValueError(text)

@@ -67,10 +67,12 @@ def _field(fields: Sequence[pa.Field], name: str) -> pa.Field | None:
 
 
 def is_column(node: exp.Expr) -> bool:
+    """Return whether a node is the name of a column, or of a field inside one, at any depth."""
     return isinstance(node, exp.Column) or (
         isinstance(node, exp.Dot) and all(isinstance(part, exp.Identifier) for part in node.parts)
     )
 
 
 def parts_of(node: exp.Expr) -> list[str]:
+    """Return the parts of a name, outermost first."""
     return [part.name for part in node.parts]  # type: ignore[attr-defined]

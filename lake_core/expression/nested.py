@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 
 def make_struct(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Put one value of each argument together, row by row, under the names of the call's type."""
     return pa.StructArray.from_arrays(list(arguments), fields=list(call.type))
 
 
 def make_array(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Make of each row's arguments a list, in their order."""
     rows, width = len(arguments[0]), len(arguments)
     order = np.arange(rows * width).reshape(width, rows).T.ravel()  # row by row, not argument by argument
     elements = pa.concat_arrays(list(arguments)).take(array(order, pa.int64()))

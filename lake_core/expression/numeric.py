@@ -128,6 +128,10 @@ def _check_divisor(left: pa.Array, right: pa.Array, call: Call) -> None:
 
 
 def divide(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Divide; decimals are rounded half up to the scale of the call's type.
+
+    Raises EvaluationFailed for a zero divisor.
+    """
     left, right = arguments
     _check_divisor(left, right, call)
     if not pa.types.is_decimal(call.type):
@@ -145,6 +149,10 @@ def divide(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def whole_division(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Divide as DIV does: the quotient as BIGINT, truncated toward zero.
+
+    Raises EvaluationFailed for a zero divisor, and on overflow.
+    """
     left, right = arguments
     _check_divisor(left, right, call)
     where = valid(left) & valid(right)
@@ -177,6 +185,7 @@ def remainder(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def negative(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Negate. Raises EvaluationFailed for a decimal that Spark would round."""
     (source,) = arguments
     if pa.types.is_decimal(call.type) and call.type.precision > _NEGATED_DIGITS:
         bound = pa.scalar(Decimal(10) ** _NEGATED_DIGITS, pa.decimal128(38, 0))
@@ -186,10 +195,12 @@ def negative(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def absolute(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Return absolute values; fail for the least integer, which has none."""
     return pc.abs_checked(arguments[0])
 
 
 def is_nan(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Return whether values are NaN: false for null."""
     return pc.fill_null(pc.is_nan(arguments[0]), False)
 
 
@@ -220,6 +231,7 @@ def round_to_whole(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def round_half_up(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Round to digits after the decimal point, ties away from zero; negative digits round before the point."""
     source = arguments[0]
     digits = constant(call, 1, 0)
     if pa.types.is_decimal(source.type):
@@ -241,11 +253,13 @@ def round_half_up(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def sign(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Return -1.0, 1.0 or the value itself where it is a zero, whose sign it keeps."""
     stored, where = values(arguments[0]), valid(arguments[0])
     return array(np.where(stored == 0, stored, np.sign(stored)), pa.float64(), where)  # of -0.0 it is -0.0
 
 
 def square_root(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Return square roots: NaN for negative values, as in Spark."""
     return pc.sqrt(arguments[0])
 
 

@@ -53,7 +53,7 @@ def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False, no
 
 
 def parse_known(text: str, schema: pa.Schema) -> list[Predicate]:
-    """Parse those operands of the outermost AND of a predicate that are over the columns of `schema`, and leave out the others.
+    """Parse those operands of a predicate's outermost AND that are over columns of `schema`; leave out the others.
 
     With all of them the predicate says no more than with these, so that they can rule out rows. Raises
     InvalidExpression for what does not parse.

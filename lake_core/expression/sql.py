@@ -25,12 +25,18 @@ _ARITHMETIC = frozenset(
     }
 )
 _MAX_CHAIN = 1000
-"""Operators in a row: each is a level of the tree, which the parser would build for seconds only to find it too deep."""
+"""The most operators in a row.
+
+Each is a level of the tree, which the parser would build for seconds only to find it too deep.
+"""
 _SIZED_TEXT = frozenset({"char", "character", "varchar", "nchar", "nvarchar"})
 
 
 class _NamedFunctions(Spark):
-    """Spark's grammar without the parser's knowledge of functions, which rewrites their arguments: each stays what it is called."""
+    """Spark's grammar without knowledge of functions.
+
+    With it the parser rewrites a function's arguments and name; here each call stays as it is written.
+    """
 
     class Parser(Spark.Parser):  # type: ignore[misc, valid-type]
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
@@ -63,7 +69,7 @@ def parse_sql(text: object) -> exp.Expr:
 
 
 def _check_tokens(text: str) -> None:
-    """Refuse what would take the parser, or an engine behind it, too deep or too long, and what the tree does not tell."""
+    """Refuse text that is too deep or too long for the parser or an engine behind it, or that the tree would lose."""
     depth = run = terms = chain = 0
     before, end = "", -2
     for token in sqlglot.tokenize(text, dialect="spark"):
@@ -102,12 +108,15 @@ def suffixed_numbers(text: str) -> int:
 
 
 def too_deep(text: str) -> InvalidExpression:
+    """Return the error for an expression with too many levels."""
     return InvalidExpression(f"{short(text)} nests too deeply; use IN (…) instead of long chains of OR")
 
 
 def short(text: str) -> str:
+    """Quote a text for an error message, cut to 120 characters."""
     return repr(text if len(text) <= 120 else f"{text[:117]}…")
 
 
 def short_sql(node: exp.Expr) -> str:
+    """Write a node as SQL for an error message, cut to 80 characters."""
     return node.sql(dialect="spark")[:80]

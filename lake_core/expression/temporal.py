@@ -69,6 +69,7 @@ _FIELDS: dict[str, Callable[[pa.Array], pa.Array]] = {
 
 
 def field(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Return the field of a date or timestamp that the function is named for, such as `year` or `dayofweek`."""
     if call.function == "dayofweek":  # from Sunday, which is 1
         return pc.day_of_week(arguments[0], week_start=7, count_from_zero=False).cast(pa.int32())
     return _FIELDS[call.function](_plain(arguments[0])).cast(pa.int32())
@@ -79,6 +80,7 @@ def _plain(moments: pa.Array) -> pa.Array:
 
 
 def add_days(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Move dates forward by days, for `date_sub` backward. Raises EvaluationFailed outside of DATE."""
     dates, count = arguments
     where = valid(dates) & valid(count)
     days, change = (np.where(where, values(side), 0).astype(np.int64) for side in arguments)
@@ -120,6 +122,7 @@ def _add_months(days: Values, months: int) -> Values:
 
 
 def days_between(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Return the days from the second date to the first. Raises EvaluationFailed outside of INT."""
     where = valid(arguments[0]) & valid(arguments[1])
     end, start = (np.where(where, values(side), 0).astype(np.int64) for side in arguments)
     if (np.abs(end - start) >= 1 << 31).any():
@@ -137,6 +140,7 @@ def truncate(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def format_date(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Format by the pattern, a constant whose letters stand for fields."""
     moments = _plain(arguments[0])
     pieces: list[pa.Array | pa.Scalar] = []
     for piece in PATTERN.findall(constant(call, 1, "")):

@@ -21,10 +21,12 @@ _LONGEST = 1 << 20
 
 
 def upper(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Convert to upper case by Unicode's rules, as Java does."""
     return _change_case(arguments[0], pc.ascii_upper, str.upper)
 
 
 def lower(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Convert to lower case by Unicode's rules, as Java does."""
     return _change_case(arguments[0], pc.ascii_lower, str.lower)
 
 
@@ -38,6 +40,7 @@ def _change_case(text: pa.Array, ascii_: Callable[[pa.Array], pa.Array], unicode
 
 
 def length(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Count the characters of texts, and the bytes of binary values."""
     (text,) = arguments
     return pc.binary_length(text) if pa.types.is_binary(text.type) else pc.utf8_length(text)
 
@@ -49,6 +52,7 @@ def trim(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def concat(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Join the arguments row by row; null where one of them is."""
     if len(arguments) == 1:
         return arguments[0]
     return pc.binary_join_element_wise(*arguments, pa.scalar("" if pa.types.is_string(call.type) else b"", call.type))
@@ -63,11 +67,13 @@ def substring(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def left(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Return the first characters; "" for a count below 1."""
     text, count = arguments[0], values(arguments[1]).astype(np.int64)
     return _cut(text, np.ones(len(text), np.int64), count, _all_valid(arguments))
 
 
 def right(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Return the last characters; "" for a count below 1."""
     text, count = arguments[0], values(arguments[1]).astype(np.int64)
     return _cut(text, -np.maximum(count, 0), np.where(count <= 0, 0, np.int64(1 << 31)), _all_valid(arguments))
 
@@ -102,6 +108,10 @@ def _cut(text: pa.Array, position: Values, lengths: Values, where: Values) -> pa
 
 
 def replace(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Replace every occurrence of a constant text.
+
+    "" occurs nowhere; a null text gives null.
+    """
     search, instead = constant(call, 1, None), constant(call, 2, "")
     if search is None or instead is None:
         return pa.nulls(len(arguments[0]), pa.string())
@@ -128,4 +138,5 @@ def pad(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def reverse(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Reverse the order of the characters."""
     return pc.utf8_reverse(arguments[0])

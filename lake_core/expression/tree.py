@@ -33,10 +33,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
+    """A constant, as an Arrow scalar, which may be null."""
+
     value: pa.Scalar
 
     @property
     def type(self) -> pa.DataType:
+        """The Arrow type of the value."""
         return self.value.type
 
 
@@ -51,6 +54,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
+    """A cast by the rules of Spark's ANSI mode, under which an invalid value fails."""
+
     operand: Expression
     type: pa.DataType
     null_if_invalid: bool = False
@@ -104,7 +109,7 @@ class In(_Boolean):
 
 @dataclass(frozen=True, slots=True)
 class Like(_Boolean):
-    """operand LIKE pattern, with `%`, `_` and the escape character `\\`. Null for the pattern None."""
+    r"""operand LIKE pattern, with `%`, `_` and the escape character `\`. Null for the pattern None."""
 
     operand: Expression
     pattern: str | None
@@ -112,11 +117,15 @@ class Like(_Boolean):
 
 @dataclass(frozen=True, slots=True)
 class IsNull(_Boolean):
+    """operand IS NULL, which itself is never null."""
+
     operand: Expression
 
 
 @dataclass(frozen=True, slots=True)
 class Not(_Boolean):
+    """NOT operand, null where the operand is."""
+
     operand: Expression
 
 
@@ -199,10 +208,10 @@ def never(column: Column) -> Predicate:
 
 
 def is_leaf(predicate: Predicate) -> bool:
-    """Return whether a predicate is a leaf that statistics and other engines know: TRUE, FALSE, NULL, or a test of one column.
+    """Return whether a predicate is a leaf that statistics and other engines know.
 
-    The tests are a comparison with a literal or another column, IN, LIKE and IS NULL. Literals are not null, NaN,
-    infinite or -0.0: engines differ on those.
+    Leaves are TRUE, FALSE, NULL, and tests of one column. The tests are a comparison with a literal or another column,
+    IN, LIKE and IS NULL. Literals are not null, NaN, infinite or -0.0: engines differ on those.
     """
     match predicate:
         case Comparison(left=Column(), right=Literal(value=value)):
@@ -220,7 +229,10 @@ def is_leaf(predicate: Predicate) -> bool:
 
 
 def is_pushable(predicate: Predicate) -> bool:
-    """Return whether a predicate consists of leaves, so that another engine can filter by it; what is not is evaluated row by row."""
+    """Return whether a predicate consists of leaves.
+
+    Another engine can filter by such a predicate; any other is evaluated row by row.
+    """
     match predicate:
         case Not(operand=operand):
             return is_pushable(operand)

@@ -52,6 +52,7 @@ def masked_crc32c(data: bytes) -> int:
 
 
 def handle_bytes(handle: Handle) -> bytes:
+    """Encode a handle: offset and length as variable-length integers."""
     return uvarint(handle.offset) + uvarint(handle.length)
 
 
@@ -133,7 +134,7 @@ def read_entries(block: bytes, budget: int) -> tuple[list[bytes], list[bytes]]:
 
 
 class BlockBuilder:
-    """Collects the entries of a small block (index, properties, metaindex); data blocks have a quicker loop of their own."""
+    """Builds a small block (index, properties, metaindex) from its entries; data blocks have a faster loop."""
 
     def __init__(self, restart_interval: int) -> None:
         self._interval = restart_interval

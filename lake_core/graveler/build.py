@@ -110,7 +110,7 @@ class Build:
         return Built(built, tuple(self._written), self._reused, self._added, self._removed, self._changed)
 
     def _first_touched(self, at: int, queue: _Changes) -> int:
-        """Return the first of the remaining ranges that the next change concerns; the end of the ranges if there is none."""
+        """Return the first remaining range that the next change concerns; the end of the ranges if there is none."""
         end = len(self._base)
         while queue.first is not None:
             key, record = queue.first

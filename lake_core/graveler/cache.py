@@ -24,10 +24,11 @@ _TOUCH_AFTER = 60.0
 
 
 class RangeCache:
-    """Files of ranges and metaranges under `folder`, at most `max_bytes` of them (and a sixteenth more for each process that adds some).
+    """Files of ranges and metaranges under `folder`.
 
-    Without a folder, `lake-orch/ranges` in the user's cache folder (`XDG_CACHE_HOME`, `~/.cache`). It is made when
-    something is first put there. Where it cannot be written, nothing is kept and nothing fails.
+    They take at most `max_bytes`, and a sixteenth more for each process that adds some. Without a folder,
+    `lake-orch/ranges` in the user's cache folder (`XDG_CACHE_HOME`, `~/.cache`). It is made when something is first put
+    there. Where it cannot be written, nothing is kept and nothing fails.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = _DEFAULT_BYTES) -> None:

@@ -1,4 +1,4 @@
-"""The differences of two trees: ranges that both have are skipped by name, the rest is compared by key **and** identity."""
+"""The differences of two trees: shared ranges are skipped by name, the rest is compared by key **and** identity."""
 
 from __future__ import annotations
 

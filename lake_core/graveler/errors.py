@@ -17,7 +17,7 @@ class GravelerError(LakeError):
 
 
 class CorruptTable(GravelerError):
-    """Bytes are not the SSTable, value, entry or commit that they should be, or they declare sizes beyond the reader's budget."""
+    """Bytes are not the SSTable, value, entry or commit that they should be, or exceed the reader's budget."""
 
 
 class MergeConflict(GravelerError):

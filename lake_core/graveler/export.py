@@ -1,4 +1,6 @@
-"""A whole lakeFS repository out of commits: what `lakectl refs-restore` loads into a bare repository over the same storage.
+"""Export of a whole lakeFS repository from commits.
+
+`lakectl refs-restore` loads it into a bare repository over the same storage.
 
 `_lakefs/<id>`: ranges and metaranges by lakeFS's own parameters, those of the trees and those that dump commits,
 branches and tags · `_lakefs/refs_manifest.json`: the names of these three · `data/…`: the objects, each once.

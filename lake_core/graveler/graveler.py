@@ -83,7 +83,7 @@ class Graveler:
         return records
 
     def scan(self, tree: str, prefix: bytes = b"", start_after: bytes = b"") -> Iterator[Record]:
-        """Yield the records with a key that starts with `prefix` and sorts after `start_after` (b"": from the first on), in order.
+        """Yield the records with keys that start with `prefix` and sort after `start_after` (b"": all), in order.
 
         Reads no range that holds none of them.
         """
@@ -105,7 +105,7 @@ class Graveler:
     def list(
         self, tree: str, prefix: bytes = b"", start_after: bytes = b"", delimiter: bytes = b""
     ) -> Iterator[Record | bytes]:
-        """List as `scan`, with keys that go on after a delimiter behind the prefix rolled up to their common prefix, once (bytes).
+        """List as `scan`, but roll keys with a delimiter after the prefix up to one common prefix (bytes).
 
         It is how a lakeFS server lists a folder (lakeFS data model: listing).
 

@@ -20,7 +20,7 @@ _BATCH = 4096
 
 
 def range_id(records: Iterable[tuple[bytes, bytes, bytes]], *, properties: Mapping[str, str] = RANGES) -> str:
-    """Return the name of a range, or with other properties of a metarange: hex SHA-256 of its records and its properties."""
+    """Return the name of a range (by `properties`, of a metarange): hex SHA-256 of its records and properties."""
     return table_id(((key, join_value(identity, value)) for key, identity, value in records), properties)
 
 

@@ -1,4 +1,4 @@
-"""Three-way merges: what one side changed since the base is applied to the other, unless that changed the same keys differently.
+"""Three-way merges: one side's changes since the base apply to the other, unless both changed a key differently.
 
 A lake merges datasets by their formats and does not call this: it is the merge of the lakeFS data model, for trees of
 plain keys.

@@ -38,7 +38,7 @@ class Profile:
             )
 
     def ends(self, keys: Sequence[bytes], values: Sequence[bytes], behind: int = 0) -> tuple[list[int], int]:
-        """Return the ends (exclusive positions) of the ranges that a run of records closes, and the bytes that it leaves open.
+        """Return the ends (exclusive positions) of the ranges that a run of records closes, and the bytes left open.
 
         `behind` is the number of bytes that the range which is open at its beginning already holds.
         """

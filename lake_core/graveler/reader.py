@@ -29,7 +29,10 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 
 
 def is_remote(store: ObjectStore) -> bool:
-    """Return whether a store is worth a copy on this machine and several requests at once, by its URL: other stores may wrap it."""
+    """Return whether a store is worth local copies and several requests at once.
+
+    Judged by its URL, since other stores may wrap it.
+    """
     scheme, separator, _ = store.url().partition("://")
     return bool(separator) and scheme not in ("file", "local", "memory")
 

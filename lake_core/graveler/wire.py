@@ -1,4 +1,4 @@
-"""Protocol buffer messages, as far as lakeFS's records need them: numbers, texts, nested messages and maps of texts (proto3)."""
+"""Protocol buffer messages as lakeFS's records need them: numbers, texts, nested messages, maps of texts (proto3)."""
 
 from __future__ import annotations
 

@@ -185,9 +185,10 @@ def has_all_markers(
 
 
 def _rearranged_nodes(base: Snapshot, after: Snapshot, head: Snapshot) -> dict[str, Node]:
-    """Return the head's arrays with new manifests, by path: those that `after` has rewritten and the head has not changed since `base`.
+    """Return the head's arrays with new manifests, by path.
 
-    The references in these manifests must be the same in `base` and `after`.
+    They are those that `after` has rewritten and the head has not changed since `base`. The references in these
+    manifests must be the same in `base` and `after`.
     """
     rearranged: dict[str, Node] = {}
     for path, node in after.nodes.items():

@@ -133,7 +133,7 @@ class ChangeSet:
         return np.array(indexes, np.uint32).reshape(len(indexes), dimensions).T
 
     def changed_chunks(self, node_id: bytes, grid: tuple[int, ...]) -> npt.NDArray[np.uint32]:
-        """Return the indexes of the chunks of an array that were written or erased, within a grid: shape (chunks, dimensions), sorted."""
+        """Return the sorted indexes of an array's written or erased chunks in a grid: shape (chunks, dimensions)."""
         chunks = self.chunks.get(node_id, {})
         single = np.array(list(chunks), np.uint32).reshape(len(chunks), len(grid))
         single = single[(single < np.array(grid, np.int64)).all(axis=1)]

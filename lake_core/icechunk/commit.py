@@ -52,6 +52,7 @@ class CommitResult(str):
     """Whether nothing was committed, as the branch had recorded the txn already."""
 
     def __new__(cls, snapshot_id: str, *, skipped: bool = False) -> CommitResult:
+        """Make a result of a snapshot's id."""
         self = super().__new__(cls, snapshot_id)
         self.skipped = skipped
         return self
@@ -90,7 +91,7 @@ class Commit:
         return microseconds(self.clock())
 
     def recorded(self, tip: bytes) -> CommitResult | None:
-        """Return the commit that recorded the txn before, by the markers of the snapshot at the tip of a branch, or None."""
+        """Return the commit that recorded the txn before, by the markers at a branch's tip, or None."""
         if self.txn is None:
             return None
         app_id, version = self.txn
@@ -159,7 +160,7 @@ class Commit:
         return markers
 
     def _file_info(self, manifest_id: bytes) -> ManifestFileInfo:
-        """Return the entry for a manifest that the parent's list of manifests lacks: other clients refuse a snapshot without it."""
+        """Return the entry for a manifest that the parent's list lacks: other clients refuse a snapshot without it."""
         path = f"manifests/{encode_id(manifest_id)}"
         manifest = self.assets.manifest(manifest_id)
         count = sum(map(len, manifest.arrays()))
@@ -271,7 +272,7 @@ class _Manifests:
         return 0 if info is None else info.num_chunk_refs
 
     def _flush(self) -> None:
-        """Write the pending references: many of one array to a manifest of their own, few of several arrays together."""
+        """Write the pending references: many of one array to a manifest of their own, few of several together."""
         shared: dict[bytes, ChunkReferences] = {}
         count = size = 0
         for node_id, references in self._pending:

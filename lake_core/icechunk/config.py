@@ -55,7 +55,7 @@ def http_store(options: Mapping[str, str] | None = None) -> ObjectStoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class VirtualChunkContainer:
-    """A place outside of the repository that may hold virtual chunks: all objects whose URLs begin with `url_prefix`."""
+    """A place outside the repository that may hold virtual chunks: the objects whose URLs begin with `url_prefix`."""
 
     url_prefix: str
     store: ObjectStoreConfig

@@ -37,7 +37,10 @@ class RebaseStep:
     """The transaction log of the commit."""
     changes: ChangeSet
     settled: frozenset[bytes] = frozenset()
-    """Ids of arrays whose metadata and chunks a solver has rebased onto `theirs` already: their metadata conflicts no more."""
+    """Ids of arrays that a solver has rebased onto `theirs`, metadata and chunks.
+
+    Their metadata no longer conflicts.
+    """
 
     def failed(self, why: str = "") -> RebaseFailedError:
         """Return the error that names all conflicts of this step."""

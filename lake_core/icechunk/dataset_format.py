@@ -1,4 +1,4 @@
-"""What a lake must know about Icechunk repositories: the classes of their objects, what states reach, and how differences are applied."""
+"""Icechunk repositories as a dataset format of lakes: classes of objects, what states reach, how differences apply."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ class IcechunkFormat(DatasetFormat):
     # Objects
 
     def key_class(self, key: str) -> KeyClass | None:
+        """Return UNIQUE for content named by ids, POINTER for refs and the configuration, else None."""
         if _UNIQUE.fullmatch(key):
             return KeyClass.UNIQUE
         # Only main and the configuration are ever put there; others may be read.
@@ -79,6 +80,7 @@ class IcechunkFormat(DatasetFormat):
             )
 
     def exists(self, store: ObjectStore) -> bool:
+        """Return whether the store has a repository."""
         return Repository.exists(store)
 
     def open(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> Repository:
@@ -89,6 +91,7 @@ class IcechunkFormat(DatasetFormat):
     def create(
         self, store: DatasetStore, *args: Any, clock: Callable[[], dt.datetime] | None, **options: Any
     ) -> DatasetRepository:
+        """Create a repository, with the arguments of `DatasetRepository.create`."""
         return DatasetRepository.create(store, *args, clock=clock, **options)
 
     def convert(
@@ -115,6 +118,7 @@ class IcechunkFormat(DatasetFormat):
     # Versions
 
     def version(self, store: ObjectStore) -> int | None:
+        """Return None: snapshots have ids, not numbers."""
         return None
 
     def pointer_keys(self, store: ObjectStore) -> Sequence[str]:
@@ -125,6 +129,7 @@ class IcechunkFormat(DatasetFormat):
         return [key for key in (CONFIG_KEY, _MAIN) if store.exists(key)]
 
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
+        """Return whether the tip of main in `store` is an ancestor of that in `other`."""
         older, newer = (refs.lookup(side, RefKind.BRANCH, MAIN).snapshot_id for side in (store, other))
         return older != newer and any(
             snapshot.snapshot_id == older for snapshot in ancestry(AssetManager(other), newer)
@@ -133,6 +138,7 @@ class IcechunkFormat(DatasetFormat):
     def apply(
         self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
     ) -> Applied:
+        """Bring changed nodes and chunks onto the target's newest snapshot, as one new snapshot."""
         check_spec_version(context.place)
         assets = AssetManager(context.place)
         before, after, head = (None if store is None else _read(assets, store) for store in (base, incoming, target))
@@ -161,7 +167,7 @@ class IcechunkFormat(DatasetFormat):
     # Garbage
 
     def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
-        """List the snapshots and transaction logs of the whole history, and the manifests and chunks of the newest snapshot.
+        """List the snapshots and transaction logs of all history, and the newest snapshot's manifests and chunks.
 
         The history is reachable, as readers in place walk it. All chunks of branches and tags that other clients made
         in place are, too.
@@ -184,6 +190,7 @@ class IcechunkFormat(DatasetFormat):
         yield from _manifest_objects(assets, manifests)
 
     def collectable(self, key: str) -> bool:
+        """Return True: UNIQUE keys have forms that only Icechunk writes."""
         return True
 
 

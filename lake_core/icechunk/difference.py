@@ -1,4 +1,4 @@
-"""Differences between two snapshots of one repository, by their contents: neither needs to be in the history of the other."""
+"""Differences between two snapshots of one repository by their contents: neither needs to be the other's ancestor."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _is_same(before: Node, after: Node) -> bool:
 
 
 def chunk_difference(assets: AssetManager, before: ArrayNode | None, after: ArrayNode) -> ChunkDifference:
-    """Return the chunks that differ between two states of an array; all of the later one where there is no earlier one."""
+    """Return the chunks that differ between two states of an array; all of the later one if there is no earlier."""
     dimensions = len(after.shape)
     shared = _shared(before, after)
     new = assets.references(after, without=shared)

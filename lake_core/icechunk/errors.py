@@ -141,7 +141,7 @@ class InvalidTransaction(IcechunkError):
 
 
 class InvalidStoreKey(IcechunkError, ValueError):
-    """The key is not one of a Zarr v3 hierarchy: a repository stores `zarr.json` documents and chunks, and nothing else."""
+    """The key is not one of a Zarr v3 hierarchy: a repository stores only `zarr.json` documents and chunks."""
 
 
 class InvalidArrayMetadata(IcechunkError, ValueError):
@@ -157,7 +157,7 @@ class InvalidChunkIndex(IcechunkError, ValueError):
 
 
 class InvalidVirtualReference(IcechunkError, ValueError):
-    """A virtual reference has no valid location, range or checksum, or no virtual chunk container holds its location."""
+    """A virtual reference has an invalid location, range or checksum, or no virtual chunk container holds it."""
 
 
 class VirtualChunkNotAuthorized(IcechunkError):

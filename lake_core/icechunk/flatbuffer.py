@@ -172,7 +172,7 @@ class Tables:
         return np.where(fields != 0, self._read(dtype, fields), 0).astype(dtype)
 
     def structures(self, slot: int, size: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint8]]:
-        """Return which tables have an inline struct, and its bytes: shape (tables, `size`), zeros where it is absent."""
+        """Return which tables have an inline struct, and its bytes: shape (tables, `size`), zeros if absent."""
         fields = self.fields(slot)
         present = fields != 0
         structures: npt.NDArray[np.uint8] = (
@@ -189,7 +189,7 @@ class Tables:
         return structures
 
     def vectors(self, slot: int, stride: int, *, required: bool = False) -> tuple[Positions, Positions]:
-        """Return the position of the first element of each table's vector, 0 where it is absent, and the numbers of elements."""
+        """Return the position of each table's first vector element (0 if absent), and the numbers of elements."""
         fields = self.fields(slot)
         present = fields != 0
         if required and not present.all():

@@ -31,7 +31,7 @@ class TableLayout:
 
 
 def table_layout(size: int, slots: Sequence[int]) -> TableLayout:
-    """Return the layout of tables of `size` bytes whose fields lie at the offsets `slots`; 0 for a field that is absent."""
+    """Return the layout of tables of `size` bytes with fields at the offsets `slots`; 0 for an absent field."""
     return TableLayout(struct.pack(f"<{2 + len(slots)}H", 4 + 2 * len(slots), size, *slots), size)
 
 

@@ -51,6 +51,7 @@ class InlineChunk:
 
     @property
     def length(self) -> int:
+        """The length of the chunk in bytes."""
         return len(self.data)
 
 

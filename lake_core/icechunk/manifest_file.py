@@ -295,7 +295,7 @@ _Fields: TypeAlias = tuple[tuple[str, str, int], ...]
 """Fields of a record: the name, the format of numpy, and the offset of each."""
 
 Links = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]
-"""Offset fields to be linked with bytes of a heap: positions of the fields, where the bytes start, how many they are."""
+"""Offset fields to link with bytes of a heap: positions of the fields, starts of the bytes, numbers of bytes."""
 
 
 def _records(references: ChunkReferences, fixed: _Fields, size: int) -> npt.NDArray[Any]:

@@ -31,7 +31,7 @@ def splitting_document(rules: SplitSizes) -> dict[str, Any]:
 
 
 def count_mergeable(snapshot: Snapshot, rules: SplitSizes) -> int:
-    """Return how many manifests of a snapshot hold only references that belong to a split for which there is another manifest."""
+    """Count the manifests that hold only references of splits for which there is another manifest."""
     splits: dict[bytes, set[tuple[bytes, Extents]]] = {}
     for node in snapshot.nodes.values():
         if isinstance(node, ArrayNode):

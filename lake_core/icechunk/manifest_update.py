@@ -74,7 +74,7 @@ class ManifestUpdater:
         return ManifestUpdate(tuple(self._kept), tuple(self._pieces))
 
     def _rewrite(self, ref: ManifestRef, written: ChunkReferences) -> None:
-        """Rewrite a manifest: drop references that were erased or are outside of the shape, and add new ones within its extents."""
+        """Rewrite a manifest: drop erased references and those outside the shape, add new ones in its extents."""
         self._kept.remove(ref)
         before = self.read(ref)
         keep = before.inside([(0, end) for end in self.bounds]) & before.inside(ref.extents)

@@ -54,9 +54,10 @@ def live_markers(snapshot: Snapshot, now: int, retention: int | None) -> dict[st
 
 
 def recorded_markers(assets: AssetManager, snapshot: Snapshot, now: int, retention: int | None) -> dict[str, Marker]:
-    """Return the markers that count at a snapshot: those of the newest snapshot in its history that another client has not written.
+    """Return the markers that count at a snapshot.
 
-    The arguments are those of `live_markers`. Raises MissingObject and DamagedObject where that history cannot be read.
+    They are those of the newest snapshot in its history that another client has not written. The arguments are those of
+    `live_markers`. Raises MissingObject and DamagedObject where that history cannot be read.
     """
     if snapshot.is_foreign and METADATA_KEY not in snapshot.metadata:
         for earlier in ancestry(assets, snapshot.snapshot_id):

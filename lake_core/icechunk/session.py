@@ -163,7 +163,7 @@ class Session(SessionState):
         return None
 
     def recorded(self, txn: Txn) -> CommitResult | None:
-        """Return the commit that recorded a txn, or a later version of its application, before the session was opened, or None."""
+        """Return the commit that recorded a txn before the session was opened, or a later version of it, or None."""
         check_txn(txn, InvalidTransaction)
         return self._commit("", None, txn).recorded(self._base_id)
 

@@ -87,7 +87,10 @@ class SessionState:
         """Snapshots that the branch may have been moved to: the store has not answered."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.snapshot_id}, {'read-only' if self.read_only else f'on branch {self._branch}'}>"
+        return (
+            f"<{type(self).__name__} of {self.snapshot_id}, "
+            f"{'read-only' if self.read_only else f'on branch {self._branch}'}>"
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SessionState):

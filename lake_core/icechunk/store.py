@@ -79,7 +79,7 @@ class IcechunkStore(Store):
         return f"IcechunkStore({self._session!r})"
 
     async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function that may wait for the object store, in another thread unless that costs more than the wait."""
+        """Call a function that may wait for the store, in another thread unless that costs more than the wait."""
         if self._in_place:
             return function(*arguments)
         return await asyncio.to_thread(function, *arguments)
@@ -363,7 +363,7 @@ def _node_path_of_metadata(key: str) -> str | None:
 
 
 def _chunk_place(key: str) -> tuple[str, ChunkIndex] | None:
-    """Return the path of an array and the index of its chunk that a key stands for, or None if it is no key of a chunk."""
+    """Return the path of an array and the index of its chunk that a key stands for, or None for any other key."""
     match = _CHUNK.fullmatch(key)
     if match is None:
         return None

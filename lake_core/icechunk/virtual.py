@@ -1,4 +1,4 @@
-"""Virtual chunks: ranges of objects outside of the repository, fetched only from containers that the caller authorized."""
+"""Virtual chunks: ranges of objects outside the repository, fetched only from containers that the caller allowed."""
 
 from __future__ import annotations
 

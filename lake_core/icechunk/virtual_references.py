@@ -92,7 +92,10 @@ def _checksum(checksum: str | datetime | None) -> tuple[str | None, int]:
 
 def _indexes(indexes: Sequence[Sequence[int]], dimensions: int) -> npt.NDArray[np.uint32]:
     """Return indexes as columns. Raises InvalidChunkIndex."""
-    message = f"the index of a virtual chunk is a list of {dimensions} whole numbers, as the array has {dimensions} dimensions"
+    message = (
+        f"the index of a virtual chunk is a list of {dimensions} whole numbers, "
+        f"as the array has {dimensions} dimensions"
+    )
     try:
         table: npt.NDArray[Any] = np.array(indexes)
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Appending: one entry, put where nothing stands, settled when the answer is lost, planned anew when another came first.
+"""Appending: one entry, put if absent, settled when the answer is lost, planned anew when another came first.
 
 Section Journal Concurrency Control of zed-lake-format, but never at HEAD + 2 unread: gaps would hide entries that were
 acknowledged.

@@ -10,7 +10,10 @@ from lake_core.backoff import Backoff
 from lake_core.clock import AwareClock, system_clock, with_zone
 
 NEVER_YOUNGER = timedelta(days=8)
-"""Entries younger than this are never purged, so that a writer or reader that was away for less can trust what it saw."""
+"""Entries younger than this are never purged.
+
+A writer or reader that was away for less can trust what it saw.
+"""
 ASLEEP = timedelta(days=1)
 """After so long a pause a handle no longer trusts that what it saw is still there.
 
@@ -48,7 +51,10 @@ class JournalClock:
         return Moment(self.now(), runtime.monotonic())
 
     def asleep(self, since: Moment) -> bool:
-        """Return whether so much time may have passed that entries seen then may be purged: by either clock, and if one was set back."""
+        """Return whether entries seen at that moment may be purged by now.
+
+        Judged by either clock; true also if one was set back.
+        """
         passed = max(abs(self.now() - since.wall), timedelta(seconds=runtime.monotonic() - since.monotonic))
         return passed > ASLEEP
 

@@ -35,10 +35,10 @@ class Codec(Protocol):
         ...
 
     def owns(self, entry: Entry, data: bytes, stored: bytes) -> bool:
-        """Return whether the bytes at an entry's place come from the very append that tried to put `data`, the encoded `entry`, there.
+        """Return whether the bytes at an entry's place come from the very append that tried to put `data` there.
 
-        By the writer's id where entries carry one, else by comparing all bytes (then they must hold something unique to
-        the append).
+        `data` is the encoded `entry`. The writer's id decides where entries carry one. Else all bytes are compared,
+        which must then hold something unique to the append.
         """
         ...
 

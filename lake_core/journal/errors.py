@@ -22,7 +22,7 @@ class CorruptSnapshot(JournalError):
 
 
 class JournalDamaged(JournalError):
-    """What is left of the journal does not give its state: an entry, its TAIL or the snapshot that purged entries went into is gone."""
+    """The journal's state cannot be rebuilt: an entry, its TAIL or the snapshot of purged entries is gone."""
 
 
 class NoSuchEntry(JournalError):
@@ -75,10 +75,10 @@ class AppendTimeout(JournalError):
 
 
 class AppendOutcomeUnknown(JournalError):
-    """The store stopped answering while an entry was put, or the process slept for days, so nobody can say yet whether it landed.
+    """Nobody can say yet whether an entry landed.
 
-    Look later: the append happened if and only if the entry `number` carries the id `writer`. While there is no such
-    entry, it may still arrive.
+    The store stopped answering while it was put, or the process slept for days. Look later: the append happened if and
+    only if the entry `number` carries the id `writer`. While there is no such entry, it may still arrive.
     """
 
     def __init__(self, message: str, *, number: int, writer: str) -> None:

@@ -20,7 +20,7 @@ class Naming:
     head: str = "HEAD"
     tail: str = "TAIL"
     fixed_snapshot: str | None = None
-    """The one name under which each snapshot overwrites the one before; by default each has its own, below `snapshots/`."""
+    """The one name under which each snapshot overwrites the last; by default each has its own, below `snapshots/`."""
 
     @property
     def ordered(self) -> bool:

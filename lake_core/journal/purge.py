@@ -79,7 +79,7 @@ def _entries(reader: Reader) -> Iterator[tuple[int, datetime]]:
 
 
 def _write_base(reader: Reader, number: int) -> None:
-    """Put the snapshot that stands in for the entries up to this one, and read it back: they are about to be deleted."""
+    """Put the snapshot that replaces the entries up to this one, and read it back before they are deleted."""
     state = reader.load(number).state
     key = reader.prefix + reader.naming.base(number)
     data = reader.codec.encode_snapshot(state)

@@ -153,7 +153,7 @@ class Reader:
         return state
 
     def load(self, until: int | None = None) -> Loaded:
-        """Load the newest state, or the state after the entry `until`, from the nearest snapshot and the entries behind it.
+        """Load the newest state, or that after the entry `until`, from the nearest snapshot and the entries after it.
 
         Raises HistoryPurged, NoSuchEntry, CorruptEntry, JournalDamaged.
         """
@@ -224,7 +224,7 @@ class Reader:
         return tail.first - 1
 
     def _start(self, floor: int, until: int | None) -> State | None:
-        """Return the newest good snapshot that is not before `floor`, to which entries are purged: where to start replaying from."""
+        """Return the newest good snapshot from which to replay: none before `floor`, to which entries are purged."""
         fixed = self.naming.fixed_snapshot
         candidates = self.snapshots() if fixed is None else [(None, self.prefix + fixed)]
         for number, key in candidates:
@@ -241,7 +241,7 @@ class Reader:
         return base if base is not None and base.number == floor else None
 
     def _check_gap(self, state: State, hint: int) -> State:
-        """Raise JournalDamaged if HEAD names an entry behind the end of the entries: an append there would hide the damage."""
+        """Raise JournalDamaged if HEAD names an entry after the last one: an append there would hide the damage."""
         while hint > state.number and self.stands(hint):
             newer = self.replay(state, hint)
             if newer.number == state.number:

@@ -103,7 +103,7 @@ class OtherCommit:
     committer: str
     date: datetime
     metadata: Mapping[str, str]
-    """The metadata of the commit, with its session and the values that the session was opened with, such as a run's id."""
+    """The metadata of the commit, with its session and the values it was opened with, such as a run's id."""
 
     def __str__(self) -> str:
         about = [f"by {self.committer}", f"{self.date.astimezone(UTC):%Y-%m-%d %H:%M} UTC"]

@@ -74,7 +74,7 @@ def _take(target: ObjectStore, lake: str) -> None:
 
 
 def _records(state: StateStore) -> Iterator[Record]:
-    """List a state's whole tree: plain files, and the logs and live data files of datasets, in the order of their keys."""
+    """List a state's whole tree: plain files, and the logs and live data files of datasets, in key order."""
     records = {key.encode(): item.record(key) for key, item in state.view.list() if not key.startswith(RESERVED)}
     for path, dataset in state.datasets().items():
         view = state.folder_of(dataset)

@@ -221,7 +221,7 @@ class Lake:
         metadata: Mapping[str, str] | None = None,
         resume: bool = True,
     ) -> SharedSession:
-        """Open a shared session, or resume the one of this id: its epoch rises, and what older epochs still write is refused.
+        """Open a shared session, or resume the one of this id with a new epoch: writes of older epochs are refused.
 
         With `resume=False` an open one of this id is taken as it is, its epoch too. The handle only reads; its `join`
         writes. It expires after `expires_in` (7 days at most), which each flush renews. Raises RefNotFound,
@@ -239,7 +239,7 @@ class Lake:
         return SharedSession(self._repository, self._repository.refs().session(id), epoch=epoch)
 
     def list_sessions(self, *, include_ended: bool = False) -> list[SessionRecord]:
-        """List the shared sessions that are open or failed, oldest first; with `include_ended` those on record that have ended too."""
+        """List the shared sessions that are open or failed, oldest first; `include_ended` adds ended ones on record."""
         records = self._repository.refs().sessions()
         return records if include_ended else [record for record in records if record.state in (OPEN, FAILED)]
 
@@ -401,12 +401,12 @@ class Lake:
 
     @property
     def maintenance(self) -> LakeMaintenance:
-        """Return the maintenance operations: checkout, garbage collection, verification, export, adoption of other writers' commits."""
+        """Return the maintenance operations: checkout, garbage collection, verification, export, adoption."""
         return LakeMaintenance(self._repository)
 
     @property
     def settings(self) -> LakeSettings:
-        """Return the settings of the whole lake: its retention, the isolation of its sessions, its protected branches."""
+        """Return the settings of the whole lake: retention, isolation of sessions, protected branches."""
         return LakeSettings(self._repository)
 
     def _commit(self, ref: str, refs: RefsState) -> Commit:

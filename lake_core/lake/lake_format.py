@@ -36,6 +36,7 @@ class LakeFormat:
 
     @property
     def ranges(self) -> Profile:
+        """The parameters by which its trees are cut into ranges."""
         return _PROFILES[self.profile]
 
 

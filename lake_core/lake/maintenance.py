@@ -55,10 +55,10 @@ class LakeMaintenance:
         history: timedelta | None = None,
         progress: Callable[[str, int], None] | None = None,
     ) -> Collection:
-        """Delete what no branch, tag, session or commit of the last `history` (30 days, or as the settings say) reaches.
+        """Delete what no branch, tag, session or commit of the last `history` reaches.
 
-        After an interruption the next call continues. Objects younger than eight days are kept. `dry_run` deletes
-        nothing.
+        `history` is 30 days, or as the settings say. After an interruption the next call continues. Objects younger
+        than eight days are kept. `dry_run` deletes nothing.
 
         Raises CollectionRefused if a live dataset cannot be read.
         """
@@ -66,9 +66,10 @@ class LakeMaintenance:
         return collect(self._repository, history, dry_run=dry_run, progress=progress)
 
     def verify(self, *, hashes: bool = True, progress: Callable[[str, int], None] | None = None) -> list[Problem]:
-        """List what is wrong: objects that live states reach and that are gone or hold other bytes than named by; main not in place.
+        """List what is wrong with the lake.
 
-        `hashes`: read all content, instead of only looking whether it is there.
+        Objects that live states reach may be missing, or hold other bytes than their names say; main may not be in
+        place. `hashes`: read all content, instead of only looking whether it is there.
         """
         return list(verify(self._repository, LakeSettings(self._repository).history, hashes=hashes, progress=progress))
 
@@ -95,9 +96,10 @@ class LakeMaintenance:
         history: bool = True,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Exported:
-        """Copy branches and tags, with their data files, into an empty folder or bucket as a lakeFS repository, with the dumps that
-        `lakectl refs-restore` loads. Without `history` only the commits that a branch or tag names. Repeated, it copies
-        what is missing.
+        """Export branches and tags, with their data files, as a lakeFS repository in an empty folder or bucket.
+
+        The export has the dumps that `lakectl refs-restore` loads. Without `history` it has only the commits that a
+        branch or tag names. Repeated, it copies what is missing.
 
         Raises FolderInUse for a lake, and for a folder that holds more than an earlier export of this one.
         """

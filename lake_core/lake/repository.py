@@ -51,6 +51,7 @@ class Repository:
 
     @property
     def content(self) -> ContentStore:
+        """The fixed-name objects of the lake, by content."""
         return ContentStore(self.root)
 
     def refs(self, *, refresh: bool = True) -> RefsState:

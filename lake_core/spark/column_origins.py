@@ -62,7 +62,10 @@ _LEAVES = {"LocalRelation", "LogicalRDD", "OneRowRelation", "Relation", "Relatio
 
 
 def marked(df: DataFrame, mark: str) -> DataFrame:
-    """Return the same rows and columns, under a mark of ASCII letters, digits and underscores that `column_origins` finds again."""
+    """Return the same rows and columns, under a mark that `column_origins` finds again.
+
+    `mark`: ASCII letters, digits and underscores.
+    """
     if not _MARK.fullmatch(mark):
         raise ValueError(f"a mark is made of letters, digits and underscores, not {mark!r}")
     return df.where(F.lit(f"origin:{mark}") == F.lit(f"origin:{mark}"))
@@ -179,7 +182,7 @@ def _tree(text: str) -> _Node:
 _NONE: frozenset[Origin] = frozenset()
 
 Strangers: TypeAlias = Literal["none", "outside", "unknown"]
-"""Columns that an operator gives without naming them: there are none, they come from outside, or may come from anywhere."""
+"""Columns that an operator gives without naming them: none, some from outside, or some from anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +408,7 @@ def _attribute(text: str) -> tuple[str, int]:
 
 
 def _values_only(expression: str) -> str:
-    """Return an expression without what its windows partition and order by, and without the column that a pivot chooses by."""
+    """Return an expression without what its windows partition and order by, and what its pivot chooses by."""
     while (begin := expression.find(_WINDOW)) >= 0:
         end = _closing(expression, begin + len(_WINDOW) - 1)
         expression = expression[:begin] + expression[end + 1 :]

@@ -32,7 +32,7 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class _Pickler(cloudpickle.Pickler):
-    """A pickler that carries what cloudpickle cannot: cached functions and properties by value, and layouts of bytes."""
+    """A pickler for what cloudpickle cannot carry: cached functions and properties by value, and layouts of bytes."""
 
     def reducer_override(self, obj: object) -> Any:
         if isinstance(obj, struct.Struct):

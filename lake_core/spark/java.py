@@ -1,4 +1,4 @@
-"""Whether the Java that Spark would start is there and new enough, told in one sentence before a JVM fails obscurely."""
+"""Whether Spark's Java is there and new enough, in one sentence before a JVM fails with an obscure error."""
 
 from __future__ import annotations
 

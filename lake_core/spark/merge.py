@@ -111,7 +111,7 @@ class _SparkMerge:
         self._rows = self._source.count()
 
     def check_keys(self, keys: Sequence[str]) -> None:
-        """Raise NullKeys or DuplicateKeys unless each row of the source has a key of its own, where it is to have one."""
+        """Raise NullKeys or DuplicateKeys unless each row of the source that must have a key has its own."""
         names = key_names(self._plan.source, keys)
         if not names:
             return
@@ -169,7 +169,7 @@ class _SparkMerge:
         return ranges
 
     def _matches(self, scan: Scan) -> DataFrame:
-        """Return the pairs for which ON is true: file, row in it, clause that applies (-1: none), and the source row."""
+        """Return the pairs for which ON is true: file, row in it, applying clause (-1: none), and source row."""
         plan = self._plan
         probe = match_probe(plan, scan)
         key_types = pa.schema(

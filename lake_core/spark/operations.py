@@ -1,6 +1,7 @@
-"""Row operations and maintenance of Delta tables in Spark's executors: what `DeltaTable` does in one process, for tables of any size.
+"""Row operations and maintenance of Delta tables in Spark's executors.
 
-Plans, commits and results are the same; executors read and write the data files, each a few at a time.
+They do what `DeltaTable` does in one process, for tables of any size. Plans, commits and results are the same;
+executors read and write the data files, each a few at a time.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _carry_out(task: Callable[[int], Any]) -> Any:
 
 
 def packed(value: Any) -> Any:
-    """Convert a value with the instances of our dataclasses to plain types, to send it from an executor to the driver."""
+    """Convert a value with our dataclasses in it to plain types, to send it from an executor to the driver."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: packed(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return (_INSTANCE, type(value).__module__, type(value).__qualname__, fields)

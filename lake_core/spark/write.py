@@ -40,7 +40,7 @@ FILE_ROWS = (
     "change boolean, "
     "error string"
 )
-"""What executors tell of a data file or change file that they wrote, or of rows that do not belong into the table (`error`)."""
+"""What executors report of a data or change file that they wrote, or of rows that the table refuses (`error`)."""
 
 
 def write_delta(
@@ -195,7 +195,7 @@ def files_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[AddFile], list[Add
 
 
 def file_rows(adds: Sequence[AddFile], changes: Sequence[AddFile], error: str | None = None) -> pa.RecordBatch:
-    """Encode data files and change data files, or else an error, as rows of `FILE_ROWS`, to send them from an executor to the driver."""
+    """Encode data files and change data files, or an error, as rows of `FILE_ROWS` to send to the driver."""
     files = [*adds, *changes] if error is None else [AddFile("", {}, 0, 0, "", 0)]
     return pa.RecordBatch.from_arrays(
         [

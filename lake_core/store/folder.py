@@ -42,13 +42,16 @@ class FolderStore(ObjectStore):
         return self._inner
 
     def url(self, key: str = "") -> str:
+        """Return the URL of the object in the store that holds the folder."""
         return self._inner.url(f"{self._prefix}{key}".rstrip("/"))
 
     @property
     def storage_options(self) -> dict[str, object]:
+        """The options of the store that holds the folder."""
         return self._inner.storage_options
 
     def sweep(self, before: float) -> int:
+        """Delete nothing: the store that holds the folder sweeps for all."""
         return 0  # what `inner` keeps aside is not told apart by folders
 
     def _named(self, meta: ObjectMeta) -> ObjectMeta:

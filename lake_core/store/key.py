@@ -44,7 +44,10 @@ def check_prefix(prefix: str) -> str:
 
 
 def check_start_after(start_after: str) -> str:
-    """Check where a listing continues: any text, not only a key, taken as it is (a listed key may be in another normal form)."""
+    """Check where a listing continues: any text, not only a key.
+
+    It is taken as it is, since a listed key may be in another normal form.
+    """
     _check_text(start_after, "start_after")
     return start_after
 

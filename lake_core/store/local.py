@@ -68,10 +68,12 @@ class LocalStore(ObjectStore):
         return self._root
 
     def url(self, key: str = "") -> str:
+        """Return a `file://` URL, in which nothing is escaped."""
         return "file://" + (os.path.join(self._root, key) if key else self._root)
 
     @property
     def storage_options(self) -> dict[str, object]:
+        """Nothing: files need no options."""
         return {}
 
     def __repr__(self) -> str:
@@ -416,7 +418,7 @@ def _link(folder: int, temporary: str, name: str, key: str) -> None:
 
 
 def _outdate(fd: int, old: int) -> None:
-    """Make the file younger than its predecessor, also where the file system keeps coarse times, so that no etag comes twice."""
+    """Make the file younger than its predecessor, even where file times are coarse, so that no etag comes twice."""
     step = _SMALLEST_STEP
     while os.fstat(fd).st_mtime_ns <= old:
         later = max(time.time_ns(), old + step)

@@ -65,10 +65,12 @@ class MemoryStore(ObjectStore):
         self._clock = clock
 
     def url(self, key: str = "") -> str:
+        """Return a `memory://` URL, which only a MemoryStore of this process can open."""
         return f"memory://{self._space.name}/{self._prefix}{key}".rstrip("/")
 
     @property
     def storage_options(self) -> dict[str, object]:
+        """Nothing: a URL names the store completely."""
         return {}
 
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:

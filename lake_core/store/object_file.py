@@ -27,18 +27,23 @@ class ObjectFile(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
+        """Return True: the file serves reads only."""
         return True
 
     def seekable(self) -> bool:
+        """Return True: a seek costs no request."""
         return True
 
     def size(self) -> int:
+        """Return the size of the object in bytes."""
         return self._size
 
     def tell(self) -> int:
+        """Return the position of the next byte to read."""
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move, also past the end, where reads return nothing. Raises OSError before the start."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
         if base + offset < 0:
             raise OSError(f"seek before the start of {self._key}")
@@ -46,6 +51,7 @@ class ObjectFile(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
+        """Read up to `size` bytes in one request; all to the end by default."""
         end = self._size if size is None or size < 0 else min(self._size, self._position + size)
         if end <= self._position:
             return b""
@@ -54,6 +60,7 @@ class ObjectFile(io.RawIOBase):
         return data
 
     def readinto(self, buffer: Any) -> int:
+        """Read into the buffer, and return the number of bytes read."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)

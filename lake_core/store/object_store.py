@@ -54,6 +54,7 @@ class ObjectBytes(bytes):
     meta: ObjectMeta
 
     def __new__(cls, data: Bytes, meta: ObjectMeta) -> ObjectBytes:
+        """Make an object's bytes and its metadata one value."""
         self = super().__new__(cls, data)
         self.meta = meta
         return self
@@ -63,18 +64,22 @@ class ObjectBytes(bytes):
 
     @property
     def key(self) -> str:
+        """The key of the object."""
         return self.meta.key
 
     @property
     def size(self) -> int:
+        """The size of the whole object in bytes, also where these are only a range of it."""
         return self.meta.size
 
     @property
     def etag(self) -> str:
+        """The tag of this version of the object, for `if_match`."""
         return self.meta.etag
 
     @property
     def last_modified(self) -> datetime:
+        """When the object was written, by the store's clock."""
         return self.meta.last_modified
 
 
@@ -159,9 +164,9 @@ class ObjectStore(ABC):
         return True
 
     def list(self, prefix: str = "", start_after: str = "") -> Iterator[ObjectMeta]:
-        """List all objects with a key that starts with `prefix` (any string, not only a folder) and sorts after `start_after`, in order.
+        """List all objects with keys that start with `prefix` and sort after `start_after`, in order.
 
-        Lazy: a caller that stops early does not pay for the rest.
+        `prefix` is any string, not only a folder. Lazy: a caller that stops early does not pay for the rest.
         """
         normal = check_prefix(prefix)
         listed = self._list(normal, check_start_after(start_after))
@@ -170,7 +175,7 @@ class ObjectStore(ABC):
         return _merged(listed, self._list(prefix, start_after))
 
     def list_folders(self, prefix: str = "") -> builtins.list[str]:
-        """List the names directly under the folder `prefix` ("" or ending in "/") that have objects below them, in key order."""
+        """List the names in the folder `prefix` ("" or ending in "/") that have objects below them, in key order."""
         if prefix and not prefix.endswith("/"):
             raise ValueError("list_folders takes '' or a prefix that ends in '/'")
         normal = check_prefix(prefix)
@@ -188,13 +193,15 @@ class ObjectStore(ABC):
         self._delete([self._standing(key) for key in keys])
 
     def sweep(self, before: float) -> int:
-        """Delete what this kind of store keeps aside while it writes, where a writer died before the time `before` (seconds since the
-        epoch, by the store's own clock). Returns how many files that were. Objects are never touched.
+        """Delete what this kind of store kept aside for writers that died before the time `before`.
+
+        `before`: seconds since the epoch, by the store's own clock. Returns how many files were deleted. Objects are
+        never touched.
         """
         return 0
 
     def _standing(self, key: str) -> str:
-        """Return the form of the key under which to delete an object: the given form if an object exists there, else the normal form."""
+        """Return the key under which to delete an object: as given if an object is there, else in normal form."""
         normal = check_key(key)
         if normal != key:
             try:

@@ -52,11 +52,15 @@ _SLOWEST_UPLOAD = 64 * 1024
 _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{1,254}")
 _PUT_ID = "lake-put"
-"""Metadata of an object: the id of the conditional put that wrote it, by which a put that was sent twice knows its own work."""
+"""Metadata of an object: the id of the conditional put that wrote it, by which a repeated put knows its own work."""
 
 
 class _SendOnce(AIOHTTPSession):  # type: ignore[misc]
-    """aiohttp sends a PUT again by itself when the connection is lost: the second is refused for what the first did, and nobody knows."""
+    """An HTTP session that sends a PUT only once.
+
+    aiohttp sends it again by itself when the connection is lost. The second is refused for what the first did, and the
+    caller cannot know which.
+    """
 
     async def _get_session(self, proxy_url: str | None) -> Any:
         session = await super()._get_session(proxy_url)
@@ -130,10 +134,12 @@ class S3Store(ObjectStore):
                 raise InvalidUrl("endpoint_url must not hold credentials: pass them as key and secret")
 
     def url(self, key: str = "") -> str:
+        """Return an `s3://` URL."""
         return f"s3://{self._bucket}/{self._prefix}{key}".rstrip("/")
 
     @property
     def storage_options(self) -> dict[str, object]:
+        """The options that the store was opened with. Holds secrets: never log them."""
         return dict(self._options)
 
     def __repr__(self) -> str:
@@ -429,7 +435,10 @@ class S3Store(ObjectStore):
         return answer
 
     def _time_limit(self, body: object) -> float | None:
-        """Return the seconds until a request is given up. aiohttp loses its own time-out when "100 Continue" comes at the wrong moment."""
+        """Return the seconds until a request is given up.
+
+        aiohttp loses its own time-out when "100 Continue" comes at the wrong moment.
+        """
         config = self._config()
         connect, read = config["connect_timeout"], config["read_timeout"]
         if not isinstance(connect, (int, float)) or not isinstance(read, (int, float)):

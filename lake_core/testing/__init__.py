@@ -1,4 +1,4 @@
-"""For tests of stores and formats, here and elsewhere: their contracts as test suites, and a store that fails on demand.
+"""For tests of stores and formats, here and elsewhere: contracts as test suites, and a store that fails on demand.
 
 Needs pytest.
 """

@@ -110,31 +110,37 @@ class DatasetFormatSuite:
     # Sessions, and main in place
 
     def test_the_format_is_registered_under_its_name(self) -> None:
+        """Look the format up as a lake does."""
         assert self._format().format == self.format
 
     def test_a_session_reads_what_it_wrote(self, lake: Lake) -> None:
+        """Read by a second handle of the session, before anything is published."""
         before = self._read(lake)
         session = lake.session()
         self.write(session.open(PATH), 1)
         assert self.contents(session.open(PATH)) != before
 
     def test_nobody_else_reads_what_is_not_published(self, lake: Lake) -> None:
+        """Read main while the write is in a session only."""
         before = self._read(lake)
         session = lake.session()
         self.write(session.open(PATH), 1)
         assert self._read(lake) == before
 
     def test_a_publish_is_read_at_main(self, lake: Lake) -> None:
+        """Try `apply` on a head that has not moved."""
         with lake.session() as session:
             self.write(session.open(PATH), 1)
             written = self.contents(session.open(PATH))
         assert self._read(lake) == written
 
     def test_a_publish_is_read_in_place(self, lake: Lake, store: ObjectStore) -> None:
+        """Open the folder as clients without the lake do."""
         self._write(lake, 1)
         assert self._read_in_place(store) == self._read(lake)
 
     def test_an_abandoned_session_leaves_main_as_it_was(self, lake: Lake, store: ObjectStore) -> None:
+        """Read at main and in place, where only objects that nothing reaches may be left."""
         before = self._read(lake)
         session = lake.session()
         self.write(session.open(PATH), 1)
@@ -142,6 +148,7 @@ class DatasetFormatSuite:
         assert [self._read(lake), self._read_in_place(store)] == [before, before]
 
     def test_several_writes_of_a_session_publish_as_one_commit(self, lake: Lake) -> None:
+        """Write by two handles: the commit before main has neither write."""
         before = self._read(lake)
         with lake.session() as session:
             self.write(session.open(PATH), 1)
@@ -149,6 +156,7 @@ class DatasetFormatSuite:
         assert self._read(lake, "main~1") == before
 
     def test_two_sessions_of_one_commit_merge_or_conflict(self, lake: Lake, store: ObjectStore) -> None:
+        """Try `apply` on a head that moved: both writes are kept, or the second publish raises Conflict."""
         first, second = lake.session(), lake.session()
         self.write(first.open(PATH), 1)
         self.write(second.open(PATH), 2)
@@ -163,6 +171,7 @@ class DatasetFormatSuite:
         assert [self._read(lake), self._read_in_place(store)] == [expected, expected]
 
     def test_two_sessions_that_contradict_conflict(self, lake: Lake) -> None:
+        """Try `apply` with two calls of `contradict`: the second publish raises Conflict."""
         first, second = lake.session(), lake.session()
         self.contradict(first.open(PATH), 1)
         self.contradict(second.open(PATH), 2)
@@ -174,12 +183,14 @@ class DatasetFormatSuite:
     # Branches
 
     def test_a_write_on_a_branch_changes_nothing_in_place(self, lake: Lake, store: ObjectStore) -> None:
+        """Write on a branch: the log and the pointers in place stay main's."""
         before = self._read(lake)
         lake.create_branch("dev")
         self._write(lake, 1, "dev")
         assert [self._read_in_place(store), self._read(lake)] == [before, before]
 
     def test_a_branch_merges_into_one_that_did_not_move(self, lake: Lake, store: ObjectStore) -> None:
+        """Try `apply` with all that a branch changed."""
         lake.create_branch("dev")
         self._write(lake, 1, "dev")
         lake.merge("dev")
@@ -187,6 +198,7 @@ class DatasetFormatSuite:
         assert [self._read(lake), self._read_in_place(store)] == [expected, expected]
 
     def test_branches_that_both_moved_merge_or_conflict(self, lake: Lake, store: ObjectStore) -> None:
+        """Try `apply` with both branches' changes: both are kept, or the merge raises Conflict."""
         lake.create_branch("dev")
         self._write(lake, 1)
         self._write(lake, 2, "dev")
@@ -199,6 +211,7 @@ class DatasetFormatSuite:
         assert [self._read(lake), self._read_in_place(store)] == [expected, expected]
 
     def test_branches_that_contradict_conflict(self, lake: Lake) -> None:
+        """Try `apply` with a call of `contradict` on each branch: the merge raises Conflict."""
         lake.create_branch("dev")
         for number, branch in enumerate(("main", "dev")):
             with lake.session(branch) as session:
@@ -206,6 +219,7 @@ class DatasetFormatSuite:
         self._assert_conflicts(lambda: lake.merge("dev"))
 
     def test_a_merge_is_not_done_twice(self, lake: Lake) -> None:
+        """Merge a branch without new commits: NothingToApply."""
         lake.create_branch("dev")
         self._write(lake, 1, "dev")
         lake.merge("dev")
@@ -213,6 +227,7 @@ class DatasetFormatSuite:
             lake.merge("dev")
 
     def test_a_preview_of_a_merge_writes_nothing(self, lake: Lake, store: ObjectStore) -> None:
+        """Compare the store's objects before and after: not even UNIQUE ones are added."""
         lake.create_branch("dev")
         self._write(lake, 1, "dev")
         objects = self._objects(store)
@@ -220,6 +235,7 @@ class DatasetFormatSuite:
         assert self._objects(store) == objects
 
     def test_a_cherry_picked_commit_is_read_on_its_branch(self, lake: Lake) -> None:
+        """Try `apply` with the change of a single commit."""
         lake.create_branch("dev")
         self._write(lake, 1, "dev")
         lake.cherry_pick("dev", onto="main")
@@ -228,17 +244,20 @@ class DatasetFormatSuite:
     # History
 
     def test_an_older_commit_is_read_as_it_was(self, lake: Lake) -> None:
+        """Read a state that is older than the log in place."""
         before = self._read(lake)
         self._write(lake, 1)
         assert self._read(lake, "main~1") == before
 
     def test_a_reverted_commit_is_taken_back(self, lake: Lake, store: ObjectStore) -> None:
+        """Try `apply` backward, from a commit to the one before it."""
         before = self._read(lake)
         self._write(lake, 1)
         lake.revert("main")
         assert [self._read(lake), self._read_in_place(store)] == [before, before]
 
     def test_a_reverted_commit_can_be_made_again(self, lake: Lake) -> None:
+        """Write the same once more: no trace of the first time is in its way."""
         self._write(lake, 1)
         written = self._read(lake)
         lake.revert("main")
@@ -246,17 +265,20 @@ class DatasetFormatSuite:
         assert self._read(lake) == written
 
     def test_what_differs_between_two_commits_names_the_dataset(self, lake: Lake) -> None:
+        """Try `compare`."""
         self._write(lake, 1)
         assert [each.path for each in lake.compare("main~1", "main").datasets] == [PATH]
 
     # Drop and recreate
 
     def test_a_dropped_dataset_is_not_found(self, lake: Lake) -> None:
+        """Open it at the commit that dropped it."""
         self._drop(lake)
         with pytest.raises(DatasetNotFound):
             lake.at().open(PATH)
 
     def test_a_dropped_dataset_is_read_at_older_commits(self, lake: Lake) -> None:
+        """Read the commit before the drop: its UNIQUE objects are kept."""
         before = self._read(lake)
         self._drop(lake)
         assert self._read(lake, "main~1") == before
@@ -264,6 +286,7 @@ class DatasetFormatSuite:
     def test_a_dataset_that_is_created_again_has_nothing_of_the_dropped_one(
         self, lake: Lake, store: ObjectStore
     ) -> None:
+        """Try `create` where a dataset was dropped."""
         self._drop(lake)
         with lake.session() as session:
             self.write(self.create(session, PATH), 7)
@@ -273,6 +296,7 @@ class DatasetFormatSuite:
     # Garbage and verification
 
     def test_what_a_state_reaches_stands_in_place(self, lake: Lake, store: ObjectStore) -> None:
+        """Compare `reachable` with the UNIQUE objects in the folder."""
         self._write(lake, 1)
         reachable = set(self._format().reachable(lake.at().dataset(PATH), None))
         assert reachable
@@ -281,6 +305,7 @@ class DatasetFormatSuite:
     def test_collection_keeps_what_main_and_branches_reach(
         self, lake: Lake, store: ObjectStore, clock: ManualClock
     ) -> None:
+        """Collect after the retention of history: what `reachable` lists stays."""
         lake.create_branch("dev")
         self._write(lake, 1)
         self._write(lake, 2, "dev")
@@ -290,6 +315,7 @@ class DatasetFormatSuite:
         assert [self._read(lake), self._read(lake, "dev")] == before
 
     def test_collection_keeps_recent_history(self, lake: Lake, store: ObjectStore, clock: ManualClock) -> None:
+        """Collect within the retention of history: what only an older commit reaches stays."""
         before = self._read(lake)
         with lake.session() as session:
             self.contradict(session.open(PATH), 1)
@@ -300,6 +326,7 @@ class DatasetFormatSuite:
     def test_collection_deletes_what_an_abandoned_session_wrote(
         self, lake: Lake, store: ObjectStore, clock: ManualClock
     ) -> None:
+        """Try `collectable` with UNIQUE objects that nothing reaches."""
         before = self._unique(store)
         session = lake.session()
         self.write(session.open(PATH), 1)
@@ -312,6 +339,7 @@ class DatasetFormatSuite:
     def test_a_lake_verifies_after_writes_merges_and_collection(
         self, lake: Lake, store: ObjectStore, clock: ManualClock
     ) -> None:
+        """Verify after a merge, a revert and a collection: no problem is found."""
         lake.create_branch("dev")
         self._write(lake, 1, "dev")
         lake.merge("dev")
@@ -321,6 +349,7 @@ class DatasetFormatSuite:
         assert lake.maintenance.verify() == []
 
     def test_verification_names_a_lost_object(self, lake: Lake, store: ObjectStore) -> None:
+        """Delete an object that `reachable` lists."""
         lost = f"{PATH}/{min(self._format().reachable(lake.at().dataset(PATH), None))}"
         store.delete([lost])
         assert ("missing", lost) in [(problem.kind, problem.key) for problem in lake.maintenance.verify()]
@@ -328,10 +357,12 @@ class DatasetFormatSuite:
     # The log and the pointers in place
 
     def test_a_log_and_pointers_that_are_behind_in_place_are_noticed(self, lake: Lake, store: ObjectStore) -> None:
+        """Verify a folder as a crash before the checkout leaves it."""
         self._write_behind(lake, store)
         assert [problem.kind for problem in lake.maintenance.verify()] == ["not in place"]
 
     def test_a_checkout_brings_the_log_and_pointers_in_place_up_to_date(self, lake: Lake, store: ObjectStore) -> None:
+        """Try `log_keys` and `pointer_keys`: a checkout copies what they list."""
         published = self._write_behind(lake, store)
         lake.maintenance.checkout()
         assert self._fixed(store) == published
@@ -339,6 +370,7 @@ class DatasetFormatSuite:
     # Other writers
 
     def test_what_another_writer_wrote_is_adopted(self, lake: Lake, store: ObjectStore) -> None:
+        """Write in place, past the lake, and adopt it into main. For formats with `adopts`."""
         if not self.adopts:
             return
         self.write(self._in_place(store), 1)
@@ -346,6 +378,7 @@ class DatasetFormatSuite:
         assert self._read(lake) == self._read_in_place(store) == self._written_in_turn(lake, 0, 1)
 
     def test_what_another_writer_wrote_is_published_upon_or_conflicts(self, lake: Lake, store: ObjectStore) -> None:
+        """Publish onto a write in place: both are kept, or a Conflict is raised. For formats with `adopts`."""
         if not self.adopts:
             return
         session = lake.session()
@@ -358,11 +391,13 @@ class DatasetFormatSuite:
             self._assert_conflicts(session.publish)
 
     def test_a_released_dataset_stays_in_place(self, lake: Lake, store: ObjectStore) -> None:
+        """Try `release`: other clients read in place what main had."""
         before = self._read(lake)
         lake.maintenance.release(PATH)
         assert self._read_in_place(store) == before
 
     def test_a_dataset_in_the_folder_is_brought_in(self, lake: Lake) -> None:
+        """Release the dataset, and import it again."""
         before = self._read(lake)
         lake.maintenance.release(PATH)
         with lake.session() as session:
@@ -373,6 +408,10 @@ class DatasetFormatSuite:
 
     @pytest.mark.parametrize("mode", ["before", "after"])
     def test_death_at_any_operation_leaves_all_or_nothing(self, mode: Literal["before", "after"]) -> None:
+        """Let the store die at each operation of a publish, then write again.
+
+        The first write is published or not, the second one is, and the lake verifies.
+        """
         clock = ManualClock()
         template = self._new_lake(MemoryStore(clock=clock), clock)
         before, first, second, both = (

@@ -81,10 +81,12 @@ class FaultStore(ObjectStore):
         return self._inner
 
     def url(self, key: str = "") -> str:
+        """Return the URL of the object in the inner store, where no faults happen."""
         return self._inner.url(key)
 
     @property
     def storage_options(self) -> dict[str, object]:
+        """The options of the inner store."""
         return self._inner.storage_options
 
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:

@@ -9,12 +9,13 @@ _STEP = timedelta(microseconds=10)
 
 
 class ManualClock:
-    """A clock that moves when it is told to, and by some microseconds each time it is read, so that no two moments are equal."""
+    """A clock that moves when told to, and by some microseconds at each reading, so that no two are equal."""
 
     def __init__(self, now: datetime = _START) -> None:
         self.now = now
 
     def __call__(self) -> datetime:
+        """Move the clock by one step, and return the time."""
         self.now += _STEP
         return self.now
 

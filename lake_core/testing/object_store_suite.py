@@ -106,12 +106,14 @@ class ObjectStoreSuite:
     # One object
 
     def test_what_is_put_is_got(self, store: ObjectStore) -> None:
+        """Compare the bytes, the key and the size."""
         store.put("a/b", b"hello")
         body = store.get("a/b")
         assert bytes(body) == b"hello"
         assert (body.key, body.size) == ("a/b", 5)
 
     def test_put_takes_any_flat_bytes(self, store: ObjectStore) -> None:
+        """Put bytearrays and memoryviews, strided ones too; a text is a TypeError."""
         for data in (
             bytearray(b"hello"),
             memoryview(b"hello"),
@@ -124,6 +126,7 @@ class ObjectStoreSuite:
             store.put("a", "hello")  # type: ignore[arg-type]
 
     def test_metadata_is_the_same_wherever_it_is_told(self, store: ObjectStore) -> None:
+        """Compare what `put`, `head`, `get` and `list` return; times are in UTC."""
         started = datetime.now(UTC)
         put = store.put("a/b", b"hello")
         head = store.head("a/b")
@@ -136,12 +139,14 @@ class ObjectStoreSuite:
         assert started - _CLOCK < head.last_modified < datetime.now(UTC) + _CLOCK
 
     def test_overwriting_replaces_all_of_it(self, store: ObjectStore) -> None:
+        """Put a shorter body over a longer one; the etag changes."""
         first = store.put("a", b"a long first content")
         second = store.put("a", b"short")
         assert store.get("a") == b"short"
         assert first.etag != second.etag == store.head("a").etag
 
     def test_empty_object(self, store: ObjectStore) -> None:
+        """Put, read and list an object without bytes; for `if_absent` it exists."""
         assert store.put("a", b"", if_absent=True).size == 0
         assert store.get("a") == b""
         for start, end in ((0, 10), (5, None), (-3, None), (None, 0), (0, 0)):
@@ -152,6 +157,7 @@ class ObjectStoreSuite:
             store.put("a", b"x", if_absent=True)
 
     def test_large_object(self, store: ObjectStore) -> None:
+        """Replace and read an object of `large` bytes, whole and in part."""
         pattern = bytes(range(256)) * 4096
         data = (pattern * (self.large // len(pattern) + 1))[: self.large]
         begin = store.put("large", b"small")
@@ -165,6 +171,7 @@ class ObjectStoreSuite:
         assert store.get("large", middle, middle + 7) == data[middle : middle + 7]
 
     def test_ranges(self, store: ObjectStore) -> None:
+        """Read ranges as slices of bytes; `size` and `etag` are those of the whole object."""
         meta = store.put("a", b"0123456789")
         ranges = [
             (None, None),
@@ -186,6 +193,7 @@ class ObjectStoreSuite:
             assert (body.key, body.size, body.etag) == ("a", 10, meta.etag), (start, end)
 
     def test_what_is_no_range_is_refused(self, store: ObjectStore) -> None:
+        """Raise ValueError for an end before the start, or a negative start with an end."""
         store.put("a", b"0123456789")
         for start, end in ((5, 4), (-3, 5), (None, -1)):
             with pytest.raises(ValueError):
@@ -194,6 +202,7 @@ class ObjectStoreSuite:
                 store.get_many([("a", start, end)])
 
     def test_get_many_keeps_the_order(self, store: ObjectStore) -> None:
+        """Read keys and ranges together; NotFound names the absent key."""
         keys = [f"k/{i:02}" for i in range(40)]
         for key in keys:
             store.put(key, key.encode())
@@ -207,6 +216,7 @@ class ObjectStoreSuite:
     # What is not there
 
     def test_absent(self, store: ObjectStore) -> None:
+        """Raise NotFound with the key, for folders and below objects too; listings are empty."""
         store.put("a/b", b"")
         for key in ("absent", "a", "a/c", "a/b/c", "a/absent/c"):
             for read in (
@@ -225,6 +235,7 @@ class ObjectStoreSuite:
         assert store.list_folders("absent/") == []
 
     def test_delete(self, store: ObjectStore) -> None:
+        """Delete several keys, absent ones without an error; only these are deleted."""
         for key in ("a", "b/c", "b/d", "e"):
             store.put(key, b"")
         store.delete(["a", "b/c", "absent", "absent/too", "b/c/below"])
@@ -242,6 +253,7 @@ class ObjectStoreSuite:
     # Conditions
 
     def test_if_absent(self, store: ObjectStore) -> None:
+        """Raise AlreadyExists for a second put, and keep what the first wrote."""
         store.put("a/b", b"first", if_absent=True)
         with pytest.raises(AlreadyExists) as caught:
             store.put("a/b", b"second", if_absent=True)
@@ -253,6 +265,7 @@ class ObjectStoreSuite:
         assert store.get("a/d") == b"unique"
 
     def test_if_match(self, store: ObjectStore) -> None:
+        """Raise PreconditionFailed for an outdated etag, an unknown one, and an absent object."""
         first = store.put("a", b"first")
         second = store.put("a", b"second", if_match=first.etag)
         assert store.get("a") == b"second"
@@ -275,6 +288,7 @@ class ObjectStoreSuite:
     # Listing
 
     def test_lists_in_the_order_of_bytes(self, store: ObjectStore) -> None:
+        """List by prefixes and after keys, in the order of the keys' UTF-8 bytes."""
         keys = [
             "Z",
             "a",
@@ -345,6 +359,7 @@ class ObjectStoreSuite:
                 )
 
     def test_lists_folders(self, store: ObjectStore) -> None:
+        """List the names in a folder in the order of their keys; an empty folder does not exist."""
         for key in ("a/b/c", "a/b/d", "a/c", "a-b/x", "b", "é/x", "a/😀 x/y/z"):
             store.put(key, b"")
         # As their keys: "a-b/x" < "a/b/c".
@@ -357,6 +372,7 @@ class ObjectStoreSuite:
             store.list_folders("a")
 
     def test_lists_more_than_a_page(self, store: ObjectStore) -> None:
+        """List, continue and delete `many` objects, more than one request of the store covers."""
         keys = [f"many/{i % 7}/{i:05}" for i in range(self.many)]
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda key: store.put(key, b""), keys))
@@ -372,6 +388,7 @@ class ObjectStoreSuite:
     # Keys
 
     def test_odd_keys(self, store: ObjectStore) -> None:
+        """Use `ODD_KEYS` in each operation."""
         keys = sorted(ODD_KEYS)
         for key in keys:
             store.put(key, key.encode(), if_absent=True)
@@ -388,6 +405,7 @@ class ObjectStoreSuite:
         assert list(store.list()) == []
 
     def test_hostile_keys_are_refused(self, store: ObjectStore) -> None:
+        """Raise InvalidKey for `HOSTILE_KEYS` in each operation."""
         uses: list[Callable[[str], object]] = [
             lambda key: store.get(key),
             lambda key: store.get_many([key]),
@@ -410,6 +428,7 @@ class ObjectStoreSuite:
         assert list(store.list()) == []
 
     def test_normal_forms_of_unicode_are_one_key(self, store: ObjectStore) -> None:
+        """Put under one form, and read, list and delete under both."""
         composed = "café/Å"
         decomposed = unicodedata.normalize("NFD", composed)
         assert composed != decomposed
@@ -430,10 +449,12 @@ class ObjectStoreSuite:
     # Concurrency
 
     def test_one_of_many_threads_creates(self, store: ObjectStore) -> None:
+        """Put with `if_absent` from many threads at once."""
         for turn in range(3):
             self._assert_one_wins(store, f"race/{turn}", None)
 
     def test_one_of_many_threads_replaces(self, store: ObjectStore) -> None:
+        """Put with `if_match` and the same etag from many threads at once."""
         for _ in range(3):
             self._assert_one_wins(store, "race", store.put("race", b"begin").etag)
 
@@ -445,11 +466,13 @@ class ObjectStoreSuite:
         assert store.get(key) == b"%d" % won.index(True)
 
     def test_counting_by_if_match_loses_nothing(self, store: ObjectStore) -> None:
+        """Count in eight threads, each of which reads again after a lost race."""
         store.put("count", b"0")
         _race(8, lambda _: _count(store, 5))
         assert store.get("count") == b"40"
 
     def test_readers_see_objects_whole(self, store: ObjectStore) -> None:
+        """Read and list an object while it is replaced by others of other sizes."""
         sizes = [300_000, 1, 120_000, 70_000]
         store.put("a", b"x" * sizes[0])
         finished = threading.Event()
@@ -477,6 +500,7 @@ class ObjectStoreSuite:
     # Around it
 
     def test_pickles(self, store: ObjectStore) -> None:
+        """Use a copy of the store, as another process gets it, and copy what it returns."""
         store.put("a", b"hello")
         again = pickle.loads(pickle.dumps(store))
         assert again.get("a") == b"hello"
@@ -487,10 +511,12 @@ class ObjectStoreSuite:
         assert (body, body.meta) == (b"hello", store.head("a"))
 
     def test_urls(self, store: ObjectStore) -> None:
+        """Return URLs that begin with a scheme and do not escape the key."""
         assert store.url("a/b c%41") == store.url() + "/a/b c%41"
         assert "://" in store.url()
 
     def test_shows_its_place_but_no_secret(self, store: ObjectStore) -> None:
+        """Look for the values of the storage options in the store's repr."""
         shown = repr(store)
         for value in _strings(store.storage_options):
             assert value not in shown

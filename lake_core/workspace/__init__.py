@@ -1,4 +1,4 @@
-"""Where one attempt at one output writes, and how that becomes visible: the same for Dagster's steps and for processes they start."""
+"""Where an attempt at an output writes, and how that becomes visible: the same for Dagster's steps and processes."""
 
 from lake_core.workspace.assignment import Assignment, open_workspace
 from lake_core.workspace.call_numbers import CallNumbers

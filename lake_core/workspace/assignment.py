@@ -91,7 +91,9 @@ def open_workspace(
     """Open the workspace of an attempt.
 
     Args:
-        open_lake: opens the lake at the root; not called for a folder of plain tables.
+        assignment: Where the attempt writes, and under which names.
+        storage_options: Options of the store, for a folder of plain tables only.
+        open_lake: Opens the lake at the root; not called for a folder of plain tables.
 
     Raises what joining a session raises: SessionNotFound, SessionClosed, StaleEpoch; and RefNotFound.
     """

@@ -18,5 +18,5 @@ class CallNumbers:
         return number
 
     def give_back(self, number: int) -> None:
-        """Free the number of a call that failed: who tries again within the attempt makes the same output, not the next."""
+        """Free the number of a failed call: a retry within the attempt makes the same output, not the next."""
         self._taken.discard(number)

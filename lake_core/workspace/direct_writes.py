@@ -25,6 +25,7 @@ class DirectWrites(Workspace):
         self._options = storage_options or None
 
     def find_table(self, path: str) -> DeltaTable | None:
+        """Return the table in the folder, at its latest version."""
         url = self.url(path)
         return (
             DeltaTable.open(url, storage_options=self._options)
@@ -35,15 +36,18 @@ class DirectWrites(Workspace):
     def create_table(
         self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any
     ) -> DeltaTable:
+        """Create the table in place, where others see it at once; one that is there already is opened."""
         by = tuple(partition_by)
         return DeltaTable.create(
             self.url(path), schema, partition_by=by, storage_options=self._options, exist_ok=True, **options
         )
 
     def after(self, path: str) -> DeltaTable:
+        """Open the table at its latest version: nothing is held back here."""
         return DeltaTable.open(self.url(path), storage_options=self._options)
 
     def find_repository(self, path: str) -> Repository | None:
+        """Return the repository in the folder."""
         repository = _repositories()
         url = self.url(path)
         return (
@@ -53,31 +57,38 @@ class DirectWrites(Workspace):
         )
 
     def create_repository(self, path: str) -> Repository:
+        """Create the repository in place, where others see it at once; one that is there already is opened."""
         return _repositories().create(self.url(path), storage_options=self._options, exist_ok=True)
 
     def repository_after(self, path: str) -> Repository:
+        """Open the repository: nothing is held back here."""
         return _repositories().open(self.url(path), storage_options=self._options)
 
     def find_pool(self, path: str) -> Pool | None:
+        """Return the pool in the folder."""
         from lake_core.pool.folder import find_pool
 
         return find_pool(self.url(path), storage_options=self._options)
 
     def create_pool(self, path: str, **options: Any) -> Pool:
+        """Create the pool in place, where others see it at once; one that is there already is opened."""
         from lake_core.pool.folder import create_pool
 
         return create_pool(self.url(path), storage_options=self._options, **options)
 
     def pool_after(self, path: str) -> Pool:
+        """Open the pool: nothing is held back here."""
         from lake_core.pool.folder import open_pool
 
         return open_pool(self.url(path), storage_options=self._options)
 
     @property
     def store(self) -> ObjectStore:
+        """The objects in the folder, read and written without a lake."""
         return open_store(self._root, storage_options=self._options)
 
     def finish(self) -> Receipt:
+        """Return an empty receipt: each write took effect by itself."""
         return Receipt()
 
 

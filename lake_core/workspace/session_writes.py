@@ -104,6 +104,7 @@ class PublishedWrites(_SessionWrites):
         self.is_repeated = self._earlier is not None
 
     def finish(self) -> Receipt:
+        """Publish the private session on the branch; skip what an earlier attempt has published."""
         if self._earlier is not None:
             self._private.abandon()
             return Receipt(PUBLISHED, self._branch, self._earlier, self._private.id, None, {}, True)
@@ -113,7 +114,7 @@ class PublishedWrites(_SessionWrites):
         return Receipt(PUBLISHED, self._branch, published.commit, published.session, None, dict(published.versions))
 
     def _forget_failed(self) -> None:
-        """Abandon what an earlier try left: one that contradicted what others published is kept as a failed session of the same id."""
+        """Abandon what an earlier try left; one that contradicted what others published stays as a failed session."""
         with suppress(SessionNotFound, SessionClosed):
             failed = self._lake.get_session(self._private.id)
             if failed.record.state == FAILED:
@@ -123,6 +124,7 @@ class PublishedWrites(_SessionWrites):
         return self.receipt.commit if self.receipt and self.receipt.commit else self._branch
 
     def discard(self) -> None:
+        """Abandon the private session."""
         self._private.abandon()
 
 
@@ -144,10 +146,12 @@ class StagedWrites(_SessionWrites):
         self._staged = Receipt(STAGED, branch, None, session_id, epoch)
 
     def flush(self) -> None:
+        """Bring what was written so far into the shared session, as a batch."""
         self._writer.flush()
         self.receipt = self._staged
 
     def finish(self) -> Receipt:
+        """Bring the last batch into the shared session, as the one that completes the attempt."""
         with self._writer:
             pass  # leaving it flushes it for the last time
         return self._staged

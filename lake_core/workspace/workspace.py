@@ -92,7 +92,7 @@ class Workspace(ABC):
 
     @abstractmethod
     def create_pool(self, path: str, **options: Any) -> Pool:
-        """Create a pool, with the options of `PoolLake.create_pool`; one that somebody else has just created is opened."""
+        """Create a pool with the options of `PoolLake.create_pool`, or open one that somebody else has just created."""
 
     @abstractmethod
     def pool_after(self, path: str) -> Pool:

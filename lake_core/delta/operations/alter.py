@@ -84,7 +84,7 @@ def unset_properties(snapshot: Snapshot, names: Sequence[str]) -> Operation | No
 
 
 def add_constraint(snapshot: Snapshot, name: str, sql: str) -> Operation:
-    """Add a CHECK constraint, after looking whether every row keeps it; upgrades the protocol to writer version 3 at least.
+    """Add a CHECK constraint that every row satisfies; upgrade the protocol to writer version 3 at least.
 
     Raises InvalidProperty for a name that is taken, InvalidExpression, ConstraintViolation, and what reading raises.
     """

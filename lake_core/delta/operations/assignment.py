@@ -1,4 +1,4 @@
-"""Assignments of an UPDATE, or of a MERGE clause: columns, or fields inside them, that get the value of an expression."""
+"""Assignments of an UPDATE or of a MERGE clause: columns, or fields inside them, get the value of an expression."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def parse_assignments(
 
 
 def check_assigned(source: pa.DataType, target: pa.DataType, name: str) -> None:
-    """Raise InvalidExpression unless values of one type may be written to the column `name` of the other, by Spark's store assignment.
+    """Raise InvalidExpression unless the column `name` takes values of `source`, by Spark's store assignment.
 
     Raises UnsupportedType for timestamps without a zone where the column has one: Spark takes them for the session's
     zone.

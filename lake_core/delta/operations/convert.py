@@ -168,7 +168,10 @@ def _data_schema(keys: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema
 
 
 def _with_instants(kind: pa.DataType) -> pa.DataType:
-    """Return the type with a zone for old timestamps of Spark (int96), at any level: they are instants, though the file does not say so."""
+    """Return the type with a zone for Spark's old timestamps (int96), at any level.
+
+    They are instants, though the file does not say so.
+    """
     types = pa.types
     if kind.equals(_INT96):
         return pa.timestamp("us", "UTC")

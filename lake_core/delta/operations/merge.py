@@ -1,4 +1,4 @@
-"""MERGE: rows of a source are matched with a table's, and clauses say what becomes of those that match and of those that do not.
+"""MERGE: match a source's rows with a table's, and apply clauses to the matched and to the unmatched rows.
 
 Only files that hold a row which changes are written anew. The source is held in memory here, the table is not.
 """

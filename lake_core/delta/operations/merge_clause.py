@@ -1,4 +1,4 @@
-"""The clauses of a MERGE, parsed: what becomes of the rows that match, of those that do not, and in which order that is asked."""
+"""The parsed clauses of a MERGE: what becomes of matched and unmatched rows, and in which order clauses apply."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def parse_clause(
 
 
 def with_plain_targets(text: ClauseText, alias: str, table: pa.Schema) -> ClauseText:
-    """Replace `alias.column`, which SQL allows, by `column` in a clause, unless the table has a column of the alias's name."""
+    """Replace `alias.column` by `column` in a clause, unless the table has a column of the alias's name."""
     prefix = f"{alias}.".lower()
     if not isinstance(text.values, Mapping) or alias.lower() in (name.lower() for name in table.names):
         return text

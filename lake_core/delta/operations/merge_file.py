@@ -73,6 +73,7 @@ class FileMerge:
     log_changes: bool
 
     def __call__(self, index: int, matches: Matches) -> MergedFile:
+        """Write the file of this number anew if a clause applies to any of its rows or source rows."""
         if not (matches.clause >= 0).any() and not self._any_without_match(index, matches):
             return MergedFile()
         result = MergedFile(touched=True)

@@ -88,7 +88,7 @@ def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 
 def _without_relation(part: Predicate) -> Predicate | None:
-    """Convert a predicate over one relation to one over its columns; None for kinds of predicates that are not worth it."""
+    """Convert a predicate over one relation to one over its columns; None for kinds that are not worth it."""
     match part:
         case Comparison(operator=operator, left=Column() as column, right=Literal() as value) if is_leaf(part):
             return Comparison(operator, Column(column.path[1:], column.type), value)
@@ -130,13 +130,13 @@ def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def range_predicate(table: pa.Schema, keys: Sequence[Key], source: pa.Table) -> list[Predicate]:
-    """Return predicates over the table's columns that every row with a match in the source satisfies, by the source's keys."""
+    """Return predicates that every row of the table with a match in the source satisfies, by the source's keys."""
     ranges = [range_of_key(table, key, leaf_values(source, key.source).unique()) for key in keys]
     return [predicate for predicate in ranges if predicate is not None]
 
 
 def range_of_key(table: pa.Schema, key: Key, values: pa.Array, *, whole: bool = True) -> Predicate | None:
-    """Return the part of the table that can match one of these source keys, as a predicate; None where they exclude nothing.
+    """Return a predicate for the part of the table that these source keys can match; None if they exclude nothing.
 
     `whole`: these are all values. Otherwise they contain at least the least and the greatest value.
     """

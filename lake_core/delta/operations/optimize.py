@@ -172,7 +172,7 @@ def _by_partition(files: pa.Table, snapshot: Snapshot) -> list[npt.NDArray[np.in
 
 
 def _bins(files: pa.Table, groups: Sequence[npt.NDArray[np.int64]], target: int) -> list[npt.NDArray[np.int64]]:
-    """Choose files to compact: as many small ones as come up to the target, and alone those that hold many deleted rows."""
+    """Choose files to compact: small ones together up to the target, and those with many deleted rows alone."""
     size, holey = numbers(files["size"]), _holey(files)
     bins: list[npt.NDArray[np.int64]] = []
     for group in groups:
@@ -212,6 +212,7 @@ class OptimizeTask:
     writer: RowWriter
 
     def __call__(self, index: int) -> list[AddFile]:
+        """Write the rows of the bin `index` anew: into one file, or sorted along the curve into several."""
         values = self.values[index]
         if not self.curve:
             return self.writer.files().write_one(self._rows(index, self.files), values)
@@ -222,7 +223,7 @@ class OptimizeTask:
             yield from files.batches(int(number))
 
     def _sorted(self, index: int, values: dict[str, str | None]) -> Iterator[AddFile]:
-        """Sort in two passes: the first ranks all rows by the curve's columns, the second distributes them over their files."""
+        """Sort in two passes: the first ranks rows by the curve's columns, the second distributes them over files."""
         keys = [leaf_values(rows, path) for rows in self._rows(index, self.files) for path in self.curve]
         width = len(self.curve)
         if not keys:

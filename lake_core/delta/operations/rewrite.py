@@ -57,6 +57,7 @@ class RewriteTask:
     log_changes: bool
 
     def __call__(self, index: int) -> Rewritten:
+        """Write the file of this number anew if it holds a row for which the predicate is true."""
         # A first look at the predicate's columns alone: most files that are looked at hold no such row.
         if self.probe.schema.names and not any(
             pc.any(_hits(rows, self.predicate)).as_py() for rows in self.probe.batches(index)
@@ -85,7 +86,7 @@ class RewriteTask:
 
 
 def updated(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table, writer: RowWriter) -> pa.Table:
-    """Return rows after their assignments, checked by the table's rules; generated columns that are not assigned follow."""
+    """Return rows after their assignments, checked by the table's rules; unassigned generated columns follow."""
     targets = {assignment.target[0] for assignment in assignments}
     follow = [name for name in writer.rules.computed if name not in targets]
     return writer.prepare(assign(rows, assignments, scope).drop_columns(follow))

@@ -21,7 +21,8 @@ class Runner(Protocol):
     A task may run more than once: what it wrote before is then an unreferenced file.
     """
 
-    def __call__(self, task: Callable[[int], T], count: int) -> Iterable[T]: ...
+    def __call__(self, task: Callable[[int], T], count: int) -> Iterable[T]:
+        """Carry out the task for each number below `count`, and return the results."""
 
 
 def run_here(task: Callable[[int], T], count: int) -> Iterator[T]:

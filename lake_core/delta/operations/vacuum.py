@@ -60,7 +60,10 @@ class VacuumResult:
     """Their size; None where the log alone was looked at, which does not always have it."""
     dry_run: bool
     unknown: pa.Array
-    """The keys of old files in the table's folder that no commit in the log names, and that may be somebody's own: they stay."""
+    """The keys of old files in the table's folder that no commit names.
+
+    They may be somebody's own, and stay.
+    """
 
 
 def vacuum(
@@ -222,7 +225,10 @@ def _composed(keys: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 def _by_listing(
     snapshot: Snapshot, cutoff: int, by_commits: bool, is_orphan: Callable[[str], bool]
 ) -> tuple[pa.Array, int, pa.Array]:
-    """Return the keys to delete, their size in bytes, and the keys of files that are neither in the log nor accepted by `is_orphan`."""
+    """Return the keys to delete, their size in bytes, and the keys of unknown files.
+
+    Unknown files are neither in the log nor accepted by `is_orphan`.
+    """
     # Listed before the log is read, so that files of commits in between are found in the log.
     listed = _listed(snapshot.store)
     snapshot = snapshot.refreshed()
@@ -246,7 +252,7 @@ def _by_listing(
 
 
 def _named(snapshot: Snapshot) -> pa.ChunkedArray:
-    """Return the keys of all files that the log names: in the commits that it still holds, and in its oldest checkpoint."""
+    """Return the keys of all files that the log names: in its commits, and in its oldest checkpoint."""
     store, columns = snapshot.store, list(snapshot.metadata.partition_keys.values())
     listing = list_log(store, end=snapshot.version)
     tables: list[pa.Table] = []
@@ -268,7 +274,7 @@ _LISTED = pa.schema([("key", pa.string()), ("size", pa.int64()), ("put", pa.int6
 
 
 def _listed(store: ObjectStore) -> pa.Table:
-    """List the files that may be the table's data: keys, sizes in bytes, and when the store got them, in milliseconds since the epoch."""
+    """List possible data files: keys, sizes in bytes, and the store's times in milliseconds since the epoch."""
     batches, inner = [], set()
     listing = store.list()
     while metas := list(itertools.islice(listing, _LISTED_AT_ONCE)):
@@ -297,7 +303,7 @@ def _is_log(key: str) -> bool:
 
 
 def _by_log(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array, int]:
-    """Return the keys that removes and change data older than the cutoff name, and the last version that was examined."""
+    """Return the keys in removes and change data older than the cutoff, and the last version that was examined."""
     store = snapshot.store
     removed: list[pa.ChunkedArray] = []
     changes: list[str] = []
@@ -324,7 +330,7 @@ def _by_log(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array
 
 
 def _commits_until(snapshot: Snapshot, after: int, cutoff: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the commits after a version, as long as they are older than the cutoff by the store's time and by their own."""
+    """Yield the commits after a version while they are older than the cutoff, by the store's time and their own."""
     commits = list_log(snapshot.store, end=snapshot.version).commits
     for version in sorted(commits):
         if not after < version <= snapshot.version:
@@ -340,7 +346,7 @@ def _commits_until(snapshot: Snapshot, after: int, cutoff: int) -> Iterator[tupl
 
 
 def _noted(snapshot: Snapshot) -> int:
-    """Return the last version that an earlier vacuum by the log examined; -1 for none, and for a record that makes no sense."""
+    """Return the last version that a vacuum by the log examined; -1 for none, and for an invalid record."""
     try:
         version = json.loads(snapshot.store.get(_LAST_VACUUM)).get("latestCommitVersionOutsideOfRetentionWindow")
     except (NotFound, ValueError, AttributeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Append and overwrite: rows become data files first, then the commit is made of what was written and what it replaces."""
+"""Append and overwrite: rows become data files first; then a commit names what was written and what it replaces."""
 
 from __future__ import annotations
 
@@ -130,8 +130,10 @@ def plan_overwrite(
     schema_mode: SchemaMode | None = None,
     partition_by: Sequence[str] | None = None,
 ) -> Write:
-    """Plan an overwrite with rows of this schema: of all rows, of those for which `where` is true, or (`dynamic`) of the partitions
-    that get rows. `now`: milliseconds.
+    """Plan an overwrite with rows of this schema.
+
+    It replaces all rows, those for which `where` is true, or (`dynamic`) those of the partitions that get rows. `now`:
+    milliseconds since the epoch.
 
     Raises SchemaMismatch, UnsupportedType, UnsupportedExpression, InvalidExpression, AppendOnlyTable.
     """

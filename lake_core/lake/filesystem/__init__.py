@@ -1,4 +1,4 @@
-"""`lake://`: commits, branches and sessions of lakes as an fsspec file system, for pandas, pyarrow, polars, DuckDB, Zarr, Dask.
+"""`lake://`: commits, branches and sessions of lakes as an fsspec file system, for pandas, DuckDB, Zarr and others.
 
     lake://<lake>/<ref>/<path>      pandas.read_parquet("lake://prod/main/exports/day=1")
 

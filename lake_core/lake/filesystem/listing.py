@@ -1,4 +1,4 @@
-"""The files of a state by key: plain files and logs from its tree, and the data files of its datasets, which the tree does not repeat."""
+"""The files of a state by key: plain files and logs from its tree, and data files, which the tree does not repeat."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def below(place: OpenState, prefix: str, start_after: str = "", *, deep: bool = 
 
 
 def _live(place: OpenState, view: DatasetView, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
-    """List the live data files of a dataset under a prefix, from the listing of the folder where all states' files lie."""
+    """List a dataset's live data files under a prefix, from the listing of the folder with all states' files."""
     folder = f"{view.record.path}/"
     inner = prefix[len(folder) :]
     files = _files(place, view)

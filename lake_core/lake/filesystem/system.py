@@ -139,7 +139,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return True
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
-        """List what is directly in a folder; above refs: the branches, tags and open sessions of a lake, the names of lakes."""
+        """List what is directly in a folder; above refs: a lake's branches, tags and open sessions, or lakes' names."""
         place, key, front = self._at(path)
         if place is None:
             entries = [folder_info(f"{front}/{name}" if front else name) for name in self._paths.names(front)]

@@ -129,7 +129,7 @@ def _age_limit(repository: Repository) -> datetime:
 
 
 def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
-    """List all that the lake may delete: content, ranges, lists of old collections, unique objects in its datasets' folders."""
+    """List all that the lake may delete: content, ranges, lists of old collections, datasets' unique objects."""
     root = repository.root
     yield from root.list(f"{OBJECTS}/")
     yield from root.list(f"{TREES}/")

@@ -1,4 +1,4 @@
-"""Marking of the objects that a lake's refs, retained history and sessions reach, for garbage collection and `verify`."""
+"""Marking of the objects that a lake's refs, retained history and sessions reach, for collection and `verify`."""
 
 from __future__ import annotations
 
@@ -34,11 +34,14 @@ class RetainedState:
     tree: str
     name: str
     since: datetime | None
-    """When it was committed, for history that a dataset's ended retention may let go; None for what a ref or session names."""
+    """When it was committed, for history that a dataset's ended retention may drop.
+
+    None for what a ref or session names.
+    """
 
 
 def retained_commits(refs: RefsState, cutoff: datetime) -> set[str]:
-    """List the commits to keep: named by a ref or session, not older than the cutoff, the one that stood then, and merge bases."""
+    """List the commits to keep: of refs and sessions, since the cutoff, the one in force at it, and merge bases."""
     named = {*refs.branches().values(), *refs.tags().values()}
     named |= {record.base for record in refs.sessions() if record.state in (OPEN, FAILED)}
     kept = set(named)

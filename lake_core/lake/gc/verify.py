@@ -1,4 +1,4 @@
-"""Whether a lake is whole: every object that live states reach exists, and what is named by its content has that content."""
+"""Verification of a lake: all objects that live states reach exist, and those named by content have that content."""
 
 from __future__ import annotations
 
@@ -108,5 +108,8 @@ def _check_reference(
         for size, etag, modified in entries
     }
     if False in same:
-        detail = "it is not the file that was brought in, which must not change: put that one back, or bring this one in under another name"
+        detail = (
+            "it is not the file that was brought in, which must not change: "
+            "put that one back, or bring this one in under another name"
+        )
         yield Problem("changed", key, detail)

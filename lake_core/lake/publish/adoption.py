@@ -35,9 +35,11 @@ class Adoption:
 
     @property
     def branch(self) -> str:
+        """The branch that is checked out in place."""
         return self.repository.format.branch
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
+        """Prepare a commit that takes the dataset's log and pointers over as they are in place."""
         proposal = Proposal(self.branch, f"Adopt {self.path}", {"adopt": self.path}, adopts=self.path)
         target = head_of(self.repository, refs, self.branch)
         update = _adopted(self.repository, target, self.path)
@@ -89,7 +91,10 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
 
 
 def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetView) -> TreeUpdate:
-    """Take over the pointers in place that another writer moved on, of a dataset whose log in place, if it has one, is main's."""
+    """Take over the pointers in place that another writer moved.
+
+    Only for a dataset whose log in place, if it has one, is main's.
+    """
     path, now = view.record.path, repository.clock()
     items: dict[str, Item | None] = {}
     for key in view.format.pointer_keys(view.place):

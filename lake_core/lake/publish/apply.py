@@ -62,7 +62,10 @@ def apply(
     application = DatasetApplication(base, incoming, target, now, session, dry_run=dry_run, replaced=replaced.keys())
     datasets = _apply_datasets(formats, application, report, strategy)
     for path in _hidden_files(changed, base, incoming):
-        message = f"plain files would come back at {path!r}, where a dataset has taken their place: copy them from an older commit"
+        message = (
+            f"plain files would come back at {path!r}, where a dataset has taken their place: "
+            "copy them from an older commit"
+        )
         report.add_dataset(path, DatasetConflict(message, kind="InsideDataset"))
     items = {**keys.items, **datasets.items}
     if reads and (items or taken):  # reads of a session without writes need no check
@@ -96,7 +99,7 @@ def _replaced_files(
 def _hidden_files(
     changed: Mapping[str, tuple[Item | None, Item | None]], base: StateStore, incoming: StateStore
 ) -> list[str]:
-    """Return the paths of the datasets of `base` in whose place `incoming` has plain files: taking them back would hide the files."""
+    """Return the paths of datasets of `base` where `incoming` has plain files, which the datasets would hide."""
     before, after = base.registered(), incoming.registered()
     keys = (key for key, (_, new) in changed.items() if new is not None and not key.startswith(DATASETS))
     return sorted(

@@ -189,7 +189,7 @@ class DatasetApplication:
         return AppliedDataset(update, items, [f"{record.path}/{key}" for key in applied.references])
 
     def _check_clear(self, record: DatasetRecord) -> None:
-        """Raise DatasetConflict where the target has other things at, above or below a dataset that is to be created there."""
+        """Raise DatasetConflict where the target has other things at, above or below a dataset to be created."""
         path, target = record.path, self.target
         datasets = target.datasets()
         nested = dataset_above(path, datasets) or next(

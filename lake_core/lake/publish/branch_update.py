@@ -41,6 +41,7 @@ class HeadIs:
     commit: str
 
     def check(self, refs: RefsState) -> None:
+        """Raise RefsMoved if the branch has another head by now."""
         if refs.branch(self.branch) != self.commit:
             raise RefsMoved
 
@@ -52,6 +53,7 @@ class NoNewCollection:
     collections: frozenset[str]
 
     def check(self, refs: RefsState) -> None:
+        """Raise RefsMoved if the collections on record are others by now."""
         if collections(refs) != self.collections:
             raise RefsMoved
 
@@ -63,6 +65,7 @@ class NotProtected:
     branch: str
 
     def check(self, refs: RefsState) -> None:
+        """Raise ProtectedBranch if a pattern protects the branch."""
         pattern = refs.protected(self.branch)
         if pattern is not None:
             raise ProtectedBranch(
@@ -86,6 +89,7 @@ class SetValue:
     value: Any
 
     def actions(self, refs: RefsState) -> Sequence[Action]:
+        """Return an add or an update, whichever the newest refs call for."""
         return [put(refs, self.key, self.value)]
 
 
@@ -96,6 +100,7 @@ class AddCommit:
     commit: Commit
 
     def actions(self, refs: RefsState) -> Sequence[Action]:
+        """Return the action that adds the record; none if the refs have it already."""
         key = f"commit/{self.commit.id}"
         return () if key in refs.state else [Add(key, commit_value(self.commit))]
 
@@ -134,7 +139,7 @@ class Source(Protocol):
         ...
 
     def prepare(self, refs: RefsState) -> BranchUpdate | Published:
-        """Apply what this source brings to the branch's head in these refs, or return what an earlier attempt published.
+        """Apply this source's changes to the branch's head in these refs, or return what an earlier try published.
 
         Called again with newer refs for as long as others are faster. Raises what forbids it.
         """

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 _COMMITS_OF_DATASETS = 1000
 _COMMITS_OF_KEYS = 100
-"""Commits that are looked through: what a commit did to a dataset is noted in it, what it did to a key its tree must tell."""
+"""The most commits to look through for keys.
+
+What a commit did to a dataset is noted in it; what it did to a key only its tree tells.
+"""
 _MOST = 3
 """The most commits that are named for each dataset or key."""
 _OWN_FIELDS = (DATASETS_FIELD, "at", "resolved")

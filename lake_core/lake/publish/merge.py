@@ -40,9 +40,9 @@ class MergePreview:
     keys: Mapping[str, Literal["put", "deleted"]]
     """The plain files that would change."""
     resolved: Mapping[str, str]
-    """The datasets and keys that conflict, and of which the strategy would take one side; with the kinds of the conflicts."""
+    """The datasets and keys that conflict and of which the strategy takes one side, with the conflicts' kinds."""
     skipped: Sequence[str] = ()
-    """Datasets whose writes the branch has already, by their markers (the same application's, at this version or a later one)."""
+    """Datasets whose writes the branch has already, by their applications' markers (at this version or a later one)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class Merge:
     compares_in_place: bool = False
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
+        """Merge into the head of these refs, from the base that the two have in common."""
         return prepare_change(self.repository, refs, self.proposal(), self.change(self.base(refs)))
 
     def base(self, refs: RefsState) -> Commit:
@@ -104,9 +105,11 @@ class Replay:
 
     @property
     def branch(self) -> str:
+        """The branch that the difference is brought onto."""
         return self.proposal.branch
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
+        """Apply the difference between the two commits to the head of these refs."""
         change = Change(self.repository.commit_state(self.before), self.repository.commit_state(self.after))
         return prepare_change(self.repository, refs, self.proposal, change)
 

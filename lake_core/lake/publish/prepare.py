@@ -1,4 +1,4 @@
-"""Preparing a publish: apply what changed to a branch's head, and write all that a commit consists of but the entry that makes it one."""
+"""Preparing a publish: apply changes to a branch's head, and write all of a commit but the entry that makes it one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lake_core.lake.state.state_store import StateStore
 
 RESOLVED_FIELD = "resolved"
-"""The field of a merge's metadata that tells of which datasets and keys its strategy took one side: JSON, path → kind of the conflict."""
+"""The field of a merge's metadata with the conflicts that its strategy resolved: JSON, path → kind."""
 _RESOLVED = 100
 """Of them, how many a commit names."""
 
@@ -56,7 +56,10 @@ class Proposal:
     adopts: str | None = None
     """The dataset whose log in place it brings in: for that one it need not be main's yet."""
     is_merge: bool = False
-    """Whether a protected branch takes it, and whether it is made even if nothing differs: a merge records what it has seen."""
+    """Whether it is a merge.
+
+    Protected branches take merges only. A merge is made even if nothing differs, to record what it has seen.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""What a collector may be deleting: content that was found stored already may vanish before the commit that reuses it is made.
+"""What a collector may be deleting.
 
-Each collection is an entry of the refs journal, and stays on record for longer than any session lives. All that is on
-the lists of those on record is avoided: content is put again under another address, ranges under another name. Nobody
-waits for anybody.
+Content that was found stored already may vanish before the commit that reuses it is made. Each collection is an entry
+of the refs journal, and stays on record for longer than any session lives. All that is on the lists of those on record
+is avoided: content is put again under another address, ranges under another name. Nobody waits for anybody.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class PendingDeletions:
     keys: frozenset[str] = frozenset()
 
     def __call__(self, key: str) -> bool:
+        """Return whether a collector may be deleting the object at this key."""
         return key in self.keys
 
     def range(self, id: str) -> bool:

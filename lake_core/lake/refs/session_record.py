@@ -34,6 +34,7 @@ class Batch:
     """Whether the attempt had come to its end with it: one that died half-way is made again, not taken for whole."""
 
     def to_json(self) -> dict[str, Any]:
+        """Return the batch as the journal has it, under the names of `_BATCH_FIELDS`."""
         return {
             "id": self.id,
             "part": self.writer,
@@ -54,8 +55,14 @@ class Batch:
 
 
 _BATCH_FIELDS = {
-    "id": "id", "part": "writer", "before": "before", "after": "after", "output": "task", "attempt": "attempt", "done": "is_last",
-}  # fmt: skip
+    "id": "id",
+    "part": "writer",
+    "before": "before",
+    "after": "after",
+    "output": "task",
+    "attempt": "attempt",
+    "done": "is_last",
+}
 """The fields of a batch by their names in the journal."""
 
 
@@ -90,9 +97,11 @@ class SessionRecord:
 
     @property
     def key(self) -> str:
+        """The key of the record in the refs journal."""
         return f"session/{self.id}"
 
     def to_json(self) -> dict[str, Any]:
+        """Return the record as the journal has it, times in ISO 8601; its id is in the key."""
         body = {
             name: getattr(self, name)
             for name in self.__dataclass_fields__

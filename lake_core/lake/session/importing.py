@@ -1,4 +1,4 @@
-"""Bringing in what is in the lake's folder already, without copying it: objects, folders of Parquet files, Delta tables."""
+"""Import of what is in the lake's folder already, without a copy: objects, folders of Parquet files, Delta tables."""
 
 from __future__ import annotations
 

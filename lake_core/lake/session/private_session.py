@@ -40,7 +40,7 @@ class SessionOptions:
 
 
 class Session(WriteSession):
-    """A private session: it lives in memory, publishes when its `with` block ends, and leaves nothing where that raises."""
+    """A private session, in memory: it publishes when its `with` block ends, and leaves nothing if that raises."""
 
     def __init__(self, repository: Repository, options: SessionOptions) -> None:
         refs = repository.refs()

@@ -65,7 +65,7 @@ class SessionWriter(WriteSession):
         self.changes.show(View(repository.graveler, tree, Overlay()))
 
     def flush(self) -> None:
-        """Bring what this writer changed since its last flush into the session, as one batch, and see what others brought in.
+        """Bring this writer's changes since its last flush into the session as one batch, and take in those of others.
 
         Raises StaleEpoch, SessionClosed, StaleAttempt, and Conflict where another writer changed the same.
         """

@@ -101,7 +101,7 @@ class SharedSession(StateStore):
         return _publish(self._repository, self.id, self.epoch)
 
     def fail(self, reason: str, *, keep: timedelta = KEEP_FAILED) -> None:
-        """Mark it failed, if it is open: it takes no writes, and can be read, resumed and published for as long as `keep`.
+        """Mark an open session failed: it takes no writes, but can be read, resumed and published for `keep`.
 
         One that has ended, or was resumed since, is left as it is.
         """
@@ -222,13 +222,14 @@ class _SharedSource:
 
 @dataclass(frozen=True, slots=True)
 class SessionAt:
-    """A shared session can be published, was not resumed since an epoch, and has the tree that was applied: a `Requirement`."""
+    """A `Requirement`: the session can be published, was not resumed since an epoch, and has the applied tree."""
 
     id: str
     epoch: int | None
     tree: str
 
     def check(self, refs: RefsState) -> None:
+        """Raise RefsMoved if the session's tree changed, SessionClosed or StaleEpoch if it cannot be published."""
         record = refs.session(self.id)
         _check_publishable(record, self.epoch)
         if record.tree != self.tree:
@@ -243,6 +244,7 @@ class MarkPublished:
     commit: str
 
     def actions(self, refs: RefsState) -> Sequence[Action]:
+        """Return the update of the session's record: published, as this commit."""
         record = refs.session(self.id)
         return [Update(record.key, replace(record, state=PUBLISHED, commit=self.commit).to_json())]
 

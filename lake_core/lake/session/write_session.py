@@ -1,4 +1,4 @@
-"""What a private session and the writer of a shared one have in common: datasets are created, brought in and written."""
+"""What a private session and a shared one's writer have in common: datasets are created, imported and written."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class WriteSession(WritableState):
         return pool
 
     def import_delta(self, path: str) -> DeltaTable:
-        """Bring a Delta table that is in the lake's folder into the lake, history and all; nothing is copied but its log.
+        """Bring a Delta table in the lake's folder into the lake, with its history; only its log is copied.
 
         Other clients may go on writing it: what they commit is adopted before the next publish. Raises DatasetNotFound,
         DatasetExists.
@@ -124,7 +124,7 @@ class WriteSession(WritableState):
         return self.delta(self.import_dataset(path, "delta").path)
 
     def import_dataset(self, path: str, format: str) -> DatasetRecord:
-        """Bring a dataset of any format that is in the lake's folder into the lake; nothing is copied but its log and pointers.
+        """Bring a dataset of any format in the lake's folder into the lake; only its log and pointers are copied.
 
         Raises DatasetNotFound, DatasetExists.
         """
@@ -132,13 +132,13 @@ class WriteSession(WritableState):
         return import_dataset(self, path, format)
 
     def import_parquet(self, path: str, *, partition_by: pa.Schema | Sequence[str] | None = None) -> DeltaTable:
-        """Make a Delta table of a folder of Parquet files in the lake's folder, where they lie; see `DeltaTable.convert`."""
+        """Make a Delta table of a folder of Parquet files in the lake's folder, in place; see `DeltaTable.convert`."""
         self.changes.check_open()
         table: DeltaTable = convert_dataset(self, path, "delta", partition_by=partition_by)
         return table
 
     def import_icechunk(self, path: str) -> DatasetRepository:
-        """Bring an Icechunk repository that is in the lake's folder into the lake: its branch main, of which nothing is copied.
+        """Bring an Icechunk repository in the lake's folder into the lake: its branch main, without a copy.
 
         Its other branches and tags stay as they are in place, and are no part of the lake. Other clients may go on
         committing: what they commit to main is adopted before the next publish. Raises DatasetNotFound, DatasetExists.
@@ -146,7 +146,7 @@ class WriteSession(WritableState):
         return self.icechunk(self.import_dataset(path, "icechunk").path)
 
     def import_zarr(self, path: str, *, config: RepositoryConfig | None = None) -> DatasetRepository:
-        """Make an Icechunk repository of a plain Zarr v3 hierarchy, which it replaces: of this session, or of the lake's folder.
+        """Replace a plain Zarr v3 hierarchy, of this session or the lake's folder, by an Icechunk repository.
 
         Chunks are copied into the repository. Files in the lake's folder stay there, and can be deleted once this is
         published.
@@ -156,7 +156,7 @@ class WriteSession(WritableState):
         return repository
 
     def import_pool(self, path: str) -> Pool:
-        """Bring a pool that is in the lake's folder into the lake: the only pool of the Zed lake there, of which no data is copied.
+        """Bring a pool in the lake's folder into the lake: the only pool of the Zed lake there, without a copy.
 
         Its other branches stay as they are in place, and are no part of the lake. Other clients may go on loading: what
         they commit to main is adopted before the next publish. Raises DatasetNotFound, DatasetExists, NoSuchPool.
@@ -164,7 +164,7 @@ class WriteSession(WritableState):
         return self.pool(self.import_dataset(path, "pool").path)
 
     def import_objects(self, prefix: str, *, to: str | None = None) -> ImportedObjects:
-        """Name the objects that are under a prefix of the lake's folder in this session, at the same keys or under `to`, uncopied.
+        """Add the objects under a prefix of the lake's folder to this session, uncopied, at their keys or under `to`.
 
         They must not change from now on.
         """

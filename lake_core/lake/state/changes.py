@@ -53,6 +53,7 @@ class Changes(StateTree):
             return sorted(self._reads)
 
     def note_read(self, what: str) -> None:
+        """Note that a key, or a prefix that ends in `*`, was read, if the session is serializable."""
         if self._records_reads:
             with self.lock:
                 self._reads.add(what)

@@ -1,4 +1,4 @@
-"""Which folders below the root are the lake's: only there does garbage collection look for data files that nobody knows of."""
+"""The folders below the root that are the lake's: only in them does collection look for unknown data files."""
 
 from __future__ import annotations
 

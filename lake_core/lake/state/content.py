@@ -1,7 +1,8 @@
-"""Fixed-name objects by content: each is stored once, under the SHA-256 of its bytes (Arraylake: content-addressable storage).
+"""Fixed-name objects by content.
 
-An entry of the tree names such an object by its address. Where a collector may be deleting an object, its content is
-put again under another address, so that nobody waits for anybody (see `refs.pending_deletions`).
+Each is stored once, under the SHA-256 of its bytes (Arraylake: content-addressable storage). An entry of the tree names
+such an object by its address. Where a collector may be deleting an object, its content is put again under another
+address, so that nobody waits for anybody (see `refs.pending_deletions`).
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Item:
         return self.entry.record(key.encode())
 
     def meta(self, key: str) -> ObjectMeta:
+        """Return the object's metadata under a key of the lake."""
         modified = EPOCH + timedelta(microseconds=self.entry.last_modified // 1000)
         return ObjectMeta(key, self.entry.size, self.entry.etag, modified)
 

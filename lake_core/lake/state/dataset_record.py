@@ -33,6 +33,7 @@ class DatasetRecord:
 
     @property
     def key(self) -> str:
+        """The key of the record in the tree."""
         return f"{DATASETS}{self.path}"
 
     def item(self, now: datetime) -> Item:

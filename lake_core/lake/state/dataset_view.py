@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DatasetView(DatasetStore):
-    """The objects of a dataset by their keys within it: its log from the tree, all others from where they are in place."""
+    """The objects of a dataset by their keys within it: its log from the tree, all others from their place."""
 
     def __init__(self, tree: StateTree, record: DatasetRecord) -> None:
         self._tree, self._record = tree, record
@@ -32,22 +32,27 @@ class DatasetView(DatasetStore):
 
     @property
     def record(self) -> DatasetRecord:
+        """The record by which the lake knows the dataset."""
         return self._record
 
     @property
     def format(self) -> DatasetFormat:
+        """The dataset's format, as its record names it."""
         return self._format
 
     @property
     def place(self) -> ObjectStore:
+        """The dataset's folder in place, in which all states' UNIQUE objects are."""
         return self._place
 
     @property
     def provisional(self) -> bool:
+        """Whether this is the dataset of a session, which publication writes anew."""
         return isinstance(self._tree, Changes)
 
     @property
     def base(self) -> ObjectStore | None:
+        """The dataset at the session's base; the store itself outside of a session, None for a new dataset."""
         if not isinstance(self._tree, Changes):
             return self
         before = self._tree.base
@@ -55,9 +60,11 @@ class DatasetView(DatasetStore):
         return None if record is None else DatasetView(before, record)
 
     def write_buffer(self, create: Callable[[], BufferT]) -> BufferT:
+        """Return the session's buffer for the dataset, from `create` the first time."""
         return self._changes(self._record.path).buffer(self._record.path, create)
 
     def check_buffer(self, buffer: WriteBuffer) -> None:
+        """Raise DatasetNotFound if the dataset was dropped, or created again, since the buffer was made."""
         path = self._record.path
         if not self._changes(path).has_buffer(path, buffer):
             raise DatasetNotFound(
@@ -65,9 +72,11 @@ class DatasetView(DatasetStore):
             )
 
     def note_scan(self) -> None:
+        """Note that all of the dataset was read."""
         self._tree.note_read(f"{self._prefix}*")
 
     def end_retention(self, before: datetime) -> None:
+        """Let the publication of the session end the retention of states older than `before`."""
         self._changes(self._record.path).ended_retention[self._record.path] = before
 
     def item(self, key: str) -> Item | None:
@@ -92,10 +101,12 @@ class DatasetView(DatasetStore):
         return kind
 
     def url(self, key: str = "") -> str:
+        """Return the URL of an object in place, where only UNIQUE objects are sure to be this state's."""
         return self._place.url(key)
 
     @property
     def storage_options(self) -> dict[str, object]:
+        """The options with which other tools open the URLs."""
         return self._place.storage_options
 
     # Reading
@@ -130,9 +141,10 @@ class DatasetView(DatasetStore):
         return list(dict.fromkeys(name for name, slash, _ in names if slash))
 
     def listed(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
-        """List the dataset's objects under a prefix (keys of the lake): its log from the tree, the derived ones in place that are its own.
+        """List the dataset's objects under a prefix (keys of the lake): its log, and the derived ones that are its own.
 
-        Unique objects are not listed: other states' lie among them.
+        The log comes from the tree, derived objects from their place. Unique objects are not listed: other states' lie
+        among them.
         """
         stored = ((key, item.meta(key)) for key, item in self._tree.view.list(prefix, start_after))
         # They are of use to whoever reads the log from its start.
@@ -172,7 +184,10 @@ class DatasetView(DatasetStore):
             raise NotFound(f"{self._prefix}{key} is not of {self._tree.name}", key=key)
 
     def _is_own(self, key: str) -> bool:
-        """Return whether a derived object in place comes from this state's log: its log entry in place is the very one of this state."""
+        """Return whether a derived object in place comes from this state's log.
+
+        It does if the log entry in place that it comes from is this state's.
+        """
         source = self._format.derived_from(key)
         if not source:
             return source is not None

@@ -67,6 +67,7 @@ class StateStore(ObjectStore):
 
     @property
     def clock(self) -> AwareClock:
+        """The lake's clock."""
         return self._tree.clock
 
     def datasets(self) -> dict[str, DatasetRecord]:
@@ -117,14 +118,16 @@ class StateStore(ObjectStore):
         return pool
 
     def filesystem(self) -> AbstractFileSystem:
-        """Show the state to libraries that take an fsspec file system: as a `LakeFileSystem` whose paths are this store's keys."""
+        """Return a `LakeFileSystem` whose paths are this store's keys, for libraries that take fsspec file systems."""
         return fsspec.get_filesystem_class("lake")(state=self)
 
     def url(self, key: str = "") -> str:
+        """Return the URL of a key in place, where states other than main may have another file or none."""
         return self.root.url(key)
 
     @property
     def storage_options(self) -> dict[str, object]:
+        """The options with which other tools open the URLs."""
         return self.root.storage_options
 
     def _owner(self, key: str) -> tuple[DatasetView, str] | None:

@@ -1,4 +1,4 @@
-"""A state of the lake: a tree of fixed-name objects, and on top of it what a session has changed and not applied yet."""
+"""A state of the lake: a tree of fixed-name objects, and above it a session's changes that are not applied yet."""
 
 from __future__ import annotations
 

@@ -44,6 +44,7 @@ class ArrayVariable:
 
     @property
     def path(self) -> str:
+        """The path of the array in its repository."""
         return self.node.path
 
     def stored(self, session: Session, extents: Extents | None = None) -> StoredArray:

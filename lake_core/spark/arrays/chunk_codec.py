@@ -67,9 +67,11 @@ class PlainCodec:
 
     @property
     def needs_zarr(self) -> bool:
+        """False: Arrow, gzip and NumPy are enough."""
         return False
 
     def decode(self, data: bytes) -> npt.NDArray[Any]:
+        """Return the cells of a chunk, in the shape that the reader expects. Raises ValueError."""
         size = self.dtype.itemsize * math.prod(self.chunk_shape)
         try:
             if self.compression == "zstd":
@@ -85,6 +87,7 @@ class PlainCodec:
         return cells.astype(self.dtype.newbyteorder("="), copy=False)
 
     def encode(self, cells: npt.NDArray[Any]) -> bytes:
+        """Return the bytes of a chunk, the same for the same cells."""
         data = np.ascontiguousarray(cells.astype(self.dtype, copy=False).transpose(self.order)).tobytes()
         if self.compression == "zstd":
             compressed: bytes = pa.Codec("zstd", compression_level=self.level).compress(data, asbytes=True)
@@ -101,9 +104,11 @@ class ZarrCodec:
 
     @property
     def needs_zarr(self) -> bool:
+        """True: Zarr's own codecs encode and decode."""
         return True
 
     def decode(self, data: bytes) -> npt.NDArray[Any]:
+        """Return the cells of a chunk. Raises ValueError for any error of the codecs."""
         try:
             cells: npt.NDArray[Any] = np.asarray(self._array(data)[1][...])
         except Exception as error:  # each codec has errors of its own
@@ -111,6 +116,7 @@ class ZarrCodec:
         return cells
 
     def encode(self, cells: npt.NDArray[Any]) -> bytes:
+        """Return the bytes of a chunk, as Zarr writes them into an array of this one chunk."""
         values, array = self._array(None)
         array[...] = cells
         return values[self._key(cells.ndim)].to_bytes()  # type: ignore[no-any-return]

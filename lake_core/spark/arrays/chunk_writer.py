@@ -1,4 +1,4 @@
-"""From rows to chunks, in Spark's executors: rows find their cells, and those of one chunk are put together and written in one task.
+"""From rows to chunks in Spark's executors: rows find their cells, and one task writes all cells of a chunk.
 
 Between the two, Spark moves the cells of a chunk as two blocks of bytes, not row by row.
 """
@@ -33,7 +33,7 @@ Rows with `error` have no chunk: `unknown` rows with coordinates that the array 
 hold.
 """
 WRITTEN_CHUNKS = "chunk bigint, chunk_id binary, length bigint, data binary, cells bigint, unknown bigint, error string"
-"""What executors tell of a chunk that they wrote: where it is, or its bytes if they are few, and how many of its cells were written.
+"""What executors report of a written chunk: its place (or its bytes, if few), and how many cells were written.
 
 `unknown` and `error` are as in `LOCATED_CELLS`.
 """

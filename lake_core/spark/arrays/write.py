@@ -1,4 +1,4 @@
-"""Rows into arrays: executors assemble the chunks and write them, each chunk in one task; the driver takes over their references.
+"""Rows into arrays: executors assemble and write chunks, one task each; the driver takes over their references.
 
 A task that failed or ran twice leaves at most chunks that nothing refers to: only the rows that reach the driver name
 chunks.
@@ -204,7 +204,7 @@ def _references(written: pa.Table, node: ArrayNode) -> ChunkReferences:
 
 
 def _check_unchanged(session: Session, node: ArrayNode, before: ChunkReferences, written: ChunkReferences) -> None:
-    """Raise ArrayChanged where the session has another array by now, or other chunks in the place of those that were written."""
+    """Raise ArrayChanged if the session now has another array, or other chunks where some were written."""
     session.check_writable()
     now = session.node(node.path)
     if not isinstance(now, ArrayNode) or (now.node_id, now.user_data) != (node.node_id, node.user_data):

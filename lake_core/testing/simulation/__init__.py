@@ -1,4 +1,4 @@
-"""Deterministic simulation: several processes on one store, one store operation at a time, in an order that a seed decides.
+"""Deterministic simulation: several processes on one store, one operation at a time, in an order set by a seed.
 
 A `History` is data: what each process does, and which faults meet it. `run` plays it in virtual time on threads that
 pass one gate at every store operation, so that the same history always takes the same course. A `Scenario` says how an

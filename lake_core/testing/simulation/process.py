@@ -28,6 +28,7 @@ class InlineExecutor(Executor):
     """Runs what is submitted at once, in the thread that submits it."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run the function at once, in the calling thread, so that its order never varies."""
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))

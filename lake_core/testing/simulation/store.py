@@ -21,12 +21,14 @@ class SimulatedStore(ObjectStore):
         self._process = process
 
     def url(self, key: str = "") -> str:
+        """Return a URL that no other process or world has."""
         # Processes share nothing: what the library keeps by URL must differ between them, and between worlds.
         # The scheme is of a store that is not worth a cache on this machine, which histories would share.
         return f"memory://{self._process.place}/{key}".rstrip("/")
 
     @property
     def storage_options(self) -> dict[str, object]:
+        """Nothing: no other process can open the URLs."""
         return {}
 
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
