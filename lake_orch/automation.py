@@ -65,7 +65,10 @@ def is_published(instance: dg.DagsterInstance, key: dg.AssetKey, session: str, p
 
 
 def _staged(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, str]:
-    """Map each partition whose last materialization is staged, or None for an asset without partitions, to its session."""
+    """Map each partition whose last materialization is staged to its session.
+
+    For an asset without partitions, the key is None.
+    """
     newest: dict[str | None, str | None] = {}
     for record in instance.fetch_materializations(key, limit=_RECORDS).records:
         event = record.event_log_entry.asset_materialization

@@ -1,4 +1,4 @@
-"""Scaffolders for `dg scaffold defs lake_orch.components.X name`: a defs.yaml that loads, with the required settings."""
+"""Scaffolders for `dg scaffold defs lake_orch.components.X name`: a loadable defs.yaml with the required settings."""
 
 import textwrap
 from typing import Any

@@ -61,9 +61,10 @@ def lake_maintenance(
     alert: Alert | None = None,
     **settings: Any,
 ) -> dg.Definitions:
-    """Make assets that maintain tables, arrays and pools of the resource `lake`, one a task, partitioned by path if there are several.
+    """Make assets that maintain tables, arrays and pools of the resource `lake`, one for each task.
 
-    The result of a task on a target is reported as an observation of the target's asset.
+    An asset is partitioned by path if it has several targets. The result of a task on a target is reported as an
+    observation of the target's asset.
 
     Args:
         tables: paths below the lake's root, asset keys, assets, or `MaintenanceTarget`s with settings of their own.
@@ -234,11 +235,11 @@ def _dry(config: MaintenanceConfig) -> dict[str, Any]:
 
 
 def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, path: str) -> None:
-    """Raise InvalidDefinition for a dataset with staged changes of the same run, which maintenance would conflict with."""
+    """Raise InvalidDefinition for a dataset that the same run has staged changes to: maintenance would conflict."""
     if lake.is_staged(path, context.instance, context.run):
         raise InvalidDefinition(
-            f"this run has written to {path}, and publishes at its end: maintain it in a separate run, such as that of "
-            "a schedule"
+            f"this run has written to {path}, and publishes at its end: maintain it in a separate run, "
+            "such as that of a schedule"
         )
 
 

@@ -16,8 +16,8 @@ class DeltaTables:
 
     def to_rows(self, value: Any) -> TableData:
         raise UnsupportedData(
-            f"{value!r} is a table, not rows for one: return its to_batches(), which streams them, or write with "
-            "lake.table(context)"
+            f"{value!r} is a table, not rows for one: return its to_batches(), which streams them, "
+            "or write with lake.table(context)"
         )
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:

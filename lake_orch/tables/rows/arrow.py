@@ -46,8 +46,7 @@ class ArrowRows:
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                     raise DefinitionMismatch(
                         f"column {child.name!r} of {name} has a value that is no {spark_type_name(child.type)}: "
-                        f"{error}. "
-                        f"Nothing was written"
+                        f"{error}. Nothing was written"
                     ) from None
             return pa.Table.from_arrays(columns, names=schema.names)
 
