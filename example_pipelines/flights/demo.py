@@ -45,8 +45,8 @@ def main() -> int:
     os.environ.setdefault("DAGSTER_HOME", str(REPOSITORY / ".dagster"))
     if "://" in LAKE_ROOT or "://" in assets.LANDING:
         sys.exit(
-            "The demo starts from an empty lake and removes an old one only from local folders: LAKE_ROOT is "
-            f"{LAKE_ROOT}."
+            "The demo starts from an empty lake and removes an old one only from local folders: "
+            f"LAKE_ROOT is {LAKE_ROOT}."
         )
     remove_lake(Path(LAKE_ROOT), Path(assets.LANDING))
     lake = Lake.create(LAKE_ROOT)
@@ -96,8 +96,8 @@ def remove_lake(root: Path, landing: Path) -> None:
             continue
         if not (folder / MARK).is_file() and not is_new_lake(folder):
             sys.exit(
-                f"{folder} holds something, and it is not known to be the demo's: move it away, or set LAKE_ROOT to "
-                "another folder."
+                f"{folder} holds something, and it is not known to be the demo's: "
+                "move it away, or set LAKE_ROOT to another folder."
             )
         shutil.rmtree(folder)
         print(f"Removed {folder} of an earlier demo")
@@ -127,8 +127,8 @@ class Demo:
         print("\nReference tables ...", flush=True)
         self.run(reference_job)
         print(
-            "Twelve monthly files arrive. Each is one run, one session, one commit of five tables and an array of "
-            "weather:",
+            "Twelve monthly files arrive. Each is one run, one session, "
+            "one commit of five tables and an array of weather:",
             flush=True,
         )
         fine = [self.month(number) for number in range(1, 13)]  # all of them, whatever becomes of one
@@ -166,18 +166,18 @@ class Demo:
             if entry.dagster_event and not entry.dagster_event.asset_check_evaluation_data.passed
         ]
         print(
-            f"  {name}  arrived broken: checks {' and '.join(sorted(failed))} failed, run {run.run_id[:8]} is held "
-            "back",
+            f"  {name}  arrived broken: checks {' and '.join(sorted(failed))} failed, "
+            f"run {run.run_id[:8]} is held back",
             flush=True,
         )
         print(
-            f"           main has {rows} of its flights and still {months} months; the session can be read: {held:,} "
-            "flights",
+            f"           main has {rows} of its flights and still {months} months; "
+            f"the session can be read: {held:,} flights",
             flush=True,
         )
         print(
-            f"           the arrays are held back with the tables: main has {hours} hours of its weather, the session "
-            f"{held_hours}",
+            f"           the arrays are held back with the tables: main has {hours} hours of its weather, "
+            f"the session {held_hours}",
             flush=True,
         )
         drop("flights", name, source.flights_of_month(BROKEN_MONTH))
@@ -209,8 +209,8 @@ class Demo:
         after = self.arrivals_of("HA")
         changed = sum(pair[0] != pair[1] for pair in zip(before, after, strict=True))
         print(
-            f"\nCorrections for {name} came late: {changed} arrivals merged, {len(self.touched())} tables in one "
-            "commit",
+            f"\nCorrections for {name} came late: {changed} arrivals merged, "
+            f"{len(self.touched())} tables in one commit",
             flush=True,
         )
         self.print_reused(run)
@@ -272,8 +272,8 @@ class Demo:
         run = self.run(year_job, tags={"lake/branch": "experiment"}, config=config)
         tried, during = self.share_late("experiment"), self.share_late()
         print(
-            f"\nOn branch 'experiment' late means an hour: {tried:.1%} of flights are, on main {during:.1%} are, as "
-            "before",
+            f"\nOn branch 'experiment' late means an hour: {tried:.1%} of flights are, "
+            f"on main {during:.1%} are, as before",
             flush=True,
         )
         self.lake.merge("experiment", into="main", message="Late means an hour")
@@ -444,7 +444,7 @@ def manifests_job() -> dg.JobDefinition:
 
 
 class StepKiller(threading.Thread):
-    """Waits until the first batch of the departure log is visible to readers, and kills the step's process there and then."""
+    """A thread that kills the step's process as soon as readers can see the first batch of the departure log."""
 
     def __init__(self, instance: dg.DagsterInstance, patience: float = 120.0) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""What the demo prints at its end: the tables as any Delta reader finds them, a plot, the arrays, and where to look further."""
+"""What the demo prints at its end: the tables as any Delta reader sees them, a plot, the arrays, where to look next."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def print_further() -> None:
     """Print where to look at what the demo made."""
     print("\nLook at it:")
     print(
-        "  make ui                                       the runs, tables, checks and lineage at "
-        "http://localhost:3000/assets"
+        "  make ui                                       "
+        "the runs, tables, checks and lineage at http://localhost:3000/assets"
     )
     print(f"  .venv/bin/lake --lake {LAKE_ROOT} log")
     print(f"  .venv/bin/lake --lake {LAKE_ROOT} head tables/carrier_airport_summary")
