@@ -29,9 +29,11 @@ class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
 
     @property
     def description(self) -> str:
+        """Return the text that the UI shows for the condition."""
         return "Materialized in a session of the lake that is not published"
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
+        """Select the candidates whose last materialization is staged in an unpublished session."""
         candidates = context.candidate_subset
         instance: dg.DagsterInstance = context.asset_graph_view.instance
         staged = _staged(instance, candidates.key)

@@ -18,6 +18,7 @@ class LakeScaffolder(dg.Scaffolder[Any]):
     """Python text that is written beside the defs.yaml as `NAME.py`, if there is any."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Write the defs.yaml, or append to it, and the Python module beside it unless that exists."""
         if request.scaffold_format == "python":
             dg.scaffold_component(request)
             return

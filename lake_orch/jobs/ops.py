@@ -76,6 +76,7 @@ def publish(context: dg.OpExecutionContext, lake: LakeResource) -> None:
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="End the run's session without a trace.")
 def abandon(context: dg.OpExecutionContext, lake: LakeResource) -> None:
+    """Abandon the run's session, so that nothing of it is published. Raises SessionClosed if it is published."""
     lake.open().get_session(_session(context, lake).id).abandon()
 
 

@@ -26,10 +26,10 @@ class SessionAlert:
     """An alert about a session."""
 
     kind: str
-    """`publish_failed`: all steps succeeded, but the publish failed.
+    """What happened to the session.
 
-    `gate_failed`: all steps succeeded, but checks prevent the publish. `run_failed`: steps failed, and the session is
-    kept. `stale`: the session has expired.
+    `publish_failed`: all steps succeeded, but the publish failed. `gate_failed`: all steps succeeded, but checks
+    prevent the publish. `run_failed`: steps failed, and the session is kept. `stale`: the session has expired.
     """
     session: str
     run: str | None

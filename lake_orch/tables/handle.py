@@ -36,7 +36,8 @@ AppendSchemaMode: TypeAlias = Literal["none", "fill", "merge"]
 class Log(Protocol):
     """The part of `context.log` that a handle uses."""
 
-    def info(self, msg: object) -> None: ...
+    def info(self, msg: object) -> None:
+        """Log what a write did."""
 
 
 class LakeTable:

@@ -63,6 +63,9 @@ def guard_of_partitions(
 
     Args:
         where: The SQL of the slice.
+        keys: The run's partitions.
+        asset: The name of the asset in errors.
+        definition: The asset's partitions.
         columns: The columns that the partitions stand for.
         schema: The table's schema.
         replace_where: The SQL in the asset's metadata that narrows the slice.

@@ -16,6 +16,10 @@ class PandasFrames:
     supported_types = ("pandas.DataFrame",)
 
     def to_rows(self, value: Any) -> TableData:
+        """Return a frame's columns, and the levels of an index with names.
+
+        Raises UnsupportedData for names that are not text or not unique, and for columns of mixed objects.
+        """
         names = list(value.columns)
         odd = next((name for name in names if not isinstance(name, str)), None)
         if odd is not None:
@@ -44,4 +48,5 @@ class PandasFrames:
         return rows.replace_schema_metadata(None)
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
+        """Read the rows into a frame with the default index."""
         return part.to_arrow().to_pandas()

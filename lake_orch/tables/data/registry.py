@@ -67,7 +67,10 @@ def load(
     """Read rows as the type that a parameter is annotated with.
 
     Args:
+        part: The rows to read.
+        annotation: The annotation of the parameter.
         name: The name of the parameter in errors.
+        handlers: The handlers to choose from; of several that support the type, the first is used.
         asset_key: The asset that column lineage names as the source of the columns.
 
     Raises UnsupportedData for a missing annotation, or one that no handler supports.
