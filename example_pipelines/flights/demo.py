@@ -135,6 +135,7 @@ class Demo:
         return all(fine)
 
     def month(self, number: int) -> bool:
+        """Let a month's file arrive, run the job that the sensor requests, and return whether main has all of it."""
         name, started = f"{source.YEAR}-{number:02}", time.monotonic()
         broken = number == BROKEN_MONTH
         drop("flights", name, source.broken_month(number) if broken else source.flights_of_month(number))
@@ -218,6 +219,7 @@ class Demo:
         return run.is_success and changed == source.corrections(CORRECTED_MONTH).num_rows and again
 
     def print_reused(self, run: dg.DagsterRun) -> None:
+        """Print the last commit on main, with the run that made it and the datasets that it changed."""
         commit = self.lake.log(limit=1)[0]
         print(f"  commit {commit.id[:12]} of run {run.run_id[:8]}: {', '.join(sorted(self.touched()))}", flush=True)
 
@@ -368,6 +370,7 @@ class Demo:
         return sorted(change.dataset or change.key for change in self.lake.diff("main~1", "main") if change.dataset)
 
     def rows(self, table: str, column: str) -> list[Any]:
+        """Return one column of a table on main."""
         return list(self.lake.delta(f"tables/{table}").to_arrow(columns=[column])[column].to_pylist())
 
     def count(self, month: str) -> int:
@@ -381,9 +384,11 @@ class Demo:
         return int(temperatures.notnull().any("origin").sum())
 
     def manifests(self) -> int:
+        """Count the manifests of the arrays' last snapshot on main."""
         return len(next(self.lake.icechunk(report.ARRAYS).ancestry(branch="main")).manifests)
 
     def arrivals_of(self, carrier: str) -> list[Any]:
+        """Return the delays on arrival of a carrier in the corrected month, in order of departure."""
         where = (
             f"carrier = '{carrier}' AND month = DATE '{source.YEAR}-{CORRECTED_MONTH:02}-01' AND arr_delay IS NOT NULL"
         )
@@ -412,34 +417,42 @@ def drop(zone: str, name: str, table: pa.Table) -> None:
 
 
 def reference_job() -> dg.JobDefinition:
+    """Return the job for the tables without months."""
     return defs.resolve_job_def("reference")
 
 
 def month_job() -> dg.JobDefinition:
+    """Return the job that lands the files of one month."""
     return defs.resolve_job_def("month")
 
 
 def corrections_job() -> dg.JobDefinition:
+    """Return the job that merges late corrections."""
     return defs.resolve_job_def("corrections")
 
 
 def year_job() -> dg.JobDefinition:
+    """Return the job that computes the summary of the year."""
     return defs.resolve_job_def("year")
 
 
 def log_job() -> dg.JobDefinition:
+    """Return the job that writes the departure log in batches, each published by itself."""
     return defs.resolve_job_def("log")
 
 
 def check_job() -> dg.JobDefinition:
+    """Return the job that runs the checks of all assets alone."""
     return defs.resolve_job_def("check")
 
 
 def compaction_job() -> dg.JobDefinition:
+    """Return the job that merges small files of tables."""
     return defs.resolve_job_def("compaction")
 
 
 def manifests_job() -> dg.JobDefinition:
+    """Return the job that rewrites the manifests of the arrays."""
     return defs.resolve_job_def("manifests")
 
 
@@ -456,6 +469,7 @@ class StepKiller(threading.Thread):
         }
 
     def run(self) -> None:
+        """Poll until the first batch is visible, then send SIGKILL to the process of the step."""
         while time.monotonic() < self._deadline:
             pid = self._step_pid()
             if pid and report.exists("departure_log") and report.rows_of("departure_log"):

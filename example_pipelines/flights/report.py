@@ -102,19 +102,23 @@ def print_further() -> None:
 
 
 def url_of(name: str) -> str:
+    """Return the URL of a table in place, for readers that know nothing of the lake."""
     return f"{LAKE_ROOT}/tables/{name}"
 
 
 def exists(name: str) -> bool:
+    """Return whether main has the table at its place."""
     return DeltaTable.exists(url_of(name))
 
 
 def open_arrays(lake: Lake, ref: str = "main") -> xr.Dataset:
+    """Return the arrays of a ref as one lazy dataset."""
     arrays: xr.Dataset = xr.open_zarr(lake.icechunk(ARRAYS, ref=ref).store, consolidated=False, chunks=None)
     return arrays
 
 
 def open_table(name: str) -> DeltaTable:
+    """Open a table in place, as any Delta reader would."""
     return DeltaTable.open(url_of(name))
 
 
