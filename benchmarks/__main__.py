@@ -75,8 +75,8 @@ def commits(folder: str, rounds: int, count: int = 200) -> None:
     )
     theirs = Program(
         f"{THEIRS}\n{setup}\nt = deltalake.DeltaTable.create(folder, data.schema)",
-        f"for _ in range({count}): deltalake.write_deltalake(t, data, mode='append')\nresult = "
-        "deltalake.DeltaTable(folder).version()",
+        f"for _ in range({count}): deltalake.write_deltalake(t, data, mode='append')\n"
+        "result = deltalake.DeltaTable(folder).version()",
     )
     compare(f"{count} commits, one writer", ours, theirs, rounds=rounds)
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from benchmarks.measure import Program, compare, run
 
 _OURS = """
-from lake_core.icechunk import Repository, RepositoryConfig, VirtualChunkSpec, VirtualChunkContainer, local_filesystem_store
+from lake_core.icechunk import (
+    Repository, RepositoryConfig, VirtualChunkSpec, VirtualChunkContainer, local_filesystem_store
+)
 def create(folder):
     config = RepositoryConfig(inline_chunk_threshold_bytes=0)
     config.set_virtual_chunk_container(VirtualChunkContainer("file:///nowhere/", local_filesystem_store("/nowhere/")))
@@ -22,7 +24,8 @@ icechunk.set_logs_filter("error")
 def create(folder):
     config = icechunk.RepositoryConfig.default()
     config.inline_chunk_threshold_bytes = 0
-    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer("file:///nowhere/", icechunk.local_filesystem_store("/nowhere/")))
+    nowhere = icechunk.local_filesystem_store("/nowhere/")
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer("file:///nowhere/", nowhere))
     repository = icechunk.Repository.create(icechunk.local_filesystem_storage(folder), config=config)
     repository.save_config()
     return repository
@@ -42,7 +45,10 @@ def virtual_array(repository, count, name="a"):
     session.commit("create " + name)
 
 def references(start, end):
-    return [VirtualChunkSpec([number], "file:///nowhere/%d" % (number // 1000), number % 1000 * 4, 4) for number in range(start, end)]
+    return [
+        VirtualChunkSpec([number], "file:///nowhere/%d" % (number // 1000), number % 1000 * 4, 4)
+        for number in range(start, end)
+    ]
 """
 
 _COMMIT_REFERENCES = """
@@ -82,7 +88,9 @@ _SMALL_SETUP = """
 repository = create(folder)
 session = repository.writable_session("main")
 root = zarr.create_group(session.store)
-arrays = [root.create_array("a%d" % number, shape=(4,), chunks=(2,), dtype="i4", compressors=None) for number in range(1000)]
+arrays = [
+    root.create_array("a%d" % number, shape=(4,), chunks=(2,), dtype="i4", compressors=None) for number in range(1000)
+]
 for array in arrays:
     array[:] = [1, 2, 3, 4]
 """
@@ -95,7 +103,9 @@ _WHOLE_SETUP = """
 repository = create(folder)
 data = np.random.default_rng(1).integers(0, 2**31, {megabytes} * 2**18, "i4")
 session = repository.writable_session("main")
-array = zarr.create_array(session.store, name="a", shape=data.shape, chunks=({chunk},), dtype="i4", compressors=None, filters=None)
+array = zarr.create_array(
+    session.store, name="a", shape=data.shape, chunks=({chunk},), dtype="i4", compressors=None, filters=None
+)
 """
 _WRITE = """
 array[:] = data
@@ -147,7 +157,9 @@ result = 0
 _MAKE_REFERENCES = """
 repository = create({path!r})
 session = repository.writable_session("main")
-array = zarr.create_array(session.store, name="n", shape=({count},), chunks=(1,), dtype="i4", compressors=None, filters=None)
+array = zarr.create_array(
+    session.store, name="n", shape=({count},), chunks=(1,), dtype="i4", compressors=None, filters=None
+)
 session.store.set_virtual_refs("n", references(0, {count}), validate_containers=False)
 array[{count} // 2] = 7
 session.commit("many")
@@ -156,7 +168,9 @@ result = 0
 _MAKE_GARBAGE = """
 repository = create({path!r})
 session = repository.writable_session("main")
-array = zarr.create_array(session.store, name="a", shape=(200_000,), chunks=(1,), dtype="i4", compressors=None, filters=None)
+array = zarr.create_array(
+    session.store, name="a", shape=(200_000,), chunks=(1,), dtype="i4", compressors=None, filters=None
+)
 session.store.set_virtual_refs("a", references(0, 200_000), validate_containers=False)
 session.commit("virtual")
 for number in range(20):

@@ -1,4 +1,7 @@
-"""Trees of a million keys and more: what commits, differences and look-ups cost, each in a process of its own, on local files."""
+"""Trees of a million keys and more on local files: what commits, differences and look-ups cost.
+
+Each is measured in a process of its own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A lake: what publishing, opening, importing and collecting cost, how that grows, and what is written, each in a process of its own."""
+"""A lake: what publishing, opening, importing and collecting cost, how that grows, and what is written.
+
+Each is measured in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,9 @@ folder = {folder!r}
 TABLES = ("t/a", "t/b", "t/c")
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 KINDS = [(r"\\.parquet$", "data file"), (r"^_lake/objects/", "content object"), (r"^_lakefs/", "range or metarange"),
-         (r"^_lake/refs/[0-9]+[.]", "refs entry"), (r"^_lake/refs/", "refs HEAD or snapshot"), (r"^_lake/leases/", "lease"),
-         (r"/_delta_log/[0-9]+.json$", "log in place"), (r"/_delta_log/", "checkpoint"), (r"", "other")]
+         (r"^_lake/refs/[0-9]+[.]", "refs entry"), (r"^_lake/refs/", "refs HEAD or snapshot"),
+         (r"^_lake/leases/", "lease"), (r"/_delta_log/[0-9]+.json$", "log in place"), (r"/_delta_log/", "checkpoint"),
+         (r"", "other")]
 
 def rows(n):
     return pa.table({{"id": [n] * 3, "v": [1, 2, 3]}}, schema=SCHEMA)
@@ -89,8 +93,9 @@ for n in range(15):
     all_spent.append(time.perf_counter() - session_begin)
     writes.append(dict(store.writes)); reads.append(dict(store.reads))
 middle = sorted(range(len(writes)), key=lambda n: sum(writes[n].values()))[len(writes) // 2]
-most = max(writes, key=lambda found: sum(found.values()))
-result = [statistics.median(spent), statistics.median(cpu), statistics.median(all_spent), writes[middle], most, reads[middle]]
+most = max(writes, key=lambda counts: sum(counts.values()))
+medians = [statistics.median(seconds) for seconds in (spent, cpu, all_spent)]
+result = [*medians, writes[middle], most, reads[middle]]
 """
 
 READ = """
@@ -113,7 +118,8 @@ class Landing(LocalStore):
             yield from super()._list(prefix, start_after)
             return
         for n in range(count):
-            yield ObjectMeta(f"landing/day={{n * 1000 // count:03}}/part-{{n:08}}-c000.snappy.parquet", 1000 + n, f"{{n:032x}}", NOW)
+            key = f"landing/day={{n * 1000 // count:03}}/part-{{n:08}}-c000.snappy.parquet"
+            yield ObjectMeta(key, 1000 + n, f"{{n:032x}}", NOW)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 count = {count}
 lake = Lake.create(Landing(folder), exist_ok=True)
@@ -154,8 +160,9 @@ for n in range(count):
 """
 
 RACE = """
-running = [subprocess.Popen([sys.executable, "-c", program, str(worker), str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            text=True) for worker in range(workers)]
+pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+running = [subprocess.Popen([sys.executable, "-c", program, str(worker), str(count)], **pipes)
+           for worker in range(workers)]
 for process in running:
     process.stdout.readline()
 race_begin = time.perf_counter()
@@ -170,7 +177,11 @@ result = [workers * count / spent, spent]
 
 
 def measure(commits: int, keys: int) -> None:
-    """Print all figures: for a new lake, one with `commits` commits of tables with as many versions, and trees of `keys` keys."""
+    """Print all figures.
+
+    They are for a new lake, for one with `commits` commits of tables with as many versions, and for trees of `keys`
+    keys.
+    """
     with tempfile.TemporaryDirectory() as folder:
         new, old = f"{folder}/new", f"{folder}/old"
         run(_program(new, "lake = new_lake(LocalStore(folder)); result = 0"))

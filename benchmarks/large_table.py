@@ -39,7 +39,10 @@ METADATA_BODY = {
 
 
 def make_table(folder: Path, files: int, commits: int) -> None:
-    """Write a log: a checkpoint of `files` adds over 1,000 partitions at version 10, and `commits` commits of 10 adds and 2 removes."""
+    """Write a log: a checkpoint at version 10, and `commits` commits of 10 adds and 2 removes.
+
+    The checkpoint has `files` adds over 1,000 partitions.
+    """
     log = folder / "_delta_log"
     log.mkdir(parents=True)
     days = np.char.mod("2020-%04d", np.arange(files) % 1000)

@@ -1,4 +1,7 @@
-"""Pools of Zed lakes on local files: loads, scans, key ranges and merges, against `zed` 1.18 where ZED_1_18 or the PATH names it."""
+"""Pools of Zed lakes on local files: loads, scans, key ranges and merges.
+
+They run against `zed` 1.18 if ZED_1_18 or the PATH names it.
+"""
 
 from __future__ import annotations
 

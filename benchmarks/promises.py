@@ -1,4 +1,4 @@
-"""What writers promise when a write is repeated or out of date, tried on each: rows in the table afterwards, or the refusal."""
+"""What writers promise when a write is repeated or out of date: the rows in the table afterwards, or the refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many of the reference tables each reader reads right: latest version, row for row by the collection's own hash."""
+"""How many of the reference tables each reader reads right: the latest version, by the collection's hash of rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ READERS: dict[str, Reader] = {
 
 
 def count() -> None:
-    """Print, for each reader: tables right, refused with an error although readable, and read wrong without any error."""
+    """Print for each reader how many tables it reads right, refuses although they are readable, and reads wrong."""
     sys.path.insert(0, str(CASES))
     import rowhash
 

@@ -14,7 +14,8 @@ import numpy as np, pyarrow as pa, tempfile
 folder = tempfile.mkdtemp(dir={folder!r})
 def rows(start, stop, step=1):
     n = np.arange(start, stop, step)
-    return pa.table({{"id": n, "part": (n // 2_500_000).astype("int32"), "x": n * 0.5, "s": pa.array(np.char.mod("name-%d", n % 1000))}})
+    names = pa.array(np.char.mod("name-%d", n % 1000))
+    return pa.table({{"id": n, "part": (n // 2_500_000).astype("int32"), "x": n * 0.5, "s": names}})
 count = {count}
 """
 _OURS = "from lake_core.delta import DeltaTable\n" + _ROWS
@@ -54,7 +55,9 @@ folder = tempfile.mkdtemp(dir={folder!r})
 program = {program!r}.replace("FOLDER", repr(folder))
 """
 _RACE_BODY = """
-start = lambda: subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+start = lambda: subprocess.Popen(
+    [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+)
 running = [start() for _ in range({writers})]
 done = sum(int(process.communicate()[0]) for process in running)
 print("acknowledged", done, "of", {writers} * {count}, file=sys.stderr)
@@ -159,8 +162,8 @@ def optimize(url: str, rounds: int) -> None:
     )
     theirs = Program(
         "import deltalake",
-        f"t = deltalake.DeltaTable({url!r}); v = t.version(); t.optimize.compact(target_size=1 << 20); result = "
-        "t.version() - v",
+        f"t = deltalake.DeltaTable({url!r}); v = t.version(); "
+        "t.optimize.compact(target_size=1 << 20); result = t.version() - v",
     )
     compare("optimize that finds nothing to do", ours, theirs, rounds=rounds)
 

@@ -53,7 +53,10 @@ def _step(number: int, kind: str) -> dg.AssetsDefinition:
 
 
 def measure(rounds: int) -> None:
-    """Seconds of a run for each of its steps; of the steps with a shared server, those of the run that starts it told apart."""
+    """Print the seconds that a run takes for each of its steps.
+
+    With a shared server, the run that starts it is printed by itself.
+    """
     for kind, name in (("none", "no Spark"), ("own", "a JVM for each step"), ("shared", "a shared server")):
         os.environ[_KIND] = kind
         with tempfile.TemporaryDirectory() as home, dg.DagsterInstance.local_temp(home) as instance:

@@ -1,4 +1,7 @@
-"""The same work in Spark, by this implementation and by delta-spark, each in its own environment (`make interop` makes delta-spark's)."""
+"""The same work in Spark, by this implementation and by delta-spark, each in its own environment.
+
+`make interop` makes the environment of delta-spark.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ _ROWS = """
 import tempfile
 folder = tempfile.mkdtemp(dir={folder!r}) + "/table"
 def rows(start, stop, step=1):
-    return spark.range(start, stop, step).selectExpr("id", "cast(id % 8 as int) part", "id / 2 x", "concat('name-', id % 1000) s")
+    columns = "id", "cast(id % 8 as int) part", "id / 2 x", "concat('name-', id % 1000) s"
+    return spark.range(start, stop, step).selectExpr(*columns)
 """
 _CONF = """
 builder = builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
@@ -100,8 +104,8 @@ def scan(folder: str, rounds: int, count: int) -> None:
         folder,
         count,
         "result = read_delta(spark, folder, where='part = 3 AND id < 1000000').selectExpr('sum(x)').first()[0]",
-        "result = spark.read.format('delta').load(folder).where('part = 3 AND id < "
-        "1000000').selectExpr('sum(x)').first()[0]",
+        "result = spark.read.format('delta').load(folder).where('part = 3 AND id < 1000000')"
+        ".selectExpr('sum(x)').first()[0]",
         filled=True,
         partitioned=True,
     )
@@ -112,12 +116,12 @@ def merge(folder: str, rounds: int, count: int) -> None:
     ours, theirs = _pair(
         folder,
         count,
-        "m = merge_delta(rows(0, {count} // 10 * 11, 11), folder, 't.id = "
-        "s.id').when_matched_update('*').when_not_matched_insert('*')\n"
+        "m = merge_delta(rows(0, {count} // 10 * 11, 11), folder, 't.id = s.id')\n"
+        "m = m.when_matched_update('*').when_not_matched_insert('*')\n"
         "result = m.execute().metrics['numTargetRowsUpdated']",
         "t = DeltaTable.forPath(spark, folder).alias('t')\n"
-        "m = t.merge(rows(0, {count} // 10 * 11, 11).alias('s'), 't.id = "
-        "s.id').whenMatchedUpdateAll().whenNotMatchedInsertAll()\n"
+        "m = t.merge(rows(0, {count} // 10 * 11, 11).alias('s'), 't.id = s.id')\n"
+        "m = m.whenMatchedUpdateAll().whenNotMatchedInsertAll()\n"
         "result = m.execute().first()['num_updated_rows']",
         filled=True,
     )

@@ -29,9 +29,11 @@ class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
 
     @property
     def description(self) -> str:
+        """Return the text that the UI shows for the condition."""
         return "Materialized in a session of the lake that is not published"
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
+        """Select the candidates whose last materialization is staged in an unpublished session."""
         candidates = context.candidate_subset
         instance: dg.DagsterInstance = context.asset_graph_view.instance
         staged = _staged(instance, candidates.key)
@@ -65,7 +67,10 @@ def is_published(instance: dg.DagsterInstance, key: dg.AssetKey, session: str, p
 
 
 def _staged(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, str]:
-    """Map each partition whose last materialization is staged, or None for an asset without partitions, to its session."""
+    """Map each partition whose last materialization is staged to its session.
+
+    For an asset without partitions, the key is None.
+    """
     newest: dict[str | None, str | None] = {}
     for record in instance.fetch_materializations(key, limit=_RECORDS).records:
         event = record.event_log_entry.asset_materialization

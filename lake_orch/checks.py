@@ -1,4 +1,4 @@
-"""A decorator that yields checks before outputs, so that a blocking check can prevent publishing the output of the same step."""
+"""A decorator that yields checks before outputs, so that a blocking check can hold back the output of its own step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def checks_first(function: _F) -> _F:
-    """Decorate an asset's function, below `@dg.asset` or `@dg.multi_asset`, so that it yields check results before outputs.
+    """Make an asset's function yield check results before outputs.
+
+    Put the decorator below `@dg.asset` or `@dg.multi_asset`.
 
     Under `scope="asset"` an output is published when Dagster hands it to the IO manager, which it does before the check
     results that come with it (`MaterializeResult(check_results=…)`) or after it. Decorated, a blocking check that fails

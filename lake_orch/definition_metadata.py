@@ -115,6 +115,5 @@ def missing_partition_expr(name: str, axis: Literal["column", "dimension"]) -> I
     """Return the error for a partitioned asset that does not say which column or dimension its partitions stand for."""
     return InvalidDefinition(
         f"{name} is partitioned, but its metadata has no {PARTITION_EXPR!r}: name the {axis} that the partitions stand "
-        "for "
-        f"(a dict from partition dimension to {axis} for several dimensions)"
+        f"for (a dict from partition dimension to {axis} for several dimensions)"
     )

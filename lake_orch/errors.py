@@ -12,11 +12,11 @@ class LakeOrchError(LakeError):
 
 
 class InvalidDefinition(LakeOrchError):
-    """An asset's or input's definition metadata cannot be followed: unknown mode, malformed path, missing `partition_expr`."""
+    """Definition metadata of an asset or input is invalid: unknown mode, malformed path, missing `partition_expr`."""
 
 
 class DefinitionMismatch(LakeOrchError):
-    """Rows, or the existing table, are not what the asset's definition declares, and no automatic change can fix that."""
+    """Rows, or the existing table, are not what the asset declares, and no automatic change can fix that."""
 
 
 class PartitionSliceError(LakeOrchError):

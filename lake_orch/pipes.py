@@ -144,8 +144,8 @@ class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: igno
         secret = next((key for key in settings if _SECRET_SETTING.search(key)), None)
         if secret is not None:
             raise InvalidDefinition(
-                f"the Spark setting {secret} would be in the command line, which other users can read: give "
-                "credentials by the environment"
+                f"the Spark setting {secret} would be in the command line, which other users can read: "
+                "give credentials by the environment"
             )
         words = [self.spark_submit]
         words += ["--master", self.master] if self.master else []
@@ -174,8 +174,8 @@ class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: igno
         remote = self.deploy_mode == "cluster"
         if remote and (context_injector is None or message_reader is None):
             raise InvalidDefinition(
-                "a driver in the cluster does not reach this machine's files: give a context_injector and a "
-                "message_reader on a store"
+                "a driver in the cluster does not reach this machine's files: "
+                "give a context_injector and a message_reader on a store"
             )
         handed = hand_over(self.lake, context)
         with dg.open_pipes_session(

@@ -98,14 +98,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     )
     scope: Literal["asset", "run"] = Field(
         default="asset",
-        description="What is published together without a lake executor: each asset when its step succeeds, or the "
-        "whole run.",
+        description="What is published together without a lake executor: each asset when its step succeeds, "
+        "or the whole run.",
     )
     gate: Literal["blocking", "error", "none"] = Field(
         default="blocking",
-        description="Under scope 'run': which failed checks prevent publishing a run. Failed blocking checks always "
-        "do; `error` "
-        "adds those of severity ERROR. A run's tag lake/gate overrides it.",
+        description="Under scope 'run': which failed checks prevent publishing a run. "
+        "Failed blocking checks always do; `error` adds those of severity ERROR. A run's tag lake/gate overrides it.",
     )
     keep_failed_for: float = Field(
         default=24.0,
@@ -116,9 +115,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     backfills: Literal["publish", "gather"] = Field(
         default="publish",
-        description="Whether each run of a backfill publishes by itself, or all gather on a branch that "
-        "lake_backfill_sensor merges once. "
-        "A backfill's tag lake/backfills overrides it.",
+        description="Whether each run of a backfill publishes by itself, or all gather on a branch "
+        "that lake_backfill_sensor merges once. A backfill's tag lake/backfills overrides it.",
     )
 
     _lake: Lake | None = PrivateAttr(default=None)
@@ -129,8 +127,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         # The root is visible in Dagster's UI, tags of runs, and metadata.
         if "@" in self.root and urlsplit(self.root).password is not None:
             raise ValueError(
-                "the lake's root holds a password, and the UI shows the root: give secrets as storage_options, by "
-                "EnvVar"
+                "the lake's root holds a password, and the UI shows the root: "
+                "give secrets as storage_options, by EnvVar"
             )
         return self
 
@@ -138,9 +136,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def _check_gate(self) -> "LakeResource":
         if self.scope == "asset" and "gate" in self.model_fields_set and self.gate == "error":
             raise ValueError(
-                "gate='error' holds back a whole run: under scope 'asset' an asset is published when its own step "
-                "succeeds, and only "
-                "blocking checks of that step can gate it. Use scope='run', or lake_job(gate='error')"
+                "gate='error' holds back a whole run: under scope 'asset' an asset "
+                "is published when its own step succeeds, and only blocking checks of that step can gate it. "
+                "Use scope='run', or lake_job(gate='error')"
             )
         return self
 
@@ -219,7 +217,10 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         )
 
     def _continues_failed_run(self, instance: DagsterInstance, run: DagsterRun) -> bool:
-        """Return whether a run without a session of its own continues a failed one's: a job of ops leaves out the op that opened it."""
+        """Return whether a run without a session of its own continues the session of a failed run.
+
+        A re-executed job of ops leaves out the op that opened it.
+        """
         return (
             run.parent_run_id is not None
             and self.is_lake()
@@ -242,8 +243,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             return attempt.assigned_to_branch(self.root, branch)
         if branch != "main":
             raise NotALake(
-                f"{self.root} is not a lake, and only a lake has a branch {branch!r}: make it one with `lake init "
-                f"{self.root}`"
+                f"{self.root} is not a lake, and only a lake has a branch {branch!r}: "
+                f"make it one with `lake init {self.root}`"
             )
         return attempt.assigned_to_folder(self.root)
 
@@ -309,9 +310,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return open_store(self.root, storage_options=self.options() or None) if state is None else state
 
     def _state(self, path: str | None, run: RunOfStep | None, ref: str | None) -> StateStore | None:
-        """Return the state of the lake that a run reads a dataset in, or that of a ref; None for a folder of plain tables.
+        """Return the state of the lake in which a run reads a dataset, or that of a ref.
 
-        Raises NotALake for a ref of such a folder.
+        It is None for a folder of plain tables. Raises NotALake for a ref of such a folder.
         """
         if not self.is_lake():
             if ref is not None:

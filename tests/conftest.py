@@ -49,7 +49,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests: one process runs what is quick first, several begin with what takes longest, to end at about the same time."""
+    """Order the tests by their duration.
+
+    One process runs quick tests first. Several processes begin with the longest ones, to end at about the same time.
+    """
     sign = -1 if hasattr(config, "workerinput") else 1
     items.sort(key=lambda item: sign * _weight(item))
 

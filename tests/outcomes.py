@@ -1,4 +1,4 @@
-"""What the documents say of tests, held against how these ended: in a whole run each one named ran, and none was skipped.
+"""A check of the tests that documents name: in a whole run, each of them ran and none was skipped.
 
 `make test` leaves the long ones out: of those it is only seen that they are there. Judged once all is over, where all
 reports come together, however many processes ran the tests.
@@ -44,7 +44,10 @@ def pytest_testnodedown(node: object) -> None:
 
 
 def documented() -> dict[str, list[str]]:
-    """The tests that each row of a document's tables names: rows of three columns or more, of which the last one names tests."""
+    """Return the tests that each row of a document's tables names.
+
+    Such a row has three columns or more, and the last one names tests.
+    """
     sections: dict[str, list[str]] = {}
     for document in sorted(DOCS.rglob("*.md")):
         for line in document.read_text().splitlines():
@@ -88,7 +91,7 @@ def failed_or_skipped(test: str) -> list[str]:
 
 
 def is_whole(config: pytest.Config) -> bool:
-    """Tell whether a run is that of all tests but the long ones, so that each test that a document names must be in it."""
+    """Return whether a run has all tests but the long ones: each test that a document names must be in it."""
     selects_nothing = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
     return selects_nothing and config.option.markexpr in (USUAL, EVERYTHING)
 

@@ -245,12 +245,15 @@ def imported_modules() -> dict[str, set[str]]:
 
 
 def is_type_of_a_handle(module: str, target: str) -> bool:
-    """Tell whether an import is for the type of a handle alone: a lake names the formats that come with it, and does not know them."""
+    """Return whether an import is for the type of a handle alone.
+
+    A lake names the formats that come with it, and does not know them.
+    """
     return module.startswith("lake_core.lake.") and layer_of(target) in _FORMATS
 
 
 def in_circles(graph: Mapping[str, Iterable[str]]) -> list[str]:
-    """List what is left of a graph once everything is taken away that leads to nothing but what was taken away before."""
+    """Return the nodes that are left of a graph after removing, again and again, those that lead to none left."""
     settled: set[str] = set()
     while free := {name for name, targets in graph.items() if name not in settled and settled.issuperset(targets)}:
         settled |= free

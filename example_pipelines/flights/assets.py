@@ -27,7 +27,7 @@ OWNERS = ["team:flights"]
 ORIGINS = ("EWR", "JFK", "LGA")
 
 MAX_WIND_MPH = 200.0
-"""The source holds one impossible wind speed (1 048 mph, Newark in February): anything above this is taken as missing."""
+"""Wind speeds above this are taken as missing: the source holds an impossible one (1 048 mph, Newark in February)."""
 
 
 MEASURES = {

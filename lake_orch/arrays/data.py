@@ -107,8 +107,8 @@ class ArraySlice:
             unknown = [name for name in self.variables if name not in dataset.variables]
             if unknown:
                 raise InvalidDefinition(
-                    f"{subject} asks for the variable {unknown[0]!r}; there are "
-                    f"{', '.join(map(str, dataset.variables))}"
+                    f"{subject} asks for the variable {unknown[0]!r}; "
+                    f"there are {', '.join(map(str, dataset.variables))}"
                 )
             dataset = dataset[list(self.variables)]
         for extent in self.region.extents if self.region is not None else ():
@@ -150,8 +150,7 @@ def load(part: ArraySlice, annotation: object, subject: str) -> Any:
         if not part.is_whole and (kind is not zarr.Array or part.region is not None or part.selection):
             raise UnsupportedData(
                 f"{subject} is annotated as {annotation!r}, which is loaded whole, and a part of it is asked for: "
-                "annotate the parameter "
-                f"as xarray.Dataset, xarray.DataArray or numpy.ndarray"
+                "annotate the parameter as xarray.Dataset, xarray.DataArray or numpy.ndarray"
             )
         return _whole(part, kind, subject)
     raise UnsupportedData(f"{subject} is annotated as {annotation!r}: annotate the parameter as one of {_LOADED}")
@@ -175,7 +174,6 @@ def _only(dataset: xr.Dataset, subject: str) -> xr.DataArray:
     if len(names) != 1:
         raise InvalidDefinition(
             f"{subject} is annotated as one array, and there are {len(names)} ({', '.join(map(str, names[:5]))}): "
-            "choose one by the "
-            f"metadata 'columns', or annotate the parameter as xarray.Dataset"
+            "choose one by the metadata 'columns', or annotate the parameter as xarray.Dataset"
         )
     return dataset[names[0]]

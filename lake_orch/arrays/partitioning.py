@@ -21,7 +21,9 @@ from lake_orch.tables.partition_slice import partition_columns
 def with_partitions(
     settings: ArraySettings, partitions_def: PartitionsDefinition[str] | None, subject: str
 ) -> ArraySettings:
-    """Return settings for an asset with these partitions: frequencies become coordinates, and each partition gets chunks of its own.
+    """Return settings for an asset with these partitions.
+
+    Frequencies become coordinates, and each partition gets chunks of its own.
 
     Args:
         settings: The settings in the metadata.
@@ -64,8 +66,8 @@ def _check_modes(settings: ArraySettings, subject: str) -> None:
         raise missing_partition_expr(subject, "dimension")
     if settings.mode == "append":
         raise InvalidDefinition(
-            f"{MODE} 'append' of {subject} does not go with partitions: a run replaces the region of its partitions. "
-            "Use 'overwrite'"
+            f"{MODE} 'append' of {subject} does not go with partitions: "
+            "a run replaces the region of its partitions. Use 'overwrite'"
         )
     if settings.append_dim is not None:
         raise InvalidDefinition(f"{APPEND_DIM} of {subject} has no effect: its partitions say where arrays are added")

@@ -42,9 +42,8 @@ class Extent:
             return [np.isin(values, self.coordinates(values.dtype))]
         if values.dtype.kind != "M":
             raise PartitionSliceError(
-                f"dimension {self.dimension!r} has coordinates of type {values.dtype}, and time partitions stand for "
-                "datetime64: give it "
-                f"such coordinates, or partition by static keys"
+                f"dimension {self.dimension!r} has coordinates of type {values.dtype}, "
+                "and time partitions stand for datetime64: give it such coordinates, or partition by static keys"
             )
         return [(values >= coordinate_of(start)) & (values < coordinate_of(end)) for start, end in self.windows]
 
@@ -62,9 +61,8 @@ class Extent:
         """
         if len(values) > 1 and not bool((values[1:] > values[:-1]).all()):
             raise PartitionSliceError(
-                f"the coordinates of dimension {self.dimension!r} are not in ascending order, so a new partition has "
-                "no "
-                f"place among them: sort the arrays by {self.dimension!r} first"
+                f"the coordinates of dimension {self.dimension!r} are not in ascending order, "
+                f"so a new partition has no place among them: sort the arrays by {self.dimension!r} first"
             )
         return int(np.searchsorted(values, coordinate_of(window[0])))
 
@@ -83,13 +81,15 @@ class Extent:
             except ValueError:
                 pass
         raise PartitionSliceError(
-            f"partition key {self.keys[0]!r} is not a coordinate of dimension {self.dimension!r}, which is of type "
-            f"{dtype}: use text, "
-            f"whole numbers or dates as coordinates"
+            f"partition key {self.keys[0]!r} is not a coordinate of dimension {self.dimension!r}, "
+            f"which is of type {dtype}: use text, whole numbers or dates as coordinates"
         )
 
     def single(self) -> str | None:
-        """Return the coordinate for data that lacks the dimension: the key, in a run of one partition that is not a window, or None."""
+        """Return the coordinate for data that lacks the dimension, or None.
+
+        In a run of one partition that is not a time window, that is the partition key.
+        """
         return self.keys[0] if len(self.keys) == 1 and self.windows is None else None
 
     def __str__(self) -> str:
@@ -100,7 +100,10 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The coordinates that some partitions stand for: those in the extent of each dimension, and all of any other dimension."""
+    """The coordinates that some partitions stand for.
+
+    Of a dimension with an extent, these are the coordinates in it; of any other dimension, all.
+    """
 
     name: str
     """The name of the partitions in errors."""
@@ -138,9 +141,8 @@ def region_of_partitions(
     tuples = {tuple(key[name] for name in by_dimension) for key in parsed}
     if tuples != set(product(*by_dimension.values())):
         raise PartitionSliceError(
-            f"{name} are no slab: of {' and '.join(by_dimension)}, some combinations are missing. Launch one run for "
-            "each partition, or "
-            f"for all combinations"
+            f"{name} are no slab: of {' and '.join(by_dimension)}, some combinations are missing. "
+            "Launch one run for each partition, or for all combinations"
         )
     extents = (
         _extent(dimension, dimension_def.partitions_def, by_dimension[dimension_def.name])
@@ -167,13 +169,15 @@ def _extent(dimension: str, partitions_def: PartitionsDefinition, keys: Sequence
 
 
 def _check_clock(window: Window, dimension: str) -> None:
-    """Raise PartitionSliceError for a window that starts or ends where clocks are set back, because its clock times occur twice."""
+    """Raise PartitionSliceError for a window that starts or ends where clocks are set back.
+
+    Its clock times occur twice.
+    """
     start, end = window
     if start.fold or end.fold or coordinate_of(end) <= coordinate_of(start):
         raise PartitionSliceError(
-            f"clocks are set back between {start} and {end}: times along {dimension!r} are then those of two "
-            "partitions. Define the "
-            f"partitions in UTC (timezone=)"
+            f"clocks are set back between {start} and {end}: "
+            f"times along {dimension!r} are then those of two partitions. Define the partitions in UTC (timezone=)"
         )
 
 

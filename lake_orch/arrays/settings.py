@@ -157,8 +157,8 @@ def _indexer(value: Any) -> Any:
 def _encoding(value: Any, subject: str) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(value, Mapping) or not all(isinstance(encoding, Mapping) for encoding in value.values()):
         raise InvalidDefinition(
-            f"{ENCODING} of {subject} is {value!r}: use a dict of encodings by variable, such as {{'t2m': {{'chunks': "
-            f"…}}}}"
+            f"{ENCODING} of {subject} is {value!r}: use a dict of encodings by variable, "
+            "such as {'t2m': {'chunks': …}}"
         )
     encodings = {str(name): dict(encoding) for name, encoding in value.items()}
     for variable, encoding in encodings.items():

@@ -10,9 +10,10 @@ from lake_core.icechunk import IcechunkStore
 
 
 def splice(store: IcechunkStore, dimension: str, start: int, stop: int, length: int) -> None:
-    """Replace the elements from `start` to `stop` along a dimension by `length` empty ones, in each array that has the dimension.
+    """Replace the elements from `start` to `stop` along a dimension by `length` empty ones.
 
-    After the last element, arrays only grow. At any other place, all later elements are read and written again.
+    This is done to each array that has the dimension. After the last element, arrays only grow. At any other place, all
+    later elements are read and written again.
     """
     for _, array in zarr.open_group(store, mode="r+", use_consolidated=False).arrays():
         names = array.metadata.dimension_names or ()  # type: ignore[union-attr]
@@ -36,7 +37,10 @@ def _splice(array: zarr.Array[Any], axis: int, start: int, stop: int, length: in
 
 
 def _move(array: zarr.Array[Any], axis: int, start: int, stop: int, target: int, chunk: int) -> None:
-    """Copy elements to another place along an axis, a chunk at a time, from the side on which nothing is overwritten before it is read."""
+    """Copy elements to another place along an axis, a chunk at a time.
+
+    The copy starts at the side on which nothing is overwritten before it is read.
+    """
     if target == start:
         return
     begins = range(start, stop, chunk)

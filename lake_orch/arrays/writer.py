@@ -1,4 +1,4 @@
-"""Writes of arrays to a session of a repository: whole arrays, an append along one dimension, or the region of some partitions."""
+"""Writes of arrays to a session of a repository: all arrays, an append along a dimension, or a region of partitions."""
 
 from __future__ import annotations
 
@@ -94,9 +94,8 @@ class ArrayWriter:
         if self.settings.mode == "error":
             part = "" if self.region is None else f" for {self.region.name}"
             raise TableNotEmpty(
-                f"mode 'error' writes only the first arrays, but {self.settings.path} already has some{part}: use mode "
-                "'overwrite' or "
-                f"'append'"
+                f"mode 'error' writes only the first arrays, but {self.settings.path} already has some{part}: "
+                "use mode 'overwrite' or 'append'"
             )
         return False
 
@@ -105,8 +104,8 @@ class ArrayWriter:
     def _append(self, store: IcechunkStore, dataset: xr.Dataset, dimension: str) -> None:
         if dimension not in dataset.dims:
             raise InvalidDefinition(
-                f"lake/append_dim is {dimension!r}, but {self.subject} has the dimensions "
-                f"{', '.join(map(str, dataset.dims))}"
+                f"lake/append_dim is {dimension!r}, "
+                f"but {self.subject} has the dimensions {', '.join(map(str, dataset.dims))}"
             )
         existing = self._create_or_check(store, dataset, (dimension,))
         length = existing.sizes.get(dimension, 0)
@@ -149,14 +148,16 @@ class ArrayWriter:
         return True
 
     def _with_dimensions(self, dataset: xr.Dataset, region: Region) -> xr.Dataset:
-        """Return data of one partition with the missing dimensions: the key, or a scalar coordinate, becomes a dimension."""
+        """Return data of one partition with the missing dimensions.
+
+        The partition key, or a scalar coordinate, becomes a dimension.
+        """
         for extent in region.extents:
             dimension = extent.dimension
             if dimension in dataset.dims and dimension not in dataset.coords:
                 raise InvalidDefinition(
-                    f"dimension {dimension!r} of {self.subject} has no coordinates, and partition_expr names it: give "
-                    "it those that the "
-                    f"partitions stand for"
+                    f"dimension {dimension!r} of {self.subject} has no coordinates, and partition_expr names it: "
+                    "give it those that the partitions stand for"
                 )
             if dimension in dataset.dims:
                 continue
@@ -167,8 +168,7 @@ class ArrayWriter:
             if single is None:
                 raise InvalidDefinition(
                     f"{self.subject} lacks the dimension {dimension!r} that partition_expr names: return arrays that "
-                    "have it. Only for a "
-                    f"run of one static or dynamic partition its key becomes the coordinate"
+                    "have it. Only for a run of one static or dynamic partition its key becomes the coordinate"
                 )
             dataset = dataset.expand_dims({dimension: np.array([single], object)})
         return dataset
@@ -178,10 +178,9 @@ class ArrayWriter:
         outside = values[~extent.select(values)]
         if len(outside):
             raise OutsideRegion(
-                f"{self.subject} has the coordinate {_shown(outside[0])} along {extent.dimension!r}"
-                f"{f' and {len(outside) - 1} more' if len(outside) > 1 else ''}, which {region.name} ({extent}) does "
-                "not hold. Return its "
-                f"own coordinates only. Nothing was written"
+                f"{self.subject} has the coordinate {_shown(outside[0])} "
+                f"along {extent.dimension!r}{f' and {len(outside) - 1} more' if len(outside) > 1 else ''}, "
+                f"which {region.name} ({extent}) does not hold. Return its own coordinates only. Nothing was written"
             )
         if len(np.unique(values)) < len(values):
             raise RegionMismatch(
@@ -191,9 +190,8 @@ class ArrayWriter:
             missing = np.setdiff1d(extent.coordinates(values.dtype), values)
             if len(missing):
                 raise RegionMismatch(
-                    f"{self.subject} lacks the coordinate {_shown(missing[0])} along {extent.dimension!r}, a partition "
-                    "of the run: "
-                    f"return arrays for each, with missing values where there is no data"
+                    f"{self.subject} lacks the coordinate {_shown(missing[0])} along {extent.dimension!r}, "
+                    "a partition of the run: return arrays for each, with missing values where there is no data"
                 )
 
     def _make_room(
@@ -221,15 +219,14 @@ class ArrayWriter:
             self._check_free(dimension, coordinates)
             if len(places) and shared:
                 raise RegionMismatch(
-                    f"{self.subject} has {len(coordinates)} coordinates along {dimension!r} in place of {len(places)} "
-                    "others, which other "
-                    "partitions share: return the same ones, with missing values where there is no data. Nothing was "
-                    "written"
+                    f"{self.subject} has {len(coordinates)} coordinates along {dimension!r} "
+                    f"in place of {len(places)} others, which other partitions share: return the same ones, "
+                    "with missing values where there is no data. Nothing was written"
                 )
             if len(places) and int(places[-1]) - int(places[0]) + 1 != len(places):
                 raise RegionMismatch(
-                    f"the coordinates along {dimension!r} are not in ascending order: sort the arrays by {dimension!r} "
-                    "first"
+                    f"the coordinates along {dimension!r} are not in ascending order: "
+                    f"sort the arrays by {dimension!r} first"
                 )
             start = int(places[0]) if len(places) else extent.position(existing, window)
             splice(store, dimension, start, start + len(places), len(coordinates))
@@ -239,15 +236,14 @@ class ArrayWriter:
     def _check_free(self, dimension: str, values: npt.NDArray[Any]) -> None:
         if dimension in self.settings.coordinates:
             raise RegionMismatch(
-                f"{self.subject} has other coordinates along {dimension!r} than lake/coordinates declares for these "
-                "partitions, such as "
-                f"{_shown(values[0]) if len(values) else 'none at all'}: return exactly those, with missing values "
-                "where there is no data"
+                f"{self.subject} has other coordinates along {dimension!r} than lake/coordinates "
+                f"declares for these partitions, such as {_shown(values[0]) if len(values) else 'none at all'}: "
+                "return exactly those, with missing values where there is no data"
             )
 
     @staticmethod
     def _is_shared(existing: xr.Dataset, extent: Extent, region: Region) -> bool:
-        """Return whether other partitions share the coordinates along a dimension, because they differ along another one."""
+        """Return whether partitions that differ along another dimension share the coordinates along this one."""
         others = [other for other in region.extents if other is not extent]
         return any(not bool(other.select(_coordinates(existing, other.dimension)).all()) for other in others)
 
@@ -276,9 +272,8 @@ class ArrayWriter:
                     _write_variable(store, name, variable.isel(part), targets)
             elif not _same(variable, existing[name].variable.isel(places)):
                 raise RegionMismatch(
-                    f"{name!r} of {self.subject} differs from the stored array, which other partitions share: it has "
-                    "the dimensions "
-                    f"{_listed(variable.dims)}. Nothing was written"
+                    f"{name!r} of {self.subject} differs from the stored array, which other partitions share: "
+                    f"it has the dimensions {_listed(variable.dims)}. Nothing was written"
                 )
 
     # Arrays that exist
@@ -296,8 +291,7 @@ class ArrayWriter:
             differing = set(existing.variables) ^ set(dataset.variables)
             raise RegionMismatch(
                 f"{self.subject} has the variables {_listed(dataset.variables)}, and the stored arrays are "
-                f"{_listed(existing.variables)}: "
-                f"both must have {_listed(differing)}, or neither"
+                f"{_listed(existing.variables)}: both must have {_listed(differing)}, or neither"
             )
         for name, variable in dataset.variables.items():
             self._check_variable(str(name), variable, existing[name].variable, growing)
@@ -308,25 +302,25 @@ class ArrayWriter:
     ) -> None:
         if variable.dims != existing.dims:
             raise RegionMismatch(
-                f"{name!r} of {self.subject} has the dimensions {_listed(variable.dims)}, and the stored array has "
-                f"{_listed(existing.dims)}"
+                f"{name!r} of {self.subject} has the dimensions {_listed(variable.dims)}, "
+                f"and the stored array has {_listed(existing.dims)}"
             )
         for dimension, length, before in zip(variable.dims, variable.shape, existing.shape, strict=True):
             if dimension not in growing and length != before:
                 raise RegionMismatch(
-                    f"{name!r} of {self.subject} has the length {length} along {dimension!r}, and the stored array has "
-                    f"{before}"
+                    f"{name!r} of {self.subject} has the length {length} along {dimension!r}, "
+                    f"and the stored array has {before}"
                 )
         if existing.dtype != object and not np.can_cast(variable.dtype, existing.dtype, "same_kind"):
             raise RegionMismatch(
-                f"{name!r} of {self.subject} is of type {variable.dtype}, and the stored array of type "
-                f"{existing.dtype}: convert it first"
+                f"{name!r} of {self.subject} is of type {variable.dtype}, "
+                f"and the stored array of type {existing.dtype}: convert it first"
             )
         if not set(variable.dims) & set(growing) and not _same(variable, existing):
             raise RegionMismatch(
-                f"{name!r} of {self.subject} differs from the stored array, which is the same for all partitions: it "
-                "has no dimension "
-                f"{' or '.join(growing)}. To change it, overwrite all of the arrays. Nothing was written"
+                f"{name!r} of {self.subject} differs from the stored array, which is the same for all partitions: "
+                f"it has no dimension {' or '.join(growing)}. "
+                "To change it, overwrite all of the arrays. Nothing was written"
             )
 
     def _declare(self, store: IcechunkStore, dimension: str, dataset: xr.Dataset) -> None:
@@ -337,9 +331,8 @@ class ArrayWriter:
         values = _coordinates(dataset, dimension)
         if declared.ndim != 1 or len(np.unique(declared)) < len(declared) or not bool(np.isin(values, declared).all()):
             raise InvalidDefinition(
-                f"lake/coordinates declares {len(declared)} values of dimension {dimension!r}: they must differ from "
-                "one another, and hold "
-                f"those of {self.subject}"
+                f"lake/coordinates declares {len(declared)} values of dimension {dimension!r}: "
+                f"they must differ from one another, and hold those of {self.subject}"
             )
         splice(store, dimension, 0, 0, len(declared))
         _write_variable(store, dimension, xr.Variable(dimension, declared), {dimension: slice(0, len(declared))})

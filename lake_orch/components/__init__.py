@@ -1,4 +1,4 @@
-"""Components: a lake, tables, arrays, pools, ingestion, sensors and maintenance from YAML, for `dg` and `load_from_defs_folder`."""
+"""Components for `dg` and `load_from_defs_folder`: a lake, datasets, ingestion, sensors and maintenance from YAML."""
 
 from lake_orch.components.change_sensors import BranchSensorComponent, TableChangeSensorComponent
 from lake_orch.components.delta_table import DeltaTableComponent

@@ -73,8 +73,8 @@ class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):
     partition_expr: Annotated[
         str | dict[str, str] | None,
         described(
-            "The column, or dimension of arrays, that the partitions stand for, or one for each dimension of the "
-            "partitions."
+            "The column, or dimension of arrays, that the partitions stand for, "
+            "or one for each dimension of the partitions."
         ),
     ] = None
     io_manager_key: Annotated[str, described("The IO manager that stores it.")] = "io_manager"
@@ -95,7 +95,10 @@ class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):
 
     @abstractmethod
     def _check(self, metadata: Mapping[str, Any]) -> None:
-        """Raise InvalidDefinition for invalid metadata, so that it fails when the definitions load, not in the first run."""
+        """Raise InvalidDefinition for invalid metadata.
+
+        It is called when the definitions load, so that mistakes appear before the first run.
+        """
 
     def _options(self, kinds: Sequence[str]) -> dict[str, Any]:
         """Return the options of `@dg.asset`. `kinds` is the default for an asset without kinds."""

@@ -70,8 +70,7 @@ class DeltaTableComponent(DatasetComponent):
         str | None,
         described(
             "One SELECT in the engine's SQL. Tables are named by asset keys, parts joined by dots, and become "
-            "dependencies. "
-            "Parameters: partition_key, partition_start, partition_end (:name in Spark, $name in DuckDB)."
+            "dependencies. Parameters: partition_key, partition_start, partition_end (:name in Spark, $name in DuckDB)."
         ),
     ] = None
     sql_file: Annotated[str | None, described("A file with the query, relative to defs.yaml.")] = None
@@ -88,8 +87,8 @@ class DeltaTableComponent(DatasetComponent):
     mode: Annotated[
         Literal["overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"] | None,
         described(
-            "How rows are written; by default merge or replace_where if these are given, else the mode of the IO "
-            "manager."
+            "How rows are written; by default merge or replace_where if these are given, "
+            "else the mode of the IO manager."
         ),
     ] = None
     merge: Annotated[Any, described("The keys, or a mapping of keys or on, and clauses.")] = None
@@ -175,15 +174,14 @@ class DeltaTableComponent(DatasetComponent):
         unused = sorted(self.inputs.keys() - set(query.tables))
         if unused:
             raise InvalidDefinition(
-                f"{self._subject} has the input {unused[0]!r}, and its SQL reads "
-                f"{', '.join(query.tables) or 'no table'}"
+                f"{self._subject} has the input {unused[0]!r}, "
+                f"and its SQL reads {', '.join(query.tables) or 'no table'}"
             )
         for name, component_input in self.inputs.items():
             for setting, format in component_input.of_other_formats().items():
                 raise InvalidDefinition(
-                    f"the input {name!r} of {self._subject} has {setting}, which is for {format}: a query reads "
-                    "tables; give a function "
-                    f"instead"
+                    f"the input {name!r} of {self._subject} has {setting}, which is for {format}: "
+                    "a query reads tables; give a function instead"
                 )
         keys = {table: self._input(table).asset or dg.AssetKey(table.split(".")) for table in query.tables}
         twice = sorted(table for table, key in keys.items() if list(keys.values()).count(key) > 1)

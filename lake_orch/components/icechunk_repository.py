@@ -44,8 +44,8 @@ class IcechunkRepositoryComponent(DatasetComponent):
     function: Annotated[
         str,
         described(
-            "module:function that returns arrays, such as an xarray.Dataset; its parameters are assets that it reads, "
-            "and resources."
+            "module:function that returns arrays, such as an xarray.Dataset; "
+            "its parameters are assets that it reads, and resources."
         ),
     ]
     mode: Annotated[
@@ -56,8 +56,8 @@ class IcechunkRepositoryComponent(DatasetComponent):
     coordinates: Annotated[
         dict[str, str | list[Any]] | None,
         described(
-            "All coordinates that a dimension of partitions will ever have: a list, or a frequency such as h, 15min or "
-            "D."
+            "All coordinates that a dimension of partitions will ever have: "
+            "a list, or a frequency such as h, 15min or D."
         ),
     ] = None
     encoding: Annotated[

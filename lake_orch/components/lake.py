@@ -82,8 +82,8 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
     backfills: Annotated[
         Literal["publish", "gather"],
         described(
-            "publish: each run of a backfill publishes by itself. gather: all write to one branch, which a sensor "
-            "merges once."
+            "publish: each run of a backfill publishes by itself. gather: all write to one branch, "
+            "which a sensor merges once."
         ),
     ] = "publish"
     mode: Annotated[

@@ -100,7 +100,7 @@ class CheckLimits(dg.Model, dg.Resolvable):
     )
 )
 class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Assets that maintain tables and arrays, one for each task, with schedules or automation conditions, and health checks."""
+    """Assets that maintain tables, arrays and pools, one for each task, with schedules and health checks."""
 
     tables: Annotated[
         dict[str, MaintenanceSettings | None],
@@ -121,10 +121,8 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
         dict[str, str | None] | list[str] | None,
         described(
             "Of compaction, zorder, checkpoint, vacuum, log_cleanup, txn_expiry for tables, manifest_rewrite, "
-            "snapshot_expiry for arrays, "
-            "pool_compaction, pool_vacuum for pools, health, garbage_collection, session_reaper; as a mapping each "
-            "with its own cron "
-            "schedule."
+            "snapshot_expiry for arrays, pool_compaction, pool_vacuum for pools, health, garbage_collection, "
+            "session_reaper; as a mapping each with its own cron schedule."
         ),
     ] = None
     schedule: Annotated[str | None, described("The cron schedule of tasks that have none of their own.")] = None

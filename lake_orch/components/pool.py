@@ -39,13 +39,13 @@ from lake_orch.pools.settings import PoolSettings
     )
 )
 class PoolComponent(DatasetComponent):
-    """An asset whose records become a pool, exactly once: those that a Python function returns, whatever their shapes."""
+    """An asset whose records are stored in a pool, exactly once: a Python function returns them, in any shapes."""
 
     function: Annotated[
         str,
         described(
-            "module:function that returns records, such as a list of dicts; its parameters are assets that it reads, "
-            "and resources."
+            "module:function that returns records, such as a list of dicts; "
+            "its parameters are assets that it reads, and resources."
         ),
     ]
     mode: Annotated[

@@ -21,8 +21,8 @@ def load_function(reference: str, context: dg.ComponentLoadContext) -> Callable[
     module, _, name = reference.partition(":")
     if not module or not name:
         raise InvalidDefinition(
-            f"{reference!r} does not name a function: write module:function, or .module:function for a file beside "
-            "defs.yaml"
+            f"{reference!r} does not name a function: "
+            "write module:function, or .module:function for a file beside defs.yaml"
         )
     if module.startswith("."):
         module = f"{context.defs_relative_module_name(context.path)}{module}"

@@ -1,4 +1,4 @@
-"""Scaffolders for `dg scaffold defs lake_orch.components.X name`: a defs.yaml that loads, with the required settings."""
+"""Scaffolders for `dg scaffold defs lake_orch.components.X name`: a loadable defs.yaml with the required settings."""
 
 import textwrap
 from typing import Any
@@ -18,6 +18,7 @@ class LakeScaffolder(dg.Scaffolder[Any]):
     """Python text that is written beside the defs.yaml as `NAME.py`, if there is any."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        """Write the defs.yaml, or append to it, and the Python module beside it unless that exists."""
         if request.scaffold_format == "python":
             dg.scaffold_component(request)
             return

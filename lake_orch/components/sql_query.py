@@ -1,4 +1,4 @@
-"""Parsing of a query over tables of the lake: the tables and parameters that it names, and replacement of table names."""
+"""Parsing of queries over tables of the lake: the tables and parameters they name, and replacement of table names."""
 
 from __future__ import annotations
 

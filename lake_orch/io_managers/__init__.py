@@ -1,1 +1,1 @@
-"""IO managers that store and load the values of steps: in Delta tables, Icechunk repositories, pools, or files of the lake."""
+"""IO managers that store and load the values of steps: in Delta tables, Icechunk repositories, pools, or files."""

@@ -37,7 +37,9 @@ _LOGGED = 200
 
 
 class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
-    """An IO manager that stores DataFrames and Arrow data in Delta tables, each write exactly once, and loads them by annotation.
+    """An IO manager that stores DataFrames and Arrow data in Delta tables, each write exactly once.
+
+    Inputs are loaded as the type that the parameter is annotated with.
 
     Example:
         .. code-block:: python
@@ -248,8 +250,7 @@ def _partition_columns(context: OutputContext, settings: TableSettings) -> tuple
     if settings.schema_mode == "overwrite":
         raise InvalidDefinition(
             f"lake/schema_mode 'overwrite' replaces a whole table, and a run of {producer_name(context)} is for some "
-            "of its partitions: "
-            f"use 'merge'"
+            "of its partitions: use 'merge'"
         )
     return partition_columns(context.asset_partitions_def, settings.partition_expr)
 

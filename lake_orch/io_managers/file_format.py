@@ -1,4 +1,4 @@
-"""Encoding of Python objects as the bytes of a file, and decoding: bytes, text, JSON, and pickle only where it is allowed."""
+"""Encoding of Python objects as the bytes of a file, and decoding: bytes, text, JSON, and pickle where allowed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ EXTENSIONS: Mapping[Format, str] = {"bytes": ".bin", "text": ".txt", "json": ".j
 
 _JSON_TYPES = (dict, list, bool, int, float)
 _WHY_NO_PICKLE = (
-    "pickle is not allowed here: whoever can write the file could make its reader run any code, and it may not load "
-    "with other versions "
-    "of Python or of a library"
+    "pickle is not allowed here: whoever can write the file could make its reader run any code, "
+    "and it may not load with other versions of Python or of a library"
 )
 
 
@@ -40,9 +39,8 @@ def encode(value: object, name: str, *, allow_pickle: bool) -> tuple[Format, byt
     if not allow_pickle:
         kind = type(value)
         raise UnsupportedData(
-            f"{name} is a {kind.__module__}.{kind.__qualname__}, and {_WHY_NO_PICKLE}. Return bytes, text, or what "
-            "JSON can hold; or set "
-            f"allow_pickle=True on the FileIOManager"
+            f"{name} is a {kind.__module__}.{kind.__qualname__}, and {_WHY_NO_PICKLE}. "
+            "Return bytes, text, or what JSON can hold; or set allow_pickle=True on the FileIOManager"
         )
     return "pickle", pickle.dumps(value)
 

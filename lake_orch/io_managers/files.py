@@ -32,7 +32,9 @@ ALLOW_MISSING = "allow_missing_partitions"
 
 
 class FileIOManager(ConfigurableIOManager):
-    """An IO manager that stores bytes, text and JSON (dicts, lists, numbers) as files of the lake, in the run's session if it has one.
+    """An IO manager that stores bytes, text and JSON (dicts, lists, numbers) as files of the lake.
+
+    A run with a session writes to the session.
 
     Example:
         .. code-block:: python
@@ -147,9 +149,8 @@ def _by_partition(value: object, keys: Sequence[str], name: str) -> dict[str | N
         return {keys[0] if keys else None: value}
     if not isinstance(value, Mapping) or {str(key) for key in value} != {str(key) for key in keys}:
         raise PartitionSliceError(
-            f"this run is for {len(keys)} partitions, and {name} is not a dict with a value for each of them: return "
-            f"{{key: value, …}} for "
-            f"context.partition_keys"
+            f"this run is for {len(keys)} partitions, and {name} is not a dict with a value for each of them: "
+            "return {key: value, …} for context.partition_keys"
         )
     return {key: value[str(key)] for key in keys}
 

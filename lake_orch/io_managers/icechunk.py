@@ -1,4 +1,4 @@
-"""The IO manager for arrays: it writes what an asset returns to an Icechunk repository, and reads inputs from repositories."""
+"""The IO manager for arrays: it writes what an asset returns to an Icechunk repository, and reads inputs from one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

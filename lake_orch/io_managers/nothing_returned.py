@@ -1,4 +1,4 @@
-"""A warning for an output of None, which is a forgotten `return` unless the annotation allows None or the step has written."""
+"""A warning for an output of None, which is often a forgotten `return`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ def warn_of_nothing(context: OutputContext) -> None:
     if optional or annotation is type(None) or has_written(context.step_context):
         return
     context.log.warning(
-        f"{producer_name(context)} returned None: nothing was written, and its table or file is as before. Return the "
-        "rows, or annotate "
-        f"the function with -> None if it stores nothing"
+        f"{producer_name(context)} returned None: nothing was written, and its table or file is as before. "
+        "Return the rows, or annotate the function with -> None if it stores nothing"
     )

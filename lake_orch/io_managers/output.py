@@ -26,8 +26,8 @@ def output_partitions(context: OutputContext) -> Sequence[str]:
     if context.has_asset_key and context.asset_spec.partitions_def is not None:
         # Dagster would run this as if the asset were not partitioned, and the write would replace all partitions.
         raise PartitionSliceError(
-            f"{producer_name(context)} is partitioned, but this run is for no partition of it: launch it with a "
-            "partition"
+            f"{producer_name(context)} is partitioned, but this run is for no partition of it: "
+            "launch it with a partition"
         )
     return ()
 
@@ -38,7 +38,7 @@ def output_path(context: OutputContext, path: str) -> str:
 
 
 def mapping_keys(output: OutputContext) -> Sequence[str]:
-    """Return the mapping keys of an output: that of its step, if the step is mapped, and its own, if it is a dynamic output."""
+    """Return the mapping keys of an output: that of a mapped step, and its own if it is a dynamic output."""
     try:
         mapped = _MAPPED.search(output.step_key)
     except DagsterInvariantViolationError:  # an asset's value, outside of any run

@@ -40,7 +40,9 @@ _TRIES = 20
 
 
 class PoolIOManager(ConfigurableIOManager):
-    """An IO manager that stores records of any shape in pools, sorted by a key, each write exactly once, and loads them by annotation.
+    """An IO manager that stores records of any shape in pools, sorted by a key, each write exactly once.
+
+    Inputs are loaded as the type that the parameter is annotated with.
 
     Example:
         .. code-block:: python
@@ -119,7 +121,8 @@ class PoolIOManager(ConfigurableIOManager):
         url = workspace.url(settings.path)
         size = f"{count_of(result.records, 'record')} ({readable_bytes(result.bytes)})"
         context.log.info(
-            f"{subject}: {describe_write(size, url, f'commit {result.commit}', workspace.receipt, skipped=result.skipped)}"
+            f"{subject}: "
+            f"{describe_write(size, url, f'commit {result.commit}', workspace.receipt, skipped=result.skipped)}"
         )
         metadata = pool_metadata(
             result,
@@ -182,15 +185,17 @@ class PoolIOManager(ConfigurableIOManager):
         if self.lake.is_staged(path, context.step_context.instance, context.step_context.dagster_run):
             raise InvalidDefinition(
                 f"{subject} reads what is new in {path}, and this run has staged changes to it that are not published "
-                "yet: materialize the "
-                f"two assets in separate runs"
+                "yet: materialize the two assets in separate runs"
             )
         bounds = bounds_of_read(context, reader, pool.tip, self._is_published)
         context.add_input_metadata(bounds.metadata(reader), description=f"Read by {reader.to_user_string()}")
         added = added_since(pool, bounds.since, bounds.until)
         path_of_key = pool.config.keys[0]
         values = [value for value in added.values if not key_range.is_bounded or key_range.contains(value, path_of_key)]
-        state = f"what was added {'up' if bounds.since is None else f'after commit {bounds.since}, up'} to commit {bounds.until}"
+        state = (
+            f"what was added {'up' if bounds.since is None else f'after commit {bounds.since}, up'} "
+            f"to commit {bounds.until}"
+        )
         return PoolSlice(pool, added.objects, [key_range], settings.columns, settings.shape, values), state
 
     def _is_published(self, run: DagsterRun) -> bool:
@@ -245,9 +250,8 @@ class _PoolWrite:
         key = ".".join(pool.config.keys[0])
         if self.settings.partition_expr not in (None, key):
             raise InvalidDefinition(
-                f"{PARTITION_EXPR} of {self.subject} is {self.settings.partition_expr!r}, and the pool "
-                f"{self.settings.path} is sorted by "
-                f"{key!r}: partitions must stand for that key"
+                f"{PARTITION_EXPR} of {self.subject} is {self.settings.partition_expr!r}, "
+                f"and the pool {self.settings.path} is sorted by {key!r}: partitions must stand for that key"
             )
 
     def _store(self, pool: Pool, ranges: Sequence[KeyRange]) -> list[DataObject]:
@@ -262,9 +266,8 @@ class _PoolWrite:
                 )
         except OutsideRange as error:
             raise OutsideRegion(
-                f"{error}. Return only records of the run's partitions. For partitions by time, keys must be datetimes "
-                "with a zone, or "
-                f"texts of fields that lake/times names"
+                f"{error}. Return only records of the run's partitions. For partitions by time, "
+                "keys must be datetimes with a zone, or texts of fields that lake/times names"
             ) from None
 
     def _has_records(self, pool: Pool, ranges: Sequence[KeyRange]) -> bool:
@@ -274,9 +277,8 @@ class _PoolWrite:
         if self.settings.mode == "error":
             part = "" if self._ranges is None else " for the run's partitions"
             raise TableNotEmpty(
-                f"mode 'error' writes only the first records, but {self.settings.path} already has some{part}: use "
-                "mode 'overwrite' or "
-                f"'append'"
+                f"mode 'error' writes only the first records, but {self.settings.path} already has some{part}: "
+                "use mode 'overwrite' or 'append'"
             )
         return PoolResult(pool.tip())
 

@@ -1,4 +1,4 @@
-"""Backfills that publish as a whole: the runs publish to a separate branch, which is merged after all of them succeeded."""
+"""Backfills that publish as a whole: their runs publish to a separate branch, which is merged when all succeeded."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,7 +53,10 @@ def _merge(instance: dg.DagsterInstance, lake: Lake, into: str) -> Iterator[Back
         if record.status not in _ENDED or any(not run.is_finished for run in runs):
             yield BackfillOutcome(backfill, branch, "running")
         elif failed or record.status not in _COMPLETED:
-            message = f"{len(failed)} runs did not succeed (backfill {record.status.value}): re-execute them, or delete branch {branch!r}"
+            message = (
+                f"{len(failed)} runs did not succeed (backfill {record.status.value}): "
+                f"re-execute them, or delete branch {branch!r}"
+            )
             yield BackfillOutcome(backfill, branch, "failed", message=message)
         else:
             yield _merge_one(lake, backfill, branch, into)

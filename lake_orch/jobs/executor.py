@@ -43,10 +43,12 @@ class SessionExecutor(Executor):
 
     @property
     def retries(self) -> RetryMode:
+        """Return how the other executor retries steps."""
         return self.inner.retries
 
     @property
     def step_dependency_config(self) -> StepDependencyConfig:
+        """Return what the other executor waits for before it starts a step: upstream steps, or their outputs."""
         return self.inner.step_dependency_config
 
     def execute(self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> Iterator[DagsterEvent]:

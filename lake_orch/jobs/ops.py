@@ -29,8 +29,8 @@ class RecoverConfig(dg.Config):
     session: str | None = Field(default=None, description="The session; without one, all whose steps succeeded.")
     gate: str | None = Field(
         default=None,
-        description="With a session: publish it under this gate (blocking, error or none), whatever its run was to "
-        "hold.",
+        description="With a session: publish it under this gate (blocking, error or none), "
+        "whatever its run was to hold.",
     )
 
 
@@ -76,6 +76,7 @@ def publish(context: dg.OpExecutionContext, lake: LakeResource) -> None:
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="End the run's session without a trace.")
 def abandon(context: dg.OpExecutionContext, lake: LakeResource) -> None:
+    """Abandon the run's session, so that nothing of it is published. Raises SessionClosed if it is published."""
     lake.open().get_session(_session(context, lake).id).abandon()
 
 
@@ -132,10 +133,10 @@ def lake_recover(name: str = "lake_recover") -> dg.JobDefinition:
 
 
 def lake_publish_asset(key: str | Sequence[str] | dg.AssetKey, deps: Any, **options: Any) -> dg.AssetsDefinition:
-    """Make an asset that publishes the run's session after all of `deps` are materialized: a visible step that can be retried alone.
+    """Make an asset that publishes the run's session after all of `deps` are materialized.
 
-    It is for runs with one session (`scope="run"`). Select it together with its `deps`. `options` are those of
-    `@dg.asset`.
+    Publishing is then a visible step that can be retried alone. It is for runs with one session (`scope="run"`). Select
+    it together with its `deps`. `options` are those of `@dg.asset`.
     """
     asset_key = dg.AssetKey.from_coercible(key)
 
@@ -159,7 +160,7 @@ def _session(context: dg.OpExecutionContext, lake: LakeResource) -> RunSession:
     session = lake.run_session(context.instance, context.run)
     if session is None:
         raise InvalidDefinition(
-            f"run {context.run_id} has no session to end: begin the job with open_session, or let the run be one "
-            "session (scope='run')"
+            f"run {context.run_id} has no session to end: begin the job with open_session, "
+            "or let the run be one session (scope='run')"
         )
     return session

@@ -50,7 +50,7 @@ def lake_in(resource: Any) -> LakeResource:
 
 
 def _key(owner: str, resources: Mapping[str, object]) -> str:
-    """Return the key of the lake: the resource called `lake`, the only LakeResource, or the only IO manager with one."""
+    """Return the key of the lake: the resource `lake`, the only LakeResource, or the only IO manager with one."""
     lakes = [name for name, resource in resources.items() if issubclass(class_of_resource(resource), LakeResource)]
     managers = [
         name
@@ -64,7 +64,7 @@ def _key(owner: str, resources: Mapping[str, object]) -> str:
             return names[0]
         if names:
             raise InvalidDefinition(
-                f"{owner!r} has several lakes ({', '.join(sorted(names))}), and a run publishes to one: name that one "
-                f"{DEFAULT_KEY!r}"
+                f"{owner!r} has several lakes ({', '.join(sorted(names))}), and a run publishes to one: "
+                f"name that one {DEFAULT_KEY!r}"
             )
     raise InvalidDefinition(f"{owner!r} has no LakeResource among its resources: add one, named {DEFAULT_KEY!r}")

@@ -26,10 +26,10 @@ class SessionAlert:
     """An alert about a session."""
 
     kind: str
-    """`publish_failed`: all steps succeeded, but the publish failed.
+    """What happened to the session.
 
-    `gate_failed`: all steps succeeded, but checks prevent the publish. `run_failed`: steps failed, and the session is
-    kept. `stale`: the session has expired.
+    `publish_failed`: all steps succeeded, but the publish failed. `gate_failed`: all steps succeeded, but checks
+    prevent the publish. `run_failed`: steps failed, and the session is kept. `stale`: the session has expired.
     """
     session: str
     run: str | None
@@ -93,7 +93,7 @@ def reap(lake: LakeResource, instance: dg.DagsterInstance, alert: Alert | None =
 def lake_session_reaper(
     key: str | Sequence[str] | dg.AssetKey = "lake_session_reaper", *, alert: Alert | None = None, **options: Any
 ) -> dg.AssetsDefinition:
-    """Make an asset that settles every open or failed session: it fails those of ended runs, and expires those past their time.
+    """Make an asset that fails the open sessions of ended runs, and expires sessions past their time.
 
     It works without sensors and after a daemon outage. Give it a schedule, such as
     `automation_condition=dg.AutomationCondition.on_cron("*/30 * * * *")`. `options` are those of `@dg.asset`.

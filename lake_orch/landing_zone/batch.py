@@ -57,7 +57,10 @@ class LandedBatch:
 
     @property
     def txn(self) -> Txn:
-        """Return the transaction marker: `table.append(rows, txn=batch.txn)` adds the batch once, however often it is tried."""
+        """Return the transaction marker of the batch.
+
+        `table.append(rows, txn=batch.txn)` adds the batch once, however often it is tried.
+        """
         return self.zone.app_id, self.number
 
     @property
@@ -93,8 +96,7 @@ class LandedBatch:
         if len(names) != 1 or None in names:
             raise InvalidDefinition(
                 f"the files of batch {self.number} of landing zone {self.zone.name!r} do not have one known format by "
-                "their names: name "
-                f"it by format="
+                "their names: name it by format="
             )
         return str(names.pop())
 

@@ -83,8 +83,7 @@ def batch_of(
     if tags.get(ZONE_TAG) != zone.name or not tags.get(BATCH_TAG, "").isdecimal():
         raise InvalidDefinition(
             f"this run has no batch of landing zone {zone.name!r}: its sensor requests runs with the tags {ZONE_TAG} "
-            f"and {BATCH_TAG}; to "
-            f"land a batch by hand, launch a run with these tags"
+            f"and {BATCH_TAG}; to land a batch by hand, launch a run with these tags"
         )
     return LandedBatch.begin(ledger_of(zone, lake), int(tags[BATCH_TAG]))
 
@@ -111,8 +110,7 @@ def landing_zone_asset(
         if schema is not None or partition_by:
             raise InvalidDefinition(
                 f"landing zone {zone.name!r} lands in a pool, which takes records of any shape and is sorted by a key: "
-                "leave schema and "
-                f"partition_by out, and name the key by the metadata lake/key"
+                "leave schema and partition_by out, and name the key by the metadata lake/key"
             )
         return _pool_asset(
             zone, asset_key, PoolSettings.parse(asset_key.path, metadata, f"landing zone {zone.name!r}"), read, options
@@ -143,8 +141,8 @@ def _batch_in_turn(
     before = landed(zone, lake, path, ledger_of(zone, lake), other, into=into)
     if before < batch.number - 1:
         raise BatchOutOfTurn(
-            f"batch {batch.number} of landing zone {zone.name!r} cannot land before batch {before + 1}: re-execute "
-            "that one first"
+            f"batch {batch.number} of landing zone {zone.name!r} cannot land before batch {before + 1}: "
+            "re-execute that one first"
         )
     return batch
 
@@ -188,12 +186,14 @@ def landing_zone_sensor(
     into: Destination = "table",
     **options: Any,
 ) -> dg.SensorDefinition:
-    """Make a sensor that groups new files into batches and requests one run a batch, in order: the next after the last has landed.
+    """Make a sensor that groups new files into batches and requests one run for each.
 
-    A failed run is requested again, up to `max_retries` times; after that it must be re-executed by hand. `target` is
-    the job or assets to run. `table` is the path of the table that the batches land in, or with `into="pool"` of the
-    pool. `request` adds to a run request, such as a partition key. `asset_key` is the asset on which late and rewritten
-    files are reported. `options` are those of `@dg.sensor`.
+    The runs are in order: a batch is requested after the one before it has landed. A failed run is requested again, up
+    to `max_retries` times; after that it must be re-executed by hand.
+
+    `target` is the job or assets to run. `table` is the path of the table that the batches land in, or with
+    `into="pool"` of the pool. `request` adds to a run request, such as a partition key. `asset_key` is the asset on
+    which late and rewritten files are reported. `options` are those of `@dg.sensor`.
     """
     path = checked_path(table)
     reported = None if asset_key is None else dg.AssetKey.from_coercible(asset_key)
@@ -245,8 +245,7 @@ def _ask(
     if len(runs) > max_retries:
         return dg.SkipReason(
             f"batch {batch.number} of landing zone {zone.name!r} failed {len(runs)} times, and later ones wait for it: "
-            "correct the cause "
-            f"and re-execute run {runs[0].run_id}"
+            f"correct the cause and re-execute run {runs[0].run_id}"
         )
     extra = dict(request(batch)) if request else {}
     tags = {**extra.pop("tags", {}), **batch_tags, LEDGER_TAG: ledger}
@@ -305,7 +304,7 @@ def _report_late(
 def _observe_files(
     context: dg.SensorEvaluationContext, asset_key: dg.AssetKey, count_name: str, keys: Sequence[str], description: str
 ) -> None:
-    """Report an observation of the asset that counts some files, under the name `count_name`, and lists the first of them."""
+    """Report an observation of the asset that counts files, under `count_name`, and lists the first of them."""
     metadata: dict[str, Any] = {
         count_name: len(keys),
         "files": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in keys[:100])),

@@ -78,7 +78,6 @@ def _lines(batch: LandedBatch) -> Iterator[Value]:
                 yield from read_ndjson(lines)
             except (InvalidJson, UnicodeDecodeError) as error:
                 raise UnsupportedData(
-                    f"{file.key} of landing zone {batch.zone.name!r} is not lines of JSON: {error}. Mend the file, or "
-                    "give the zone a "
-                    f"read= of its own. Nothing of batch {batch.number} was written"
+                    f"{file.key} of landing zone {batch.zone.name!r} is not lines of JSON: {error}. "
+                    f"Mend the file, or give the zone a read= of its own. Nothing of batch {batch.number} was written"
                 ) from None

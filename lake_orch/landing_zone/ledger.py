@@ -1,4 +1,7 @@
-"""The ledger of files and their batches: a journal beside the lake, so that resetting a sensor's cursor lands no file twice."""
+"""The ledger of files and their batches: a journal beside the lake.
+
+With it, no file lands twice when a sensor's cursor is reset.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,10 @@ class Ledger:
 
     @property
     def id(self) -> str:
-        """Return the id of the ledger, which differs from that of an earlier lake at the same place; "" before the first batch."""
+        """Return the id of the ledger, "" before the first batch.
+
+        It differs from the id of an earlier lake's ledger at the same place.
+        """
         return str(self.journal.state().get(_ID, ""))
 
     def note_landed(self, number: int) -> None:

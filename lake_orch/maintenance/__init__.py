@@ -1,5 +1,7 @@
-"""Maintenance as assets: compaction, Z-order, checkpoints, vacuum, log clean-up and expiry of markers of tables, expiry of snapshots and
-rewriting of manifests of arrays, compaction and vacuum of pools, garbage collection, stale sessions.
+"""Maintenance of tables, arrays, pools and the lake itself as assets.
+
+Tables: compaction, Z-order, checkpoints, vacuum, log clean-up, expiry of transaction markers. Arrays: expiry of
+snapshots, rewriting of manifests. Pools: compaction, vacuum. The lake: garbage collection, stale sessions.
 
 `lake_maintenance` makes assets for chosen tables, arrays and pools, with schedules and checks that say what is due.
 """

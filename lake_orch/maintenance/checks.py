@@ -67,20 +67,20 @@ NAMES: Mapping[TargetFormat, Sequence[str]] = {
 def description_of(name: str, limits: HealthLimits, small_file: int = SMALL_FILE) -> str:
     """Return the description of a check: what it measures, its limit, and the remedy."""
     measure = {
-        "small_files": f"The share of data files below {readable_bytes(small_file)} that could be merged. Warns above "
-        f"{limits.small_file_ratio:.0%} of at least {limits.small_files} files",
+        "small_files": f"The share of data files below {readable_bytes(small_file)} that could be merged. "
+        f"Warns above {limits.small_file_ratio:.0%} of at least {limits.small_files} files",
         "tombstones": f"Removed files that the log still lists. Warns above {limits.tombstones:,}",
         "log_length": f"Commits in the log. Warns above {limits.log_length:,}",
-        "uncheckpointed_commits": f"Commits since the last checkpoint, which every reader replays. Warns above "
-        f"{limits.uncheckpointed_commits:,}",
-        "statistics_coverage": f"The share of data files with statistics, by which filters skip files. Warns below "
-        f"{limits.statistics_coverage:.0%}",
-        "mergeable_manifests": "Manifests that could be merged with others. Warns above "
-        f"{limits.mergeable_manifests:,}",
-        "mergeable_objects": f"Data objects that overlap, or small neighbors, which could be merged. Warns above "
-        f"{limits.mergeable_objects:,}",
-        "snapshots": "Snapshots that are stored; none are counted in a lake, which keeps its history. Warns above "
-        f"{limits.snapshots:,}",
+        "uncheckpointed_commits": "Commits since the last checkpoint, which every reader replays. "
+        f"Warns above {limits.uncheckpointed_commits:,}",
+        "statistics_coverage": "The share of data files with statistics, by which filters skip files. "
+        f"Warns below {limits.statistics_coverage:.0%}",
+        "mergeable_manifests": "Manifests that could be merged with others. "
+        f"Warns above {limits.mergeable_manifests:,}",
+        "mergeable_objects": "Data objects that overlap, or small neighbors, which could be merged. "
+        f"Warns above {limits.mergeable_objects:,}",
+        "snapshots": "Snapshots that are stored; none are counted in a lake, which keeps its history. "
+        f"Warns above {limits.snapshots:,}",
     }[name]
     return f"{measure}; {_REMEDY[name]}."
 
@@ -199,8 +199,8 @@ def lake_session_check(key: dg.AssetKey, *, most: int = 0) -> dg.AssetChecksDefi
         return dg.AssetCheckResult(
             passed=len(failed) <= most,
             severity=dg.AssetCheckSeverity.WARN,
-            description=f"{', '.join(failed[:10])}: re-execute their runs from failure, or publish them with "
-            "lake_recover"
+            description=f"{', '.join(failed[:10])}: re-execute their runs from failure, "
+            "or publish them with lake_recover"
             if failed
             else None,
             metadata={"failed_sessions": len(failed)},

@@ -61,25 +61,31 @@ def lake_maintenance(
     alert: Alert | None = None,
     **settings: Any,
 ) -> dg.Definitions:
-    """Make assets that maintain tables, arrays and pools of the resource `lake`, one a task, partitioned by path if there are several.
+    """Make assets that maintain tables, arrays and pools of the resource `lake`, one for each task.
 
-    The result of a task on a target is reported as an observation of the target's asset.
+    An asset is partitioned by path if it has several targets. The result of a task on a target is reported as an
+    observation of the target's asset.
 
     Args:
-        tables: paths below the lake's root, asset keys, assets, or `MaintenanceTarget`s with settings of their own.
+        tables: Paths below the lake's root, asset keys, assets, or `MaintenanceTarget`s with settings of their own.
         arrays: Icechunk repositories, named in the same ways.
-        pools: pools, named in the same ways.
-        tasks: of `TASKS`, each for tables, for arrays, for pools or for the lake; a mapping gives each its own cron
+        pools: Pools, named in the same ways.
+        tasks: Of `TASKS`, each for tables, for arrays, for pools or for the lake; a mapping gives each its own cron
             schedule. By default compaction, checkpoint and vacuum of tables, manifest_rewrite, snapshot_expiry and
             garbage_collection of arrays, and pool_compaction and pool_vacuum of pools.
-        schedule: the cron schedule of tasks that have none of their own; without one they run only when they are
+        schedule: The cron schedule of tasks that have none of their own; without one they run only when they are
             materialized by hand.
-        automation: let automation conditions follow the schedules, instead of schedules of the code location.
-        checks: add the task `health`: assets `<key_prefix>/health/<key>`, whose checks say what each target needs, all
+        automation: Let automation conditions follow the schedules, instead of schedules of the code location.
+        timezone: The time zone of the schedules.
+        key_prefix: The first parts of the assets' keys; the task is the last.
+        group_name: The group of the assets.
+        checks: Add the task `health`: assets `<key_prefix>/health/<key>`, whose checks say what each target needs, all
             measured in one step. It follows its own schedule, else `schedule`, else that of the first task that has
             one. `HealthLimits` sets where the checks warn.
-        spark: rearrange tables above `spark_above` bytes with the resource `spark`.
-        settings: for all tables, arrays and pools, the fields of `MaintenanceTarget`, such as
+        spark: Rearrange tables above `spark_above` bytes with the resource `spark`.
+        pool: The concurrency pool of assets that rewrite data, None for no limit.
+        alert: A function that the task `session_reaper` calls for each session that needs attention.
+        settings: For all tables, arrays and pools, the fields of `MaintenanceTarget`, such as
             `min_small_file_ratio=0.3`.
 
     Raises InvalidDefinition for unknown tasks, those of arrays where none are named, and a Z-order of no columns.
@@ -234,11 +240,11 @@ def _dry(config: MaintenanceConfig) -> dict[str, Any]:
 
 
 def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, path: str) -> None:
-    """Raise InvalidDefinition for a dataset with staged changes of the same run, which maintenance would conflict with."""
+    """Raise InvalidDefinition for a dataset that the same run has staged changes to: maintenance would conflict."""
     if lake.is_staged(path, context.instance, context.run):
         raise InvalidDefinition(
-            f"this run has written to {path}, and publishes at its end: maintain it in a separate run, such as that of "
-            "a schedule"
+            f"this run has written to {path}, and publishes at its end: maintain it in a separate run, "
+            "such as that of a schedule"
         )
 
 

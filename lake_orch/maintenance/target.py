@@ -50,8 +50,11 @@ class MaintenanceTarget:
     max_uncheckpointed_commits: int = 10
     """The number of commits from which a checkpoint is due."""
     retention: str | None = None
-    """How long outdated data is kept, such as `14 days`: removed files of a table, by default as the table says; snapshots of arrays, by
-    default 30 days; data objects that a pool no longer needs, by default 8 days."""
+    """How long outdated data is kept, such as `14 days`.
+
+    The default is for removed files of a table what its properties say, for snapshots of arrays 30 days, and for data
+    objects that a pool no longer needs 8 days.
+    """
     txn_retention: str | None = None
     """How long transaction markers are kept, such as `30 days`; by default for ever."""
     spark_above: int = 8 << 30
@@ -127,8 +130,8 @@ def targets_of(
     twice = sorted({path for path in paths if paths.count(path) > 1})
     if twice:
         raise InvalidDefinition(
-            f"maintenance is asked for {', '.join(twice)} twice: name each table and pool, and all arrays at a path, "
-            "once"
+            f"maintenance is asked for {', '.join(twice)} twice: name each table and pool, "
+            "and all arrays at a path, once"
         )
     for target in targets:
         target.check()

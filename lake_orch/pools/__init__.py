@@ -1,1 +1,1 @@
-"""Pools as Dagster assets: settings in metadata, the ranges of keys that a run writes, and conversion between records and values."""
+"""Pools as Dagster assets: settings in metadata, ranges of keys that a run writes, conversion of records and values."""

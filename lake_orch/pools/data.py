@@ -30,8 +30,7 @@ from lake_orch.spark.resource import SparkResource
 _RETURNED = "an iterable of dicts, Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text"
 _LOADED = (
     "pyarrow.Table, pyarrow.RecordBatchReader, pandas.DataFrame, polars.DataFrame, pyspark.sql.DataFrame, "
-    "collections.abc.Iterator, "
-    "lake_core.pool.Scan, lake_core.pool.Pool"
+    "collections.abc.Iterator, lake_core.pool.Scan, lake_core.pool.Pool"
 )
 
 

@@ -31,8 +31,8 @@ def check_partitions(partitions_def: PartitionsDefinition, asset: str) -> None:
     """Raise PartitionSliceError for partitions that cannot stand for ranges of one key."""
     if isinstance(partitions_def, MultiPartitionsDefinition):
         raise PartitionSliceError(
-            f"{asset} is partitioned by several dimensions, and a pool is sorted by one key: partition it by the "
-            "dimension of the key"
+            f"{asset} is partitioned by several dimensions, and a pool is sorted by one key: "
+            "partition it by the dimension of the key"
         )
 
 

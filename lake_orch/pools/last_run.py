@@ -42,8 +42,8 @@ def reader_of(context: InputContext, subject: str) -> AssetKey:
         if output.properties.asset_key is not None and not step.has_partition_key:
             return output.properties.asset_key
     raise InvalidDefinition(
-        f"{SINCE} of {subject} is {LAST_RUN!r}: only an asset without partitions can read what is new since its last "
-        "run"
+        f"{SINCE} of {subject} is {LAST_RUN!r}: "
+        "only an asset without partitions can read what is new since its last run"
     )
 
 

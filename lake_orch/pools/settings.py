@@ -77,9 +77,8 @@ class PoolSettings:
         key = read_text(metadata, KEY, subject)
         if None not in (key, partition_expr) and key != partition_expr:
             raise InvalidDefinition(
-                f"{PARTITION_EXPR} of {subject} is {partition_expr!r}, and {KEY} is {key!r}: partitions stand for the "
-                "key that the pool is "
-                f"sorted by"
+                f"{PARTITION_EXPR} of {subject} is {partition_expr!r}, and {KEY} is {key!r}: "
+                "partitions stand for the key that the pool is sorted by"
             )
         options: dict[str, Any] = {"key": key or partition_expr or "ts"}
         if ORDER in metadata:

@@ -48,7 +48,7 @@ class Attempt:
     number: int = 0
     """The number of earlier tries of the step in this run."""
     lineage: str | None = None
-    """The lineage of the session in a run with one session; otherwise that of the run, or of the run that it continues."""
+    """The lineage of the run's session, if it has one; otherwise that of the run, or of the run that it continues."""
 
     @classmethod
     def of_output(cls, context: OutputContext, partition_keys: Sequence[str]) -> Attempt:

@@ -71,7 +71,7 @@ def stands_against(evaluation: AssetCheckEvaluation, gate: Gate) -> bool:
 
 
 def check_step_gate(context: OutputContext) -> None:
-    """Check that the blocking checks of the step on the output's asset have passed, before the step publishes the output.
+    """Check that the step's blocking checks on the output's asset have passed, before it publishes the output.
 
     Raises GateFailed for a failed check, CheckPending for a check that was not evaluated yet.
     """
@@ -103,9 +103,8 @@ def check_step_gate(context: OutputContext) -> None:
     if pending:
         raise CheckPending(
             f"asset {name} is published with its output, and its blocking checks ({', '.join(pending)}) come later: "
-            "yield their results "
-            "before the output, decorate the asset's function with lake_orch.checks_first, or publish the run as a "
-            "whole (scope='run')"
+            "yield their results before the output, decorate the asset's function with lake_orch.checks_first, "
+            "or publish the run as a whole (scope='run')"
         )
     failed = sorted(check for check in blocking if stands_against(latest[check], "blocking"))
     if failed:

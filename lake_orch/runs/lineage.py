@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lake_orch._dagster import ExecutionPlanSnapshot
 
 MAX_ANCESTORS = 64
-"""The most ancestors that are followed in a chain of re-executions: a bound for damaged chains, far above any real length."""
+"""The most ancestors that are followed in a chain of re-executions: a bound for damaged chains."""
 
 # The tags' names are part of Dagster's GraphQL and UI contract, but it exports no public constants for them.
 RESUME_RETRY_TAG = "dagster/is_resume_retry"

@@ -144,7 +144,7 @@ def _materializations(instance: DagsterInstance, run_id: str) -> Iterator[AssetM
 
 
 def _observed(instance: DagsterInstance, run_id: str, commit: str) -> Iterator[tuple[AssetKey, str | None]]:
-    """Yield the assets and partitions that a run's log reports as published with a commit, so that they are not reported twice."""
+    """Yield the assets and partitions that a run's log reports as published with a commit."""
     for entry in instance.all_logs(run_id, of_type=DagsterEventType.ASSET_OBSERVATION):
         event = entry.asset_observation
         if event is not None and value_of(event.metadata, COMMIT) == commit:

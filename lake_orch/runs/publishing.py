@@ -89,8 +89,7 @@ def _gate_message(session: str, failed: Sequence[FailedCheck]) -> str:
         f" and {len(failed) - 10} more" if len(failed) > 10 else ""
     )
     return (
-        f"session {session} is not published: {names} failed. Its branch is as before, and the session can be read as "
-        f"{session!r}. "
-        f"Mend the data and re-execute the steps of those assets and what follows them. "
-        f"Or publish it as it is: job lake_recover with the session and another gate"
+        f"session {session} is not published: {names} failed. Its branch is as before, and the session "
+        f"can be read as {session!r}. Mend the data and re-execute the steps of those assets and what follows them. "
+        "Or publish it as it is: job lake_recover with the session and another gate"
     )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pinned(lake: Lake, branch: str, path: str | None, instance: DagsterInstance, run: DagsterRun) -> str:
-    """Return the ref at which a run reads a dataset: the branch at the start of the run, or a later commit of the run itself.
+    """Return the ref at which a run reads a dataset: its branch when the run started, or a later commit of the run.
 
     `path` is None for plain files, which commits do not list. A branch that is younger than the run is read at its
     head.

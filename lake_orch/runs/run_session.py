@@ -173,29 +173,27 @@ def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) ->
     if record is not None and record.state == PUBLISHED and record.epoch > parent_session.epoch:
         raise SessionClosed(
             f"run {run.run_id} continues run {parent.run_id}, but another run has continued it and published session "
-            f"{parent_session.id}: "
-            "repeating it would duplicate the data. To repeat it nevertheless, start a new run, or re-execute that "
-            "other one",
+            f"{parent_session.id}: repeating it would duplicate the data. To repeat it nevertheless, start a new run, "
+            "or re-execute that other one",
             state=record.state,
         )
     if record is not None and (record.state == PUBLISHED or not record.batches):
         return None
     reason = "no longer exists" if record is None else f"has ended ({record.state})"
     raise SessionLost(
-        f"run {run.run_id} continues run {parent.run_id} and leaves out its successful steps, but their work was in "
-        "session "
-        f"{parent_session.id}, which {reason}: start a new run of all steps"
+        f"run {run.run_id} continues run {parent.run_id} and leaves out its successful steps, "
+        f"but their work was in session {parent_session.id}, which {reason}: start a new run of all steps"
     )
 
 
 def publisher_of_parent(instance: DagsterInstance, run: DagsterRun) -> Publisher:
-    """Return the publisher of a session without an executor: an op of the job, if an op was the publisher in the parent run."""
+    """Return the publisher of a session without an executor: an op of the job if it was one in the parent run."""
     parent = _carried_on(instance, run)
     return "op" if parent is not None and parent.tags.get(PUBLISHER_TAG) == "op" else "teardown"
 
 
 def _carried_on(instance: DagsterInstance, run: DagsterRun) -> DagsterRun | None:
-    """Return the run with a session that this one continues: its parent, or the run that a parent without a session continued."""
+    """Return the run whose session this run continues: the nearest ancestor with a session, or None."""
     current = run
     for _ in range(MAX_ANCESTORS):
         parent = instance.get_run_by_id(current.parent_run_id) if current.parent_run_id else None

@@ -1,4 +1,4 @@
-"""The report of an unpublished session on a failed run's page: how long it is kept, how to read it, and how to continue."""
+"""The report of an unpublished session on a failed run's page: how long it is kept, how to read and continue it."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def unpublished_message(record: SessionRecord, way: str) -> str | None:
         return None
     id, branch = record.id, record.branch
     return (
-        f"Nothing of this run is published: branch {branch} is unchanged. Session {id} is kept until "
-        f"{record.expires:%Y-%m-%d %H:%M} UTC: "
-        f"read it with lake.at('{id}'), or compare it with `lake diff {branch} {id}`. To go on, {way}."
+        f"Nothing of this run is published: branch {branch} is unchanged. "
+        f"Session {id} is kept until {record.expires:%Y-%m-%d %H:%M} UTC: read it with lake.at('{id}'), "
+        f"or compare it with `lake diff {branch} {id}`. To go on, {way}."
     )
 
 

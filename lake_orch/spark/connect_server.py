@@ -1,4 +1,4 @@
-"""One local Spark Connect server for the processes of a Dagster instance: found or started on demand, stopped when idle.
+"""One local Spark Connect server for the processes of a Dagster instance, started on demand and stopped when idle.
 
 A server belongs to a folder that only this user can open. Clients find it there, with the token that it asks for; each
 holds a lease, a file that it keeps locked, for as long as its process lives. The server's parent (`connect_watchdog`)
@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 600.0
 SESSIONS_PER_SERVER = 32
-"""Spark keeps a Python process (some 45 MB) of each session that ran Python code until the server ends, so servers take turns."""
+"""Sessions after which a new server takes over.
+
+Until a server ends, Spark keeps a Python process (some 45 MB) for each session that ran Python code.
+"""
 
 _START_SECONDS = 150
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"

@@ -80,7 +80,10 @@ class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
         return session(app_name=self.app_name, master=self.master, remote=self.remote, config=dict(self.config))
 
     def directory(self) -> Path:
-        """Return the folder of shared servers: below the Dagster instance's storage, outside of Dagster a folder of this user."""
+        """Return the folder of shared servers.
+
+        It is below the Dagster instance's storage; outside of Dagster, it is a folder of this user.
+        """
         try:
             context = self.get_resource_context()
         except CheckError:  # used by itself, not in a run

@@ -1,1 +1,1 @@
-"""Storage of an asset's values as rows of a Delta table: types, definitions, partitions, modes, and metadata for the UI."""
+"""Storage of an asset's values as rows of a Delta table: types, definitions, partitions, modes, metadata for the UI."""

@@ -15,6 +15,8 @@ def cast_rows(rows: Rows, schema: pa.Schema, name: str, computed: frozenset[str]
     Numbers, decimals and units of time are converted only exactly. No time zone is assumed.
 
     Args:
+        rows: The rows to cast.
+        schema: The columns and types that the table has or gets.
         name: The name of the rows in errors.
         computed: The columns that may be missing, in lower case.
 

@@ -47,14 +47,13 @@ def _check_some(rows: pa.Schema, name: str) -> None:
     """Raise SchemaMismatch for rows without any column."""
     if not len(rows):
         raise SchemaMismatch(
-            f"{name} has no columns, and a table needs columns. Return data with columns even if it has no rows (such "
-            "as "
-            f"frame.head(0)). Nothing was written"
+            f"{name} has no columns, and a table needs columns. "
+            "Return data with columns even if it has no rows (such as frame.head(0)). Nothing was written"
         )
 
 
 def _check_types(rows: pa.Schema, table: pa.Schema) -> None:
-    """Raise SchemaMismatch for columns whose values the table cannot hold as they are, such as 1.5 in a column of whole numbers."""
+    """Raise SchemaMismatch for columns whose values the table cannot hold, such as 1.5 in a column of integers."""
     table_fields = {child.name.lower(): child for child in table}
     both = [child for child in rows if child.name.lower() in table_fields]
     if both:
@@ -74,9 +73,9 @@ def _check_columns(
     extra = list(_only_in(list(rows), list(table)))
     if extra and not may_add:
         raise SchemaMismatch(
-            f"{name} has columns that the table lacks: {', '.join(extra)}. Add them to the table with the schema mode "
-            f"'merge' ({_WHERE}), "
-            f'such as metadata={{"lake/schema_mode": "merge"}}, or drop them. Nothing was written'
+            f"{name} has columns that the table lacks: "
+            f"{', '.join(extra)}. Add them to the table with the schema mode 'merge' ({_WHERE}), "
+            'such as metadata={"lake/schema_mode": "merge"}, or drop them. Nothing was written'
         )
     needed = [child for child in table if generation_of(child) is None]
     missing = list(_only_in(needed, list(rows)))
@@ -89,8 +88,8 @@ def _check_columns(
         )
         remedy = spell if is_merge else fill
         raise SchemaMismatch(
-            f"{name} lacks columns that the table has: {', '.join(missing)}. Give them, or {remedy}. Nothing was "
-            "written"
+            f"{name} lacks columns that the table has: {', '.join(missing)}. "
+            f"Give them, or {remedy}. Nothing was written"
         )
 
 

@@ -32,7 +32,9 @@ _CONSTRAINT = "delta.constraints."
 
 
 def creation_schema(settings: TableSettings, data: pa.Schema) -> pa.Schema:
-    """Return the schema for creating a table for rows of this schema, with declared comments, NOT NULL and generated columns.
+    """Return the schema with which a table for such rows is created.
+
+    It has the declared comments, NOT NULL and generated columns.
 
     Raises InvalidDefinition for a generation expression that does not fit the columns.
     """
@@ -57,14 +59,17 @@ def creation_schema(settings: TableSettings, data: pa.Schema) -> pa.Schema:
 
 
 def merge_schema(merge: MergeSettings, data: pa.Schema, rows_name: str) -> pa.Schema:
-    """Return the columns of a table that a merge creates: the columns that it sets, without those that only conditions name.
+    """Return the columns of a table that a merge creates: those that it sets.
 
-    Raises InvalidDefinition if the clauses do not determine them.
+    Columns that only conditions name are left out. Raises InvalidDefinition if the clauses do not determine them.
     """
     values = merge.inserts()
     if values == "*":
         return data
-    remedy = f"there is no table yet: declare its columns by {SCHEMA}, or write its first rows otherwise. Nothing was written"
+    remedy = (
+        f"there is no table yet: declare its columns by {SCHEMA}, or write its first rows otherwise. "
+        "Nothing was written"
+    )
     if not values:
         raise InvalidDefinition(f"the merge of {rows_name} inserts nothing, and {remedy}")
     scope = pa.schema([pa.field(SOURCE, pa.struct(list(plain(data.empty_table()).schema)))])
@@ -104,14 +109,13 @@ def check_data(settings: TableSettings, data: pa.Schema, rows_name: str) -> None
         if child is None:
             if not column.nullable and column.name.lower() not in {name.lower() for name in settings.generated}:
                 raise DefinitionMismatch(
-                    f"{rows_name} has no column {column.name!r}, which {COLUMN_SCHEMA} declares NOT NULL: add it. "
-                    "Nothing was written"
+                    f"{rows_name} has no column {column.name!r}, which {COLUMN_SCHEMA} declares NOT NULL: "
+                    "add it. Nothing was written"
                 )
         elif not _fits(child.type, column):
             raise DefinitionMismatch(
                 f"column {column.name!r} of {rows_name} is {spark_type_name(child.type)}, and {COLUMN_SCHEMA} declares "
-                "it "
-                f"{spark_type_name(column.type)}: cast it, or change the declaration. Nothing was written"
+                f"it {spark_type_name(column.type)}: cast it, or change the declaration. Nothing was written"
             )
     missing = [name for name in settings.cluster_by if name.lower() not in fields]
     if missing:
@@ -173,17 +177,16 @@ def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
         and settings.partition_by != table.metadata.partition_columns
     ):
         raise DefinitionMismatch(
-            f"the table {url} is partitioned by {list(table.metadata.partition_columns)}, and {PARTITION_BY} says "
-            f"{list(settings.partition_by)}: to change the partition columns, overwrite the table once with "
-            "lake/schema_mode 'overwrite'"
+            f"the table {url} is partitioned by {list(table.metadata.partition_columns)}, "
+            f"and {PARTITION_BY} says {list(settings.partition_by)}: to change the partition columns, "
+            "overwrite the table once with lake/schema_mode 'overwrite'"
         )
     constraints = {name.lower(): sql for name, sql in table.constraints.items()}
     for name, sql in settings.constraints.items():
         if constraints.get(name.lower(), sql) != sql:
             raise DefinitionMismatch(
                 f"the constraint {name!r} of the table {url} is {constraints[name.lower()]!r}, and {CONSTRAINTS} says "
-                f"{sql!r}: give the "
-                f"new one another name, or drop the old one with DeltaTable.drop_constraint({name!r})"
+                f"{sql!r}: give the new one another name, or drop the old one with DeltaTable.drop_constraint({name!r})"
             )
     for name, sql in settings.generated.items():
         existing = _field(table.schema, name)
@@ -197,8 +200,7 @@ def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
             )
             raise DefinitionMismatch(
                 f"{GENERATED} says {name} = {sql!r}, and the table {url} has {actual}: only a new table can get "
-                "generated "
-                f"columns. Compute the column in the asset, or write to another lake/path"
+                "generated columns. Compute the column in the asset, or write to another lake/path"
             )
     if replacing:
         return
@@ -206,10 +208,9 @@ def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
         existing = _field(table.schema, column.name)
         if existing is not None and existing.nullable and not column.nullable:
             raise DefinitionMismatch(
-                f"{COLUMN_SCHEMA} declares {column.name!r} NOT NULL, and it is nullable in the table {url}, which "
-                "cannot be changed. Add "
-                f"a constraint instead, {CONSTRAINTS} = {{'{column.name}_not_null': '{column.name} IS NOT NULL'}}, and "
-                "declare it nullable"
+                f"{COLUMN_SCHEMA} declares {column.name!r} NOT NULL, and it is nullable in the table {url}, "
+                "which cannot be changed. Add a constraint instead, "
+                f"{CONSTRAINTS} = {{'{column.name}_not_null': '{column.name} IS NOT NULL'}}, and declare it nullable"
             )
 
 

@@ -36,7 +36,8 @@ AppendSchemaMode: TypeAlias = Literal["none", "fill", "merge"]
 class Log(Protocol):
     """The part of `context.log` that a handle uses."""
 
-    def info(self, msg: object) -> None: ...
+    def info(self, msg: object) -> None:
+        """Log what a write did."""
 
 
 class LakeTable:
@@ -102,9 +103,10 @@ class LakeTable:
     def overwrite(
         self, data: Any, *, where: str | None = None, schema_mode: AppendSchemaMode = "none"
     ) -> OperationResult:
-        """Replace the rows that `where` (Spark SQL on partition columns) selects, or all, unless this batch was committed before.
+        """Replace the rows that `where` selects, or all, unless this batch was committed before.
 
-        Rows of `data` outside `where` fail the write before anything is visible. `schema_mode`: as for `append`.
+        `where` is Spark SQL on partition columns. Rows of `data` outside `where` fail the write before anything is
+        visible. `schema_mode`: as for `append`.
         """
         return self._write(data, "overwrite", where, schema_mode=schema_mode)
 
@@ -131,7 +133,10 @@ class LakeTable:
         return read_delta(spark.session, self.open(), columns=columns, where=where)
 
     def metadata(self) -> dict[str, Any]:
-        """Return the output metadata of this step's batches together, for `dg.MaterializeResult(metadata=table.metadata())`."""
+        """Return the output metadata of all batches of this step.
+
+        It is for `dg.MaterializeResult(metadata=table.metadata())`.
+        """
         return write_metadata(
             self._results,
             self.open(),
@@ -153,9 +158,8 @@ class LakeTable:
     ) -> OperationResult:
         if self._failed:
             raise BatchFailed(
-                f"batch {len(self._results) + SINGLE_BATCH} of this step failed to write to {self.url}: let the step "
-                "fail, so that a "
-                f"retry makes the same batches again"
+                f"batch {len(self._results) + SINGLE_BATCH} of this step failed to write to {self.url}: "
+                "let the step fail, so that a retry makes the same batches again"
             )
         batch = len(self._results) + SINGLE_BATCH
         # Set until the write succeeds. A skipped batch would shift the numbers of later batches against those of a

@@ -24,8 +24,7 @@ _CLAUSES = (
 )
 _SHAPE = (
     "give keys=['id'] or on='t.id = s.id', and clauses: when_matched_update and when_not_matched_insert ('*', {column: "
-    "sql} or "
-    "{'set': …, 'condition': sql}), when_matched_delete and when_not_matched_by_source_delete (True or sql), "
+    "sql} or {'set': …, 'condition': sql}), when_matched_delete and when_not_matched_by_source_delete (True or sql), "
     "when_not_matched_by_source_update"
 )
 
@@ -94,9 +93,9 @@ class MergeSettings:
         return replace(self, on=f"({self.on}) AND ({target})", clauses=tuple(by_source))
 
     def inserts(self) -> Values:
-        """Return the values of inserted rows: SQL by column, also for columns that only updates set; `*` for all columns.
+        """Return the values of inserted rows: SQL by column, or `*` for all columns.
 
-        The result is empty if no clause inserts.
+        Columns that only updates set are included. The result is empty if no clause inserts.
         """
         inserts = [clause.values for clause in self.clauses if clause.name == "when_not_matched_insert"]
         if "*" in inserts:
@@ -157,8 +156,7 @@ def _check_stays(clause: MergeClause, columns: Sequence[str]) -> None:
             continue
         raise InvalidDefinition(
             f"{clause.name} {'sets' if expression is not None else 'leaves out'} the column {column!r}, which the "
-            "partitions stand for: a "
-            f"row could leave the run's partitions. Give it as {{{column!r}: 's.{column}'}}"
+            f"partitions stand for: a row could leave the run's partitions. Give it as {{{column!r}: 's.{column}'}}"
         )
 
 

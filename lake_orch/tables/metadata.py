@@ -73,7 +73,7 @@ def write_metadata(
 
 
 def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> TableSchema:
-    """Describe a table's columns for the UI: Spark SQL type names, comments, constraints, and the declared tags and uniqueness."""
+    """Describe a table's columns for the UI: Spark SQL types, comments, constraints, declared tags and uniqueness."""
     declared = {column.name.lower(): column for column in settings.columns} if settings else {}
     of_column, of_table = _checks(table)
     table_columns = []

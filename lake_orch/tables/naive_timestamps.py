@@ -47,13 +47,11 @@ def allow_naive(table: DeltaTable, rows: pa.Schema, *, replaces_schema: bool) ->
 def in_metadata(error: NaiveTimestamp, rows_name: str) -> NaiveTimestamp:
     """Return the error with the remedies in an asset's definition."""
     return NaiveTimestamp(
-        f"column {error.column!r} of {rows_name} has timestamps with no time zone, so their instants are unknown. Say "
-        "what they are: "
-        f'metadata={{"lake/naive_timestamps": "utc"}} takes them as UTC, "ntz" keeps them as clock times of no zone '
-        "(readers must know the "
-        "feature timestampNtz; a column with a zone in the table keeps it); naive_timestamps= of the IO manager says "
-        "so for all assets. "
-        f"Or give them their zone, e.g. pc.assume_timezone(column, 'UTC'). Nothing was written",
+        f"column {error.column!r} of {rows_name} has timestamps with no time zone, so their instants are unknown. "
+        'Say what they are: metadata={"lake/naive_timestamps": "utc"} takes them as UTC, '
+        '"ntz" keeps them as clock times of no zone (readers must know the feature timestampNtz; '
+        "a column with a zone in the table keeps it); naive_timestamps= of the IO manager says so for all assets. "
+        "Or give them their zone, e.g. pc.assume_timezone(column, 'UTC'). Nothing was written",
         column=error.column,
     )
 

@@ -90,11 +90,10 @@ def _check(table: DeltaTable, writer: Owner) -> None:
 def _owned(subject: str, owner: Owner, writer: Owner, replaced: str) -> TableOwned:
     """Return the error for an asset that would replace another asset's data, with the remedies."""
     return TableOwned(
-        f"{subject} was made by {owner}, and {writer} would replace {replaced}. Give one of the assets another path by "
-        "the metadata "
-        f"lake/path. If the asset or its code location was renamed, let it take over: "
-        f'metadata={{"lake/owner": "take"}}. If both are to write there: metadata={{"lake/owner": "shared"}}. Nothing '
-        "was written"
+        f"{subject} was made by {owner}, and {writer} would replace {replaced}. "
+        "Give one of the assets another path by the metadata lake/path. "
+        'If the asset or its code location was renamed, let it take over: metadata={"lake/owner": "take"}. '
+        'If both are to write there: metadata={"lake/owner": "shared"}. Nothing was written'
     )
 
 
@@ -114,7 +113,7 @@ def claim_by_commits(
     subject: str,
     replaced: str,
 ) -> Mapping[str, str]:
-    """Check that an asset may write data whose commits name its owner, and return the owner for the next commit's metadata.
+    """Check that an asset may write data with these commits, and return the owner for the next commit's metadata.
 
     Args:
         commits: The metadata of each commit, latest first.

@@ -34,9 +34,8 @@ class PartitionGuard:
             predicate = parse_predicate(self.where, schema)
         except InvalidExpression as error:
             raise DefinitionMismatch(
-                f"{rows} would be merged into the run's partitions, {self.where!r}, but cannot be checked against "
-                f"them: {error}. "
-                f"Give them the columns that partition_expr names"
+                f"{rows} would be merged into the run's partitions, {self.where!r}, "
+                f"but cannot be checked against them: {error}. Give them the columns that partition_expr names"
             ) from None
         return self._named(ReplaceWhere(self.where, predicate))
 
@@ -64,6 +63,9 @@ def guard_of_partitions(
 
     Args:
         where: The SQL of the slice.
+        keys: The run's partitions.
+        asset: The name of the asset in errors.
+        definition: The asset's partitions.
         columns: The columns that the partitions stand for.
         schema: The table's schema.
         replace_where: The SQL in the asset's metadata that narrows the slice.
@@ -71,7 +73,10 @@ def guard_of_partitions(
     if len(keys) == 1:
         name = f"partition {keys[0]!r} of {asset}"
     else:
-        name = f"the run's {len(keys)} partitions of {asset} ({', '.join(map(repr, keys[:2]))}{', …' if len(keys) > 2 else ''})"
+        name = (
+            f"the run's {len(keys)} partitions of {asset} "
+            f"({', '.join(map(repr, keys[:2]))}{', …' if len(keys) > 2 else ''})"
+        )
     remedy = (
         f"Give rows of the run's partitions only, by {' and '.join(f'`{name}`' for name in columns)} (partition_expr)"
     )

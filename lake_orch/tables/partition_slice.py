@@ -175,7 +175,7 @@ def _key_literal(key: str, column: str, column_type: str) -> str:
             pass
     raise PartitionSliceError(
         f"partition key {key!r} is not a value of column {column!r}, which is of type {column_type}: "
-        f"use a column whose values are the keys, such as a string column"
+        "use a column whose values are the keys, such as a string column"
     )
 
 
@@ -189,7 +189,7 @@ def _column_type(schema: pa.Schema, column: str) -> str:
     name = spark_type_name(schema.field(matches[0]).type)
     if name not in _SPARK_TYPES:
         raise PartitionSliceError(
-            f"column {column!r} is of type {name}: partitions can stand for columns of type date, timestamp, string or "
-            "integer only"
+            f"column {column!r} is of type {name}: partitions can stand for columns of type date, timestamp, "
+            "string or integer only"
         )
     return name

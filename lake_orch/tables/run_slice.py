@@ -32,8 +32,10 @@ def slice_of_partitions(
     """Return the slice that a run of some partitions writes.
 
     Args:
+        settings: The settings in the asset's metadata, with the columns that partitions stand for and the merge.
         asset: The name of the asset in errors.
         schema: The table's schema. Literals have the types of its columns.
+        definition: The asset's partitions.
         keys: The run's partitions.
 
     Raises PartitionSliceError for keys that are not values of their column, InvalidDefinition for a merge outside the

@@ -164,14 +164,13 @@ class TableSettings:
             )
         if self.schema_mode == "overwrite" and self.mode != "overwrite":
             raise InvalidDefinition(
-                f"{SCHEMA_MODE} 'overwrite' of {subject} replaces the whole table: use it with mode 'overwrite' only, "
-                "or use 'merge'"
+                f"{SCHEMA_MODE} 'overwrite' of {subject} replaces the whole table: "
+                "use it with mode 'overwrite' only, or use 'merge'"
             )
         if self.schema_mode == "fill" and self.mode == "merge":
             raise InvalidDefinition(
                 f"{SCHEMA_MODE} 'fill' of {subject} is for whole rows, and a merge would set existing values to null: "
-                "leave it "
-                f"out, and give the clauses of {MERGE} the columns that they set"
+                f"leave it out, and give the clauses of {MERGE} the columns that they set"
             )
         twice = {column.name.lower() for column in self.columns}
         if len(twice) < len(self.columns):

@@ -77,7 +77,10 @@ class StepSession:
 
     @property
     def files(self) -> ObjectStore:
-        """Return the objects in the session by key: `files.put("reports/today.json", data)`, `files.get(key)`, `files.list(prefix)`."""
+        """Return the objects in the session by key.
+
+        Use it by `files.put("reports/today.json", data)`, `files.get(key)` and `files.list(prefix)`.
+        """
         return self._workspace.store
 
     @property
@@ -86,5 +89,8 @@ class StepSession:
         return self._workspace.receipt
 
     def metadata(self) -> dict[str, Any]:
-        """Return the commit or session, after the `with` block: for `dg.MaterializeResult(metadata=session.metadata())`."""
+        """Return the commit or session as metadata, after the `with` block.
+
+        It is for `dg.MaterializeResult(metadata=session.metadata())`.
+        """
         return {} if self.receipt is None else receipt_metadata(self.receipt)

@@ -110,8 +110,8 @@ class TableWriter:
         if mode == "merge":
             if merge is None:
                 raise InvalidDefinition(
-                    f"{self.rows_name} is to be merged, without keys or clauses: give the keys or the clauses of a "
-                    "merge"
+                    f"{self.rows_name} is to be merged, without keys or clauses: "
+                    "give the keys or the clauses of a merge"
                 )
             return self._merge(rows, table, merge, guard, txn)
         if mode == "append":
@@ -195,6 +195,5 @@ def _check_empty(table: DeltaTable, guard: PartitionGuard | None) -> None:
         part = "" if guard is None else f" where {guard.where}"
         raise TableNotEmpty(
             f"mode 'error' writes only the first rows, but the table {table.store.url()} (version {table.version}) has "
-            f"rows already{part}: "
-            f"use mode 'overwrite' or 'append', or empty the table first"
+            f"rows already{part}: use mode 'overwrite' or 'append', or empty the table first"
         )

@@ -14,9 +14,8 @@ PLACES = (
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 )
 NO_BROWSER = (
-    "no browser was found: install Chromium or Chrome (Debian: apt-get install chromium), run `.venv/bin/playwright "
-    "install chromium`, or "
-    "name one in the environment variable CHROMIUM"
+    "no browser was found: install Chromium or Chrome (Debian: apt-get install chromium), "
+    "run `.venv/bin/playwright install chromium`, or name one in the environment variable CHROMIUM"
 )
 
 

@@ -168,7 +168,7 @@ def test_published_and_staged_are_told_apart(page: Page, ui: str) -> None:
 
 
 def test_what_the_api_tells_of_an_asset(ui: str, demo: Demo) -> None:
-    """Column lineage has no page of its own in the open-source UI: the API has it, and a table of the metadata shows it."""
+    """The open-source UI has no page for column lineage: the API has it, and a table in the metadata shows it."""
     node = ask(ui, NODE, key=["delays_by_hour"])["assetNodeOrError"]
     assert set(node["kinds"]) == {"deltalake", "pyspark"}
     assert node["groupName"] == "delays"

@@ -52,8 +52,8 @@ def test_rows_of_failed_sessions_do_not_show(root: str, lake: Lake) -> None:
         ("select id from orders where not (id >= 1) order by id", [{"id": 0}]),
         ("select id from orders where id < 1 or p = 'none'", [{"id": 0}]),
         (
-            "select a.id from orders a left join orders b on a.id = b.id and b.id > 8 where b.id is null order by 1 "
-            "limit 1",
+            "select a.id from orders a left join orders b on a.id = b.id and b.id > 8 "
+            "where b.id is null order by 1 limit 1",
             [{"id": 0}],
         ),
         ("with orders2 as (select * from orders where id > 8) select id from orders2", [{"id": 9}]),
@@ -148,8 +148,8 @@ def test_a_comparison_means_what_it_means_to_the_engine(root: str, lake: Lake, q
             [{"v": 0, "p0": 5, "p1": 5}],
         ),
         (
-            "with recursive r as (select 0 as i union all select id from r join orders on id = i + 1) select count(*) "
-            "as n from r",
+            "with recursive r as (select 0 as i union all select id from r join orders on id = i + 1) "
+            "select count(*) as n from r",
             [{"n": 10}],
         ),
         ("with a as (select id from orders) select count(*) as n from a x join a y on x.id = y.id", [{"n": 10}]),

@@ -1,4 +1,4 @@
-"""Writes what this version keeps for later ones to read: `python -m tests.compatibility.write` after a change of version."""
+"""Writes data for later versions to read: run `python -m tests.compatibility.write` after a change of version."""
 
 from __future__ import annotations
 

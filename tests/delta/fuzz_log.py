@@ -1,4 +1,4 @@
-"""Damages the log of a small table in every way that a seed leads to; run by test_hostile in a process of its own, which may crash.
+"""Damages the log of a small table at random; test_hostile runs it in a process of its own, which may crash.
 
 `python -m tests.delta.fuzz_log SEED SECONDS`: prints how many tries were read right and how many were refused, or a
 traceback.

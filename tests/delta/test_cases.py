@@ -1,4 +1,4 @@
-"""Tables that other implementations wrote: each is read right, or refused with the name of the feature that it needs."""
+"""Tables that other implementations wrote: each is read right, or refused by the name of the feature it needs."""
 
 from __future__ import annotations
 

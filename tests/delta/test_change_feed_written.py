@@ -1,4 +1,7 @@
-"""The change feed of what we write: on the rows of the version before, each version's changes give its rows; deltalake agrees."""
+"""The change feed of what we write: applied to the version before, a version's changes give its rows.
+
+deltalake agrees.
+"""
 
 from __future__ import annotations
 
@@ -185,7 +188,7 @@ def test_without_the_feature_no_change_files(tmp_path: Path) -> None:
 
 
 def test_change_files_go_with_the_rest(tmp_path: Path) -> None:
-    """A reader that finds a change file ignores the rest of the commit, so change files hold all its changes or none."""
+    """A reader of a change file ignores the rest of the commit, so change files hold all its changes or none."""
     table = DeltaTable.create(tmp_path, SCHEMA, properties=FEED)
     table.append(rows(0, 10))
     _merge(table, "inserts")

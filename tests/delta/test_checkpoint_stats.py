@@ -1,4 +1,4 @@
-"""Statistics in checkpoints, as text and as columns, and which columns get any: readers skip the same files by either."""
+"""Statistics in checkpoints, as text and as columns: which columns have any, and that readers skip the same files."""
 
 from __future__ import annotations
 

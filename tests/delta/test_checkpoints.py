@@ -1,4 +1,7 @@
-"""Checkpoints of every form, damaged in one place: another one or the commits stand in, and never is a part taken for the whole."""
+"""Checkpoints of every form, damaged in one place: another one or the commits replace them.
+
+A part is never taken for the whole.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +137,10 @@ def test_every_form_is_read_alone(form: str) -> None:
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("form", FORMS)
 def test_damage_is_told_and_repaired_or_refused(form: str, damage: str) -> None:
-    """Each file of each form in turn: with the commits there all is right and the warning names the file; without, it is an error."""
+    """Each file of each form is damaged in turn.
+
+    With the commits, the table is read right and a warning names the file. Without them, reading is an error.
+    """
     for number in range(3):
         store = _store()
         good = _state(store)

@@ -1,4 +1,4 @@
-"""The conflict matrix: who loses against whom, at which isolation level, with what error, and which rows the table then holds."""
+"""The conflict matrix: which operation loses, at which isolation level, with what error, and the rows after it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A store that dies before or after each of its operations: the table stays readable, the next attempt finishes, and what the dead
-attempt left behind is bounded and goes by vacuum.
+"""A store that dies before or after each of its operations: the table stays readable, and the next attempt finishes.
+
+What the dead attempt left behind is bounded, and vacuum removes it.
 """
 
 from __future__ import annotations
@@ -266,7 +267,7 @@ def test_a_death_at_any_operation(name: str, feed: bool, mode: str) -> None:
 @pytest.mark.parametrize("mode", ["before", "after"])
 @pytest.mark.parametrize("commits", [2, 3])
 def test_a_death_with_and_without_a_checkpoint(commits: int, mode: str) -> None:
-    """With two commits before, the append's own commit is version 3; with three it is version 4, which is checkpointed."""
+    """After two commits, the append's own commit is version 3; after three it is version 4, which has a checkpoint."""
 
     def table() -> MemoryStore:
         store = MemoryStore()

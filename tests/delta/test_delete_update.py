@@ -285,7 +285,10 @@ CASES = [
 
 @pytest.mark.parametrize("name", CASES)
 def test_tables_of_others(cases: Path, tmp_path: Path, name: str) -> None:
-    """Delete every other row of a table with deletion vectors, mapped or odd columns, then set one column to what it is."""
+    """Delete every other row of a table with deletion vectors, mapped or odd columns, then update one column.
+
+    The update sets the column to its own values.
+    """
     shutil.copytree(cases / "delta" / name, tmp_path / "t")
     table = DeltaTable.open(tmp_path / "t")
     before = table.to_arrow()

@@ -1,4 +1,4 @@
-"""Logs that no sane writer leaves: every one is read right or refused with an error of ours, and none takes the process down."""
+"""Logs that no sane writer leaves: each is read right or refused with an error of ours, none crashes the process."""
 
 from __future__ import annotations
 
@@ -245,7 +245,10 @@ def test_commits_of_null_do_not_crash() -> None:
         from lake_core.delta.log_segment import commit_key
         from lake_core.store import MemoryStore
         from tests.delta.tables import SCHEMA
-        for tail in (b"null", b"null\\n" * 4_000_000, b"{}\\r" + b"null\\r" * 4_000_000, b"\\n \\tnull", b"null {}\\n" * 2_000_000):
+        for tail in (
+            b"null", b"null\\n" * 4_000_000, b"{}\\r" + b"null\\r" * 4_000_000,
+            b"\\n \\tnull", b"null {}\\n" * 2_000_000,
+        ):
             store = MemoryStore()
             DeltaTable.create(store, SCHEMA)
             store.put(commit_key(1), tail)

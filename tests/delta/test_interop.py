@@ -1,4 +1,4 @@
-"""`deltalake` as the oracle: what we write it reads, what it writes we read, and a table written in turn is right for both."""
+"""`deltalake` as the oracle: each reads what the other writes, and a table written in turn is right for both."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Random histories against a model that is nothing but a dict: replay, checkpoints, refresh and time travel agree with it, and so
-does every operation, on fresh handles and on stale ones.
+"""Random histories against a model that is only a dict.
+
+Replay, checkpoints, refresh and time travel agree with it, and so does every operation, on fresh and on stale handles.
 """
 
 from __future__ import annotations
@@ -242,7 +243,7 @@ class TableMachine(RuleBasedStateMachine):
     def act(
         self, table: DeltaTable, run: Callable[[], object], after: Callable[[State], State], *, travels: bool = False
     ) -> None:
-        """Run an operation: it makes one version that follows on the latest one, or none and an error, or has nothing to do.
+        """Run an operation: it makes the version after the latest one, or fails and makes none, or has nothing to do.
 
         `travels`: it needs an older version, also on a fresh handle.
         """

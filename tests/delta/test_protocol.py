@@ -199,7 +199,7 @@ def test_identity_columns_as_a_feature_alone_are_no_hindrance(store: MemoryStore
 
 
 def test_a_change_puts_nothing_in_force_that_was_not_asked_for(store: MemoryStore) -> None:
-    """The table's feature list names none of these features, so their properties have no effect until a feature is added."""
+    """The table's feature list names none of these features: their properties have no effect until one is added."""
     table = DeltaTable.create(store, SCHEMA)
     flags = {"delta.enableChangeDataFeed": "true", "delta.enableRowTracking": "true", "delta.constraints.c": "id < 0"}
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly"]}

@@ -1,4 +1,7 @@
-"""Sixteen processes that append, merge, delete, update, optimize and vacuum one table: what they acknowledged is one serial history."""
+"""Sixteen processes that append, merge, delete, update, optimize and vacuum one table.
+
+What they acknowledged is one serial history.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +140,10 @@ def _work(
 
 
 def _advance(clock: Synchronized[float], start_times: SynchronizedArray[float], stop: threading.Event) -> None:
-    """Let days pass, but never two within one attempt at an operation: files that are being written must not be outlived."""
+    """Let days pass, but never two within one attempt at an operation.
+
+    Otherwise vacuum could delete files that are being written.
+    """
     while not stop.wait(0.05):
         clock.value = min(clock.value + 0.06 * DAY, max(clock.value, min(start_times[:]) + 1.5 * DAY))
 

@@ -1,4 +1,4 @@
-"""What a table demands of its rows: constraints, invariants, generated columns, append-only; and where a rule is in force."""
+"""What a table demands of its rows: constraints, invariants, generated columns, append-only; when a rule applies."""
 
 from __future__ import annotations
 

@@ -422,7 +422,10 @@ def _replace_stats(store: MemoryStore, stats: str | None) -> None:
 
 
 def test_partition_values_are_found_however_they_are_laid_out() -> None:
-    """As the log's writer left them: keys in any order, some missing, some maps empty or null; whole, and cut out of a longer column."""
+    """Keys come in any order, some are missing, and some maps are empty or null.
+
+    Each column is tried as a whole, and as a slice of a longer one.
+    """
     kind = pa.map_(pa.string(), pa.string())
     for values in (
         [[("a", "1"), ("b", "2")], [("a", None), ("b", "3")]],
@@ -469,7 +472,10 @@ def test_few_files_of_many_are_kept_in_memory() -> None:
     schema = pa.schema([("id", pa.int64()), ("p", pa.int32())])
     table = DeltaTable.create(store, schema, partition_by=["p"])
     count = 150_000
-    add = '{"add":{"path":"p=%d/%064d","partitionValues":{"p":"%d"},"size":1,"modificationTime":1,"dataChange":true,"stats":"%s"}}'
+    add = (
+        '{"add":{"path":"p=%d/%064d","partitionValues":{"p":"%d"},'
+        '"size":1,"modificationTime":1,"dataChange":true,"stats":"%s"}}'
+    )
     stats = '{\\"numRecords\\":1,\\"minValues\\":{\\"id\\":1},\\"maxValues\\":{\\"id\\":1}}'
     store.put(commit_key(1), "\n".join(add % (i % 100, i, i % 100, stats) for i in range(count)).encode())
     table.refresh().checkpoint()

@@ -1,4 +1,4 @@
-"""Handles that are behind, or moved while they write: nothing is lost, nothing doubled, and nothing overwritten unseen."""
+"""Handles that are behind, or moved while they write: nothing is lost, doubled, or overwritten unseen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timestamps without a time zone: taken where a table has asked for them, refused wherever they would have to be guessed."""
+"""Timestamps without a time zone: taken where a table asks for them, refused where their zone would be a guess."""
 
 from __future__ import annotations
 

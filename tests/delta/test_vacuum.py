@@ -1,4 +1,4 @@
-"""Vacuum deletes what nobody needs any more, and nothing else; cleaning the log leaves a table that can be read and written."""
+"""Vacuum deletes only what nobody needs any more; cleaning the log leaves a table that can be read and written."""
 
 from __future__ import annotations
 
@@ -445,7 +445,7 @@ def test_absolute_paths_under_the_root(tmp_path: Path, time_: Time) -> None:
 
 
 def test_a_live_file_that_the_log_knows_by_another_root_stays(tmp_path: Path, time_: Time) -> None:
-    """The folder was moved, or is reached through a link: what is live under its old name must not look like an orphan."""
+    """The folder was moved, or is reached through a link: a file that is live by its old name is no orphan."""
     table = _create(tmp_path / "t", time_)
     table.append(rows(0, 3))
     path = _paths(table)[0]

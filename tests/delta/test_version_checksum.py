@@ -20,7 +20,10 @@ LYING = "krs-crc-full"
 
 
 def test_every_writer_agrees_with_our_replay(cases: Path) -> None:
-    """The logs of the reference tables, each version that has a checksum: the same files, bytes, protocol, metadata and markers."""
+    """Each version of the reference tables that has a checksum replays to what the checksum says.
+
+    That is: the same files, bytes, protocol, metadata and markers.
+    """
     held = 0
     for path in sorted((cases / "delta").glob("*/_delta_log/*.crc")):
         root = path.parent.parent

@@ -1,4 +1,4 @@
-"""Tables of a lake that another engine reads and writes, as docs/beside-other-engines.md says; deltalake is the other engine."""
+"""Tables of a lake that another engine, deltalake, reads and writes, as docs/beside-other-engines.md says."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
@@ -18,7 +18,10 @@ from tests.lake.lakes import SCHEMA, ids, rows
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The lake of the page's example: `shared/events` is created for others, `legacy/orders` imported, `tables/daily` the lake's own."""
+    """The lake of the page's example.
+
+    `shared/events` is created for other engines, `legacy/orders` is imported, and `tables/daily` is the lake's own.
+    """
     monkeypatch.chdir(tmp_path)
     deltalake.write_deltalake("lake/legacy/orders", rows(range(3)))
     names = {"schema": SCHEMA, "rows": rows([0])}

@@ -1,4 +1,4 @@
-"""The README's first pipeline, and the examples of the pages on lakes without Dagster, against a store that speaks S3's protocol."""
+"""The README's first pipeline, and the examples on lakes without Dagster, against a store that speaks S3's protocol."""
 
 from __future__ import annotations
 

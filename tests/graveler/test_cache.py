@@ -213,7 +213,10 @@ def test_many_threads_read_and_build() -> None:
 def test_over_s3_each_file_is_fetched_once_on_this_machine(
     s3_url: str, s3_options: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody asks for it: the default folder serves the second handle, and the store may lose what it no longer needs to give."""
+    """The cache needs no setting: the default folder serves the second handle.
+
+    The store may lose what that folder holds.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     store = open_store(s3_url, storage_options=s3_options)
     keys = [b"%04d" % at for at in range(400)]

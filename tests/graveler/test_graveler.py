@@ -35,7 +35,7 @@ def contents(trees: Graveler, tree: str) -> dict[str, str]:
 
 
 def test_a_rename_of_an_equal_file_survives_the_deletion_of_another() -> None:
-    """Ours deletes z; theirs renames z to y: the content of y is that of base's z, and it is another file all the same."""
+    """Ours deletes z, theirs renames z to y: y has the content of base's z, but it is another file."""
     trees = graveler()
     base, theirs, ours = build(trees, a=1, z="X"), build(trees, a=1, y="X"), build(trees, a=1)
     assert contents(trees, trees.merge(base, ours, theirs).tree) == {"a": "1", "y": "X"}

@@ -133,7 +133,10 @@ def test_round_trip(count: int) -> None:
 
 
 def test_odd_keys_and_values() -> None:
-    """Keys that are prefixes of one another, that go on like the bytes behind a key, that are long; values larger than blocks."""
+    """Keys are prefixes of one another, continue like the bytes behind a key, or are long.
+
+    Values are larger than blocks.
+    """
     keys = sorted(
         {
             b"",

@@ -29,7 +29,7 @@ def changes_of(plain: Mapping[bytes, int | None], address: str = "") -> dict[byt
 
 
 def check_history(history: list[dict[bytes, int | None]], profile: Profile) -> None:
-    """Whatever the way, the tree is the one that is built at once; nothing is lost, counted wrong or found different."""
+    """Check that a tree built by any history equals the one built at once: nothing is lost or counted wrong."""
     trees = graveler(profile)
     tree, model = "", Model()
     for step in history:

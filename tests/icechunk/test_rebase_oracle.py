@@ -168,7 +168,10 @@ def _without_recreated(theirs: dict[str, Any], mine: dict[str, Any], changes: li
 
 
 def _is_stricter(mine: Outcome, theirs: Outcome, last_commit: int) -> bool:
-    """Return whether ours has all conflicts of icechunk, and others besides that keep the hierarchy sound, or are about its deletes."""
+    """Return whether ours has all conflicts of icechunk, and others besides.
+
+    The others keep the hierarchy sound, or are about its deletes.
+    """
     assert mine.conflicts is not None
     assert mine.commit is not None
     reference = theirs.conflicts or []

@@ -39,7 +39,10 @@ def written_at(repository: Any, snapshot_id: str) -> datetime:
 
 
 def repository_with_history(store: ObjectStore | None = None) -> tuple[Repository, list[str]]:
-    """Commit an array of 8 native chunks five times; a tag and a branch stand on the second commit, the branch with a commit of its own."""
+    """Commit an array of 8 native chunks five times.
+
+    A tag and a branch are at the second commit, and the branch has a commit of its own.
+    """
     repository = Repository.create(store or MemoryStore(), config=RepositoryConfig(inline_chunk_threshold_bytes=0))
     session = repository.writable_session("main")
     zarr.create_array(session.store, name="a", shape=(8,), chunks=(1,), dtype="i4", compressors=None)[:] = range(8)

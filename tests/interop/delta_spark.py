@@ -1,4 +1,4 @@
-"""delta-spark behind a pipe: runs in an environment of its own, takes SQL as lines of JSON, and answers with rows or an error."""
+"""delta-spark behind a pipe, in an environment of its own: takes SQL as lines of JSON, returns rows or an error."""
 
 from __future__ import annotations
 

@@ -215,8 +215,8 @@ def _local(moment: Any) -> str | None:
         "'delta.columnMapping.mode' = 'name'",
         "'delta.columnMapping.mode' = 'id'",
         "'delta.enableDeletionVectors' = 'true'",
-        "'delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = "
-        "'name'",
+        "'delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true', "
+        "'delta.columnMapping.mode' = 'name'",
         "'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2'",
         "'delta.enableChangeDataFeed' = 'true', 'delta.appendOnly' = 'false'",
         "'delta.enableInCommitTimestamps' = 'true'",
@@ -231,8 +231,8 @@ def test_its_tables_are_read_and_continued_here(delta_spark: DeltaSpark, tmp_pat
     )
     for number in range(4):
         delta_spark.sql(
-            f"INSERT INTO delta.`{url}` SELECT id, concat('p', id % 3), id / 2, named_struct('a', int(id), 'b', "
-            "array('x', NULL)) "
+            f"INSERT INTO delta.`{url}` "
+            "SELECT id, concat('p', id % 3), id / 2, named_struct('a', int(id), 'b', array('x', NULL)) "
             f"FROM range({number * 10}, {number * 10 + 10})"
         )
     delta_spark.sql(f"DELETE FROM delta.`{url}` WHERE id % 7 = 3")

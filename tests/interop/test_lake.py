@@ -1,4 +1,7 @@
-"""delta-spark on main in place: it reads what the lake published, refuses to write a fenced table, and its writes to others are adopted."""
+"""delta-spark on main in place: it reads what the lake published.
+
+It refuses to write a fenced table, and the lake adopts its writes to others.
+"""
 
 from __future__ import annotations
 

@@ -22,9 +22,10 @@ VALUE = {"commit": "3f" * 16, "parents": [None, True, 1.5e300, -7, "ü\u2028"], 
 SEED = Entry(17, START, "a" * 32, (Add("main", VALUE), Update("dev", [1, [2, [3]]]), Delete("old")))
 
 INSERTS = [
-    b'"', b"{", b"}", b"[", b"]", b",", b":", b"0", b"9", b"-", b"e400", b"NaN", b"Infinity", b"null", b"true", b"\\ud800", b"\\u0000",
-    b"\xff", b"\x00", b'"add":', b'"delete":', b'"number":18,', b'"format":2,', b"[" * 2000, b"9" * 5000, b'"actions":null,', b"T24:00:00",
-    b"+23:59", b"0001-01-01T00:00:00+23:00", b"9999-12-31T23:59:59-23:00",
+    b'"', b"{", b"}", b"[", b"]", b",", b":", b"0", b"9", b"-", b"e400", b"NaN", b"Infinity", b"null", b"true",
+    b"\\ud800", b"\\u0000", b"\xff", b"\x00", b'"add":', b'"delete":', b'"number":18,', b'"format":2,',
+    b'"actions":null,', b"[" * 2000, b"9" * 5000, b"T24:00:00", b"+23:59",
+    b"0001-01-01T00:00:00+23:00", b"9999-12-31T23:59:59-23:00",
 ]  # fmt: skip
 
 
@@ -186,8 +187,8 @@ def test_giant_entries_are_not_read() -> None:
 
 
 JUNK = [
-    "0", "00000000000000000000.json", "1.json", "00000000000000000001.json.bak", "x/00000000000000000001.json", "README", "zzz",
-    "snapshots/x", "snapshots/00000000000000000000.json", "bases/y", "٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠١.json",
+    "0", "00000000000000000000.json", "1.json", "00000000000000000001.json.bak", "x/00000000000000000001.json",
+    "README", "zzz", "snapshots/x", "snapshots/00000000000000000000.json", "bases/y", "٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠١.json",
 ]  # fmt: skip
 
 

@@ -254,7 +254,10 @@ def test_states_are_immutable_and_large_ones_share() -> None:
 
 
 def test_a_handle_remembers() -> None:
-    """After its own append a handle reads nothing to know the state; refreshing reads what is new and looks once behind it."""
+    """After its own append a handle knows the state without reading.
+
+    A refresh reads the new entries, and looks once for one after them.
+    """
     store = FaultStore(MemoryStore(), 0)
     journal = Journal(store, "refs")
     for _ in range(5):

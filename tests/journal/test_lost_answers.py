@@ -1,4 +1,4 @@
-"""Appends whose put is answered wrongly, late or not at all: each counts once or not at all, and no number is left out."""
+"""Appends whose put is answered wrongly, late or never: each counts once or not at all, and no number is left out."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def _log(version: int) -> str:
 
 @pytest.fixture
 def table(lake: Lake) -> ObjectStore:
-    """Return the folder of a table in a session, with version 0 in the lake's tree and versions 1 and 2 in the session."""
+    """Return the folder of a table in a session: version 0 is in the lake's tree, 1 and 2 are in the session."""
     session = lake.session()
     for id in (50, 60):
         session.delta("t/orders").append(rows([id]))

@@ -1,4 +1,7 @@
-"""A store that dies before or after each operation of a publish: the old state or the new, never between; the next process goes on."""
+"""A store that dies before or after each operation of a publish: readers see the old state or the new one.
+
+The next process goes on.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,9 @@ def sweep(
     make: Callable[[ManualClock], ObjectStore] | None = None,
     late: int = _LATE,
 ) -> tuple[int, list[bool]]:
-    """Die at every operation in turn; of those that come before the publish itself (the `late` last ones) only at every so manieth.
+    """Die at every operation in turn.
+
+    Of the operations before the publish itself, which is the last `late` ones, only every `sampled`-th is tried.
 
     `make`: the lake to begin with. Returns how many operations there are, and whether the state was new after each
     death.

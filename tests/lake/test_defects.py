@@ -196,7 +196,10 @@ def test_refs_beyond_all_measure_are_invalid(lake: Lake, ref: str) -> None:
 
 
 def test_a_diverged_table_holds_up_nothing_else(tmp_path: Path) -> None:
-    """Both removed the same row between the check and the log in place: the table needs somebody, the rest of the lake does not."""
+    """Both removed the same row between the check and the log in place.
+
+    The table has to be repaired by hand; the rest of the lake goes on.
+    """
     import deltalake
 
     root = str(tmp_path / "lake")

@@ -1,4 +1,4 @@
-"""`lake://`: commits, branches and sessions as an fsspec file system, through the libraries that read and write by one."""
+"""`lake://`: commits, branches and sessions as an fsspec file system, through the libraries that use one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ from tests.processes import run_together
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Lake:
-    """Create a lake with ids 0 to 9 in the partitioned table `t/orders`, two states of `notes.txt` and a tag on the first."""
+    """Create a lake with a table and a file, and a tag on its first commit.
+
+    The partitioned table `t/orders` has the ids 0 to 9. `notes.txt` has two states.
+    """
     lake = Lake.create(tmp_path / "data" / "lake")
     with lake.session(message="first") as s:
         table = s.create_delta("t/orders", rows([]).schema, partition_by=["p"])
@@ -238,7 +241,10 @@ def test_libraries_find_exactly_the_live_rows(disk: Lake) -> None:
         assert sorted(lazy.filter(pl.col("id") < 3).collect()["id"].to_list()) == [0, 1, 2]
         connection = duckdb.connect()
         connection.register_filesystem(fs)
-        query = f"SELECT id FROM read_parquet('lake://{folder}/**/*.parquet', hive_partitioning = true) WHERE p IN ('p0', 'p1') ORDER BY id"
+        query = (
+            f"SELECT id FROM read_parquet('lake://{folder}/**/*.parquet', hive_partitioning = true) "
+            "WHERE p IN ('p0', 'p1') ORDER BY id"
+        )
         assert [id for (id,) in connection.execute(query).fetchall()] == expected
 
 
@@ -319,8 +325,8 @@ def test_a_parquet_dataset_is_written_into_a_session_and_published(disk: Lake) -
         connection = duckdb.connect()
         connection.register_filesystem(fs)
         connection.execute(
-            "COPY (SELECT * FROM frame) TO 'lake://exports/duck' (FORMAT parquet, PARTITION_BY (day), "
-            "OVERWRITE_OR_IGNORE)"
+            "COPY (SELECT * FROM frame) TO 'lake://exports/duck' "
+            "(FORMAT parquet, PARTITION_BY (day), OVERWRITE_OR_IGNORE)"
         )
         assert not opened(disk).exists("prod/main/exports")
         assert sorted(pd.read_parquet("exports/pandas", filesystem=fs)["id"]) == list(range(6))

@@ -20,7 +20,10 @@ ALL = filled(c0=0, c1=1, c2=2)
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """A lake with the array `values`, of which each session has written a chunk and made a manifest, and the array `other`."""
+    """A lake with the arrays `values` and `other`.
+
+    Each session has written one chunk of `values`, and so made a manifest.
+    """
     lake = Lake.create(tmp_path)
     with lake.session() as session:
         store = session.create_icechunk(PATH).store

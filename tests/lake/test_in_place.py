@@ -267,7 +267,7 @@ def test_reference_tables_are_imported_whole(name: str, local: Lake, root: str) 
 
 
 def test_plain_readers_never_see_a_gap(local: Lake, root: str) -> None:
-    """A table that was published several times before anything was put in place appears in the order of its versions."""
+    """A table that was published several times before it is put in place appears in the order of its versions."""
     log = Path(root, "t/orders/_delta_log")
     for id in range(20, 24):
         with local.session() as s:

@@ -1,4 +1,4 @@
-"""Merges of branches that conflict: which side a strategy takes of what, what a preview tells, and what the conflict says."""
+"""Merges of branches that conflict: which side a strategy takes, what a preview shows, and what the conflict says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random histories of sessions, merges, reverts and cherry-picks on two branches, against plain dictionaries merged three ways."""
+"""Random histories of sessions, merges, reverts and cherry-picks on two branches, against dicts merged three ways."""
 
 from __future__ import annotations
 

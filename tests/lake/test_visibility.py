@@ -1,4 +1,4 @@
-"""One session over three tables and some files, written by four processes, published at once, while readers look on all the time."""
+"""One session over three tables and some files: four processes write it, and readers see it published at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Plain Zarr v3 stores in a lake, through zarr-python: the examples of Arraylake's "Transactions and Version Control", held one by one."""
+"""Plain Zarr v3 stores in a lake, through zarr-python.
+
+They follow the examples of Arraylake's "Transactions and Version Control", one by one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An instance and a lake for the tests of sessions, an IO manager on plain tables, and instances that are quick to make."""
+"""An instance and a lake for the tests of sessions, an IO manager on plain tables, and instances made quickly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from tests.orch.session_bench import Bench
 
 @pytest.fixture(scope="session", autouse=True)
 def _read_migrations_once() -> Iterator[None]:
-    """Read Dagster's migration scripts once: each instance and each run would load all of them to stamp the newest revision."""
+    """Read Dagster's migration scripts once.
+
+    Each instance and each run would load all of them to stamp the newest revision.
+    """
     folders: dict[str | None, ScriptDirectory] = {}
     read = ScriptDirectory.from_config
 

@@ -257,7 +257,10 @@ def test_gating_more_than_can_be_gated_is_refused_at_definition() -> None:
 def test_a_retried_multi_asset_stores_its_first_output_again(
     lake: Lake, instance: dg.DagsterInstance, scope: str
 ) -> None:
-    """Dagster hands over both outputs at each try: the first is skipped where it is published, and replaced where it is staged."""
+    """Dagster hands over both outputs at each try.
+
+    The first output is skipped if it is published, and replaced if it is staged.
+    """
     append = {"lake/mode": "append"}
 
     @dg.multi_asset(
@@ -276,7 +279,7 @@ def test_a_retried_multi_asset_stores_its_first_output_again(
 
 
 def test_a_conflict_that_is_made_up_for_leaves_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
-    """Somebody is faster at the same table: the step is retried on what they made, and no failed session stays behind."""
+    """Another writer is faster at the same table: the step is retried on the new version, and leaves no session."""
     assert dg.materialize(assets()[:1], resources=resources(lake), instance=instance).success
     tries = []
 

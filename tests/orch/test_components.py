@@ -82,7 +82,9 @@ PROJECT = {
     """,
     "tables/revenue.sql": """
         WITH paid AS (SELECT * FROM raw.orders WHERE amount IS NOT NULL)
-        SELECT paid.currency, sum(paid.amount * rates.rate) AS amount FROM paid JOIN rates ON paid.currency = rates.currency GROUP BY 1
+        SELECT paid.currency, sum(paid.amount * rates.rate) AS amount
+        FROM paid JOIN rates ON paid.currency = rates.currency
+        GROUP BY 1
     """,
     "maintenance/defs.yaml": """
         type: lake_orch.components.MaintenanceComponent
@@ -256,7 +258,8 @@ def test_secrets_stay_references(monkeypatch: pytest.MonkeyPatch) -> None:
     lake, spark = defs.resources["lake"], defs.resources["spark"]
     assert isinstance(lake, LakeResource)
     assert lake.options() == {"secret": "hunter2", "client_kwargs": {"region_name": "eu"}}
-    described = f"{component!r} {lake!r} {spark!r} {lake.model_dump()} {lake.get_resource_definition().config_schema.default_value}"
+    defaults = lake.get_resource_definition().config_schema.default_value
+    described = f"{component!r} {lake!r} {spark!r} {lake.model_dump()} {defaults}"
     assert "hunter2" not in described
     with dg.build_resources({"spark": spark}) as built:
         assert built.spark.remote == "hunter2"
@@ -329,8 +332,8 @@ def test_partitions_of_any_kind_and_inputs_of_a_query(tmp_path: Path) -> None:
             "new": {"asset": "events", "columns": ["id", "kind"], "where": "id > 1"},
             "old": {"asset": "old/events", "version": 1},
         },
-        sql="SELECT new.kind, count(DISTINCT new.id) AS new, count(DISTINCT old.id) AS old FROM new FULL JOIN old ON "
-        "new.kind = old.kind "
+        sql="SELECT new.kind, count(DISTINCT new.id) AS new, count(DISTINCT old.id) AS old "
+        "FROM new FULL JOIN old ON new.kind = old.kind "
         "WHERE new.kind = $partition_key GROUP BY 1",
     )
     others = build(TableChangeSensorComponent, assets=["events"], tables={"old/events": "tables/events"}, external=True)
@@ -354,13 +357,15 @@ def test_duckdb_reaches_nothing_but_what_it_is_given() -> None:
 
 
 def test_tables_of_a_query() -> None:
-    text = "WITH b AS (SELECT * FROM a) SELECT * FROM b JOIN s.c AS c2 ON EXISTS (SELECT 1 FROM a WHERE a.x = b.x) UNION SELECT * FROM d"
+    text = (
+        "WITH b AS (SELECT * FROM a) "
+        "SELECT * FROM b JOIN s.c AS c2 ON EXISTS (SELECT 1 FROM a WHERE a.x = b.x) UNION SELECT * FROM d"
+    )
     query = parse_query(text, "spark", "t")
     assert query.tables == ["a", "s.c", "d"]
     assert query.naming({"a": "v0", "s.c": "v1", "d": "v2"}) == (
-        "WITH b AS (SELECT * FROM v0 AS a) SELECT * FROM b JOIN v1 AS c2 ON EXISTS (SELECT 1 FROM v0 AS a WHERE a.x = "
-        "b.x) "
-        "UNION SELECT * FROM v2 AS d"
+        "WITH b AS (SELECT * FROM v0 AS a) "
+        "SELECT * FROM b JOIN v1 AS c2 ON EXISTS (SELECT 1 FROM v0 AS a WHERE a.x = b.x) UNION SELECT * FROM v2 AS d"
     )
 
 

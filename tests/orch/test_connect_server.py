@@ -1,4 +1,4 @@
-"""One Spark Connect server for the processes of an instance: found, started once, replaced when it died, stopped when idle."""
+"""One Spark Connect server for the processes of an instance: started once, replaced when it dies, stopped when idle."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ session = shared_session(folder, config, idle_timeout=60)
 assert shared_session(folder, config) is session
 rows = session.range(4).mapInArrow(lambda batches: batches, "id long").count()
 lease = _leases[session]
-told = {"rows": rows, "folder": str(lease.folder), "shown": f"{lease!r} {session!r} {session.sql('set -v').collect()!r}"}
+shown = f"{lease!r} {session!r} {session.sql('set -v').collect()!r}"
+told = {"rows": rows, "folder": str(lease.folder), "shown": shown}
 if "table" in sys.argv:
     from pyspark.sql import functions as F
     from lake_core.spark import register
@@ -75,7 +76,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def same_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the clients: who finds other code has a server of its own, and earlier tests leave folders of theirs on the path."""
+    """Set the import path to that of the clients, because a client that finds other code has a server of its own.
+
+    Earlier tests leave folders of theirs on the path.
+    """
     process = subprocess.run(
         [sys.executable, "-c", "import json, sys; print(json.dumps(sys.path))"], capture_output=True, check=True
     )
@@ -175,8 +179,8 @@ def test_relative_paths_are_those_of_the_process_that_asks(folder: Path, tmp_pat
         "from pathlib import Path\n"
         "from lake_orch.spark.connect_server import shared_session\n"
         "session = shared_session(Path(sys.argv[1]), json.load(sys.stdin), idle_timeout=5)\n"
-        "print(session.read.csv('landing/customers.csv', header=True).mapInArrow(lambda rows: rows, 'id "
-        "string').count())"
+        "customers = session.read.csv('landing/customers.csv', header=True)\n"
+        "print(customers.mapInArrow(lambda rows: rows, 'id string').count())"
     )
     command = [sys.executable, "-c", source, str(folder)]
     process = subprocess.run(

@@ -1,4 +1,4 @@
-"""A real daemon, web server and queue: backfills, retries of killed runs, cancellation, each through Dagster's own API."""
+"""A real daemon, web server and queue: backfills, retries of killed runs and cancellation, by Dagster's own API."""
 
 from __future__ import annotations
 
@@ -40,17 +40,23 @@ run_retries: {enabled: true}
 
 BACKFILL = """
 mutation Launch($params: LaunchBackfillParams!) {
-  launchPartitionBackfill(backfillParams: $params) { __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } }
+  launchPartitionBackfill(backfillParams: $params) {
+    __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message }
+  }
 }
 """
 LAUNCH = """
 mutation Launch($params: ExecutionParams!) {
-  launchPipelineExecution(executionParams: $params) { __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } }
+  launchPipelineExecution(executionParams: $params) {
+    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }
+  }
 }
 """
 AGAIN = """
 mutation Again($params: ReexecutionParams!) {
-  launchRunReexecution(reexecutionParams: $params) { __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } }
+  launchRunReexecution(reexecutionParams: $params) {
+    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }
+  }
 }
 """
 TERMINATE = """

@@ -1,4 +1,4 @@
-"""Backfills of arrays: several processes write regions of one repository at once, and every value is there in the end."""
+"""Backfills of arrays: several processes write regions of one repository at once, and no value is lost."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 

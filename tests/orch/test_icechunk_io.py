@@ -1,4 +1,4 @@
-"""Arrays as assets: what is returned is what the reference reader finds, whole or by regions, and what a parameter loads."""
+"""Arrays as assets: the reference reader and a parameter load what was returned, whole or by regions."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 

@@ -25,7 +25,9 @@ from lake_orch import SparkResource
 from lake_orch.spark.connect_server import stop_servers
 from tests.orch.test_io_matrix import check
 
-config = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.sql.shuffle.partitions": "2"}
+config = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.sql.shuffle.partitions": "2"
+}
 resource = SparkResource(shared=True, master="local[2,3]", config=config)
 with dg.DagsterInstance.get() as instance:
     seen = []

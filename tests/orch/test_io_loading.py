@@ -1,4 +1,4 @@
-"""What parameters get: the type that they are annotated with, as a stream where it is one, from the state that they ask for."""
+"""What parameters get: the type that they are annotated with, as a stream if it is one, from the state they ask for."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 

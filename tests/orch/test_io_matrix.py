@@ -1,4 +1,4 @@
-"""Every kind of value, in every mode, on plain tables, on a lake and in the session of a run: each write there exactly once."""
+"""Every kind of value in every mode, on plain tables, on a lake and in a run's session: each write happens once."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 

@@ -124,7 +124,10 @@ def test_rows_of_other_partitions_fail_in_every_mode(root: str, resources: dict[
 
 
 def test_a_merge_stays_in_its_partitions(root: str, resources: dict[str, Any]) -> None:
-    """A key that is there in another partition is another row; rows there are not taken for rows that no source row matches."""
+    """A key in another partition is another row.
+
+    Rows there are not taken for rows that no source row matches.
+    """
     how = {
         "keys": ["id"],
         "when_matched_update": "*",

@@ -157,7 +157,10 @@ def test_killed_after_the_commit_of_a_spark_frame(bench: Bench) -> None:
     "asset", [pytest.param("by_spark_worker", marks=pytest.mark.exhaustive), "by_spark_worker_retried"]
 )
 def test_a_python_worker_of_spark_is_killed_half_way(bench: Bench, asset: str) -> None:
-    """Spark runs on one thread here and tries a task once, so the step fails: by policy or from failure it writes once."""
+    """Spark runs on one thread here and tries a task once, so the step fails.
+
+    Retried by its policy, or re-executed from failure, it writes once.
+    """
     bench.die("in the worker")
     outcome = bench.run(asset)
     if asset == "by_spark_worker":

@@ -223,8 +223,8 @@ def test_the_checks_of_a_table_can_run_with_the_table(resource: LakeResource, in
 def test_a_health_check_describes_itself() -> None:
     specs = {spec.name: spec.description for spec in asset_of(lake_maintenance(["tables/a"]), "health").check_specs}
     assert specs["small_files"] == (
-        "The share of data files below 33.6 MB that could be merged. Warns above 50% of at least 10 files; run "
-        "compaction."
+        "The share of data files below 33.6 MB that could be merged. "
+        "Warns above 50% of at least 10 files; run compaction."
     )
     assert len(set(specs.values())) == 5
 

@@ -1,4 +1,7 @@
-"""A job of ops that is re-executed from failure leaves out the op that opened the session: what follows still writes into it."""
+"""A job of ops that is re-executed from failure leaves out the op that opened the session.
+
+The ops that follow still write into the session.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does not fit a table fails before anything is written, in the words of the asset that wrote it, and each remedy works."""
+"""What does not fit a table fails before anything is written; the error names the asset, and each remedy works."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
@@ -171,7 +171,8 @@ def test_a_merge_whose_columns_are_not_known_asks_for_them(root: str, clauses: d
 def test_rows_of_another_day_name_the_partition_and_what_they_hold(root: str) -> None:
     rows = pa.table({"day": [dt.date(2026, 6, 2), *(dt.date(2026, 6, 9 + n) for n in range(4))]})
     expected = (
-        r"4 of 5 rows lie outside partition '2026-06-02' of asset made: `day` is 2026-06-09, 2026-06-10, 2026-06-11, …\. "
+        r"4 of 5 rows lie outside partition '2026-06-02' of asset made: "
+        r"`day` is 2026-06-09, 2026-06-10, 2026-06-11, …\. "
         r"Give rows of the run's partitions only, by `day` \(partition_expr\)\. Nothing was written"
     )
     with pytest.raises(RowsOutsidePredicate, match=expected):
@@ -181,7 +182,10 @@ def test_rows_of_another_day_name_the_partition_and_what_they_hold(root: str) ->
 @pytest.mark.parametrize("metadata", [{}, {"lake/mode": "append"}, {"lake/merge": ["id"]}])
 def test_text_days_of_another_form_say_which_form_is_meant(root: str, metadata: dict[str, Any]) -> None:
     rows = pa.table({"day": ["02.06.2026"], "id": [1]})
-    expected = r"`day` is '02\.06\.2026'\. .*`day` is text, whose values must be spelled as the partition keys are, such as '2026-06-02'"
+    expected = (
+        r"`day` is '02\.06\.2026'\. "
+        r".*`day` is text, whose values must be spelled as the partition keys are, such as '2026-06-02'"
+    )
     with pytest.raises(RowsOutsidePredicate, match=expected):
         write_partitions(root, rows, "2026-06-02", **metadata)
 

@@ -1,4 +1,7 @@
-"""What the pages of a run and of an asset say: nothing that goes stale, the publish of each partition, and what a failed run leaves."""
+"""What the pages of a run and of an asset say: the publish of each partition, and what a failed run leaves.
+
+They say nothing that goes stale.
+"""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 

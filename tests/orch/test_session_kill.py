@@ -1,4 +1,7 @@
-"""Real processes that are killed in the middle of a run with one session: nothing is lost, doubled, or written after the publish."""
+"""Real processes that are killed in the middle of a run with one session.
+
+Nothing is lost, doubled, or written after the publish.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `test_lean_executors` runs in a process of its own: every way by which this package works in Spark's executors."""
+"""The program of `test_lean_executors`: every way in which this package works in Spark's executors."""
 
 from __future__ import annotations
 

@@ -147,8 +147,8 @@ def test_no_other_chunk_is_read_than_those_of_the_coordinates(spark: SparkSessio
         row.t2m for row in read_array(spark, repository, variables=["t2m"], where=where).orderBy("time").collect()
     ] == [3.5, 4.5, 5.5]
     with_values = (
-        "(time = '2024-01-01 05:00:00' AND station = 5 OR year(time) = 2024 AND station = 3 AND hour(time) IN (2, 3))"
-        " AND t2m > 2.5"
+        "(time = '2024-01-01 05:00:00' AND station = 5 "
+        "OR year(time) = 2024 AND station = 3 AND hour(time) IN (2, 3)) AND t2m > 2.5"
     )
     assert [
         row.t2m for row in read_array(spark, repository, variables=["t2m"], where=with_values).orderBy("t2m").collect()

@@ -1,4 +1,4 @@
-"""Executors whose Python has pyarrow, numpy and fsspec, and nothing else: no pandas, no SQL parser, not this package."""
+"""Executors whose Python has only pyarrow, numpy and fsspec: no pandas, no SQL parser, not this package."""
 
 from __future__ import annotations
 

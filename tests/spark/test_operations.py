@@ -1,4 +1,4 @@
-"""Row operations in Spark's executors: the same tables as the same operations in one process, whatever the table is like."""
+"""Row operations in Spark's executors: the same tables as by the same operations in one process, for any table."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ from tests.spark.settings import settings
 
 EVERY_TYPE = """
     id, timestamp_seconds(1600000000 + id * 3600) ts, DATE '1500-01-01' + int(id) d, cast(id / 3 as decimal(38, 10)) n,
-    cast(concat('b', id) as binary) b, concat('s', id) s, array(id) a, map(id, array(struct(timestamp_seconds(id) as a))) m,
+    cast(concat('b', id) as binary) b, concat('s', id) s, array(id) a,
+    map(id, array(struct(timestamp_seconds(id) as a))) m,
     struct(id as x, array(id, null) as y, map('k', timestamp_seconds(id)) as z, struct(date '2000-01-01' as w) as q) st
 """
 
@@ -87,7 +88,7 @@ def test_a_merge_is_the_same_in_any_session(spark: SparkSession, tmp_path: Path,
 def test_texts_are_compared_byte_by_byte_whatever_the_source_collates(
     spark: SparkSession, tmp_path: Path, size: int
 ) -> None:
-    """Keys that the source's collation takes for one, or sorts otherwise, must not hide files that hold their matches."""
+    """Keys that the source's collation takes for one, or sorts differently, do not hide files with their matches."""
     table = DeltaTable.create(str(tmp_path), pa.schema([("k", pa.string()), ("v", pa.int64())]))
     for text in ("a0", "A0", "b1", "B1"):
         table.append(pa.table({"k": [text], "v": [-1]}))
@@ -162,7 +163,10 @@ def _without_the_package(original: Callable[[Any], Callable[[Any], Any]]) -> Cal
 def test_executors_need_no_package(
     spark: SparkSession, s3_url: str, s3_options: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every operation, in S3, with names that are also the columns of the jobs inside; a worker is killed once, and no secret is told."""
+    """Every operation works in S3 although a worker is killed once, and no secret is shown.
+
+    The table's columns have names that the jobs inside use as well.
+    """
     for module in (spark_merge, runner, spark_write):
         monkeypatch.setattr(module, "batch_function", _without_the_package(executor.batch_function))
     monkeypatch.setattr(spark_merge, "table_function", _without_the_package(executor.table_function))

@@ -23,8 +23,9 @@ from lake_core.store import LocalStore, MemoryStore
 
 EVERY_TYPE = """{
     u8: 1 (uint8), u16: 2 (uint16), u32: 3 (uint32), u64: 18446744073709551615 (uint64), i8: -1 (int8), i64: -5,
-    f16: 0.5 (float16), f32: 1.5 (float32), f64: 2.5, yes: true, text: "x", raw: 0x0102, at: 2024-01-02T03:04:05.000006Z, lasted: 1.5s,
-    ip: 10.0.0.1, net: 10.0.0.0/8, kind: <int64>, way: %up (enum(up,down)), failed: error("bad"), inner: {a: 1, b: [null (int64), 2]},
+    f16: 0.5 (float16), f32: 1.5 (float32), f64: 2.5, yes: true, text: "x", raw: 0x0102,
+    at: 2024-01-02T03:04:05.000006Z, lasted: 1.5s, ip: 10.0.0.1, net: 10.0.0.0/8, kind: <int64>,
+    way: %up (enum(up,down)), failed: error("bad"), inner: {a: 1, b: [null (int64), 2]},
     some: |[1, 2]|, by_name: |{"k": 1.5}|, named: 80 (port=uint16), nothing: null (string)
 }"""
 SPARK_TYPES = {

@@ -35,45 +35,47 @@ _RULES = {
     kind: [rule.strip() for rule in rules.split(";")]
     for kind, rules in {
         "whole": """
-            ({whole} + {whole}); ({whole} - {whole}); ({whole} * {whole}); ({whole} DIV {whole}); ({whole} % {whole}); (-{whole});
-            abs({whole}); coalesce({whole}, {whole}); nullif({whole}, {whole}); IF({truth}, {whole}, {whole});
-            CASE WHEN {truth} THEN {whole} WHEN {truth} THEN {whole} END; greatest({whole}, {whole});
-            least({whole}, {whole}, {whole}); CASE {whole} WHEN {whole} THEN {whole} ELSE {whole} END; length({text});
-            year({date}); month({instant}); dayofweek({date}); quarter({date}); weekofyear({date}); hour({instant});
-            second({instant}); datediff({date}, {date}); floor({exact}); CAST({exact} AS INT); CAST({double} AS BIGINT);
-            TRY_CAST({text} AS INT); TRY_CAST({whole} AS TINYINT); CAST({truth} AS INT); ceil({double}); round({whole}, -1);
-            unix_timestamp({instant}); CAST({instant} AS BIGINT)
+            ({whole} + {whole}); ({whole} - {whole}); ({whole} * {whole}); ({whole} DIV {whole}); ({whole} % {whole});
+            (-{whole}); abs({whole}); coalesce({whole}, {whole}); nullif({whole}, {whole});
+            IF({truth}, {whole}, {whole}); CASE WHEN {truth} THEN {whole} WHEN {truth} THEN {whole} END;
+            greatest({whole}, {whole}); least({whole}, {whole}, {whole});
+            CASE {whole} WHEN {whole} THEN {whole} ELSE {whole} END; length({text}); year({date}); month({instant});
+            dayofweek({date}); quarter({date}); weekofyear({date}); hour({instant}); second({instant});
+            datediff({date}, {date}); floor({exact}); CAST({exact} AS INT); CAST({double} AS BIGINT);
+            TRY_CAST({text} AS INT); TRY_CAST({whole} AS TINYINT); CAST({truth} AS INT); ceil({double});
+            round({whole}, -1); unix_timestamp({instant}); CAST({instant} AS BIGINT)
         """,
         "exact": """
             ({exact} + {exact}); ({exact} - {exact}); ({exact} * {exact}); ({exact} / {exact}); ({exact} + {whole});
             ({whole} * {exact}); ({whole} / {exact}); ({exact} / {whole}); (-{exact}); abs({exact}); round({exact}, 1);
-            round({exact}); coalesce({exact}, {whole}); CAST({exact} AS DECIMAL(20, 5)); CAST({whole} AS DECIMAL(12, 2));
-            TRY_CAST({double} AS DECIMAL(9, 3)); TRY_CAST({text} AS DECIMAL(6, 2)); IF({truth}, {exact}, {whole});
-            greatest({exact}, {exact}); TRY_CAST({exact} AS DECIMAL(5, 4))
+            round({exact}); coalesce({exact}, {whole}); CAST({exact} AS DECIMAL(20, 5));
+            CAST({whole} AS DECIMAL(12, 2)); TRY_CAST({double} AS DECIMAL(9, 3)); TRY_CAST({text} AS DECIMAL(6, 2));
+            IF({truth}, {exact}, {whole}); greatest({exact}, {exact}); TRY_CAST({exact} AS DECIMAL(5, 4))
         """,
         "double": """
-            ({double} + {double}); ({double} - {whole}); ({double} * {exact}); ({whole} / {whole}); ({double} / {double});
-            ({double} % {double}); (-{double}); abs({double}); sign({double}); sqrt({double}); CAST({exact} AS DOUBLE);
-            CAST({whole} AS DOUBLE); TRY_CAST({text} AS DOUBLE); coalesce({double}, {whole}); greatest({double}, {double});
-            least({double}, {double}); CASE WHEN {truth} THEN {double} ELSE {whole} END; CAST({double} AS FLOAT)
+            ({double} + {double}); ({double} - {whole}); ({double} * {exact}); ({whole} / {whole});
+            ({double} / {double}); ({double} % {double}); (-{double}); abs({double}); sign({double}); sqrt({double});
+            CAST({exact} AS DOUBLE); CAST({whole} AS DOUBLE); TRY_CAST({text} AS DOUBLE); coalesce({double}, {whole});
+            greatest({double}, {double}); least({double}, {double}); CASE WHEN {truth} THEN {double} ELSE {whole} END;
+            CAST({double} AS FLOAT)
         """,
         "text": """
             ({text} || {text}); concat({text}, {whole}, {text}); upper({text}); trim({text}); reverse({text});
-            substring({text}, {small}); substring({text}, {small}, {small}); left({text}, {small}); right({text}, {small});
-            replace({text}, 'a', 'bb'); lpad({text}, 4, '*'); rpad({text}, 3); CAST({whole} AS STRING); CAST({exact} AS STRING);
-            CAST({date} AS STRING); CAST({instant} AS STRING); CAST({truth} AS STRING); coalesce({text}, {text});
-            nvl({text}, 'none'); IF({truth}, {text}, {text}); date_format({instant}, 'yyyy-MM-dd HH:mm');
-            date_format({date}, 'yyyyMM'); least({text}, {text})
+            substring({text}, {small}); substring({text}, {small}, {small}); left({text}, {small});
+            right({text}, {small}); replace({text}, 'a', 'bb'); lpad({text}, 4, '*'); rpad({text}, 3);
+            CAST({whole} AS STRING); CAST({exact} AS STRING); CAST({date} AS STRING); CAST({instant} AS STRING);
+            CAST({truth} AS STRING); coalesce({text}, {text}); nvl({text}, 'none'); IF({truth}, {text}, {text});
+            date_format({instant}, 'yyyy-MM-dd HH:mm'); date_format({date}, 'yyyyMM'); least({text}, {text})
         """,
         "truth": """
             ({whole} = {whole}); ({whole} < {exact}); ({exact} <= {exact}); ({double} > {double}); ({double} = {whole});
             ({text} < {text}); ({text} >= {text}); ({date} = {date}); ({date} < {instant}); ({instant} != {instant});
             ({whole} <=> {whole}); ({double} <=> {double}); ({text} IS DISTINCT FROM {text}); ({truth} AND {truth});
             ({truth} OR {truth}); (NOT {truth}); ({whole} IN ({whole}, 1, NULL)); ({text} IN ('a', '', {text}));
-            ({double} NOT IN (1.5D, 0)); ({exact} BETWEEN {whole} AND {exact}); ({text} LIKE '%a_%'); ({text} NOT LIKE 'é%');
-            ({text} IS NULL); ({whole} IS NOT NULL); ({truth} IS TRUE); ({truth} IS NOT FALSE); contains({text}, 'b');
-            startswith({text}, 'a'); isnan({double}); coalesce({truth}, {truth}); ({truth} = {truth});
-            CASE WHEN {truth} THEN {truth} ELSE {truth} END
+            ({double} NOT IN (1.5D, 0)); ({exact} BETWEEN {whole} AND {exact}); ({text} LIKE '%a_%');
+            ({text} NOT LIKE 'é%'); ({text} IS NULL); ({whole} IS NOT NULL); ({truth} IS TRUE); ({truth} IS NOT FALSE);
+            contains({text}, 'b'); startswith({text}, 'a'); isnan({double}); coalesce({truth}, {truth});
+            ({truth} = {truth}); CASE WHEN {truth} THEN {truth} ELSE {truth} END
         """,
         "date": """
             date_add({date}, {small}); date_sub({date}, {small}); ({date} + {small}); trunc({date}, 'month');

@@ -35,7 +35,8 @@ EVERYTHING = """
     cast(id as decimal(20, 3)) n, concat('text ', id) s, cast(concat('b', id) as binary) b, id % 2 = 0 flag,
     date_add(DATE '2020-02-27', cast(id as int)) d,
     TIMESTAMP '2020-01-01 00:00:00.123456Z' + make_interval(0, 0, 0, cast(id as int)) t,
-    named_struct('x', id, 'inner', named_struct('y', array(id, null))) st, map(concat('k', id), array(named_struct('z', id))) m,
+    named_struct('x', id, 'inner', named_struct('y', array(id, null))) st,
+    map(concat('k', id), array(named_struct('z', id))) m,
     if(id = 3, null, concat('p/', id % 3, ' %')) p
 """
 
@@ -219,7 +220,10 @@ def test_session_is_found_again(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("seam", ["before files", "after files"])
 def test_a_python_worker_killed_half_way_doubles_nothing(spark: SparkSession, tmp_path: Path, seam: str) -> None:
-    """One task's worker is killed, with its files written or not: Spark runs the task again, and only its last files count."""
+    """The worker of one task is killed, before or after it has written its files.
+
+    Spark runs the task again, and only its last files count.
+    """
     flag = str(tmp_path / "killed")
     table = str(tmp_path / "table")
 

@@ -407,7 +407,8 @@ if os.getuid() == 0:
     os.setuid(65534)
 store = LocalStore({str(tmp_path / "root")!r})
 for use in (
-    lambda: store.get("secret"), lambda: store.get("a/b"), lambda: store.put("c", b""), lambda: store.put("c", b"", if_absent=True),
+    lambda: store.get("secret"), lambda: store.get("a/b"),
+    lambda: store.put("c", b""), lambda: store.put("c", b"", if_absent=True),
     lambda: store.delete(["secret"]), lambda: list(store.list()),
 ):
     try:

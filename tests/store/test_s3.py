@@ -532,7 +532,10 @@ def test_foreign_normal_form_is_reached_by_its_own_name(store: S3Store, s3_endpo
 
 def test_listing_out_of_order_is_refused(store: S3Store, s3_endpoint: S3Server) -> None:
     prefix = store.url("").removeprefix("s3://lake/")
-    item = "<Contents><Key>{}/{}</Key><Size>0</Size><ETag>e</ETag><LastModified>2024-01-01T00:00:00Z</LastModified></Contents>"
+    item = (
+        "<Contents><Key>{}/{}</Key><Size>0</Size><ETag>e</ETag>"
+        "<LastModified>2024-01-01T00:00:00Z</LastModified></Contents>"
+    )
     body = (
         "<ListBucketResult><IsTruncated>false</IsTruncated>"
         + item.format(prefix, "b")

@@ -30,9 +30,11 @@ class ArrowDatasets:
     supported_types = ("pyarrow.dataset.Dataset",)
 
     def to_rows(self, value: Any) -> TableData:
+        """Return a stream of the rows that the dataset scans."""
         return value.scanner().to_reader()
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
+        """Return a dataset over the table's files, or over rows in memory where those cannot be read as they are."""
         import pyarrow.dataset as ds
 
         return _in_place(part) or ds.dataset(part.to_arrow())

@@ -15,9 +15,11 @@ class ArrowTables:
     supported_types = (pa.Table, pa.RecordBatch)
 
     def to_rows(self, value: Any) -> TableData:
+        """Return a table as it is, and a record batch as a table."""
         return pa.Table.from_batches([value]) if isinstance(value, pa.RecordBatch) else value
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
+        """Read the rows into memory, as one batch for `pyarrow.RecordBatch`."""
         rows = part.to_arrow()
         if issubclass(annotation, pa.RecordBatch):
             batches = rows.combine_chunks().to_batches()
@@ -31,7 +33,9 @@ class ArrowReaders:
     supported_types = (pa.RecordBatchReader,)
 
     def to_rows(self, value: Any) -> TableData:
+        """Return the reader itself, which is read once."""
         return value
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
+        """Return a stream that reads the table file by file."""
         return part.to_batches()

@@ -15,10 +15,12 @@ class DeltaTables:
     supported_types = (DeltaTable,)
 
     def to_rows(self, value: Any) -> TableData:
+        """Raise UnsupportedData: only rows can be written, not a table."""
         raise UnsupportedData(
-            f"{value!r} is a table, not rows for one: return its to_batches(), which streams them, or write with "
-            "lake.table(context)"
+            f"{value!r} is a table, not rows for one: return its to_batches(), which streams them, "
+            "or write with lake.table(context)"
         )
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
+        """Return the table itself. Raises TableNotFound before it exists."""
         return part.opened()

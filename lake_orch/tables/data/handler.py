@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lake_orch.spark.resource import SparkResource
 
 TableData: TypeAlias = "pa.Table | pa.RecordBatchReader | DataFrame"
-"""The types in which a handler returns rows: Arrow, whole or as a stream, and a PySpark DataFrame, classic or Connect."""
+"""The types in which a handler returns rows: Arrow, whole or as a stream, or a DataFrame of PySpark."""
 
 
 @dataclass(frozen=True, slots=True)

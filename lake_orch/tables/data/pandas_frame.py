@@ -16,6 +16,10 @@ class PandasFrames:
     supported_types = ("pandas.DataFrame",)
 
     def to_rows(self, value: Any) -> TableData:
+        """Return a frame's columns, and the levels of an index with names.
+
+        Raises UnsupportedData for names that are not text or not unique, and for columns of mixed objects.
+        """
         names = list(value.columns)
         odd = next((name for name in names if not isinstance(name, str)), None)
         if odd is not None:
@@ -31,18 +35,18 @@ class PandasFrames:
             isinstance(level, str) and level not in names for level in levels
         ):
             raise UnsupportedData(
-                f"the index of this pandas frame has the levels {levels}, which cannot all become columns: give each a "
-                "name of its own, or "
-                f"drop the index with df.reset_index(drop=True)"
+                f"the index of this pandas frame has the levels {levels}, which cannot all become columns: "
+                "give each a name of its own, or drop the index with df.reset_index(drop=True)"
             )
         try:
             rows = pa.Table.from_pandas(value, preserve_index=any(level is not None for level in levels))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise UnsupportedData(
-                f"this pandas.DataFrame has a column of mixed Python objects that has no one type: {error}. Convert it "
-                "with astype(…)"
+                f"this pandas.DataFrame has a column of mixed Python objects that has no one type: {error}. "
+                "Convert it with astype(…)"
             ) from None
         return rows.replace_schema_metadata(None)
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
+        """Read the rows into a frame with the default index."""
         return part.to_arrow().to_pandas()

@@ -18,9 +18,11 @@ class PolarsFrames:
     supported_types = ("polars.DataFrame",)
 
     def to_rows(self, value: Any) -> TableData:
+        """Return the whole frame as one Arrow table."""
         return value.to_arrow()
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
+        """Read the rows into a frame in memory."""
         import polars as pl
 
         return pl.DataFrame(part.to_arrow())
@@ -35,6 +37,7 @@ class PolarsLazyFrames:
     supported_types = ("polars.LazyFrame",)
 
     def to_rows(self, value: Any) -> TableData:
+        """Return a stream that runs the query chunk by chunk; polars before 1.34 collects it at once."""
         schema = value.collect_schema().to_frame().to_arrow().schema
         if not hasattr(value, "collect_batches"):  # polars before 1.34
             return value.collect(engine="streaming").to_arrow()
@@ -46,6 +49,7 @@ class PolarsLazyFrames:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
+        """Return a lazy frame that reads only the columns its query uses, and stops at its limit."""
         import polars as pl
         from polars.io.plugins import register_io_source
 

@@ -43,9 +43,8 @@ def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS
     rows = rows_of(data)
     if rows is None:
         raise UnsupportedData(
-            f"{type(handler).__qualname__}.to_rows gave a {_name(type(data))} for {name}: it is to give a "
-            f"{', a '.join(KINDS[:-1])} or a "
-            f"{KINDS[-1]}"
+            f"{type(handler).__qualname__}.to_rows gave a {_name(type(data))} for {name}: "
+            f"it is to give a {', a '.join(KINDS[:-1])} or a {KINDS[-1]}"
         )
     return rows
 
@@ -68,7 +67,10 @@ def load(
     """Read rows as the type that a parameter is annotated with.
 
     Args:
+        part: The rows to read.
+        annotation: The annotation of the parameter.
         name: The name of the parameter in errors.
+        handlers: The handlers to choose from; of several that support the type, the first is used.
         asset_key: The asset that column lineage names as the source of the columns.
 
     Raises UnsupportedData for a missing annotation, or one that no handler supports.

@@ -13,9 +13,11 @@ class SparkFrames:
     supported_types = ("pyspark.sql.DataFrame",)
 
     def to_rows(self, value: Any) -> TableData:
+        """Return the frame itself, whose rows stay in Spark."""
         return value
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
+        """Return a DataFrame in the session of the Spark resource, or else in the default session."""
         from lake_core.spark import read_delta, session
 
         spark = part.spark.session if part.spark else session()

@@ -34,9 +34,15 @@ class ArrowRows:
 
     @property
     def schema(self) -> pa.Schema:
+        """Return the columns and their Arrow types."""
         return self.data.schema
 
     def cast(self, schema: pa.Schema, name: str) -> ArrowRows:
+        """Return the columns of a schema in its types: a table at once, a stream batch by batch.
+
+        Raises DefinitionMismatch for a value that cannot be converted exactly.
+        """
+
         def cast(table: pa.Table) -> pa.Table:
             columns = []
             for child in schema:
@@ -46,8 +52,7 @@ class ArrowRows:
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                     raise DefinitionMismatch(
                         f"column {child.name!r} of {name} has a value that is no {spark_type_name(child.type)}: "
-                        f"{error}. "
-                        f"Nothing was written"
+                        f"{error}. Nothing was written"
                     ) from None
             return pa.Table.from_arrays(columns, names=schema.names)
 
@@ -55,10 +60,15 @@ class ArrowRows:
         return self._mapped(lambda table: cast(_without_dictionaries(table)), target)
 
     def assume_utc(self, types: Mapping[str, pa.DataType]) -> ArrowRows:
+        """Return the rows with the columns of `types` cast to them, so that clock times become instants in UTC."""
         target = pa.schema([child.with_type(types.get(child.name, child.type)) for child in self.schema])
         return self._mapped(lambda table: table.cast(target), target)
 
     def guarded(self, guard: PartitionGuard, name: str) -> ArrowRows:
+        """Check a table at once, and a stream batch by batch as it is read.
+
+        Raises RowsOutsidePredicate for a row outside the guard's slice.
+        """
         scope = guard.scope_of_source(plain(self.schema.empty_table()).schema, name)
 
         def checked(table: pa.Table) -> pa.Table:
@@ -68,6 +78,10 @@ class ArrowRows:
         return self._mapped(checked, self.schema)
 
     def sorted_by(self, columns: Sequence[str]) -> ArrowRows:
+        """Return a table sorted by these columns, nulls last; a stream keeps its order.
+
+        Raises InvalidDefinition for types without order.
+        """
         if not isinstance(self.data, pa.Table):
             return self  # the rows of a stream are written in their order
         names = {name.lower(): name for name in self.data.column_names}
@@ -79,6 +93,10 @@ class ArrowRows:
             ) from None
 
     def with_unique(self, keys: Sequence[str]) -> ArrowRows:
+        """Return the rows as a table in memory, after checking that no key occurs twice or is null.
+
+        Raises DuplicateKeys, NullKeys.
+        """
         table = (
             self.data if isinstance(self.data, pa.Table) else self.data.read_all()
         )  # a merge holds its source in memory in any case
@@ -86,24 +104,33 @@ class ArrowRows:
         return ArrowRows(table)
 
     def write(self, table: DeltaTable, plan: Write, txn: Txn) -> OperationResult:
+        """Write the rows as data files in this process, batch by batch, and commit them."""
         plan.writer.check_fits(self.schema)
         reader: pa.RecordBatchReader = self.data.to_reader() if isinstance(self.data, pa.Table) else self.data
         adds, changes = replace(plan.writer, threads=_THREADS).write(pa.Table.from_batches([batch]) for batch in reader)
         return table.commit(plan.operation(adds, changes), txn)
 
     def merge_into(self, table: DeltaTable, on: str, *, alias: tuple[str, str]) -> Merge:
+        """Return a merge of the rows into a table, which runs in this process."""
         return table.merge(self.data, on, alias=alias)
 
     def head(self, count: int) -> pa.Table | None:
+        """Return the first rows of a table; None for a stream, which can be read only once."""
         return self.data.slice(0, count) if isinstance(self.data, pa.Table) else None
 
     def tracked_as(self, asset_key: AssetKey) -> ArrowRows:
+        """Return the same rows: Arrow data carries no lineage."""
         return self
 
     def column_lineage(self, upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
+        """Return None: Arrow data carries no lineage."""
         return None
 
     def broken(self, conditions: Sequence[RowCondition]) -> tuple[int, list[BrokenRows]]:
+        """Count the rows of a table, and find those that break each condition.
+
+        Raises InvalidDefinition for SQL that cannot be evaluated, and for a stream.
+        """
         if not isinstance(self.data, pa.Table):
             raise InvalidDefinition(
                 f"{conditions[0].name} reads the rows, and a stream can be read once: return a table"
@@ -120,6 +147,7 @@ class ArrowRows:
         return len(self.data), broken
 
     def held(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing: a table is in memory."""
         return nullcontext()
 
     def _mapped(self, change: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> ArrowRows:

@@ -43,9 +43,11 @@ class SparkRows:
 
     @property
     def schema(self) -> pa.Schema:
+        """Return the columns and the Arrow types that stand for their Spark types."""
         return arrow_schema(self.data)
 
     def cast(self, schema: pa.Schema, name: str) -> SparkRows:
+        """Return the columns of a schema, which Spark casts when it computes the rows."""
         # The table checks nulls in the values. Spark would refuse every nullable column.
         nullable = pa.schema([child.with_nullable(True) for child in schema])
         return SparkRows(self.data.to(StructType.fromJson(json.loads(schema_to_json(schema_from_arrow(nullable))))))
@@ -56,6 +58,7 @@ class SparkRows:
         return SparkRows(self.data.withColumns({name: F.expr(_UTC.format(quote_identifier(name))) for name in naive}))
 
     def guarded(self, guard: PartitionGuard, name: str) -> SparkRows:
+        """Return the rows with a filter that fails the job at a row outside the guard's slice."""
         scope = guard.scope_of_source(self.schema, name)
         inside = to_column(scope.predicate)
         # This form is recognized as our error when the job fails with it.
@@ -68,26 +71,33 @@ class SparkRows:
         return SparkRows(self.data.where(F.when(inside, F.lit(True)).otherwise(F.raise_error(text).cast("boolean"))))
 
     def sorted_by(self, columns: Sequence[str]) -> SparkRows:
+        """Return the rows sorted within each partition of Spark, without a shuffle."""
         return SparkRows(self.data.sortWithinPartitions(*map(quote_identifier, columns)))
 
     def with_unique(self, keys: Sequence[str]) -> SparkRows:
+        """Return the same rows: the merge checks their keys in the executors."""
         return self  # the merge checks the keys in the executors
 
     def write(self, table: DeltaTable, plan: Write, txn: Txn) -> OperationResult:
+        """Write the rows as data files in the executors, and commit them in this process."""
         plan.writer.check_fits(self.schema)
         adds, changes = write_files(self.data, plan.writer)
         return table.commit(plan.operation(adds, changes, run_in(self.data.sparkSession)), txn)
 
     def merge_into(self, table: DeltaTable, on: str, *, alias: tuple[str, str]) -> Merge:
+        """Return a merge of the rows into a table, which runs in the executors."""
         return merge_delta(self.data, table, on, alias=alias)
 
     def head(self, count: int) -> pa.Table | None:
+        """Return None: reading the first rows would compute them again."""
         return None  # reading the first rows would compute them again
 
     def tracked_as(self, asset_key: AssetKey) -> SparkRows:
+        """Return the rows with an asset's key in their plan, which `column_lineage` finds again."""
         return SparkRows(tracked(self.data, asset_key))
 
     def column_lineage(self, upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
+        """Return the columns of upstream assets that Spark's plan computes each column from; None if unknown."""
         return column_lineage(self.data, upstream)
 
     def broken(self, conditions: Sequence[RowCondition]) -> tuple[int, list[BrokenRows]]:
@@ -106,6 +116,7 @@ class SparkRows:
 
     @contextmanager
     def held(self) -> Iterator[None]:
+        """Persist the rows in the executors for the `with` block, so that every read returns the same rows."""
         self.data.persist()
         try:
             yield
