@@ -165,7 +165,10 @@ class PoolApplication:
         return keys
 
     def _check_all_marked(self, before: DatasetState | None, after: DatasetState) -> None:
-        """Raise DatasetConflict where a commit since `before` has no marker: it would be skipped along with the recorded ones."""
+        """Raise DatasetConflict if a commit since `before` has no marker.
+
+        It would be skipped along with the recorded ones.
+        """
         start = NIL if before is None else before.branch.commit
         changes = list(takewhile(lambda change: change.commit.id != start, self.commits.changes(after.branch.commit)))
         earlier = [*(change.commit.markers for change in changes[1:]), {} if before is None else before.markers]
@@ -290,4 +293,5 @@ def _message(gone: Sequence[DataObject], onto: str) -> str:
     shown = ", ".join(each.id for each in gone[:_SHOWN])
     more = f" and {len(gone) - _SHOWN} more" if len(gone) > _SHOWN else ""
     plural = len(gone) > 1
-    return f"the data object{'s' * plural} {shown}{more}, which this takes away, {'are' if plural else 'is'} gone from {onto}"
+    subject = f"the data object{'s' * plural} {shown}{more}, which this takes away,"
+    return f"{subject} {'are' if plural else 'is'} gone from {onto}"

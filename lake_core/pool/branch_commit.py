@@ -1,4 +1,7 @@
-"""Commits on branches: each is planned on top of a branch's tip, and planned again whenever another writer has moved the branch."""
+"""Commits on branches.
+
+Each is planned on top of a branch's tip, and planned again whenever another writer has moved the branch.
+"""
 
 from __future__ import annotations
 

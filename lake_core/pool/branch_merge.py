@@ -69,7 +69,7 @@ class BranchMerge:
         return [*(DeleteObject(id) for id in deleted if id in parent), *map(AddObject, new)]
 
     def _check_deleted(self, gone: set[str], has_new: bool, parent_side: Side, child_side: Side) -> None:
-        """Raise DeleteConflict unless the parent deleted the objects by merging the child, or neither side replaced them."""
+        """Raise DeleteConflict unless the parent deleted the objects by merging the child, or no side replaced them."""
         added, deleted = child_side.added(), child_side.deleted()
         for change in parent_side.changes:
             is_merge = added.issuperset(change.added) and deleted.issuperset(change.deleted)

@@ -1,4 +1,6 @@
-"""What a lake must know about pools: the classes of their objects, their versions, what states reach, and how differences are applied.
+"""What a lake must know about pools.
+
+That is: the classes of their objects, their versions, what states reach, and how differences are applied.
 
 The folder of a dataset is a Zed lake with one pool. The lake publishes the branch main of the pool. Version n of the
 dataset is entry n + 1 of the journal of the pool's branches: entries count from 1, and versions from 0.
@@ -78,6 +80,7 @@ class PoolFormat(DatasetFormat):
     # Objects
 
     def key_class(self, key: str) -> KeyClass | None:
+        """Return the class of an object by its key, or None if a pool has no such objects."""
         if _OBJECT.fullmatch(key) or _OF_OTHERS.fullmatch(key):
             return KeyClass.UNIQUE
         if _BRANCH_ENTRY.fullmatch(key) or _CONSTANT.fullmatch(key):
@@ -87,7 +90,10 @@ class PoolFormat(DatasetFormat):
         return KeyClass.DERIVED if _DERIVED.fullmatch(key) else None
 
     def validate_entry(self, store: DatasetStore, key: str, data: bytes) -> None:
-        """Raise OwnedByLake for branches other than main, and for pools that are renamed, dropped or created beside the first."""
+        """Raise OwnedByLake for branches other than main, and for other changes to the lake's pools.
+
+        Pools cannot be renamed, dropped, or created beside the first.
+        """
         pool, branch = _POOL_ENTRY.fullmatch(key), _BRANCH_ENTRY.fullmatch(key)
         if pool is not None and int(pool[1]) > 1:
             raise OwnedByLake(
@@ -106,6 +112,7 @@ class PoolFormat(DatasetFormat):
                 )
 
     def exists(self, store: ObjectStore) -> bool:
+        """Return whether a Zed lake stands here."""
         return store.exists(MAGIC_KEY)
 
     def open(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> Pool:
@@ -189,7 +196,7 @@ class PoolFormat(DatasetFormat):
         return known if known is not None and store.exists(head_key(branches_folder(known))) else dataset_pool(store).id
 
     def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
-        """List the entry of the journal of branches; for the first version, also all objects that never change, before it."""
+        """List the entry of the journal of branches, for the first version after all objects that never change."""
         folder = branches_folder(self._pool_id(store) if self.exists(store) else new_pool_id(store))
         entry = entry_key(folder, version + 1)
         if version:
@@ -227,6 +234,10 @@ class PoolFormat(DatasetFormat):
     def apply(
         self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
     ) -> Applied:
+        """Apply the commits between two states of a pool to a third state.
+
+        Raises DatasetConflict.
+        """
         before, after, head = (None if store is None else self._read(store) for store in (base, incoming, target))
         newest = after or head
         if newest is None:
@@ -289,6 +300,7 @@ class PoolFormat(DatasetFormat):
             CommitStore(place, newest.config.id).write_snapshot(newest.branch.commit)
 
     def collectable(self, key: str) -> bool:
+        """Return whether an object may be deleted once no state reaches it."""
         return _OBJECT.fullmatch(key) is not None
 
 

@@ -10,7 +10,10 @@ class PoolError(LakeError):
 
 
 class InvalidType(PoolError, ValueError):
-    """A Zed type cannot exist: a field's name occurs twice, a union has no types, or the type nests too deep or is too large."""
+    """A Zed type cannot exist.
+
+    A field's name occurs twice, a union has no types, or the type nests too deep or is too large.
+    """
 
 
 class InvalidValue(PoolError, ValueError):

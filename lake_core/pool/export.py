@@ -1,4 +1,4 @@
-"""Exports of a pool: its values as columns that Parquet files and Delta tables can hold, with their Zed types in the metadata."""
+"""Exports of a pool: its values as columns for Parquet files and Delta tables, with their Zed types in the metadata."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def fused_types(types: Iterable[Type], conflicts: Conflicts, *, round_integers: 
 
 
 def fused_without_unions(types: Iterable[Type], *, round_integers: bool = False) -> Type:
-    """Return the type that values of several types have in common, with JSON text in the place of conflicts and unions."""
+    """Return the type that values of several types have in common, with JSON text for conflicts and unions."""
     return without_unions(fused_types(types, "json", round_integers=round_integers))
 
 

@@ -129,7 +129,7 @@ class _Merge:
         self._family: Type = types.NULL
 
     def first_to_end(self) -> _Head | None:
-        """Return the source whose batch ends first, after opening those that begin before; None where no values are left."""
+        """Return the source whose batch ends first, after opening those that begin before it, or None at the end."""
         bound = min(self._heads, key=lambda head: head.last, default=None)
         while self._waiting and (
             bound is None or not self._place(bound.last.keys[0]) < self._place(self._waiting[0][1].first)

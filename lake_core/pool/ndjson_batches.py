@@ -24,8 +24,11 @@ from lake_core.pool.value import Value
 from lake_core.pool.value_batch import ValueBatch
 
 _Shape: TypeAlias = Any
-"""The shape of values that have the same type: the Python type of a scalar, the names and shapes of a record's fields, or a tuple with the
-shape of an array's elements."""
+"""The shape of values that have the same type.
+
+It is the Python type of a scalar, the names and shapes of a record's fields, or a tuple with the shape of an array's
+elements.
+"""
 _LINES: Final = 8192
 _SCALARS: Final[dict[_Shape, tuple[Type, pa.DataType]]] = {
     int: (types.INT64, pa.int64()),

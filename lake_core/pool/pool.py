@@ -439,7 +439,7 @@ class Pool:
         )
 
     def vacuum(self, retention: timedelta = RETENTION, *, dry_run: bool = False) -> VacuumResult:
-        """Delete data objects, commits and cached snapshots that no branch needs any more, and that are older than a retention.
+        """Delete data objects, commits and cached snapshots that are older than a retention and that no branch needs.
 
         A vacuum keeps the data objects of the tips of branches, those that commits of branches have deleted within the
         retention, which readers may still need, and all commits of branches. It deletes what writers that died have

@@ -78,7 +78,10 @@ def _mask(batch: ValueBatch, keys: KeyColumn | None, path: Sequence[str], ranges
 
 
 def checked(config: PoolConfig, ranges: Sequence[KeyRange], name: str) -> Callable[[ValueBatch], ValueBatch]:
-    """Return a function that returns a batch whose keys are all in one of several ranges, and raises OutsideRange for any other batch."""
+    """Return a function that returns a batch if all of its keys are in one of several ranges.
+
+    The function raises OutsideRange for any other batch.
+    """
     path = config.keys[0]
 
     def check(batch: ValueBatch) -> ValueBatch:

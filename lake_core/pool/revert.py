@@ -51,7 +51,7 @@ class Revert:
         raise NoSuchCommit(f"the branch has no commit {self.commit}; `log` lists those that can be reverted")
 
     def _check_added(self, reverted: Change, later: list[Change]) -> None:
-        """Raise DeleteConflict where objects that the commit added were rewritten: their values are in other objects now."""
+        """Raise DeleteConflict if objects that the commit added were rewritten: other objects hold their values now."""
         added, deleted = set(reverted.added), set(reverted.deleted)
         rewritten = {
             id for change in later if not deleted.issuperset(change.added) for id in change.deleted if id in added

@@ -21,7 +21,7 @@ _PARQUET_ROWS: Final = 1 << 16
 
 
 def batches_of_path(path: str | os.PathLike[str]) -> Iterator[ValueBatch]:
-    """Yield the values of a file of lines of JSON (.ndjson, .jsonl, .json), ZNG (.zng), ZSON (.zson) or Parquet (.parquet).
+    """Yield the values of JSON lines (.ndjson, .jsonl, .json), ZNG (.zng), ZSON (.zson) or Parquet (.parquet).
 
     A file of ZSON is held in memory.
 

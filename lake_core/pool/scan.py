@@ -105,7 +105,7 @@ class Scan:
         return _counted((shape for batch in self.batches() for shape in batch.batch.shapes()), self._names)
 
     def as_type(self, type: Type) -> Scan:
-        """Return a scan of the same values whose Arrow stream has a type: the one that they are fused into, or one that it widens to.
+        """Return a scan of the same values whose Arrow stream has the fused type, or one that it widens to.
 
         The type has all fields, so the scan must not select columns.
         """

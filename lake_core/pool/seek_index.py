@@ -75,7 +75,10 @@ def segments_in_range(store: ObjectStore, pool_id: str, data_object: DataObject,
 
 
 def all_segments(store: ObjectStore, pool_id: str, data_object: DataObject) -> list[Segment]:
-    """Return the segments of a data object: the whole object where it is small, or where its seek index is missing or damaged."""
+    """Return the segments of a data object.
+
+    A small object is one segment, and so is one whose seek index is missing or damaged.
+    """
     if data_object.size <= _SMALL:
         return [whole_segment(data_object)]
     key = seek_index_key(pool_id, data_object.id)

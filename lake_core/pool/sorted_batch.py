@@ -148,7 +148,7 @@ def sort_batch(batch: ValueBatch, keys: KeyColumn | None, config: PoolConfig) ->
 
 
 def _order(batch: ValueBatch, keys: KeyColumn | None, config: PoolConfig) -> Positions:
-    """Return the positions of values in the order of a pool: by key, then by their bytes, then in their current order."""
+    """Return the positions of values in the order of a pool: by key, then by bytes, then in their current order."""
     if keys is None:
         return np.array(sorted_positions(list(batch.values()), config.keys, descending=config.descending), np.int64)
     order = _order_by_key(keys, descending=config.descending)

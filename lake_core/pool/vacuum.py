@@ -17,7 +17,10 @@ _KSUID: Final = "[0-9A-Za-z]{27}"
 _DATA: Final = re.compile(rf"data/({_KSUID})(?:-seek\.zng|\.zng|\.vng)|index/{_KSUID}/({_KSUID})\.zng")
 _COMMIT: Final = re.compile(rf"commits/({_KSUID})(\.snap)?\.zng")
 _SNAPSHOT_DISTANCE: Final = 1000
-"""How many commits of a branch are between two cached snapshots that stay, so that few commits are read for an earlier state."""
+"""The number of commits of a branch between two cached snapshots that stay.
+
+It bounds how many commits are read for an earlier state.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class Value:
         return Value(type, body)
 
     def field(self, *path: str) -> Value | None:
-        """Return the value at a path of field names, or None where a record on the path is null or has no such field."""
+        """Return the value at a path of field names, or None if a record on the path is null or has no such field."""
         value = self
         for name in path:
             record = value.under()
@@ -246,7 +246,7 @@ def union_body(tag: int, body: bytes | None) -> bytes:
 
 
 def united(values: Sequence[Value]) -> tuple[Type, list[bytes | None]]:
-    """Return the type of the elements of a container, a union where they have several, and their bodies as values of it."""
+    """Return the type of the elements of a container (a union for several types), and their bodies as values of it."""
     distinct = [type for type in unique_types(value.type for value in values) if type != NULL]
     if len(distinct) < 2:
         return distinct[0] if distinct else NULL, [value.body for value in values]

@@ -109,7 +109,7 @@ def expected_lakes() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def expected_branches() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Yield each branch of the sound lakes that has commits: the lake's name, and what `zed` said of the pool and of the branch."""
+    """Yield the branches of sound lakes that have commits: the lake's name, and what `zed` said of pool and branch."""
     for name, pools in expected_lakes():
         for pool in pools:
             for branch in pool["branches"]:

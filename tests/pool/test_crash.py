@@ -1,4 +1,4 @@
-"""Processes that die at any operation on the store: a pool is as it was, or as it was to become, and the next write works."""
+"""Processes that die at any store operation: a pool is as it was or as it was to become, and the next write works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged and hostile bytes and texts: clear errors, the same value by value and as columns, and no more memory than the bytes take."""
+"""Damaged and hostile bytes: clear errors, value by value and as columns, in no more memory than they take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of rows: what is loaded from them is what they hold, and lines of JSON that are read in batches are what they are one by one."""
+"""Files of rows: all that they hold is loaded, and lines of JSON are the same in batches and one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that callers give: Python objects and Arrow data become the values that they are, or are refused with an error of ours."""
+"""Rows of callers: Python objects and Arrow data become the values that they are, or are refused with our errors."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _RANGE = re.compile(r"k >= (\d+) and k < (\d+)|k >= (\d+) and k <= (\d+)|k < (\d
 _TIED_NULLS = ("not-records-v1.18", "K")
 """A pool with nulls of two types: they have the same bytes, so that nothing says which one comes first."""
 _OTHER_RANGES = ("missing-null-keys-v1.6", "mixed-keys-v1.18", "mixed-keys-v1.6")
-"""Lakes whose filters are no ranges of whole numbers: `zed` finds nulls of type int64 below every number, and 3.5 is not `k <= 3`."""
+"""Lakes whose filters are no ranges of whole numbers: to `zed` nulls of type int64 are below every number."""
 
 
 def pool_of(name: str, pool: dict[str, Any]) -> Pool:

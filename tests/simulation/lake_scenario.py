@@ -1,4 +1,4 @@
-"""Histories of a lake: sessions private and shared, merges, reverts, tidying, collection, and a writer that knows nothing of the lake.
+"""Histories of a lake: sessions, merges, reverts, tidying, collection, and a writer that does not know the lake.
 
 Each piece of work leaves a file `works/<id>` beside what it does to tables and files. So a state says itself which
 works are in it, and must hold exactly what those works add up to: nothing lost, nothing doubled, nothing half.
@@ -65,8 +65,8 @@ from tests.simulation.lake_array import array_contents, change_array, create_arr
 
 UNKNOWN = (StoreUnavailable, AppendOutcomeUnknown, CommitOutcomeUnknown)
 REFUSED = (
-    AppendTimeout, Collected, ConcurrentModification, Conflict, NothingToApply, PublishTimeout, RefExists, RefNotFound, SessionClosed,
-    SessionNotFound, StaleAttempt, StaleEpoch,
+    AppendTimeout, Collected, ConcurrentModification, Conflict, NothingToApply, PublishTimeout, RefExists, RefNotFound,
+    SessionClosed, SessionNotFound, StaleAttempt, StaleEpoch,
 )  # fmt: skip
 
 
@@ -96,7 +96,10 @@ class LakeScenario:
         self.foreign: dict[int, str] = {}
         self.foreign_rows: dict[int, list[int]] = {}
         self.published_sessions: dict[tuple[str, int], str] = {}
-        """The commits of shared sessions, by id and by the entry that they were opened after: weeks later an id may be used again."""
+        """The commits of shared sessions, by id and by the entry that they were opened after.
+
+        Weeks later an id may be used again.
+        """
         self.reverted: set[str] = set()
         """Commits that a revert took back, or may have taken back."""
         self.merged: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""Random histories of a plain Delta table: four processes with deaths, stalls, lost and late answers, and clocks that jump by days."""
+"""Random histories of a plain Delta table: four processes, deaths, stalls, lost and late answers, clocks that jump."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulation itself: a seed decides everything, faults do what they say, and a failure is told by its smallest part."""
+"""The simulation itself: a seed decides everything, faults do what they say, and a failure is shrunk."""
 
 from __future__ import annotations
 

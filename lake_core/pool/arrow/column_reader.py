@@ -223,7 +223,11 @@ def _spread(column: Bodies, valid: npt.NDArray[np.bool_]) -> Bodies:
 
 
 def _elements(bodies: Bodies) -> tuple[Positions, Bodies, pa.Array]:
-    """Return the content of containers: the position of each one's first element and the total, all elements, and these with their tags."""
+    """Return the content of containers.
+
+    Returns:
+        The position of each container's first element and the total, all elements, and the elements with their tags.
+    """
     joined = bodies.binary()
     container_starts = np.frombuffer(joined.buffers()[1], np.int32, len(bodies) + 1).astype(np.int64)
     payload = joined.buffers()[2]

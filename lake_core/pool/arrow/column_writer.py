@@ -292,7 +292,10 @@ def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array
 
 
 def _normalized(keys: pa.Array, entries: pa.Array, bounds: Positions) -> tuple[pa.Array, Positions]:
-    """Return the entries of sets or maps in the order of their keys' bytes, the first of those with one key, and their new bounds."""
+    """Return the entries of sets or maps in the order of their keys' bytes, and their new bounds.
+
+    Of several entries with one key the first stays.
+    """
     count = len(keys)
     owners = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
     if count < 2 or _is_ascending(keys, owners):

@@ -59,7 +59,10 @@ def normalized_set(elements: list[bytes]) -> bytes:
 
 
 def normalized_map(entries: list[tuple[bytes, bytes]]) -> bytes:
-    """Return the body of a map of tagged keys and values: in the order of the keys' bytes, the first of several values of a key."""
+    """Return the body of a map of tagged keys and values, in the order of the keys' bytes.
+
+    Of several values of a key the first stays.
+    """
     first: dict[bytes, bytes] = {}
     for key, value in entries:
         first.setdefault(key, value)

@@ -42,7 +42,10 @@ class _Code(IntEnum):
 
 
 class TypeEncoder:
-    """An encoder that numbers the types of a stream in the order in which they are written, and collects their definitions."""
+    """An encoder that numbers the types of a stream in the order in which they are written.
+
+    It collects their definitions.
+    """
 
     def __init__(self) -> None:
         self._ids: dict[Type, int] = {}

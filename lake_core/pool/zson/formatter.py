@@ -125,7 +125,7 @@ class _Formatter:
             self._decorate(type, known=parent_known, null=empty)
 
     def _body(self, type: Type, body: bytes, known: bool, implied: bool) -> bool:
-        """Write a body, and return whether it is a container without elements, whose type does not follow from its text."""
+        """Write a body, and return whether it is an empty container, whose type does not follow from its text."""
         match type:
             case PrimitiveType():
                 self._out.append(format_primitive(type, body))

@@ -191,7 +191,7 @@ def _parse_bytes(text: str) -> bytes:
 
 
 def format_string(body: bytes) -> str:
-    """Return the text of a string. Bytes that are not UTF-8 are shown as `\\ufffd`."""
+    r"""Return the text of a string. Bytes that are not UTF-8 are shown as `\ufffd`."""
     try:
         return quoted_string(body.decode())
     except UnicodeDecodeError:
