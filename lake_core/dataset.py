@@ -379,13 +379,13 @@ def dataset_format(name: str) -> DatasetFormat:
     installed = _format_classes()
     if name not in installed:
         raise UnknownFormat(
-            f"no format {name!r} is installed (there are {', '.join(sorted(installed)) or 'none'}): install the "
-            "package that has it"
+            f"no format {name!r} is installed (there are {', '.join(sorted(installed)) or 'none'}): "
+            "install the package that has it"
         )
     try:
         return installed[name].load()()  # type: ignore[no-any-return]
     except ModuleNotFoundError as error:
         raise UnknownFormat(
-            f"the format {name!r} needs the package {error.name}, which is not installed: install the format's package "
-            "with its extras"
+            f"the format {name!r} needs the package {error.name}, which is not installed: "
+            "install the format's package with its extras"
         ) from error

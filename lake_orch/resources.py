@@ -98,8 +98,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     )
     scope: Literal["asset", "run"] = Field(
         default="asset",
-        description="What is published together without a lake executor: each asset when its step succeeds, "
-        "or the whole run.",
+        description="What is published together without a lake executor: "
+        "each asset when its step succeeds, or the whole run.",
     )
     gate: Literal["blocking", "error", "none"] = Field(
         default="blocking",

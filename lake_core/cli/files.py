@@ -312,8 +312,8 @@ def _check_free(lake: Lake, session: Session, path: str) -> None:
                 f"`lake merge` brings, or of a session that published nothing"
             )
         raise DatasetExists(
-            f"{path!r} was a dataset of {branch}, and commit {commit.id[:12]} took it away: `lake revert "
-            f"{commit.id[:12]}"
+            f"{path!r} was a dataset of {branch}, and commit {commit.id[:12]} took it away: "
+            f"`lake revert {commit.id[:12]}"
             + ("`" if branch == "main" else f" --branch {branch}`")
             + " brings it back with its rows"
         )

@@ -27,8 +27,8 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 conflict, 4 something 
     "url",
     envvar="LAKE_URL",
     show_envvar=True,
-    help="Where the lake lies: a folder or URL. By default the nearest folder, from the working directory upwards, "
-    "that is a lake.",
+    help="Where the lake lies: a folder or URL. "
+    "By default the nearest folder, from the working directory upwards, that is a lake.",
 )
 @storage_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -116,8 +116,8 @@ def merge(context: Context, ref: str, into: str, message: str | None, strategy: 
 
 def _preview_lines(preview: MergePreview, ref: str, into: str, strategy: str | None) -> list[str]:
     lines = [
-        f"would merge {ref} (commit {preview.incoming[:12]}) into {into} (commit {preview.commit[:12]}); nothing is "
-        "written"
+        f"would merge {ref} (commit {preview.incoming[:12]}) into {into} (commit {preview.commit[:12]}); "
+        "nothing is written"
     ]
     lines += [f"~ {path}  version {each.version}  {each.operation}" for path, each in sorted(preview.datasets.items())]
     lines += [f"{'-' if change == 'deleted' else '+'} {key}" for key, change in preview.keys.items()]

@@ -122,8 +122,8 @@ def _earliest_from(times: CommitTimes, moment: dt.datetime, latest: int) -> int:
     version = times.earliest_from(moment)
     if version is None:
         raise VersionNotFound(
-            f"no commit at or after {moment.isoformat()}: the last one, version {latest}, was committed at "
-            f"{times.text(latest)}"
+            f"no commit at or after {moment.isoformat()}: "
+            f"the last one, version {latest}, was committed at {times.text(latest)}"
         )
     return version
 
@@ -194,8 +194,8 @@ class _Feed:
                 bodies = self.snapshot.store.get_many([commit_key(version) for version in versions])
             except NotFound as error:
                 raise VersionNotFound(
-                    f"{error.key} is gone: the log was cleaned up, and with it the changes of that version. Start at a "
-                    "later one"
+                    f"{error.key} is gone: the log was cleaned up, and with it the changes of that version. "
+                    "Start at a later one"
                 ) from None
             yield from zip(versions, bodies, strict=True)
 
@@ -210,8 +210,8 @@ class _Feed:
                 yield from self._derived(version, data, keys)
         except DataFileMissing as error:
             raise DataFileMissing(
-                f"{str(error).partition(':')[0]}: it was vacuumed, and with it the changes of version {version}. Start "
-                "at a later version"
+                f"{str(error).partition(':')[0]}: it was vacuumed, and with it the changes of version {version}. "
+                "Start at a later version"
             ) from None
 
     def _recorded(self, version: int, changes: pa.Table) -> Iterator[pa.Table]:
@@ -222,8 +222,8 @@ class _Feed:
                 # Writers by hand use texts of their own, which are theirs to understand.
                 if rows[CHANGE_TYPE].null_count:
                     raise CorruptDataFile(
-                        f"change file {files.keys[index]} of version {version} has rows without {CHANGE_TYPE}. Restore "
-                        "it from a backup"
+                        f"change file {files.keys[index]} of version {version} has rows without {CHANGE_TYPE}. "
+                        "Restore it from a backup"
                     )
                 yield rows
 

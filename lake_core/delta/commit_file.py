@@ -85,8 +85,8 @@ def parse_run(
     version = table[_MARKER].combine_chunks()
     if version.drop_null().to_pylist() != [number for number, _ in commits]:
         raise CorruptCommit(
-            f"a commit between versions {commits[0][0]} and {commits[-1][0]} has the field {_MARKER!r}, which is "
-            "reserved"
+            f"a commit between versions {commits[0][0]} and {commits[-1][0]} has the field {_MARKER!r}, "
+            "which is reserved"
         )
     version = pc.fill_null_forward(version)
     position = integers(np.arange(len(table)))

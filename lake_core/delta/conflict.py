@@ -122,8 +122,8 @@ def check_conflicts(
         lowered = footprint.markers & set(run.transactions["appId"].to_pylist()) if footprint.markers else set()
         if lowered:
             raise ConcurrentTransaction(
-                f"version {version} recorded a version of application {min(lowered)!r}, whose marker this operation "
-                "sets",
+                f"version {version} recorded a version of application {min(lowered)!r}, "
+                "whose marker this operation sets",
                 version=version,
             )
     for run in winners:

@@ -25,8 +25,8 @@ def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()
     """
     if not len(data):
         raise SchemaMismatch(
-            "the data has no columns, so it holds no rows of any table. Where there are no rows, give the columns all "
-            "the same"
+            "the data has no columns, so it holds no rows of any table. "
+            "Where there are no rows, give the columns all the same"
         )
     # A column of nulls alone fits everywhere; the others must have a Delta type of their own.
     schema_from_arrow(pa.schema([child for child in data if not pa.types.is_null(child.type)]))

@@ -116,8 +116,8 @@ class LogListing:
             yield LogSegment(target, base, tuple((number, number) for number in range(first, target + 1)))
         elif compacted is None and base is None and (oldest := self._cleaned_up_to(target)) is not None:
             yield VersionNotFound(
-                f"version {target} is no longer in the log, which was cleaned up: the oldest that can be opened is "
-                f"{oldest}"
+                f"version {target} is no longer in the log, which was cleaned up: "
+                f"the oldest that can be opened is {oldest}"
             )
         elif compacted is None:
             since = f"the checkpoint of version {base.version}" if base else "the start of the log"

@@ -173,8 +173,8 @@ class DataFiles:
         gone = self.deleted[index] if self.deleted else None
         if gone is not None and len(gone) and gone[-1] >= file.metadata.num_rows:
             raise CorruptDeletionVector(
-                f"the deletion vector of {self.keys[index]} names row {gone[-1]} of {file.metadata.num_rows}. Restore "
-                "the table's log"
+                f"the deletion vector of {self.keys[index]} names row {gone[-1]} of {file.metadata.num_rows}. "
+                "Restore the table's log"
             )
         folded = {child.name.lower() for child in self._data_fields()[1]}
         file_schema = file.schema_arrow

@@ -68,8 +68,8 @@ def added(schema: StructType, new: StructType, path: str = "") -> StructType:
             fields[child.name.lower()] = existing if kind == existing.type else replace(existing, type=kind)
         elif not child.nullable:
             raise SchemaMismatch(
-                f"column {path}{child.name!r} is NOT NULL: the rows that are there have no value for it. Add it as "
-                "nullable"
+                f"column {path}{child.name!r} is NOT NULL: the rows that are there have no value for it. "
+                "Add it as nullable"
             )
         else:
             fields[child.name.lower()] = edited_metadata(StructType((child,)), _foreign).fields[0]
@@ -172,15 +172,15 @@ def dropped(metadata: Metadata, names: Sequence[str]) -> Metadata:
         path = _path(schema, column)
         if path[0] in metadata.partition_columns:
             raise SchemaMismatch(
-                f"column {column!r} partitions the table and cannot be dropped: overwrite the table with another "
-                "partitioning"
+                f"column {column!r} partitions the table and cannot be dropped: "
+                "overwrite the table with another partitioning"
             )
         _check_unused(metadata, path, "dropped")
         schema = _edited(schema, path, lambda child: None)
     if len(schema.fields) <= len(metadata.partition_columns):
         raise SchemaMismatch(
-            "every column would be dropped, or only partition columns would be left: a table needs a column for its "
-            "data files"
+            "every column would be dropped, or only partition columns would be left: "
+            "a table needs a column for its data files"
         )
     return with_schema(metadata, schema)
 

@@ -320,8 +320,8 @@ def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
     needed = Protocol.from_json(changes[-1]) if changes else base_protocol
     if needed is None:
         raise MissingProtocol(
-            f"the log of {store.url()} has no protocol action up to version {segment.version}: it is not a complete "
-            "table"
+            f"the log of {store.url()} has no protocol action up to version {segment.version}: "
+            "it is not a complete table"
         )
     check_protocol(needed)  # before anything is made of the rest, which may follow rules that are not known here
     base_metadata = checkpoint.metadata() if checkpoint else None
@@ -331,8 +331,8 @@ def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
             _check_reconciled(runs, first, last)
     if metadata is None:
         raise MissingMetadata(
-            f"the log of {store.url()} has no metaData action up to version {segment.version}: it is not a complete "
-            "table"
+            f"the log of {store.url()} has no metaData action up to version {segment.version}: "
+            "it is not a complete table"
         )
     assert protocol is not None
     check_readable(protocol, metadata)

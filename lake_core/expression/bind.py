@@ -294,8 +294,8 @@ class Binder:
 
     def _refused(self, node: exp.Expr) -> InvalidExpression:
         return InvalidExpression(
-            f"{short_sql(node)!r} ({type(node).__name__}) is not evaluated here: only scalar functions of a row's "
-            "columns"
+            f"{short_sql(node)!r} ({type(node).__name__}) is not evaluated here: "
+            "only scalar functions of a row's columns"
         )
 
 

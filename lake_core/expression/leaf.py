@@ -119,8 +119,8 @@ class LeafBinder:
                 )
             if pa.types.is_nested(pair[0].type):
                 raise InvalidExpression(
-                    f"predicate {short(self._text)}: columns of type {pair[0].type} cannot be compared; name their "
-                    "fields"
+                    f"predicate {short(self._text)}: columns of type {pair[0].type} cannot be compared; "
+                    "name their fields"
                 )
             if not _comparable(pair[0].type, pair[1].type):
                 raise InvalidExpression(
@@ -203,8 +203,8 @@ class LeafBinder:
             return convert(value, column.type)
         except (ValueError, ArithmeticError, TypeError, pa.ArrowInvalid):
             raise InvalidExpression(
-                f"predicate {short(self._text)}: {short_sql(node)} is no value of {'.'.join(column.path)} "
-                f"({column.type})"
+                f"predicate {short(self._text)}: "
+                f"{short_sql(node)} is no value of {'.'.join(column.path)} ({column.type})"
             ) from None
 
     def _moment(self, node: exp.Expr, kind: pa.DataType) -> pa.Scalar | None:
@@ -278,14 +278,14 @@ class LeafBinder:
         except (ValueError, ArithmeticError):
             pass
         raise InvalidExpression(
-            f"predicate {short(self._text)}: CAST({short_sql(inner)} AS {short_sql(target)}) is no literal that can be "
-            "compared"
+            f"predicate {short(self._text)}: "
+            f"CAST({short_sql(inner)} AS {short_sql(target)}) is no literal that can be compared"
         )
 
     def _refused(self, node: exp.Expr) -> InvalidExpression:
         return NoLeaf(
-            f"predicate {short(self._text)}: {short_sql(node)!r} ({type(node).__name__}) is no comparison with a "
-            "literal"
+            f"predicate {short(self._text)}: "
+            f"{short_sql(node)!r} ({type(node).__name__}) is no comparison with a literal"
         )
 
 

@@ -170,8 +170,8 @@ class ChangeSet:
         for path, node in other.nodes.items():
             if path in self.nodes and self.nodes[path] != node:
                 raise UnmergeableFork(
-                    f"two forks changed the metadata of {path}: let one of them do so, or the session before it is "
-                    "forked"
+                    f"two forks changed the metadata of {path}: "
+                    "let one of them do so, or the session before it is forked"
                 )
         for fork, counterpart in ((self, other), (other, self)):
             changed = {node.node_id for node in counterpart.nodes.values()} | counterpart.changed_arrays()

@@ -69,8 +69,8 @@ def decode_file(data: bytes, file_type: FileType, path: str) -> bytes:
     version, kind, compression = data[36:39]
     if version != SPEC_VERSION:
         raise UnsupportedSpecVersion(
-            f"{path} follows version {version} of the Icechunk specification, not {SPEC_VERSION}: open it with a newer "
-            "icechunk"
+            f"{path} follows version {version} of the Icechunk specification, not {SPEC_VERSION}: "
+            "open it with a newer icechunk"
         )
     if kind != file_type:
         raise DamagedObject(

@@ -23,8 +23,8 @@ def check_hierarchy(changes: ChangeSet, parent: Snapshot) -> None:
         before = nodes.get(path)
         if before is not None and before.node_id != node.node_id and before.node_id not in changes.deleted:
             raise InvalidHierarchy(
-                f"{path} would have two nodes, as another commit has created it too: write to a new session of the "
-                "branch instead"
+                f"{path} would have two nodes, as another commit has created it too: "
+                "write to a new session of the branch instead"
             )
         _check_parent(path, changes, parent)
     deleted = (node.path for node in changes.deleted.values() if isinstance(node, GroupNode))

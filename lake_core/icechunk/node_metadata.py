@@ -36,8 +36,8 @@ def parse_node(path: str, document: bytes, node_id: bytes) -> Node:
     chunk_shape = _chunk_shape(path, metadata.get("chunk_grid"))
     if len(shape) != len(chunk_shape):
         raise InvalidArrayMetadata(
-            f"the zarr.json of {path} has a shape of {len(shape)} dimensions and chunks of {len(chunk_shape)}: give "
-            "both the same number"
+            f"the zarr.json of {path} has a shape of {len(shape)} dimensions and chunks of {len(chunk_shape)}: "
+            "give both the same number"
         )
     _check_chunk_keys(path, metadata.get("chunk_key_encoding"))
     array = ArrayNode(

@@ -53,8 +53,8 @@ def check_new_name(kind: RefKind, name: str) -> None:
     """Raise InvalidRefName unless a new branch or tag may have the name."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise InvalidRefName(
-            f"a {kind.value} cannot be called {str(name)[:80]!r}: use up to {_LONGEST_NAME} letters, digits, '.', '_', "
-            "'-'"
+            f"a {kind.value} cannot be called {str(name)[:80]!r}: "
+            f"use up to {_LONGEST_NAME} letters, digits, '.', '_', '-'"
         )
 
 

@@ -308,8 +308,8 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
                 meta = self._store.put(CONFIG_KEY, data, if_match=self._config_etag)
         except (AlreadyExists, PreconditionFailed):
             raise ConfigConflict(
-                "another process saved the configuration since it was read: open the repository again, and repeat the "
-                "change"
+                "another process saved the configuration since it was read: "
+                "open the repository again, and repeat the change"
             ) from None
         self._config_etag = meta.etag
 
@@ -477,8 +477,8 @@ def check_spec_version(store: ObjectStore) -> None:
     """Raise UnsupportedSpecVersion where the repository follows version 2 of the specification."""
     if store.exists(SPEC_V2_KEY):
         raise UnsupportedSpecVersion(
-            f"the repository at {store.url()} follows version 2 of the Icechunk specification, not 1: open it with "
-            "icechunk 2"
+            f"the repository at {store.url()} follows version 2 of the Icechunk specification, not 1: "
+            "open it with icechunk 2"
         )
 
 

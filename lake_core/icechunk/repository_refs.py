@@ -62,8 +62,8 @@ class RepositoryRefs:
         if tip.snapshot_id != expected or not refs.move_branch(self._store, tip, target):
             actual = self.lookup_branch(branch)
             raise ConflictError(
-                f"the branch {branch} stands at {actual}, not at {encode_id(expected)}: look at what was committed, "
-                "and repeat",
+                f"the branch {branch} stands at {actual}, not at {encode_id(expected)}: "
+                "look at what was committed, and repeat",
                 expected_parent=encode_id(expected),
                 actual_parent=actual,
             )

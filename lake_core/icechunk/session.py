@@ -36,8 +36,8 @@ class Session(SessionState):
     def __getstate__(self) -> dict[str, Any]:
         if not self.read_only and not isinstance(self, ForkSession):
             raise ValueError(
-                "a writable session cannot be pickled: send session.fork() to each worker, and merge the forks when "
-                "they come back"
+                "a writable session cannot be pickled: "
+                "send session.fork() to each worker, and merge the forks when they come back"
             )
         return self.__dict__.copy()
 
@@ -214,8 +214,8 @@ class Session(SessionState):
         self.check_writable()
         if self.has_uncommitted_changes:
             raise IcechunkError(
-                "the session has uncommitted changes, which its forks would not see: commit them, and fork a new "
-                "session"
+                "the session has uncommitted changes, which its forks would not see: "
+                "commit them, and fork a new session"
             )
         self._forked = True
         fork = ForkSession.__new__(ForkSession)

@@ -143,8 +143,8 @@ class SessionState:
         self.check_not_read_only()
         if self._unconfirmed:
             raise UnconfirmedCommit(
-                "the store did not say whether the session's commit was published: commit again before other changes, "
-                "or discard these"
+                "the store did not say whether the session's commit was published: "
+                "commit again before other changes, or discard these"
             )
 
     def check_not_read_only(self) -> None:
@@ -194,8 +194,8 @@ class SessionState:
         elif isinstance(before, ArrayNode) and isinstance(node, ArrayNode):
             if len(before.shape) != len(node.shape) and self._has_chunks(before):
                 raise InvalidArrayMetadata(
-                    f"the array {path} has {len(before.shape)} dimensions: delete it before one of {len(node.shape)} "
-                    "takes its place"
+                    f"the array {path} has {len(before.shape)} dimensions: "
+                    f"delete it before one of {len(node.shape)} takes its place"
                 )
             node = ArrayNode(
                 node.node_id, path, document, node.shape, node.chunk_shape, node.dimension_names, before.manifests

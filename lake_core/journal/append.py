@@ -149,8 +149,8 @@ class Appender:
         data = self.reader.codec.encode(entry)
         if len(data) > self.reader.max_entry_bytes:
             raise EntryTooLarge(
-                f"the entry has {len(data)} bytes, and at most {self.reader.max_entry_bytes} are read: write less at "
-                "once"
+                f"the entry has {len(data)} bytes, and at most {self.reader.max_entry_bytes} are read: "
+                "write less at once"
             )
         try:
             return data, replace(self.reader.codec.decode(entry.number, data), writer=entry.writer)

@@ -87,8 +87,8 @@ def _write_base(reader: Reader, number: int) -> None:
     base = reader.snapshot(key)
     if base is None or base.number != number or dict(base) != dict(state):
         raise JournalDamaged(
-            f"{key} does not read back as it was written, so nothing was purged: look at the store, or at "
-            "max_snapshot_bytes"
+            f"{key} does not read back as it was written, so nothing was purged: "
+            "look at the store, or at max_snapshot_bytes"
         )
 
 

@@ -248,8 +248,8 @@ class Reader:
                 if self.tail().first > state.number + 1:
                     return state
                 raise JournalDamaged(
-                    f"{self.entry_key(state.number + 1)} is missing, though entry {hint} stands: restore it from a "
-                    "backup"
+                    f"{self.entry_key(state.number + 1)} is missing, though entry {hint} stands: "
+                    "restore it from a backup"
                 )
             state = newer
         return state
@@ -262,7 +262,7 @@ class Reader:
     def _corrupt(self, number: int, reason: str) -> CorruptEntry:
         key = self.entry_key(number)
         return CorruptEntry(
-            f"{key} can't be read, so neither can what follows it: {reason}. Restore it from a backup, or remove it if "
-            "it is foreign",
+            f"{key} can't be read, so neither can what follows it: {reason}. "
+            "Restore it from a backup, or remove it if it is foreign",
             key=key,
         )

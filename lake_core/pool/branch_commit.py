@@ -116,8 +116,8 @@ class BranchWriter:
             end = end or runtime.monotonic() + _DEADLINE.total_seconds()
             if runtime.monotonic() >= end:
                 raise WriteConflict(
-                    f"other writers moved the branch {branch!r} {retries} times during this commit; try again, or with "
-                    "fewer writers"
+                    f"other writers moved the branch {branch!r} {retries} times during this commit; "
+                    "try again, or with fewer writers"
                 )
             _AFTER_LOSS.wait(retries)
 

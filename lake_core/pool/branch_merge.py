@@ -78,8 +78,8 @@ class BranchMerge:
         if gone:
             ids = tuple(sorted(gone))
             raise DeleteConflict(
-                f"the branch {self.name!r} cannot be merged: both branches deleted or rewrote {', '.join(ids)}; revert "
-                "one side",
+                f"the branch {self.name!r} cannot be merged: both branches deleted or rewrote {', '.join(ids)}; "
+                "revert one side",
                 ids,
             )
 

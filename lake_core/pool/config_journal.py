@@ -144,8 +144,8 @@ def read_state(journal: Journal) -> State:
         raise DamagedLake(f"the journal {journal.folder} is missing; restore it from a backup", key)
     if head.value is not None and head.value > state.number:
         raise DamagedLake(
-            f"{key} says that there are {head.value} entries, and the journal ends at {state.number}; restore the "
-            "others from a backup",
+            f"{key} says that there are {head.value} entries, and the journal ends at {state.number}; "
+            "restore the others from a backup",
             key,
         )
     return state

@@ -158,8 +158,8 @@ class PoolFormat(DatasetFormat):
         if len(pools) != 1:
             names = ", ".join(repr(pool.name) for pool in pools) or "none"
             raise NoSuchPool(
-                f"a dataset is a Zed lake with one pool, and that at {place.url()} has {names}: give each a Zed lake "
-                "of its own"
+                f"a dataset is a Zed lake with one pool, and that at {place.url()} has {names}: "
+                "give each a Zed lake of its own"
             )
         lake.pool(pools[0].name).tip()
         folders = ("index_rules/", "pools/", f"{branches_folder(pools[0].id)}/")

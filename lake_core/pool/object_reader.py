@@ -94,8 +94,8 @@ class ObjectReader:
             yield cast("BinaryIO", BufferedReader(raw, min(_BUFFER, max(segment.length, 1))))
         except NotFound:
             raise DamagedLake(
-                f"{self.key} is missing: it was lost, or vacuumed since its commit; restore it from a backup or read a "
-                "later commit",
+                f"{self.key} is missing: it was lost, or vacuumed since its commit; "
+                "restore it from a backup or read a later commit",
                 self.key,
             ) from None
         except InvalidZng as error:

@@ -109,8 +109,8 @@ def outside(key: Value, path: Sequence[str], ranges: Sequence[KeyRange], name: s
     expected = " or ".join(_shown(key_range) for key_range in ranges[:3]) + (" or …" if len(ranges) > 3 else "")
     shown = "no key" if key.body is None else f"the key {format_value(key)}"
     return OutsideRange(
-        f"{name} has a record with {shown} at {'.'.join(path)!r}, and only {expected} is to be written. Nothing was "
-        "written"
+        f"{name} has a record with {shown} at {'.'.join(path)!r}, and only {expected} is to be written. "
+        "Nothing was written"
     )
 
 

@@ -49,8 +49,8 @@ def batches_of_path(path: str | os.PathLike[str]) -> Iterator[ValueBatch]:
         else:
             endings = ", ".join((*_JSON, ".zng", ".zson", ".parquet"))
             raise InvalidValue(
-                f"{os.fspath(path)!r} is of no known kind: its name must end in one of {endings}; or open it and give "
-                "the stream"
+                f"{os.fspath(path)!r} is of no known kind: its name must end in one of {endings}; "
+                "or open it and give the stream"
             )
     except (OSError, UnicodeDecodeError, pa.ArrowInvalid) as error:
         raise InvalidValue(f"{os.fspath(path)!r} cannot be read: {error}") from None

@@ -120,6 +120,6 @@ def _by_arrow(row: Any) -> Value:
         return values_of(inferred_type(array.type), array)[0]
     except (pa.ArrowException, InvalidType, TypeError, ValueError, OverflowError) as error:
         raise InvalidValue(
-            f"an object of the type {type(row).__name__} has no form as a value: {error}; give a number, a string or a "
-            "Value instead"
+            f"an object of the type {type(row).__name__} has no form as a value: {error}; "
+            "give a number, a string or a Value instead"
         ) from None

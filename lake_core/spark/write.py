@@ -137,8 +137,8 @@ def target_table(
         )
     if partition_by and schema_mode != "overwrite" and tuple(partition_by) != target.metadata.partition_columns:
         raise SchemaMismatch(
-            f"the table at {target.store.url()} is partitioned by {list(target.metadata.partition_columns)}, not by "
-            f"{list(partition_by)}"
+            f"the table at {target.store.url()} is partitioned by {list(target.metadata.partition_columns)}, "
+            f"not by {list(partition_by)}"
         )
     return target
 

@@ -112,8 +112,8 @@ class S3Store(ObjectStore):
             raise InvalidUrl("an S3 URL is s3://bucket/prefix, and this one names no valid bucket")
         if bucket.endswith("--x-s3"):
             raise InvalidUrl(
-                f"{bucket} is a directory bucket of S3 Express, which does not list in order: use a general purpose "
-                "bucket"
+                f"{bucket} is a directory bucket of S3 Express, which does not list in order: "
+                "use a general purpose bucket"
             )
         prefix = prefix.rstrip("/")
         if prefix and not is_key(prefix):

@@ -189,7 +189,7 @@ def _column_type(schema: pa.Schema, column: str) -> str:
     name = spark_type_name(schema.field(matches[0]).type)
     if name not in _SPARK_TYPES:
         raise PartitionSliceError(
-            f"column {column!r} is of type {name}: partitions can stand for columns of type date, timestamp, "
-            "string or integer only"
+            f"column {column!r} is of type {name}: "
+            "partitions can stand for columns of type date, timestamp, string or integer only"
         )
     return name

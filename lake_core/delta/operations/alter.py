@@ -101,8 +101,8 @@ def add_constraint(snapshot: Snapshot, name: str, sql: str) -> Operation:
     if broken:
         verb = "breaks" if broken == 1 else "break"
         raise ConstraintViolation(
-            f"{count_of(broken, 'row')} of the table {verb} the constraint {name!r}, {sql}: update or delete such rows "
-            "first"
+            f"{count_of(broken, 'row')} of the table {verb} the constraint {name!r}, {sql}: "
+            "update or delete such rows first"
         )
     key = f"{CONSTRAINT_PREFIX}{name.lower()}"
     changed = replace(snapshot.metadata, configuration={**snapshot.metadata.configuration, key: sql})
@@ -191,8 +191,8 @@ def _remapped(metadata: Metadata, configuration: dict[str, str]) -> tuple[Metada
         return metadata, configuration
     if (before, after) != ("none", "name"):
         raise InvalidProperty(
-            f"{MODE_PROPERTY} can change from 'none' to 'name' only, not from {before!r} to {after!r}: files depend on "
-            "it"
+            f"{MODE_PROPERTY} can change from 'none' to 'name' only, not from {before!r} to {after!r}: "
+            "files depend on it"
         )
     schema, configuration = with_mapping(metadata.schema, configuration, keep_names=True)
     return replace(metadata, schema=schema, schema_string=schema_to_json(schema)), configuration

@@ -66,8 +66,8 @@ def convert(
     both = {name.lower() for name in columns.names} & {name.lower() for name in data.names}
     if both:
         raise ConvertFailed(
-            f"column {min(both)!r} is in the files and in the folders' names: a table takes partition values from its "
-            "log alone"
+            f"column {min(both)!r} is in the files and in the folders' names: "
+            "a table takes partition values from its log alone"
         )
     metadata = new_metadata(pa.schema([*data, *columns]), columns.names, {}, now)
     leaves = indexed_leaves(metadata.arrow_schema, columns.names, {})
@@ -130,8 +130,8 @@ def _partition_columns(
     for key, text in zip(keys, texts, strict=True):
         if list(text) != names:
             raise ConvertFailed(
-                f"the folders of {key} spell the partition columns {list(text)}, not {names}: all files of a table are "
-                "partitioned alike"
+                f"the folders of {key} spell the partition columns {list(text)}, not {names}: "
+                "all files of a table are partitioned alike"
             )
     columns = (
         partition_by

@@ -61,8 +61,8 @@ def null_keys(names: Sequence[str], rows: int) -> NullKeys:
     return NullKeys(
         f"{rows} of the rows to merge have a null in the key ({', '.join(names)}): they match no row, and would be "
         "added anew with each "
-        "merge. Leave them out or give them a key, or spell the merge with a condition and clauses. Nothing was "
-        "changed"
+        "merge. Leave them out or give them a key, or spell the merge with a condition and clauses. "
+        "Nothing was changed"
     )
 
 

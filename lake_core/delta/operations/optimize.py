@@ -104,13 +104,13 @@ def _curve(snapshot: Snapshot, zorder_by: Sequence[str]) -> tuple[tuple[str, ...
     for path, kind in columns:
         if pa.types.is_nested(kind) or pa.types.is_null(kind):
             raise SchemaMismatch(
-                f"column {'.'.join(path)!r} is {kind}, whose values have no order: name a field inside it, or another "
-                "column"
+                f"column {'.'.join(path)!r} is {kind}, whose values have no order: "
+                "name a field inside it, or another column"
             )
         if path[0] in snapshot.partition_columns:
             raise SchemaMismatch(
-                f"column {path[0]!r} partitions the table: all rows of a file have one value of it, so there is "
-                "nothing to sort"
+                f"column {path[0]!r} partitions the table: "
+                "all rows of a file have one value of it, so there is nothing to sort"
             )
     return tuple(path for path, _ in columns)
 

@@ -133,8 +133,8 @@ def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | str | None, allo
     if retention is None:
         if configured is None:
             raise UnsafeRetention(
-                "the table's delta.deletedFileRetentionDuration cannot be read: pass retention, or set the property "
-                "anew"
+                "the table's delta.deletedFileRetentionDuration cannot be read: "
+                "pass retention, or set the property anew"
             )
         return configured
     if isinstance(retention, str):

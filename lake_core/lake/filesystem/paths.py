@@ -105,8 +105,8 @@ class Paths:
                     return scheme + location[:end]
         raise LakeMissing(
             f"{path!r} is in no lake: a path is <lake>/<ref>/<path>, and the lake a name of the option lakes= "
-            f"({', '.join(sorted(self._lakes)) or 'none'} given) or of LAKE_URL_<NAME> in the environment, or a "
-            "location"
+            f"({', '.join(sorted(self._lakes)) or 'none'} given) or of LAKE_URL_<NAME> in the environment, "
+            "or a location"
         )
 
     def _url(self, name: str) -> str | None:

@@ -93,8 +93,8 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def __reduce__(self) -> tuple[Any, ...]:
         if self._bound is not None:
             raise TypeError(
-                f"{self._bound.state.name} stays in its process: hand on the URL that Lake.uri(ref) gives, and open "
-                "that"
+                f"{self._bound.state.name} stays in its process: "
+                "hand on the URL that Lake.uri(ref) gives, and open that"
             )
         return _rebuilt, (type(self), self.storage_args, self.storage_options, self._paths.pins())
 
@@ -358,8 +358,8 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             owner = dataset_above(key, target.datasets())
             if owner is not None:
                 raise WriteRefused(
-                    f"{key!r} is of the dataset {owner.path!r}: take rows out of it as its format does, or drop it "
-                    "whole"
+                    f"{key!r} is of the dataset {owner.path!r}: "
+                    "take rows out of it as its format does, or drop it whole"
                 )
             targets.setdefault(place, (target, place, []))[2].append(key)
         return list(targets.values())

@@ -104,8 +104,8 @@ def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetV
             continue
         if current is not None and not view.format.is_behind(key, view, view.place):
             raise Conflict(
-                f"{path}: {key} in place does not follow what the lake has published: `lake release {path}`, then "
-                "bring it in again",
+                f"{path}: {key} in place does not follow what the lake has published: "
+                f"`lake release {path}`, then bring it in again",
                 datasets=[path],
                 kinds={path: "PointerMoved"},
             )

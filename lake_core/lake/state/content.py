@@ -155,8 +155,8 @@ class ContentStore:
             answers = self._root.get_many([_request(*requests[place]) for place in remote])
         except NotFound as error:
             raise ContentMissing(
-                f"{error.key} is gone, though a commit refers to it: restore it from a backup. `lake verify` tells "
-                "what else is missing"
+                f"{error.key} is gone, though a commit refers to it: restore it from a backup. "
+                "`lake verify` tells what else is missing"
             ) from None
         for place, data in zip(remote, answers, strict=True):
             _check_unchanged(requests[place][0].entry, data.meta)

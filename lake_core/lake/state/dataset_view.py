@@ -239,8 +239,8 @@ class DatasetView(DatasetStore):
         for key in keys:
             if not self.in_place(key):
                 raise ReadOnly(
-                    f"{self._prefix + key!r} is of the log of {self._record.path}, which only grows: drop the dataset "
-                    "instead"
+                    f"{self._prefix + key!r} is of the log of {self._record.path}, which only grows: "
+                    "drop the dataset instead"
                 )
             # Data files stay: other states may need them, and deleting is left to garbage collection.
 

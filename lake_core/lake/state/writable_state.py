@@ -53,8 +53,8 @@ class WritableState(StateStore):
         below = next((other for other in datasets if other.startswith(f"{path}/")), None)
         if above is not None or below is not None:
             raise DatasetExists(
-                f"{path!r} lies in, or around, the dataset {above.path if above is not None else below!r}: datasets do "
-                "not nest"
+                f"{path!r} lies in, or around, the dataset {above.path if above is not None else below!r}: "
+                "datasets do not nest"
             )
         plain = next((meta.key for meta in self.plain(f"{path}/")), None)
         if plain is not None:

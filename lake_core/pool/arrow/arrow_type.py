@@ -79,8 +79,8 @@ def arrow_type(type: Type) -> pa.DataType:
         case UnionType(members):
             if len(members) > MAX_UNION_TYPES:
                 raise InvalidType(
-                    f"a union of {len(members)} types has no Arrow type: at most {MAX_UNION_TYPES} are possible; read "
-                    "the values one by one"
+                    f"a union of {len(members)} types has no Arrow type: at most {MAX_UNION_TYPES} are possible; "
+                    "read the values one by one"
                 )
             children = [pa.field(str(number), arrow_type(member)) for number, member in enumerate(members)]
             return pa.dense_union([*children, pa.field(NULL_CHILD, pa.null())])

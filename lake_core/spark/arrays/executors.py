@@ -28,8 +28,8 @@ def check_executors(spark: SparkSession, path: str) -> None:
             raise MissingPackage(
                 f"Spark's executors need the package zarr (3 or newer) for the codecs of {path}, and one cannot use "
                 f"it: {obstacle}. "
-                "Install it there, or create the array without shards and filters, with the compressor zstd or gzip "
-                "or none"
+                "Install it there, or create the array without shards and filters, "
+                "with the compressor zstd or gzip or none"
             )
 
 

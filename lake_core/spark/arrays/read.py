@@ -104,8 +104,8 @@ def _check_same_dimensions(arrays: Sequence[ArrayVariable]) -> None:
                 array.path,
                 f"it has the dimensions {dict(zip(array.dimensions, array.node.shape, strict=True))}, and {first.path} "
                 "has "
-                f"{dict(zip(first.dimensions, first.node.shape, strict=True))}. Read them apart, and join the "
-                "DataFrames",
+                f"{dict(zip(first.dimensions, first.node.shape, strict=True))}. "
+                "Read them apart, and join the DataFrames",
             )
 
 

@@ -129,8 +129,8 @@ def _columns(df: DataFrame, array: ArrayVariable, dims: Sequence[str] | None, va
     """
     if dims is not None and (isinstance(dims, str) or sorted(dims) != sorted(array.dimensions)):
         raise InvalidColumns(
-            f"dims names {dims}, and the dimensions of {array.path} are {', '.join(array.dimensions)}: name each of "
-            "them"
+            f"dims names {dims}, and the dimensions of {array.path} are {', '.join(array.dimensions)}: "
+            "name each of them"
         )
     columns = [*array.dimensions, array.name if value is None else value]
     for column in columns:
@@ -151,8 +151,8 @@ def _check_value(column: pa.Field, array: ArrayVariable) -> None:
     fits = numbers if pa.types.is_integer(array.type) or pa.types.is_floating(array.type) else column.type == array.type
     if not fits:
         raise InvalidColumns(
-            f"the column {column.name!r} is of the type {column.type}, and the values of {array.path} are "
-            f"{array.type}: cast it"
+            f"the column {column.name!r} is of the type {column.type}, "
+            f"and the values of {array.path} are {array.type}: cast it"
         )
 
 
@@ -164,8 +164,8 @@ def _raise_errors(written: pa.Table, array: ArrayVariable) -> None:
         raise UnknownCoordinates(
             f"{count_of(count, 'row')} with coordinates that {array.path} lacks, such as {examples}: filter them, or "
             "make room first, by "
-            "xarray's to_zarr with append_dim, or by resizing the arrays and writing the coordinates. Nothing was "
-            "written to the array"
+            "xarray's to_zarr with append_dim, or by resizing the arrays and writing the coordinates. "
+            "Nothing was written to the array"
         )
     failed = written.filter(pc.is_valid(written["error"]))
     if len(failed):
@@ -209,8 +209,8 @@ def _check_unchanged(session: Session, node: ArrayNode, before: ChunkReferences,
     now = session.node(node.path)
     if not isinstance(now, ArrayNode) or (now.node_id, now.user_data) != (node.node_id, node.user_data):
         raise ArrayChanged(
-            f"{node.path} was resized, replaced or deleted in the session while Spark wrote chunks of it: write them "
-            "again"
+            f"{node.path} was resized, replaced or deleted in the session while Spark wrote chunks of it: "
+            "write them again"
         )
     if not _are_same(
         *(references.take(is_in(references.index, written.index)) for references in (before, session.references(now)))
