@@ -61,10 +61,8 @@ _DEFINITIONS = (
 )
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "lake_core": (
-        "lake_core.lake",
-        "lake_core.version",
-    ),  # when it is asked for: importing the package itself costs nothing
+    # They are imported on demand: importing the package itself costs nothing.
+    "lake_core": ("lake_core.lake", "lake_core.version"),
     "lake_core.version": (),
     "lake_core.errors": (),
     "lake_core.readable": (),
