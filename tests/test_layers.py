@@ -251,7 +251,7 @@ def is_type_of_a_handle(module: str, target: str) -> bool:
 
 
 def in_circles(graph: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return the nodes that are left of a graph after removing, again and again, those that lead to none left."""
+    """Return the nodes of a graph that are on a cycle, or lead to one."""
     settled: set[str] = set()
     while free := {name for name, targets in graph.items() if name not in settled and settled.issuperset(targets)}:
         settled |= free
