@@ -61,10 +61,8 @@ _DEFINITIONS = (
 )
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "lake_core": (
-        "lake_core.lake",
-        "lake_core.version",
-    ),  # when it is asked for: importing the package itself costs nothing
+    # They are imported on demand: importing the package itself costs nothing.
+    "lake_core": ("lake_core.lake", "lake_core.version"),
     "lake_core.version": (),
     "lake_core.errors": (),
     "lake_core.readable": (),
@@ -253,7 +251,7 @@ def is_type_of_a_handle(module: str, target: str) -> bool:
 
 
 def in_circles(graph: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return the nodes that are left of a graph after removing, again and again, those that lead to none left."""
+    """Return the nodes of a graph that are on a cycle, or lead to one."""
     settled: set[str] = set()
     while free := {name for name, targets in graph.items() if name not in settled and settled.issuperset(targets)}:
         settled |= free

@@ -1,4 +1,4 @@
-"""Landing a batch in a pool: records of any shape, line by line, as the files have them."""
+"""Landing of a batch in a pool: the lines of its files become records of any shape."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lake_orch.tables.owner import Owner
 
 
 def last_batch(lake: LakeResource, path: str, app_id: str, ref: str | None) -> int | None:
-    """Return the number of the last batch that a pool records; None where it records none. Raises NoSuchPool."""
+    """Return the number of the last batch that a pool records, or None. Raises NoSuchPool."""
     markers = lake.read_pool(path, None, ref=ref).markers()
     return markers[app_id].version if app_id in markers else None
 
@@ -34,14 +34,14 @@ def land_in_pool(
 
     Args:
         context: The context of the step.
-        lake: The lake.
-        batch: The batch.
-        rows: The records that were made of it; None for those of its files, which are lines of JSON.
-        settings: The pool.
+        lake: The lake of the pool.
+        batch: The batch to load.
+        rows: The records to load; None to read the files of the batch as lines of JSON.
+        settings: The settings of the pool.
         owner: The asset that lands the batch.
 
     Raises:
-        UnsupportedData: A line is not JSON, or a record has no form in a pool. Nothing was written.
+        UnsupportedData: A line is not JSON, or a record cannot be stored in a pool. Nothing was written.
     """
     name = f"batch {batch.number} of landing zone {batch.zone.name!r}"
     attempt = Attempt.of_step(context, partition_keys(context), f"{settings.path}#{batch.number}")
@@ -60,7 +60,9 @@ def land_in_pool(
     after = workspace.pool_after(settings.path)
     url = workspace.url(settings.path)
     context.log.info(
-        f"{name}: {'nothing written, it had landed before' if result.skipped else f'{result.records} records'} in {url}"
+        f"{name} had landed in {url} before: nothing was written"
+        if result.skipped
+        else f"{name}: {result.records} records in {url}"
     )
     shown = 5 if settings.preview_rows is None else settings.preview_rows
     return pool_metadata(
@@ -69,15 +71,20 @@ def land_in_pool(
 
 
 def _lines(batch: LandedBatch) -> Iterator[Value]:
+    """Yield the records of a batch's files, decompressed by the ends of their names.
+
+    Raises UnsupportedData for a line that is not JSON.
+    """
     for file, path in zip(batch.files, batch.paths, strict=True):
         with (
-            batch.filesystem.open(path, "rb", compression="infer") as opened,
-            io.TextIOWrapper(opened, encoding="utf-8") as lines,
+            batch.filesystem.open(path, "rb", compression="infer") as stream,
+            io.TextIOWrapper(stream, encoding="utf-8") as lines,
         ):
             try:
                 yield from read_ndjson(lines)
             except (InvalidJson, UnicodeDecodeError) as error:
                 raise UnsupportedData(
-                    f"{file.key} of landing zone {batch.zone.name!r} is not lines of JSON: {error}. "
-                    f"Mend the file, or give the zone a read= of its own. Nothing of batch {batch.number} was written"
+                    f"{file.key} of landing zone {batch.zone.name!r} does not have one JSON value in each line: "
+                    f"{error}. Correct the file, or set read= of landing_zone_asset to a function that reads it. "
+                    f"Nothing of batch {batch.number} was written"
                 ) from None

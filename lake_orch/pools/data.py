@@ -1,4 +1,4 @@
-"""Which Python types hold records of any shape, how each becomes values of a pool, and how a pool is loaded as each."""
+"""Conversion of Python values to records of a pool, and loading of a pool by the annotation of a parameter."""
 
 from __future__ import annotations
 
@@ -35,15 +35,17 @@ _LOADED = (
 
 
 def rows_of(value: Any, subject: str, times: Sequence[str] = ()) -> Any:
-    """Return what an asset has returned as rows that a pool takes; what is lazy is read as they are.
+    """Return the value of an asset as rows that a pool can store.
+
+    A lazy value stays lazy: it is read while the rows are written.
 
     Args:
-        value: What it has returned.
-        subject: What errors call it.
-        times: Fields whose texts become times, where they are such.
+        value: The value that the asset returned.
+        subject: The name of the value in errors.
+        times: The fields whose texts are converted to times if they are written as RFC 3339 does.
 
     Raises:
-        UnsupportedData: The type is none of those that hold records.
+        UnsupportedData: The value, or one of its elements, is of a type that holds no records.
     """
     if isinstance(value, Mapping):
         raise UnsupportedData(f"{subject} is one dict: return a list with the record in it")
@@ -58,7 +60,10 @@ def rows_of(value: Any, subject: str, times: Sequence[str] = ()) -> Any:
 
 @contextmanager
 def named_errors(subject: str) -> Iterator[None]:
-    """Raise UnsupportedData for records that have no form as values. `subject`: what the error calls them."""
+    """Raise UnsupportedData for records that cannot be stored in a pool.
+
+    `subject` is the name of the records in the error.
+    """
     try:
         yield
     except (InvalidValue, InvalidType, InvalidJson) as error:
@@ -66,6 +71,7 @@ def named_errors(subject: str) -> Iterator[None]:
 
 
 def _checked(records: Iterable[Any], subject: str) -> Iterator[Any]:
+    """Yield the records. Raises UnsupportedData for one that is neither a mapping nor a value of a pool."""
     for number, record in enumerate(records, 1):
         if not isinstance(record, Mapping | Value):
             raise UnsupportedData(f"record {number} of {subject} is a {_name(record)}: return {_RETURNED}")
@@ -73,40 +79,41 @@ def _checked(records: Iterable[Any], subject: str) -> Iterator[Any]:
 
 
 def _name(value: object) -> str:
+    """Return the name of a value's type, with its module."""
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSlice:
-    """What an input is to be loaded from."""
+    """The part of a pool that an input loads."""
 
     pool: Pool
     objects: Sequence[DataObject]
     ranges: Sequence[KeyRange]
-    """The ranges of keys that are asked for, which do not overlap."""
+    """The ranges of keys to load. They do not overlap."""
     columns: tuple[str, ...] | None = None
     shape: str | None = None
     values: Sequence[Value] = ()
-    """Values that are asked for besides those of the data objects."""
+    """Values to load besides those of the data objects."""
 
     def scans(self) -> list[Scan]:
-        """Return scans that together read the data objects."""
+        """Return one scan of the data objects for each range of keys."""
         return [Scan(self.pool.store, self.pool.config, self.objects, each) for each in self.ranges]
 
     def types(self) -> list[Type]:
-        """Return the distinct types of what is asked for. Raises NoSuchShape, DamagedLake."""
+        """Return the distinct types of the values to load. Raises NoSuchShape, DamagedLake."""
         stored = dict.fromkeys(shape.type for scan in self.scans() for shape in scan.shapes())
         types = list(stored | dict.fromkeys(value.type for value in self.values))
         return types if self.shape is None else choose_shape(self.shape, types)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to read from."""
+        """Return whether there are neither data objects nor values to load."""
         return not self.objects and not self.values
 
     def records(self) -> Iterator[Value]:
-        """Yield what is asked for, value by value. Raises NoSuchShape, DamagedLake."""
+        """Yield the values to load, one by one. Raises NoSuchShape, DamagedLake."""
         chosen = None if self.shape is None else set(self.types())
         for values in (*(scan.values() for scan in self.scans()), self.values):
             for value in values:
@@ -114,9 +121,9 @@ class PoolSlice:
                     yield value
 
     def table(self, subject: str) -> pa.Table:
-        """Return what is asked for as one table. Raises InvalidDefinition, NoSuchShape, DamagedLake."""
+        """Read the values into one table. Raises InvalidDefinition, NoSuchShape, DamagedLake."""
         if self.is_empty:
-            # Nothing has the columns of what there is.
+            # An empty table has the columns of the whole pool.
             return (
                 replace(self, objects=self.pool.objects()).table(subject).slice(0, 0)
                 if self.pool.objects()
@@ -133,13 +140,14 @@ class PoolSlice:
         return self._selected(table, subject)
 
     def _table_of(self, type: Type) -> pa.Table:
-        """Return what is asked for as values of a type that they widen to. Raises InexactInteger."""
+        """Read the values into a table of one type, to which all of them are widened. Raises InexactInteger."""
         if self.shape is None and not self.values:
             return pa.concat_tables([scan.as_type(type).to_table() for scan in self.scans()])
         batches = (batch.columns() for batch in batches_of_values(self.records()))
         return to_table(type, [array for columns in batches for array in widen_columns(columns, type)])
 
     def _selected(self, table: pa.Table, subject: str) -> pa.Table:
+        """Return the table with the chosen columns alone. Raises InvalidDefinition for a column that it lacks."""
         if self.columns is None:
             return table
         unknown = [name for name in self.columns if name not in table.column_names]
@@ -150,7 +158,7 @@ class PoolSlice:
         return table.select(list(self.columns))
 
     def dicts(self) -> Iterator[dict[str, Any]]:
-        """Yield what is asked for, each record with its own fields alone. Raises NoSuchShape, DamagedLake."""
+        """Yield the values as dicts, each with its own fields alone. Raises NoSuchShape, DamagedLake."""
         for batch in batches_of_values(self.records()):
             rows: list[Any] = [None] * len(batch)
             for column in batch.columns():
@@ -164,6 +172,7 @@ class PoolSlice:
 
 
 def _picked(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a record with these names, without those that it lacks."""
     return {name: record[name] for name in names if name in record}
 
 
@@ -171,8 +180,8 @@ def load(part: PoolSlice, annotation: object, spark: SparkResource | None, subje
     """Load records as the type that a parameter is annotated with.
 
     Raises:
-        UnsupportedData: The annotation is missing, or stands for none of the types.
-        InvalidDefinition: A column is not there, or a resource is missing.
+        UnsupportedData: The annotation is missing, or is not one of the types that can be loaded.
+        InvalidDefinition: A column or a resource is missing.
         NoSuchShape: No record has the shape.
     """
     if annotation is pa.Table:
@@ -199,6 +208,7 @@ def load(part: PoolSlice, annotation: object, spark: SparkResource | None, subje
 
 
 def _spark_frame(part: PoolSlice, spark: SparkResource | None, subject: str) -> Any:
+    """Return a DataFrame of the values. It has no rows, but the columns of the whole pool, if there are none."""
     from lake_core.spark.pools.read import read_objects
 
     if spark is None:

@@ -1,4 +1,4 @@
-"""What the UI shows of a write to a pool: Dagster's own metadata keys where it has them, `lake/…` for the rest."""
+"""Output metadata of a write to a pool: Dagster's own keys where it has them, `lake/…` for the rest."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ from lake_pipes.metadata import PATH, SKIPPED, receipt_metadata
 
 RECORDS_WRITTEN = "lake/records_written"
 _LARGEST = 64 << 20
-"""Bytes of data objects: of more, the shapes are not told, for all of them are read to find these."""
+"""The size of data objects in bytes up to which their shapes are shown, because finding them reads all objects."""
 _MOST_SHAPES = 20
+"""The number of shapes to show."""
 _WIDTH = 200
-"""Characters of a type that are shown."""
+"""The number of characters of a type to show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +45,23 @@ class PoolResult:
     """The result of one write."""
 
     commit: str
-    """Id of the commit that recorded it, or of the last one before where there was nothing to do."""
+    """The id of the commit that recorded the write, or of the commit before if there was nothing to write."""
     objects: Sequence[DataObject] | None = ()
-    """The data objects that it wrote; None where an earlier attempt did."""
+    """The data objects of the write; None if an earlier attempt committed it."""
 
     @property
     def skipped(self) -> bool:
-        """Whether an earlier attempt had committed it."""
+        """Return whether an earlier attempt had committed the write."""
         return self.objects is None
 
     @property
     def records(self) -> int:
-        """How many records were written."""
+        """Return the number of written records."""
         return sum(each.count for each in self.objects or ())
 
     @property
     def bytes(self) -> int:
-        """The size of the data objects that were written."""
+        """Return the size of the written data objects in bytes."""
         return sum(each.size for each in self.objects or ())
 
 
@@ -74,16 +75,16 @@ def pool_metadata(
     receipt: Receipt | None = None,
     preview_rows: int = 0,
 ) -> dict[str, Any]:
-    """Describe a write, and the pool as it stands after it, as output metadata.
+    """Describe a write, and the pool after it, as output metadata.
 
     Args:
-        result: The write.
-        pool: The pool after it.
-        url: Where it lies in place.
-        path: Where it lies below the root.
+        result: The result of the write.
+        pool: The pool after the write.
+        url: The URL of the pool in place.
+        path: The path of the pool below the lake's root.
         operation: The mode of the write.
-        receipt: Where the write went, in a lake.
-        preview_rows: How many of the records that were written are shown.
+        receipt: The commit or session of the write, in a lake.
+        preview_rows: The number of written records to show.
     """
     staged = receipt is not None and receipt.state == STAGED
     objects, written = pool.objects(), list(result.objects or ())
@@ -112,7 +113,7 @@ def pool_metadata(
 
 
 def key_range(objects: Sequence[DataObject]) -> dict[str, str]:
-    """Tell the smallest and the largest key of data objects; nothing where there are none."""
+    """Describe the smallest and the largest key of data objects. The result is empty without data objects."""
     if not objects:
         return {}
     smallest = reduce(
@@ -138,6 +139,7 @@ def _shapes(pool: Pool, objects: Sequence[DataObject]) -> dict[str, Any]:
 
 
 def _shapes_table(shapes: Sequence[Shape]) -> str:
+    """Return the first shapes, with their numbers of records, as a table in Markdown."""
     lines = ["| records | shape |", "| ---: | --- |"]
     for shape in shapes[:_MOST_SHAPES]:
         text = format_type(shape.type)
@@ -149,7 +151,7 @@ def _shapes_table(shapes: Sequence[Shape]) -> str:
 
 
 def column_schema(type: Type, pool: Pool) -> TableSchema:
-    """Describe the fields of records as the columns of a schema, in types of Zed."""
+    """Describe the fields of records as columns, with their Zed types."""
     key = pool.config.keys[0][0]
     return TableSchema(
         columns=[
@@ -165,11 +167,12 @@ def column_schema(type: Type, pool: Pool) -> TableSchema:
 
 
 def _preview(pool: Pool, objects: Sequence[DataObject], most: int) -> dict[str, Any]:
+    """Show the first records of the smallest data object, because reading it costs the least."""
     if most <= 0 or not objects:
         return {}
     try:
         smallest = min(objects, key=lambda each: each.size)
         values = list(islice(Scan(pool.store, pool.config, [smallest], KeyRange()).values(), most))
         return {PREVIEW: MetadataValue.md(markdown_table(fuse(encode_values(values), conflicts="json"), most))}
-    except Exception as error:  # the records are committed: whatever cannot be shown fails no step
+    except Exception as error:  # the records are committed, so a failed preview must not fail the step
         return {PREVIEW: f"these records cannot be shown: {error}"[:300]}

@@ -90,6 +90,6 @@ def _gate_message(session: str, failed: Sequence[FailedCheck]) -> str:
     )
     return (
         f"session {session} is not published: {names} failed. Its branch is as before, and the session "
-        f"can be read as {session!r}. Mend the data and re-execute the steps of those assets and what follows them. "
+        f"can be read as {session!r}. Correct the data and re-execute the steps of those assets and what follows them. "
         "Or publish it as it is: job lake_recover with the session and another gate"
     )

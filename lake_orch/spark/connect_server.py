@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 600.0
 SESSIONS_PER_SERVER = 32
-"""Sessions after which a new server takes over.
+"""The number of sessions that one server serves before a new one takes over.
 
 Until a server ends, Spark keeps a Python process (some 45 MB) for each session that ran Python code.
 """

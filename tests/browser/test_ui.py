@@ -19,11 +19,8 @@ from playwright.sync_api import Page, expect
 from lake_core.delta import DeltaTable
 from tests.conftest import DEMO_SECONDS, ROOT, Demo
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.exhaustive,
-    pytest.mark.timeout(DEMO_SECONDS + 300),
-]  # the first test may run the demo
+# The first test may run the demo.
+pytestmark = [pytest.mark.browser, pytest.mark.exhaustive, pytest.mark.timeout(DEMO_SECONDS + 300)]
 
 
 @pytest.fixture(scope="module")

@@ -64,9 +64,8 @@ def test_columns_are_added_also_nested(store: MemoryStore) -> None:
         ({"x": None, "Y": "y"}, 2),
     ]
     version = table.version
-    assert (
-        table.add_columns(pa.schema([("N", pa.int32()), ("id", pa.int16())])).version == version
-    )  # the columns exist already
+    # The columns exist already.
+    assert table.add_columns(pa.schema([("N", pa.int32()), ("id", pa.int16())])).version == version
 
 
 @pytest.mark.parametrize(

@@ -169,10 +169,8 @@ def test_constraints_bind_both(delta_spark: DeltaSpark, tmp_path: Path) -> None:
     delta_spark.sql(f"INSERT INTO delta.`{url}` VALUES (9, 'p', 0)")
     delta_spark.sql(f"ALTER TABLE delta.`{url}` ADD CONSTRAINT short CHECK (length(p) < 4)")
     table.refresh()
-    assert table.constraints == {
-        "positive": "v >= 0 AND id IS NOT NULL",
-        "short": "length ( p ) < 4",
-    }  # as Spark spells it
+    # The expressions are as Spark spells them.
+    assert table.constraints == {"positive": "v >= 0 AND id IS NOT NULL", "short": "length ( p ) < 4"}
     for bad_row in ({"id": [1], "p": ["p"], "v": [None]}, {"id": [1], "p": ["long"], "v": [1.0]}):
         with pytest.raises(ConstraintViolation):
             table.append(pa.table(bad_row, schema=SCHEMA))

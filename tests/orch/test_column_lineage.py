@@ -173,9 +173,8 @@ FRAMES: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], dict[str, s
 def test_edges(name: str, a: DataFrame, b: DataFrame) -> None:
     make, expected = FRAMES[name]
     actual = edges(make(a, b))
-    if (
-        name == "names that look like expressions"
-    ):  # a name with ` AS ` in it hides its own edges and those of its neighbors
+    # A name with ` AS ` in it hides its own edges and those of its neighbors.
+    if name == "names that look like expressions":
         assert actual in (None, expected)
         return
     assert actual == expected

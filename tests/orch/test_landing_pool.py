@@ -65,7 +65,9 @@ def test_a_file_that_is_not_json_is_named_and_holds_up_its_batch(landing: Landin
     (landing.folder / "b.ndjson").write_text('{"k": 2}\n{"k": \n')
     request = landing.request()
     with pytest.raises(
-        UnsupportedData, match=r"b\.ndjson of landing zone 'events' is not lines of JSON: line 2: .* Mend the file"
+        UnsupportedData,
+        match=r"b\.ndjson of landing zone 'events' does not have one JSON value in each line: "
+        r"line 2: .* Correct the file",
     ):
         landing.run(request)
     (landing.folder / "b.ndjson").write_text('{"k": 2}\n')

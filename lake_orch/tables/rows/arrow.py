@@ -97,9 +97,8 @@ class ArrowRows:
 
         Raises DuplicateKeys, NullKeys.
         """
-        table = (
-            self.data if isinstance(self.data, pa.Table) else self.data.read_all()
-        )  # a merge holds its source in memory in any case
+        # A merge holds its source in memory in any case.
+        table = self.data if isinstance(self.data, pa.Table) else self.data.read_all()
         check_keys(plain(table), keys)
         return ArrowRows(table)
 
