@@ -73,13 +73,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     stop_servers(path)
 
 
-@pytest.fixture(autouse=True)
-def same_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def same_import_path() -> Iterator[None]:
     """That of the clients: who finds other code has a server of its own, and earlier tests leave folders of theirs on the path."""
     process = subprocess.run(
         [sys.executable, "-c", "import json, sys; print(json.dumps(sys.path))"], capture_output=True, check=True
     )
-    monkeypatch.setattr(sys, "path", json.loads(process.stdout))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", json.loads(process.stdout))
+        yield
 
 
 def start_client(folder: Path, *arguments: str) -> subprocess.Popen[str]:
