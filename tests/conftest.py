@@ -71,6 +71,14 @@ def _weight(item: pytest.Item) -> int:
     return 1 if item.get_closest_marker("spark") or item.get_closest_marker("browser") else 0
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """Leave flushes to the operating system: no test cuts the power, and what a killed process wrote stays readable."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def cases() -> Path:
     """The folder of reference tables; where it is absent, tests that need it are skipped (even in CI, and said so)."""

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 from lake_core import Lake
+from lake_core.cli import main
 from lake_core.cli.doctor import examine
 from lake_core.lake.errors import LakeNotFound
 from lake_core.store import MemoryStore, ObjectMeta
@@ -33,20 +35,29 @@ def test_as_an_installed_command(tmp_path: Path) -> None:
     def shell(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([lake, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
 
-    assert shell("status").returncode == 1
-    assert "lake init" not in shell("--version").stderr
     assert shell("init").returncode == 0
     assert Lake.exists(tmp_path)
     again = shell("init")
     assert again.returncode == 1
     assert "a lake stands at" in again.stderr
     assert "Traceback" not in again.stderr
-    assert shell("init", "--exist-ok").returncode == 0
-    assert shell("no-such").returncode == 2
-    assert "branch     main" in shell("status").stdout
-    assert shell("init", "elsewhere").returncode == 0
+
+
+def test_the_lake_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def typed(*words: str) -> Result:
+        return CliRunner(env={"LAKE_URL": ""}).invoke(main, words, catch_exceptions=False)
+
+    assert typed("status").exit_code == 1
+    assert "lake init" not in typed("--version").stderr
+    assert typed("init").exit_code == 0
+    assert typed("init", "--exist-ok").exit_code == 0
+    assert typed("no-such").exit_code == 2
+    assert "branch     main" in typed("status").stdout
+    assert typed("init", "elsewhere").exit_code == 0
     assert Lake.exists(tmp_path / "elsewhere"), "as error messages say"
-    assert json.loads(shell("--json", "status").stdout)["status"]["sessions"] == 0
+    assert json.loads(typed("--json", "status").stdout)["status"]["sessions"] == 0
 
 
 def test_looking(root: str) -> None:

@@ -37,6 +37,14 @@ def _read_migrations_once() -> Iterator[None]:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A lake and an instance in memory, for runs in this process."""
+    with dg.DagsterInstance.ephemeral(str(tmp_path)) as instance:
+        yield Bench(tmp_path, instance)
+
+
+@pytest.fixture
+def bench_on_disk(tmp_path: Path) -> Iterator[Bench]:
+    """A lake and an instance on disk, for what other processes read."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     with dg.DagsterInstance.from_config(str(tmp_path / "home")) as instance:

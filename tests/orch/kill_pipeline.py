@@ -123,7 +123,7 @@ def definitions() -> dg.Definitions:
             for assets_def in assets
         ],
         executor=dg.multiprocess_executor.configured(
-            {"start_method": {"forkserver": {"preload_modules": ["lake_orch", "pyarrow.parquet"]}}}
+            {"start_method": {"forkserver": {"preload_modules": ["tests.orch.kill_pipeline", "pyarrow.parquet"]}}}
         ),
     )
 

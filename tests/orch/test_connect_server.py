@@ -74,8 +74,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     stop_servers(path)
 
 
-@pytest.fixture(autouse=True)
-def same_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def same_import_path() -> Iterator[None]:
     """Set the import path to that of the clients, because a client that finds other code has a server of its own.
 
     Earlier tests leave folders of theirs on the path.
@@ -83,7 +83,9 @@ def same_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
     process = subprocess.run(
         [sys.executable, "-c", "import json, sys; print(json.dumps(sys.path))"], capture_output=True, check=True
     )
-    monkeypatch.setattr(sys, "path", json.loads(process.stdout))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", json.loads(process.stdout))
+        yield
 
 
 def start_client(folder: Path, *arguments: str) -> subprocess.Popen[str]:

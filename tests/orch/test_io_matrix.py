@@ -127,8 +127,18 @@ def check(
     )
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("kind", KINDS)
+# By default each kind has its turn in one place, and tables in all of them.
+DEFAULTS = {("table", place) for place in PLACES} | set(zip(KINDS, PLACES * 2, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        pytest.param(kind, place, marks=[] if (kind, place) in DEFAULTS else pytest.mark.exhaustive)
+        for kind in KINDS
+        for place in PLACES
+    ],
+)
 def test_every_mode(tmp_path: Path, kind: str, place: str) -> None:
     check(tmp_path, place, *KINDS[kind])
 

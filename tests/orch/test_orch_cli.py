@@ -20,6 +20,11 @@ from tests.orch.test_recovery import failed_publish
 from tests.orch.test_sessions import check_published
 
 
+@pytest.fixture
+def bench(bench_on_disk: Bench) -> Bench:
+    return bench_on_disk
+
+
 def run_json(bench: Bench, *words: str, code: int = 0, where: tuple[str, ...] = ()) -> Any:
     arguments = [*(where or ("--root", f"{bench.folder}/lake")), *words, "--json"]
     result = CliRunner(env={"DAGSTER_HOME": str(bench.folder / "home")}).invoke(main, arguments, catch_exceptions=False)

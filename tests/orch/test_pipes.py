@@ -63,7 +63,7 @@ class Outside:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[Outside]:
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+    with dg.DagsterInstance.ephemeral(str(tmp_path)) as instance:
         yield Outside(tmp_path, instance)
 
 
@@ -225,10 +225,11 @@ def test_the_command_line_of_spark_submit() -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(120)
-def test_spark_submit_for_real(outside: Outside) -> None:
-    """The driver is a process of its own, killed once."""
+@pytest.mark.parametrize("deaths", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_spark_submit_for_real(outside: Outside, deaths: int) -> None:
+    """The driver is a process of its own, which may be killed once."""
     lake = Lake.create(outside.root)
-    outside.wish("die between")
+    outside.wish(*["die between"] * deaths)
     resource = LakeResource(root=outside.root)
     client = LakeSparkSubmitClient(
         lake=resource,
@@ -248,6 +249,6 @@ def test_spark_submit_for_real(outside: Outside) -> None:
         [submitted], resources={"submit": client, "lake": resource}, instance=outside.instance
     )
     assert result.success
-    assert len(outside.reports()) == 2
+    assert len(outside.reports()) == 1 + deaths
     outside.check_written_once()
     assert len(lake.log()) == 2

@@ -31,23 +31,30 @@ pytestmark = pytest.mark.timeout(180)
 WORKER = """
 import json, sys
 import dagster as dg
-folder, home, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+folder, home, options, in_process = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4] == "in process"
 if __name__ == "__main__":
-    arguments = {"folder": folder, "in_process": False}
+    arguments = {"folder": folder, "in_process": in_process}
     job = dg.build_reconstructable_job("tests.orch.session_pipeline", "job", reconstructable_kwargs=arguments)
-    config = {"execution": {"config": {"multiprocess": {"start_method": {"forkserver": {}}}}}}
+    forkserver = {"preload_modules": ["tests.orch.session_pipeline"]}
+    config = {"execution": {"config": {"multiprocess": {"start_method": {"forkserver": forkserver}}}}}
     with dg.DagsterInstance.from_config(home) as instance:
-        with dg.execute_job(job, instance=instance, tags=options, run_config=config):
+        with dg.execute_job(job, instance=instance, tags=options, run_config=None if in_process else config):
             pass
 """
 
 
+@pytest.fixture
+def bench(bench_on_disk: Bench) -> Bench:
+    return bench_on_disk
+
+
 @contextmanager
-def worker(bench: Bench, **tags: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a run worker in a process of its own, with its steps in further processes."""
+def worker(bench: Bench, *, in_process: bool = False, **tags: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a run worker in a process of its own, with its steps in further processes unless they are to run in it."""
     script = bench.folder / "worker.py"
     script.write_text(WORKER)
-    command = [sys.executable, str(script), str(bench.folder), str(bench.folder / "home"), json.dumps(tags)]
+    steps = "in process" if in_process else "in processes"
+    command = [sys.executable, str(script), str(bench.folder), str(bench.folder / "home"), json.dumps(tags), steps]
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
@@ -132,7 +139,7 @@ def _ended(bench: Bench, run: dg.DagsterRun) -> bool:
 def test_the_run_worker_is_killed_as_it_publishes(bench: Bench, seam: str) -> None:
     """All steps are green, and whether the publish took place is not known: recovery ends it, once."""
     bench.wish(publish=seam)
-    with worker(bench) as process:
+    with worker(bench, in_process=True) as process:
         assert process.wait(90) == -signal.SIGKILL
     run = only_run(bench)
     bench.instance.report_run_failed(run, "as the code server does that finds its worker dead")
