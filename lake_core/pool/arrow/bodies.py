@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -135,6 +136,37 @@ def tagged_at(data: npt.NDArray[np.uint8], at: Positions, limits: Positions | in
     if bool((behind > limits).any()):
         raise InvalidZng("a value reaches over the end of what holds it")
     return Bodies(data, starts, sizes), behind
+
+
+def split_records(records: Bodies, count: int, *, exact: bool) -> Iterator[Bodies]:
+    """Yield the bodies of the first fields of records, one field after another. The fields of a null record are null.
+
+    Args:
+        records: The records.
+        count: How many fields to yield.
+        exact: Whether the records have no more fields.
+
+    Raises:
+        InvalidZng: A record has fewer fields than `count`, or more where it must have as many.
+    """
+    valid = records.valid()
+    is_whole = bool(valid.all())
+    rows = records if is_whole else records.select(valid)
+    at, ends = rows.starts, rows.starts + rows.sizes
+    for _ in range(count):
+        field, at = tagged_at(rows.data, at, ends)
+        yield field if is_whole else _spread(field, valid)
+    if exact and bool((at != ends).any()):
+        raise InvalidZng(f"a record of {count} fields has more values")
+
+
+def _spread(column: Bodies, valid: Mask) -> Bodies:
+    """Return the bodies of the valid values, with nulls at the other positions."""
+    starts = np.zeros(len(valid), np.int64)
+    sizes = np.full(len(valid), -1, np.int64)
+    starts[valid] = column.starts
+    sizes[valid] = column.sizes
+    return Bodies(column.data, starts, sizes)
 
 
 def walk(payload: bytes, *, with_ids: bool) -> Positions:
