@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.pool import types
-from lake_core.pool.arrow.bodies import Bodies, Mask, Positions, split_records
+from lake_core.pool.arrow.bodies import Bodies, Mask, Positions, distinct, split_records
 from lake_core.pool.arrow.column_reader import read_column
 from lake_core.pool.arrow.column_writer import numbers_of
 from lake_core.pool.order import pool_key
@@ -61,9 +61,9 @@ class KeyColumn:
         starts, sizes = np.zeros(len(batch), np.int64), np.full(len(batch), -1, np.int64)
         numbers = np.zeros(len(batch), np.int64)
         family: Type = types.NULL
-        for code in np.unique(batch.codes):
+        for code in distinct(batch.codes):
             rows = np.flatnonzero(batch.codes == code)
-            located = _located(batch.types[code], bodies.select(rows), path)
+            located = _located(batch.types[code], bodies if len(rows) == len(batch) else bodies.select(rows), path)
             if located is None:
                 return None
             type, keys = located

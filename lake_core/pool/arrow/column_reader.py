@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from lake_core.pool import types
 from lake_core.pool.arrow.arrow_type import arrow_type
-from lake_core.pool.arrow.bodies import Bodies, Positions, buffer_of, split_records, tagged_at, validity, walk
+from lake_core.pool.arrow.bodies import Bodies, Positions, buffer_of, split_records, tagged_at, validity
+from lake_core.pool.arrow.walk import walk_elements
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.primitive import decode_ip, decode_net
 from lake_core.pool.projection import projected_type
@@ -129,8 +130,12 @@ def _bytes(type: PrimitiveType, bodies: Bodies) -> pa.Array:
 
 
 def _string(type: PrimitiveType, bodies: Bodies) -> pa.Array:
+    binary = bodies.binary()
+    data = binary.buffers()[2]
+    if data is None or not len(data) or np.frombuffer(data, np.uint8).max() < 0x80:
+        return pa.Array.from_buffers(pa.string(), len(binary), binary.buffers())
     try:
-        return bodies.binary().cast(pa.string())
+        return binary.cast(pa.string())
     except pa.ArrowInvalid:
         raise InvalidZng("a string is not UTF-8") from None
 
@@ -213,7 +218,7 @@ def _elements(bodies: Bodies) -> tuple[Positions, Bodies, pa.Array]:
     payload = joined.buffers()[2]
     size = int(container_starts[-1])
     payload_bytes = payload.slice(0, size).to_pybytes() if payload is not None else b""
-    starts = walk(payload_bytes, with_ids=False)
+    starts = walk_elements(payload_bytes)
     bounds = np.append(starts, size)
     offsets = np.searchsorted(bounds, container_starts)
     if bool((bounds[offsets] != container_starts).any()):

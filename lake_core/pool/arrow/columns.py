@@ -9,9 +9,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from lake_core.pool.arrow.bodies import Bodies, Positions, buffer_of, read_uvarints, tagged_at, walk
+from lake_core.pool.arrow.bodies import PADDING, Bodies, Positions, buffer_of, distinct, read_uvarints, tagged_at
 from lake_core.pool.arrow.column_reader import read_column, read_fields
 from lake_core.pool.arrow.column_writer import write_column
+from lake_core.pool.arrow.walk import walk_values
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.types import Type
 from lake_core.pool.value import Value
@@ -65,12 +66,12 @@ def read_encoded_columns(source: Source) -> Iterator[EncodedColumn]:
         InvalidZng: The bytes are damaged.
     """
     row = 0
-    for types, payload in read_payloads(source, _COLUMN_BYTES):
-        starts = walk(payload, with_ids=True)
-        data = buffer_of(payload)
-        ids, at = read_uvarints(data, starts)
-        bodies, _ = tagged_at(data, at, len(payload))
-        for id in np.unique(ids):
+    for types, payloads in read_payloads(source, _COLUMN_BYTES):
+        data = buffer_of(*payloads)
+        end = len(data) - len(PADDING)
+        ids, at = read_uvarints(data, walk_values(data[:end]))
+        bodies, _ = tagged_at(data, at, end)
+        for id in distinct(ids):
             rows = np.flatnonzero(ids == id)
             yield EncodedColumn(
                 types.lookup(int(id)), bodies if len(rows) == len(ids) else bodies.select(rows), row + rows
