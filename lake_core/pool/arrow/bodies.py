@@ -90,7 +90,10 @@ def validity(valid: Mask) -> pa.Buffer | None:
 
 
 def read_uvarints(data: Buffer, at: Positions) -> tuple[Positions, Positions]:
-    """Return the numbers that stand at positions, and the positions behind them. Raises InvalidZng for numbers of more than 62 bits."""
+    """Return the numbers that stand at positions, and the positions behind them.
+
+    Raises InvalidZng for numbers of more than 62 bits.
+    """
     first = data[at]
     numbers = first.astype(np.int64)
     behind = at + 1

@@ -57,7 +57,9 @@ class EncodedColumn:
 
 
 def read_encoded_columns(source: Source) -> Iterator[EncodedColumn]:
-    """Yield the values of ZNG streams as columns, without decoding them. A column holds the values of one type in a few frames.
+    """Yield the values of ZNG streams as columns, without decoding them.
+
+    A column holds the values of one type in a few frames.
 
     Args:
         source: The bytes, or a file.

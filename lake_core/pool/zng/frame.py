@@ -111,7 +111,7 @@ def uncompressed(payload: bytes) -> bytes:
     except OSError:
         raise InvalidZng(f"a frame is not an LZ4 block of {size} bytes") from None
     try:
-        # The codec pads a block with fewer bytes. So a block of the right size is one that does not fit into one byte less.
+        # The codec pads a block with fewer bytes. So a block of the right size does not fit into one byte less.
         codec.decompress(block, size - 1)
     except OSError:
         return content
