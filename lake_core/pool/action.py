@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.metadata import Record, id_value, named_record, type_name
 from lake_core.pool.value import Value
+
+ADD: Final = "commits.Add"
+"""The name of the type of actions that add a data object."""
+_DELETE: Final = "commits.Delete"
+OF_VECTORS_AND_INDEXES: Final = frozenset(
+    f"commits.{verb}{what}" for verb in ("Add", "Delete") for what in ("Vector", "Index")
+)
+"""The names of the types of actions that change how fast values are found, but no values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +27,7 @@ class AddObject:
 
     def to_value(self, commit: str) -> Value:
         """Return it as a record of a commit."""
-        return named_record("commits.Add", {"commit": id_value(commit), "object": self.object.to_value()})
+        return named_record(ADD, {"commit": id_value(commit), "object": self.object.to_value()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +38,10 @@ class DeleteObject:
 
     def to_value(self, commit: str) -> Value:
         """Return it as a record of a commit."""
-        return named_record("commits.Delete", {"commit": id_value(commit), "id": id_value(self.id)})
+        return named_record(_DELETE, {"commit": id_value(commit), "id": id_value(self.id)})
 
 
 Action: TypeAlias = AddObject | DeleteObject
-
-_OF_VECTORS_AND_INDEXES = frozenset(
-    f"commits.{verb}{what}" for verb in ("Add", "Delete") for what in ("Vector", "Index")
-)  # These change how fast values are found, but no values.
 
 
 def action_of(value: Value) -> Action | None:
@@ -47,10 +51,10 @@ def action_of(value: Value) -> Action | None:
     """
     record = Record(value)
     name = type_name(value)
-    if name == "commits.Add":
+    if name == ADD:
         return AddObject(DataObject.from_record(record.record("object")))
-    if name == "commits.Delete":
+    if name == _DELETE:
         return DeleteObject(record.ksuid("id"))
-    if name in _OF_VECTORS_AND_INDEXES:
+    if name in OF_VECTORS_AND_INDEXES:
         return None
     raise InvalidZng(f"a record of the type {name!r} is no action of a commit")

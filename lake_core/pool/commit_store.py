@@ -10,24 +10,18 @@ from typing import NamedTuple, TypeAlias
 from lake_core.errors import NotFound
 from lake_core.pool.action import Action, AddObject, DeleteObject, action_of
 from lake_core.pool.commit import Commit
+from lake_core.pool.commit_snapshot import CommitSnapshot, decode_snapshot, encode_snapshot
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import DamagedLake, InvalidZng, NoSuchCommit
 from lake_core.pool.ksuid import NIL
 from lake_core.pool.marker import Markers
-from lake_core.pool.metadata import read_metadata, required_metadata, type_name
+from lake_core.pool.metadata import read_stream, required_metadata, type_name
 from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import encode_values
 from lake_core.store import ObjectStore
 
 Known: TypeAlias = Callable[[str], Mapping[str, DataObject] | None]
 """Returns the data objects as of a commit by their ids, where a cache has them."""
-
-
-class _State(NamedTuple):
-    """The data objects as of a commit, and whether the pool has vectors or search indexes."""
-
-    objects: dict[str, DataObject]
-    has_others: bool
 
 
 class Change(NamedTuple):
@@ -154,19 +148,18 @@ class CommitStore:
 
         The cache of a pool with vectors or search indexes would have to list these too, so none is written.
         """
-        state = self._state(tip)
-        if not state.has_others and state.objects:
-            actions = [AddObject(each).to_value(NIL) for each in state.objects.values()]
-            self.store.put(self.snapshot_key(tip), encode_values(actions))
+        objects, has_others = self._state(tip)
+        if objects and not has_others:
+            self.store.put(self.snapshot_key(tip), encode_snapshot(objects.values()))
 
-    def _state(self, tip: str, known: Known = lambda _: None) -> _State:
+    def _state(self, tip: str, known: Known = lambda _: None) -> CommitSnapshot:
         chain: list[Change] = []
-        state = _State({}, False)
+        state = CommitSnapshot({}, False)
         commits = self.changes(tip)
         id = tip
         while id != NIL:
             earlier = known(id)
-            snapshot = self._snapshot(id) if earlier is None else _State(dict(earlier), False)
+            snapshot = self._snapshot(id) if earlier is None else CommitSnapshot(dict(earlier), False)
             if snapshot is not None:
                 state = snapshot
                 break
@@ -175,7 +168,7 @@ class CommitStore:
             id = change.commit.parent
         for change in reversed(chain):
             self._apply(state.objects, change.commit.id, change.actions)
-        return _State(state.objects, state.has_others or any(change.has_others for change in chain))
+        return CommitSnapshot(state.objects, state.has_others or any(change.has_others for change in chain))
 
     def objects_since(self, tip: str, oldest: str) -> set[str]:
         """Return the ids of the data objects as of each commit from `oldest` to `tip`. Raises DamagedLake."""
@@ -186,16 +179,12 @@ class CommitStore:
             objects.update(change.added)
         return objects
 
-    def _snapshot(self, id: str) -> _State | None:
+    def _snapshot(self, id: str) -> CommitSnapshot | None:
         """Return the cached data objects as of a commit; None where there is no valid cache."""
         try:
-            values = read_metadata(self.store, self.snapshot_key(id))
-            actions = _actions(values)
+            return decode_snapshot(read_stream(self.store, self.snapshot_key(id)))
         except (NotFound, DamagedLake, InvalidZng):
             return None
-        objects = {action.object.id: action.object for action in actions if isinstance(action, AddObject)}
-        # An empty cache may be that of a writer that died. Replaying the commits is as good where the pool is empty.
-        return _State(objects, len(actions) < len(values)) if objects and len(objects) == len(actions) else None
 
     def _apply(self, objects: dict[str, DataObject], commit: str, actions: Sequence[Action]) -> None:
         key = self.key(commit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lake_core.pool.metadata import Record, id_value, named_record
+from lake_core.pool.metadata_columns import RecordColumns
 from lake_core.pool.types import INT64, UINT64
 from lake_core.pool.value import Value
 
@@ -37,6 +38,12 @@ class DataObject:
             record.integer("count"),
             record.integer("size"),
         )
+
+    @classmethod
+    def from_columns(cls, records: RecordColumns) -> list[DataObject]:
+        """Return the data objects of records of metadata. Raises InvalidZng."""
+        keys = (records.values("min"), records.values("max"))
+        return list(map(cls, records.ksuids("id"), *keys, records.integers("count"), records.integers("size")))
 
     def to_value(self) -> Value:
         """Return it as a record of metadata."""

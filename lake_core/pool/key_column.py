@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.pool import types
-from lake_core.pool.arrow.bodies import Bodies, Mask, Positions, tagged_at
+from lake_core.pool.arrow.bodies import Bodies, Mask, Positions, distinct, split_records
 from lake_core.pool.arrow.column_reader import read_column
 from lake_core.pool.arrow.column_writer import numbers_of
 from lake_core.pool.order import pool_key
@@ -60,9 +61,9 @@ class KeyColumn:
         starts, sizes = np.zeros(len(batch), np.int64), np.full(len(batch), -1, np.int64)
         numbers = np.zeros(len(batch), np.int64)
         family: Type = types.NULL
-        for code in np.unique(batch.codes):
+        for code in distinct(batch.codes):
             rows = np.flatnonzero(batch.codes == code)
-            located = _located(batch.types[code], bodies.select(rows), path)
+            located = _located(batch.types[code], bodies if len(rows) == len(batch) else bodies.select(rows), path)
             if located is None:
                 return None
             type, keys = located
@@ -142,23 +143,9 @@ def _located(type: Type, bodies: Bodies, path: Sequence[str]) -> tuple[Type, Bod
         if position is None:
             return types.NULL, Bodies(bodies.data, bodies.starts, np.full(len(bodies), -1, np.int64))
         type = fields[position].type
-        bodies = _field(bodies, position)
+        bodies = next(islice(split_records(bodies, position + 1, exact=False), position, None))
     type = under(type)
     return None if isinstance(type, ErrorType | UnionType) else (type, bodies)
-
-
-def _field(records: Bodies, position: int) -> Bodies:
-    """Return the bodies of a field of records; null where the record is."""
-    valid = records.valid()
-    rows = records if valid.all() else records.select(valid)
-    at, ends = rows.starts, rows.starts + rows.sizes
-    for _ in range(position + 1):
-        column, at = tagged_at(rows.data, at, ends)
-    if len(rows) == len(records):
-        return column
-    starts, sizes = np.zeros(len(records), np.int64), np.full(len(records), -1, np.int64)
-    starts[valid], sizes[valid] = column.starts, column.sizes
-    return Bodies(records.data, starts, sizes)
 
 
 def _ordered_numbers(type: Type, bodies: Bodies) -> npt.NDArray[np.int64] | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from lake_core import runtime
 from lake_core.pool.errors import InvalidValue
@@ -17,6 +20,9 @@ NIL: Final = "0" * 27
 
 _EPOCH = 1_400_000_000
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_GROUP = 5
+"""How many digits are divided off at once: as many as keep the dividend within 64 bits."""
+_GROUPS = -(-len(NIL) // _GROUP)
 _PAIRS = [first + second for first in _DIGITS for second in _DIGITS]
 """All texts of two digits in order. Two digits at once take half as many divisions."""
 
@@ -41,6 +47,25 @@ def format_ksuid(data: bytes) -> str:
         number, pair = divmod(number, len(_PAIRS))
         pairs.append(_PAIRS[pair])
     return _DIGITS[number] + "".join(reversed(pairs))
+
+
+def format_ksuids(data: npt.NDArray[np.uint8]) -> list[str]:
+    """Return the texts of many ids; see `format_ksuid`.
+
+    Args:
+        data: Their bytes, of the shape (ids, 20).
+    """
+    words: list[npt.NDArray[Any]] = list(np.ascontiguousarray(data).view(">u4").astype(np.uint64).T)
+    digits = np.empty((len(data), _GROUPS * _GROUP), np.uint8)
+    for first in range(len(digits.T) - _GROUP, -1, -_GROUP):
+        # A long division of all ids at once, word by word. The remainder is what a group of digits stands for.
+        remainder = np.zeros(len(data), np.uint64)
+        for place, word in enumerate(words):
+            words[place], remainder = np.divmod(remainder << 32 | word, np.uint64(len(_DIGITS) ** _GROUP))
+        for place in range(first + _GROUP - 1, first - 1, -1):
+            remainder, digits[:, place] = np.divmod(remainder, np.uint64(len(_DIGITS)))
+    texts = np.frombuffer(_DIGITS.encode(), np.uint8)[digits[:, -len(NIL) :]].tobytes().decode()
+    return [texts[start : start + len(NIL)] for start in range(0, len(texts), len(NIL))]
 
 
 def parse_ksuid(text: str) -> bytes:

@@ -21,7 +21,21 @@ from lake_core.store import ObjectStore
 MAX_METADATA: Final = 64 << 20
 """The largest metadata object that is read, in bytes."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_INTEGERS: Final = (UINT8, UINT64, INT64, TIME)
+INTEGERS: Final = (UINT8, UINT64, INT64, TIME)
+"""The types that integers in metadata can have."""
+
+
+def read_stream(store: ObjectStore, key: str) -> bytes:
+    """Return the bytes of a metadata object.
+
+    Raises:
+        NotFound: There is no such object.
+        DamagedLake: It is too large.
+    """
+    data = store.get(key, 0, MAX_METADATA + 1)
+    if len(data) > MAX_METADATA:
+        raise DamagedLake(f"{key} has more than {MAX_METADATA} bytes; restore it from a backup", key)
+    return bytes(data)
 
 
 def read_metadata(store: ObjectStore, key: str) -> list[Value]:
@@ -31,9 +45,7 @@ def read_metadata(store: ObjectStore, key: str) -> list[Value]:
         NotFound: There is no such object.
         DamagedLake: It is cut short, too large or not ZNG.
     """
-    data = store.get(key, 0, MAX_METADATA + 1)
-    if len(data) > MAX_METADATA:
-        raise DamagedLake(f"{key} has more than {MAX_METADATA} bytes; restore it from a backup", key)
+    data = read_stream(store, key)
     try:
         return decode_metadata(data)
     except InvalidZng as error:
@@ -42,9 +54,14 @@ def read_metadata(store: ObjectStore, key: str) -> list[Value]:
 
 def decode_metadata(data: bytes) -> list[Value]:
     """Return the values of the bytes of a metadata object, which end with an end of stream. Raises InvalidZng."""
+    check_complete(data)
+    return list(read_values(bytes(data)))
+
+
+def check_complete(data: bytes) -> None:
+    """Raise InvalidZng unless the bytes of a metadata object end with an end of stream, or there are none."""
     if data and not data.endswith(END_OF_STREAM):
         raise InvalidZng("it is cut short")
-    return list(read_values(bytes(data)))
 
 
 def required_metadata(store: ObjectStore, key: str, what: str) -> list[Value]:
@@ -57,7 +74,12 @@ def required_metadata(store: ObjectStore, key: str, what: str) -> list[Value]:
 
 def type_name(value: Value) -> str:
     """Return the name of a value's type, which is the kind of a record of metadata; empty for values without one."""
-    return value.type.name if isinstance(value.type, NamedType) else ""
+    return name_of_type(value.type)
+
+
+def name_of_type(type: Type) -> str:
+    """Return the name of a type; empty for types without one."""
+    return type.name if isinstance(type, NamedType) else ""
 
 
 @dataclass(frozen=True)
@@ -100,7 +122,7 @@ class Record:
 
     def integer(self, name: str) -> int:
         """Return a field that is an integer."""
-        return int(self._decoded(name, _INTEGERS))
+        return int(self._decoded(name, INTEGERS))
 
     def ksuid(self, name: str) -> str:
         """Return a field that is an id."""

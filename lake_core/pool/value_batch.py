@@ -13,11 +13,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lake_core.pool.arrow.bodies import Bodies, Mask, Positions, buffer_of, read_uvarints, tagged_at, walk
+from lake_core.pool.arrow.bodies import (
+    Bodies,
+    Mask,
+    Positions,
+    buffer_of,
+    distinct,
+    occurrences,
+    read_uvarints,
+    tagged_at,
+)
 from lake_core.pool.arrow.column_writer import offsets_of, write_column
 from lake_core.pool.arrow.columns import Column, column_of
 from lake_core.pool.arrow.shapes import Shape
 from lake_core.pool.arrow.table import from_table
+from lake_core.pool.arrow.walk import walk_values
 from lake_core.pool.types import Type
 from lake_core.pool.value import Value
 from lake_core.pool.zng.frame import Source
@@ -125,8 +135,7 @@ class ValueBatch:
 
     def shapes(self) -> list[Shape]:
         """Return each distinct type, and how many values have it, in the order of their first values."""
-        distinct, firsts, counts = np.unique(self.codes, return_index=True, return_counts=True)
-        return [Shape(self.types[distinct[each]], int(counts[each])) for each in np.argsort(firsts)]
+        return [Shape(self.types[code], count) for code, count in occurrences(self.codes)]
 
     def write_to(self, writer: ZngWriter) -> None:
         """Write the values, as if they were written one by one."""
@@ -138,7 +147,7 @@ class ValueBatch:
         """Return the values of each type as a column of Arrow; see `read_columns`. Raises InvalidZng, InvalidValue."""
         bodies = self.bodies
         columns = []
-        for code in np.unique(self.codes):
+        for code in distinct(self.codes):
             rows = np.flatnonzero(self.codes == code)
             of_type = bodies if len(rows) == len(self) else bodies.select(rows)
             columns.append(column_of(self.types[code], of_type, rows, len(bodies.data), names))
@@ -175,10 +184,12 @@ def read_batches(source: Source) -> Iterator[ValueBatch]:
     Args:
         source: The bytes, or a file.
     """
-    for types, payload in read_payloads(source):
-        starts = walk(payload, with_ids=True)
-        ids, tags = read_uvarints(buffer_of(payload), starts)
-        distinct, codes = np.unique(ids, return_inverse=True)
+    for types, (payload,) in read_payloads(source):
+        data = np.frombuffer(payload, np.uint8)
+        starts = walk_values(data)
+        ids, tags = read_uvarints(data, starts)
+        type_ids = distinct(ids)
+        codes = np.searchsorted(type_ids, ids)
         # Every second element of this array is a value with its tag; the others are the ids of their types.
         bounds = np.empty(2 * len(starts) + 1, np.int32)
         bounds[0:-1:2], bounds[1::2], bounds[-1] = starts, tags, len(payload)
@@ -186,4 +197,4 @@ def read_batches(source: Source) -> Iterator[ValueBatch]:
             pa.binary(), 2 * len(starts), [None, pa.py_buffer(bounds), pa.py_buffer(payload)]
         )
         encoded = between.take(pa.array(np.arange(1, 2 * len(starts), 2, dtype=np.int32)))
-        yield ValueBatch(tuple(types.lookup(int(id)) for id in distinct), codes.astype(np.int32), encoded)
+        yield ValueBatch(tuple(types.lookup(int(id)) for id in type_ids), codes.astype(np.int32), encoded)

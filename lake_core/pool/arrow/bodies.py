@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lake_core.pool.errors import InvalidZng
-from lake_core.varint import InvalidVarint, read_uvarint
 
 Positions: TypeAlias = npt.NDArray[np.int64]
+Buffer: TypeAlias = npt.NDArray[np.uint8]
+Integers: TypeAlias = "npt.NDArray[np.integer[Any]]"
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 PADDING: Final = bytes(16)
@@ -30,7 +31,7 @@ class Bodies:
         sizes: How many bytes each has; -1 for null.
     """
 
-    data: npt.NDArray[np.uint8]
+    data: Buffer
     starts: Positions
     sizes: Positions
 
@@ -78,12 +79,9 @@ class Bodies:
         return pa.Array.from_buffers(pa.binary(), count, [bitmap, *bodies.buffers()[1:]])
 
 
-def buffer_of(payload: bytes | pa.Buffer) -> npt.NDArray[np.uint8]:
-    """Return bytes as a buffer with padding."""
-    size = len(payload)
-    data = np.zeros(size + len(PADDING), np.uint8)
-    data[:size] = np.frombuffer(payload, np.uint8, size)
-    return data
+def buffer_of(*pieces: bytes | pa.Buffer) -> Buffer:
+    """Return bytes as a buffer with padding. Joins several pieces."""
+    return np.frombuffer(b"".join([*pieces, PADDING]), np.uint8)
 
 
 def validity(valid: Mask) -> pa.Buffer | None:
@@ -91,7 +89,7 @@ def validity(valid: Mask) -> pa.Buffer | None:
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-def read_uvarints(data: npt.NDArray[np.uint8], at: Positions) -> tuple[Positions, Positions]:
+def read_uvarints(data: Buffer, at: Positions) -> tuple[Positions, Positions]:
     """Return the numbers that stand at positions, and the positions behind them.
 
     Raises InvalidZng for numbers of more than 62 bits.
@@ -116,7 +114,20 @@ def read_uvarints(data: npt.NDArray[np.uint8], at: Positions) -> tuple[Positions
     return numbers, behind
 
 
-def tagged_at(data: npt.NDArray[np.uint8], at: Positions, limits: Positions | int) -> tuple[Bodies, Positions]:
+def distinct(numbers: Integers) -> Integers:
+    """Return the distinct numbers in ascending order. Fast where all are the same, as the ids of types mostly are."""
+    return numbers[:1] if bool((numbers == numbers[:1]).all()) else np.unique(numbers)
+
+
+def occurrences(numbers: Integers) -> list[tuple[int, int]]:
+    """Return each distinct number and how often it occurs, in the order in which they occur first."""
+    if len(distinct(numbers)) < 2:
+        return [(int(number), len(numbers)) for number in numbers[:1]]
+    unique, firsts, counts = np.unique(numbers, return_index=True, return_counts=True)
+    return [(int(unique[each]), int(counts[each])) for each in np.argsort(firsts)]
+
+
+def tagged_at(data: Buffer, at: Positions, limits: Positions | int) -> tuple[Bodies, Positions]:
     """Return the bodies of the tagged values at positions, and the positions behind them.
 
     Args:
@@ -127,83 +138,43 @@ def tagged_at(data: npt.NDArray[np.uint8], at: Positions, limits: Positions | in
     Raises:
         InvalidZng: A value reaches over its limit.
     """
-    if len(at) and bool((at >= limits).any()):
-        raise InvalidZng("a container ends before its last value")
     tags, starts = read_uvarints(data, at)
     sizes = tags - 1
     behind = starts + np.maximum(sizes, 0)
     if bool((behind > limits).any()):
-        raise InvalidZng("a value reaches over the end of what holds it")
+        ends_early = bool((at >= limits).any())
+        raise InvalidZng(
+            "a container ends before its last value" if ends_early else "a value reaches over the end of what holds it"
+        )
     return Bodies(data, starts, sizes), behind
 
 
-def walk(payload: bytes, *, with_ids: bool) -> Positions:
-    """Return where each of the consecutive values in the bytes begins.
-
-    The start of a value is known only once the one before it is read, so this loops over the tags. It collects
-    positions only.
+def split_records(records: Bodies, count: int, *, exact: bool) -> Iterator[Bodies]:
+    """Yield the bodies of the first fields of records, one field after another. The fields of a null record are null.
 
     Args:
-        payload: The bytes.
-        with_ids: Whether values begin with the id of their type instead of with their tag.
+        records: The records.
+        count: How many fields to yield.
+        exact: Whether the records have no more fields.
 
     Raises:
-        InvalidZng: The last value is cut short.
+        InvalidZng: A record has fewer fields than `count`, or more where it must have as many.
     """
-    if not with_ids:
-        return _walk_short(payload, 0)
-    try:
-        starts = _walk_short(payload, 1)
-    except InvalidZng:
-        return _walk_any(payload)
-    has_long_ids = bool((np.frombuffer(payload, np.uint8)[starts] >= 0x80).any())
-    return _walk_any(payload) if has_long_ids else starts
+    valid = records.valid()
+    is_whole = bool(valid.all())
+    rows = records if is_whole else records.select(valid)
+    at, ends = rows.starts, rows.starts + rows.sizes
+    for _ in range(count):
+        field, at = tagged_at(rows.data, at, ends)
+        yield field if is_whole else _spread(field, valid)
+    if exact and bool((at != ends).any()):
+        raise InvalidZng(f"a record of {count} fields has more values")
 
 
-def _walk_short(payload: bytes, before_tag: int) -> Positions:
-    """Walk over values whose ids take one byte or none."""
-    positions = array("q")
-    add = positions.append
-    at, end = 0, len(payload)
-    behind_tag = before_tag + 1
-    try:
-        # An IndexError ends the loop: a test for the end would double its time.
-        while True:
-            tag = payload[at + before_tag]
-            add(at)
-            if tag >= 0x80:
-                high = payload[at + behind_tag]
-                if high < 0x80:  # a tag of two bytes
-                    at += before_tag + tag - 0x7F + (high << 7)
-                else:
-                    at = _behind(payload, at + before_tag, with_ids=False)
-            else:
-                at += before_tag + (tag or 1)
-    except IndexError:
-        pass
-    if at != end:
-        raise InvalidZng("the last value is cut short")
-    return np.frombuffer(positions, np.int64) if positions else np.zeros(0, np.int64)
-
-
-def _walk_any(payload: bytes) -> Positions:
-    """Walk over values with ids of any size."""
-    positions = array("q")
-    at, end = 0, len(payload)
-    while at < end:
-        positions.append(at)
-        at = _behind(payload, at, with_ids=True)
-    if at > end:
-        raise InvalidZng("the last value is cut short")
-    return np.frombuffer(positions, np.int64)
-
-
-def _behind(payload: bytes, at: int, *, with_ids: bool) -> int:
-    """Return the position behind a value, which begins with an id and a tag of any length."""
-    try:
-        if with_ids:
-            _, at = read_uvarint(payload, at)
-        tag, at = read_uvarint(payload, at)
-    except InvalidVarint as error:
-        raise InvalidZng(f"a value has no valid type id or tag: {error}") from None
-    return at + max(tag - 1, 0)
+def _spread(column: Bodies, valid: Mask) -> Bodies:
+    """Return the bodies of the valid values, with nulls at the other positions."""
+    starts = np.zeros(len(valid), np.int64)
+    sizes = np.full(len(valid), -1, np.int64)
+    starts[valid] = column.starts
+    sizes[valid] = column.sizes
+    return Bodies(column.data, starts, sizes)

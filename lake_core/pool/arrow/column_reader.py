@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from lake_core.pool import types
 from lake_core.pool.arrow.arrow_type import arrow_type
-from lake_core.pool.arrow.bodies import Bodies, Positions, buffer_of, tagged_at, validity, walk
+from lake_core.pool.arrow.bodies import Bodies, Positions, buffer_of, split_records, tagged_at, validity
+from lake_core.pool.arrow.walk import walk_elements
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.primitive import decode_ip, decode_net
 from lake_core.pool.projection import projected_type
@@ -129,8 +130,12 @@ def _bytes(type: PrimitiveType, bodies: Bodies) -> pa.Array:
 
 
 def _string(type: PrimitiveType, bodies: Bodies) -> pa.Array:
+    binary = bodies.binary()
+    data = binary.buffers()[2]
+    if data is None or not len(data) or np.frombuffer(data, np.uint8).max() < 0x80:
+        return pa.Array.from_buffers(pa.string(), len(binary), binary.buffers())
     try:
-        return bodies.binary().cast(pa.string())
+        return binary.cast(pa.string())
     except pa.ArrowInvalid:
         raise InvalidZng("a string is not UTF-8") from None
 
@@ -193,33 +198,13 @@ def read_fields(type: Type, bodies: Bodies, names: Collection[str]) -> tuple[Typ
 
 
 def _record(type: RecordType, bodies: Bodies, names: Collection[str] | None = None) -> pa.Array:
-    valid = bodies.valid()
-    whole = bool(valid.all())
-    rows = bodies if whole else bodies.select(valid)
-    ends = rows.starts + rows.sizes
-    at = rows.starts
-    children, fields = [], []
     places = [number for number, each in enumerate(type.fields, 1) if names is None or each.name in names]
-    count = len(type.fields) if names is None else max(places, default=0)
-    for field in type.fields[:count]:
-        column, at = tagged_at(rows.data, at, ends)
-        if names is None or field.name in names:
-            fields.append(field)
-            children.append(read_column(field.type, column if whole else _spread(column, valid)))
-    if names is None and bool((at != ends).any()):
-        raise InvalidZng(f"a record of {len(type.fields)} fields has more values")
-    return pa.Array.from_buffers(
-        arrow_type(RecordType(tuple(fields))), len(bodies), [validity(valid)], children=children
-    )
-
-
-def _spread(column: Bodies, valid: npt.NDArray[np.bool_]) -> Bodies:
-    """Return the bodies of the valid values, with nulls at the other positions."""
-    starts = np.zeros(len(valid), np.int64)
-    sizes = np.full(len(valid), -1, np.int64)
-    starts[valid] = column.starts
-    sizes[valid] = column.sizes
-    return Bodies(column.data, starts, sizes)
+    projected = type if names is None else RecordType(tuple(type.fields[number - 1] for number in places))
+    columns = split_records(bodies, len(places) if names is None else max(places, default=0), exact=names is None)
+    # The columns come first, so that they are read to their end.
+    pairs = zip(columns, type.fields, strict=False)
+    children = [read_column(field.type, column) for column, field in pairs if names is None or field.name in names]
+    return pa.Array.from_buffers(arrow_type(projected), len(bodies), [validity(bodies.valid())], children=children)
 
 
 def _elements(bodies: Bodies) -> tuple[Positions, Bodies, pa.Array]:
@@ -233,7 +218,7 @@ def _elements(bodies: Bodies) -> tuple[Positions, Bodies, pa.Array]:
     payload = joined.buffers()[2]
     size = int(container_starts[-1])
     payload_bytes = payload.slice(0, size).to_pybytes() if payload is not None else b""
-    starts = walk(payload_bytes, with_ids=False)
+    starts = walk_elements(payload_bytes)
     bounds = np.append(starts, size)
     offsets = np.searchsorted(bounds, container_starts)
     if bool((bounds[offsets] != container_starts).any()):

@@ -9,9 +9,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from lake_core.pool.arrow.bodies import Bodies, Positions, buffer_of, read_uvarints, tagged_at, walk
+from lake_core.pool.arrow.bodies import PADDING, Bodies, Positions, buffer_of, distinct, read_uvarints, tagged_at
 from lake_core.pool.arrow.column_reader import read_column, read_fields
 from lake_core.pool.arrow.column_writer import write_column
+from lake_core.pool.arrow.walk import walk_values
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.types import Type
 from lake_core.pool.value import Value
@@ -40,6 +41,46 @@ class Column:
     rows: Positions
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedColumn:
+    """Encoded values of one type.
+
+    Attributes:
+        type: Their type.
+        bodies: The values.
+        rows: The position of each among all values of the stream.
+    """
+
+    type: Type
+    bodies: Bodies
+    rows: Positions
+
+
+def read_encoded_columns(source: Source) -> Iterator[EncodedColumn]:
+    """Yield the values of ZNG streams as columns, without decoding them.
+
+    A column holds the values of one type in a few frames.
+
+    Args:
+        source: The bytes, or a file.
+
+    Raises:
+        InvalidZng: The bytes are damaged.
+    """
+    row = 0
+    for types, payloads in read_payloads(source, _COLUMN_BYTES):
+        data = buffer_of(*payloads)
+        end = len(data) - len(PADDING)
+        ids, at = read_uvarints(data, walk_values(data[:end]))
+        bodies, _ = tagged_at(data, at, end)
+        for id in distinct(ids):
+            rows = np.flatnonzero(ids == id)
+            yield EncodedColumn(
+                types.lookup(int(id)), bodies if len(rows) == len(ids) else bodies.select(rows), row + rows
+            )
+        row += len(ids)
+
+
 def read_columns(source: Source, names: Collection[str] | None = None) -> Iterator[Column]:
     """Yield the values of ZNG streams as columns. A column holds the values of one type in a few frames.
 
@@ -51,19 +92,8 @@ def read_columns(source: Source, names: Collection[str] | None = None) -> Iterat
         InvalidZng: The bytes are damaged.
         InvalidValue: Values are no records, and names are given.
     """
-    row = 0
-    for types, payload in read_payloads(source, _COLUMN_BYTES):
-        starts = walk(payload, with_ids=True)
-        data = buffer_of(payload)
-        ids, at = read_uvarints(data, starts)
-        bodies, _ = tagged_at(data, at, len(payload))
-        for id in np.unique(ids):
-            rows = np.flatnonzero(ids == id)
-            type = types.lookup(int(id))
-            yield column_of(
-                type, bodies if len(rows) == len(ids) else bodies.select(rows), row + rows, len(payload), names
-            )
-        row += len(ids)
+    for column in read_encoded_columns(source):
+        yield column_of(column.type, column.bodies, column.rows, column.bodies.end, names)
 
 
 def column_of(type: Type, bodies: Bodies, rows: Positions, size: int, names: Collection[str] | None = None) -> Column:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lake_core.pool.arrow.bodies import buffer_of, read_uvarints, walk
+from lake_core.pool.arrow.bodies import occurrences, read_uvarints
+from lake_core.pool.arrow.walk import walk_values
 from lake_core.pool.types import Type
 from lake_core.pool.zng.frame import Source
 from lake_core.pool.zng.reader import read_payloads
@@ -37,10 +38,10 @@ def shapes(source: Source) -> list[Shape]:
         InvalidZng: The bytes are damaged.
     """
     counts: dict[Type, int] = {}
-    for types, payload in read_payloads(source):
-        ids, _ = read_uvarints(buffer_of(payload), walk(payload, with_ids=True))
-        distinct, firsts, numbers = np.unique(ids, return_index=True, return_counts=True)
-        for position in np.argsort(firsts):
-            type = types.lookup(int(distinct[position]))
-            counts[type] = counts.get(type, 0) + int(numbers[position])
+    for types, (payload,) in read_payloads(source):
+        data = np.frombuffer(payload, np.uint8)
+        ids, _ = read_uvarints(data, walk_values(data))
+        for id, count in occurrences(ids):
+            type = types.lookup(id)
+            counts[type] = counts.get(type, 0) + count
     return [Shape(type, count) for type, count in counts.items()]

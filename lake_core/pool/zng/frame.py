@@ -99,26 +99,23 @@ def uncompressed(payload: bytes) -> bytes:
     if format != bytes((_LZ4,)):
         raise InvalidZng(f"a frame is compressed by the unknown format {format.hex() or 'of an empty frame'}")
     size = _read_uvarint(file)
-    block = payload[file.tell() :]
+    block = memoryview(payload)[file.tell() :]
     if size > MAX_FRAME or size > _LZ4_RATIO * len(block):
         raise InvalidZng(f"a frame declares {size} uncompressed bytes, which its {len(block)} bytes cannot hold")
     if not size:
         return b""
-    content = _decompressed(block, size)
-    # The codec pads a block with fewer bytes. So a block of the right size is one that does not fit into one byte less.
-    if content is None or _decompressed(block, size - 1) is not None:
-        raise InvalidZng(f"a frame is not an LZ4 block of {size} bytes")
-    return content
-
-
-def _decompressed(block: bytes, size: int) -> bytes | None:
-    """Return the first bytes of an LZ4 block, or None for a block that is damaged or holds more."""
+    # This is Arrow's codec: Spark's executors have no other.
+    codec = pa.Codec("lz4_raw")
     try:
-        # This is Arrow's codec: Spark's executors have no other.
-        content: bytes = pa.Codec("lz4_raw").decompress(block, size, asbytes=True)
+        content: bytes = codec.decompress(block, size, asbytes=True)
     except OSError:
-        return None
-    return content
+        raise InvalidZng(f"a frame is not an LZ4 block of {size} bytes") from None
+    try:
+        # The codec pads a block with fewer bytes. So a block of the right size does not fit into one byte less.
+        codec.decompress(block, size - 1)
+    except OSError:
+        return content
+    raise InvalidZng(f"a frame is an LZ4 block of less than {size} bytes")
 
 
 def frame(type: FrameType, payload: bytes, *, compress: bool) -> bytes:

@@ -23,36 +23,41 @@ def read_values(source: Source) -> Iterator[Value]:
     Raises:
         InvalidZng: The bytes are damaged. Values of earlier frames were yielded already.
     """
-    for types, payload in read_payloads(source):
+    for types, (payload,) in read_payloads(source):
         yield from _values_of(payload, types)
 
 
-def read_payloads(source: Source, at_least: int = 1) -> Iterator[tuple[TypeDecoder, bytes]]:
-    """Yield the payloads of frames of values, with the types that the stream has defined so far.
+def read_payloads(source: Source, at_least: int = 1) -> Iterator[tuple[TypeDecoder, list[bytes]]]:
+    """Yield the payloads of frames of values in groups, with the types that the stream has defined so far.
 
     Args:
         source: The bytes, or a file.
-        at_least: Yield frames of one stream together until they have this many bytes.
+        at_least: Group frames with the same types until they have this many bytes; by default, each is alone.
 
     Raises:
         InvalidZng: The bytes are damaged.
     """
-    types = TypeDecoder()
+    types = group_types = TypeDecoder()
     group: list[bytes] = []
     size = 0
-    for type, payload in read_frames(source):
-        if type is FrameType.VALUES:
-            group.append(payload)
-            size += len(payload)
-        if group and (size >= at_least or type is None):
-            yield types, group[0] if len(group) == 1 else b"".join(group)
-            group, size = [], 0
-        if type is None:
-            types.reset()
-        elif type is FrameType.TYPES:
-            types.decode(payload)
+    for frame_type, payload in read_frames(source):
+        match frame_type:
+            case None:
+                types = TypeDecoder()
+            case FrameType.TYPES:
+                types.decode(payload)
+            case FrameType.VALUES if payload:
+                if group and types != group_types:
+                    yield group_types, group
+                    group, size = [], 0
+                group_types = types
+                group.append(payload)
+                size += len(payload)
+                if size >= at_least:
+                    yield types, group
+                    group, size = [], 0
     if group:
-        yield types, b"".join(group)
+        yield group_types, group
 
 
 def _values_of(payload: bytes, types: TypeDecoder) -> Iterator[Value]:

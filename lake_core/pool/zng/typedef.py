@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 from lake_core.pool.errors import InvalidType, InvalidZng
@@ -26,6 +27,9 @@ from lake_core.varint import uvarint
 
 MAX_TYPES: Final = 1_000_000
 """How many types one stream may define."""
+_CACHED: Final = 64
+_CACHED_BYTES: Final = 4096
+"""The longest definitions, in bytes, that are kept after they were decoded."""
 
 
 class _Code(IntEnum):
@@ -119,13 +123,21 @@ class TypeDecoder:
             return PRIMITIVES_BY_ID[id]
         raise InvalidZng(f"the stream defines no type with the id {id}")
 
-    def reset(self) -> None:
-        """Forget all types: a stream has ended."""
-        self._types = []
-        self._known = set()
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TypeDecoder) and self._types == other._types
+
+    __hash__ = None  # type: ignore[assignment]
 
     def decode(self, payload: bytes) -> None:
         """Add the types that the payload of a frame defines. Raises InvalidZng."""
+        if not self._types and len(payload) <= _CACHED_BYTES:
+            # A file has many streams, and most of them begin with the same definitions.
+            self._types = list(_types_of(payload))
+            self._known = set(self._types)
+        else:
+            self._decode(payload)
+
+    def _decode(self, payload: bytes) -> None:
         reader = TypeReader(payload, "a type definition")
         while reader.at < len(payload):
             try:
@@ -165,3 +177,11 @@ class TypeDecoder:
             case _Code.NAMED:
                 return NamedType(reader.name(), self.lookup(reader.number()))
         raise InvalidZng(f"a type definition has the unknown code {code}")
+
+
+@lru_cache(_CACHED)
+def _types_of(payload: bytes) -> tuple[Type, ...]:
+    """Return the types that the first definitions of a stream define. Raises InvalidZng."""
+    decoder = TypeDecoder()
+    decoder._decode(payload)
+    return tuple(decoder._types)
