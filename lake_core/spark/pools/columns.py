@@ -154,7 +154,7 @@ class _Converter:
                 keys, values = array.values.field(0), array.values.field(1)
                 if keys.null_count:
                     raise InvalidValues(
-                        f"a map in {name!r} has a null key, which maps of Spark cannot have: read other records by "
+                        f"a map in {name!r} has a null key, which Spark's maps do not allow: read other records with "
                         "shape="
                     )
                 pair = [self.column(keys, key, name), self.column(values, value, name)]
@@ -172,7 +172,7 @@ class _Converter:
             return array.cast(_TIMESTAMP)
         except pa.ArrowInvalid:
             raise InvalidValues(
-                f"times in {name!r} are between two microseconds, and timestamps of Spark are not: cut them off with "
+                f"times in {name!r} have nanoseconds, which Spark's timestamps cannot hold: truncate them with "
                 "truncate_times=True"
             ) from None
 
