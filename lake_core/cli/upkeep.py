@@ -80,7 +80,9 @@ def verify(context: Context, quick: bool) -> None:
     """Check that every reachable object exists and holds what its name says."""
     with context.output.progress("verifying") as progress:
         problems = context.open().maintenance.verify(hashes=not quick, progress=progress)
-    context.output.show(problems, "\n".join("every object is there" for each in problems) or "all is there")
+    context.output.show(
+        problems, "\n".join(f"{each.kind}: {each.key}: {each.detail}" for each in problems) or "every object is there"
+    )
     if problems:
         raise SystemExit(FOUND)
 

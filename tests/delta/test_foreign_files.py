@@ -31,7 +31,7 @@ def test_a_table_is_not_created_among_foreign_files(store: MemoryStore, key: str
 def test_the_error_names_the_first_files_only(store: MemoryStore) -> None:
     for number in range(5):
         store.put(f"{number}.parquet", b"x")
-    with pytest.raises(FolderNotEmpty, match=r"'0.parquet', '1.parquet', '2.parquet', …\. Make"):
+    with pytest.raises(FolderNotEmpty, match=r"'0.parquet', '1.parquet', '2.parquet', …\. Convert"):
         DeltaTable.create(store, SCHEMA, exist_ok=True)
 
 

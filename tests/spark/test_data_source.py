@@ -239,7 +239,7 @@ def test_what_is_asked_for_wrongly_is_told(source: SparkSession, lake: Lake, tab
     assert "no delta dataset" in read(DatasetNotFound, lake.uri("main", "t/none"))
     assert "is not a branch, tag, commit or session" in read(RefNotFound, lake.uri("none", "t/orders"))
     written = T.StructType([T.StructField("id", T.LongType())])
-    for options, message in (({"txnAppId": "a"}, "must be passed together"), ({"replaceWhere": "id = 1"}, "goes with mode")):
+    for options, message in (({"txnAppId": "a"}, "passed together"), ({"replaceWhere": "id = 1"}, "goes with mode")):
         with pytest.raises(InvalidOption, match=message):
             source_class({"path": url(table), **options}).writer(written, False)
 
