@@ -338,8 +338,8 @@ class DatasetFormat(ABC):
         Raises NotConvertible, the default.
         """
         raise NotConvertible(
-            f"the files at {store.url()} cannot be made a {self.format} dataset where they lie: create one with "
-            f"session.create(path, {self.format!r}) and write their content to it"
+            f"the files at {store.url()} cannot become a {self.format} dataset in place: create a dataset "
+            f"with session.create(path, {self.format!r}) and write their content to it"
         )
 
     def import_keys(self, place: ObjectStore) -> Sequence[str]:
@@ -379,8 +379,8 @@ def dataset_format(name: str) -> DatasetFormat:
     installed = _format_classes()
     if name not in installed:
         raise UnknownFormat(
-            f"no format {name!r} is installed (there are {', '.join(sorted(installed)) or 'none'}): "
-            "install the package that has it"
+            f"the format {name!r} is not installed (installed are {', '.join(sorted(installed)) or 'none'}): "
+            "install the package that provides it"
         )
     try:
         return installed[name].load()()  # type: ignore[no-any-return]

@@ -21,12 +21,12 @@ def check_txn(txn: Txn | None, error: type[LakeError]) -> None:
     if txn is None:
         return
     if not isinstance(txn, tuple | list) or len(txn) != 2:
-        raise error(f"txn is an (application id, version) pair, not {txn!r}")
+        raise error(f"txn must be a pair (application id, version), not {txn!r}")
     app_id, version = txn
     if not isinstance(app_id, str) or not app_id or not _is_unicode(app_id):
-        raise error(f"the application id of a txn is non-empty text, not {app_id!r}")
+        raise error(f"the application id of a txn must be text that is not empty, not {app_id!r}")
     if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 1 << 63:
-        raise error(f"the version of a txn is a whole number from 0 up, not {version!r}")
+        raise error(f"the version of a txn must be a whole number that is not negative, not {version!r}")
 
 
 def _is_unicode(text: str) -> bool:

@@ -31,8 +31,8 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 _CREDENTIALS = (
-    "the lake's URL must not hold credentials: pass them in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-    "or others in LAKE_STORAGE_OPTIONS"
+    "the lake's URL must not hold credentials: pass them in the environment variables "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or other secrets in LAKE_STORAGE_OPTIONS"
 )
 
 
@@ -43,7 +43,7 @@ storage_option = click.option(
     metavar="NAME=VALUE",
     envvar="LAKE_STORAGE_OPTIONS",
     show_envvar=True,
-    help="As fsspec takes it.",
+    help="An option of the store as fsspec takes it; may be repeated.",
 )
 """The option by which a command takes what opens the lake's store."""
 
@@ -71,12 +71,12 @@ class Context:
         except LakeNotFound:
             if self.url is None:
                 raise LakeNotFound(
-                    f"no lake at {Path.cwd()}, nor in a folder above it: make one with `lake init <root>`, or name one "
-                    "by "
-                    f"--lake or LAKE_URL"
+                    f"there is no lake at {Path.cwd()} or in a folder above it: create one with `lake init <root>`, "
+                    "or name one with --lake or LAKE_URL"
                 ) from None
             raise LakeNotFound(
-                f"no lake at {self.url}: make one with `lake init {self.url}`, or name another by --lake or LAKE_URL"
+                f"there is no lake at {self.url}: create one with `lake init {self.url}`, or name another one "
+                "with --lake or LAKE_URL"
             ) from None
 
 
@@ -86,7 +86,7 @@ def parse_options(options: Iterable[str]) -> dict[str, str]:
     for option in options:
         name, equals, value = option.partition("=")
         if not equals:
-            raise click.BadParameter(f"{name!r}: write NAME=VALUE", param_hint="--storage-option")
+            raise click.BadParameter(f"{name!r} has no value: write NAME=VALUE", param_hint="--storage-option")
         values[name] = value
     return values
 
@@ -145,5 +145,5 @@ class Span(click.ParamType[timedelta]):
             return value
         match = _SPAN.fullmatch(str(value).strip())
         if match is None:
-            self.fail(f"{value!r} is no length of time: use 90m, 24h, 7d", param, ctx)
+            self.fail(f"{value!r} is not a length of time: write it as 90m, 24h or 7d", param, ctx)
         return timedelta(**{_UNITS[match[2]]: float(match[1])})

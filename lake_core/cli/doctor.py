@@ -71,7 +71,9 @@ def _if_absent_raced(store: ObjectStore, folder: str) -> str:
     for number in range(_ROUNDS):
         key = f"{folder}/{number}"
         winners = list(_race(lambda racer, key=key: store.put(key, b"%d" % racer, if_absent=True)))  # type: ignore[misc]
-        assert len(winners) == 1, f"{len(winners)} of {_RACERS} racing writers were told that they had won"
+        assert len(winners) == 1, (
+            f"the store accepted the puts of {len(winners)} of {_RACERS} racing writers instead of one"
+        )
         assert bytes(store.get(key)) == b"%d" % winners[0], "the object is not the winner's"
     return f"one winner among {_RACERS}, {_ROUNDS} times"
 
@@ -91,7 +93,9 @@ def _if_match_raced(store: ObjectStore, folder: str) -> str:
         key = f"{folder}/{number}"
         etag = store.put(key, b"first").etag
         winners = list(_race(lambda racer, key=key, etag=etag: store.put(key, b"%d" % racer, if_match=etag)))  # type: ignore[misc]
-        assert len(winners) == 1, f"{len(winners)} of {_RACERS} racing writers were told that they had won"
+        assert len(winners) == 1, (
+            f"the store accepted the puts of {len(winners)} of {_RACERS} racing writers instead of one"
+        )
     return f"one winner among {_RACERS}, {_ROUNDS} times"
 
 
@@ -111,14 +115,14 @@ def _read_after_write(store: ObjectStore, folder: str) -> str:
     for number in range(_ROUNDS):
         key = f"{folder}/{number}"
         store.put(key, b"%d" % number)
-        assert bytes(store.get(key)) == b"%d" % number, "a read returned something else than what was written before"
+        assert bytes(store.get(key)) == b"%d" % number, "a read did not return what was written before"
         store.delete([key])
         try:
             store.get(key)
         except NotFound:
             continue
-        raise AssertionError("a deleted object was read")
-    return "what was written is read, what was deleted is not"
+        raise AssertionError("an object could be read after it was deleted")
+    return "writes and deletions are visible at once"
 
 
 def _listing(store: ObjectStore, folder: str) -> str:
@@ -134,6 +138,7 @@ def _clock(store: ObjectStore, folder: str) -> str:
     store.put(f"{folder}/x", b"")
     skew = abs((store.head(f"{folder}/x").last_modified - datetime.now(UTC)).total_seconds())
     assert skew < 300, (
-        f"the store's clock and this machine's differ by {skew:.0f} s: sessions would expire at wrong times"
+        f"the store's clock and this machine's differ by {skew:.0f} s, so sessions would expire at wrong "
+        "times: synchronize this machine's clock"
     )
     return f"{skew:.1f} s apart from this machine's"

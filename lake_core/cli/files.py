@@ -36,14 +36,14 @@ _LAST = "\U0010ffff"
 
 @click.command()
 @click.argument("place", metavar="[REF:][PREFIX]", default="", type=PlaceParam())
-@click.option("-r", "--recursive", is_flag=True, help="Everything below, too.")
+@click.option("-r", "--recursive", is_flag=True, help="List everything below, too.")
 @command
 def ls(context: Context, place: Place, recursive: bool) -> None:
     """List folders, tables, pools, arrays and plain files of a ref. A dataset is one entry, whatever its files."""
     state = context.open().at(place.ref)
     rows = list(_entries(state, place, recursive))
     if not rows and place.path:
-        raise NotFound(f"nothing lies at {place}: `lake ls {place.ref}:` lists what does", key=place.path)
+        raise NotFound(f"there is nothing at {place}: run `lake ls {place.ref}:` to list what there is", key=place.path)
     context.output.rows(rows, ["kind", "name", "size", "modified"])
 
 
@@ -108,9 +108,11 @@ def cat(context: Context, place: Place) -> None:
 
 @click.command()
 @click.argument("place", metavar="[REF:]DATASET", type=PlaceParam())
-@click.option("-n", "--rows", "count", type=click.IntRange(0), default=10, show_default=True, help="How many rows.")
-@click.option("--where", help="Only rows for which it is true: Spark SQL.")
-@click.option("--columns", help="Only these columns, separated by commas.")
+@click.option(
+    "-n", "--rows", "count", type=click.IntRange(0), default=10, show_default=True, help="The number of rows to show."
+)
+@click.option("--where", help="Show only the rows for which this Spark SQL condition is true.")
+@click.option("--columns", help="Show only these columns, separated by commas.")
 @command
 def head(context: Context, place: Place, count: int, where: str | None, columns: str | None) -> None:
     """Show the first rows of a table, or the first records of a pool."""
@@ -167,17 +169,17 @@ class Import:
     "--as",
     "kind",
     type=click.Choice(["delta", "parquet", "pool", "files"]),
-    help="What it is, instead of by a look at it.",
+    help="What the source is; determined from its files by default.",
 )
 @click.option(
     "--partition-by",
     multiple=True,
-    help="Of Parquet files: a partition column in the folders' names; several times if need be.",
+    help="A partition column in the folder names of Parquet files; may be repeated.",
 )
-@click.option("--to", help="Of plain files: the folder, or for one file the key, that they get in the lake.")
+@click.option("--to", help="The folder, or for a single file the key, that plain files get in the lake.")
 @click.option("--branch", "branch_name", default="main", show_default=True, type=Ref())
 @click.option("-m", "--message")
-@click.option("--dry-run", is_flag=True, help="Only tell what it would be brought in as.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be imported.")
 @command
 def import_(
     context: Context,
@@ -203,7 +205,7 @@ def import_(
         _check_free(lake, session, place)
         source = _look(lake, place, kind)
         if to is not None and source.kind != "files":
-            raise click.UsageError(f"--to renames plain files, and {source}: leave it out, or say --as files")
+            raise click.UsageError(f"--to renames plain files, and {source}: leave it out, or pass --as files")
         if partition_by and source.kind != "parquet":
             raise click.UsageError(f"--partition-by is for Parquet files, and {source}: leave it out")
         if source.kind != "files":
@@ -253,9 +255,9 @@ def _path_in_lake(lake: Lake, text: str) -> str:
         elif text not in ("", ".") and (
             path.is_absolute() or ".." in path.parts or (resolved.exists() and not (root / path).exists())
         ):
-            raise InvalidKey(f"{path} lies outside of the lake's folder {root}: move or copy it there first", key=text)
+            raise InvalidKey(f"{path} is outside the lake's folder {root}: move or copy it there first", key=text)
     if not text or not key:
-        raise InvalidKey("the lake's folder as a whole cannot be brought in: name a folder or file in it", key=text)
+        raise InvalidKey("the lake's folder as a whole cannot be imported: name a folder or file in it", key=text)
     if f"{key}/".startswith(RESERVED):
         raise InvalidKey(f"{key!r} belongs to the lake itself: name a folder or file beside it", key=key)
     return key
@@ -272,7 +274,9 @@ def _look(lake: Lake, path: str, kind: Kind | None) -> Import:
         return Import(path, _checked(path, kind, "files"), 1, root.head(path).size)
     metas = list(root.list(f"{path}/"))
     if not metas:
-        raise NotFound(f"nothing lies at {path!r} in the lake's folder {lake.url}: put it there first", key=path)
+        raise NotFound(
+            f"there is nothing at {path!r} in the lake's folder {lake.url}: put the files there first", key=path
+        )
     folder = FolderStore(root, path)
     apparent: Kind = "files"
     shown = [name for meta in metas if not (name := meta.key.rpartition("/")[2]).startswith((".", "_"))]
@@ -286,7 +290,8 @@ def _look(lake: Lake, path: str, kind: Kind | None) -> Import:
     if tables:
         names = ", ".join(repr(table) for table in sorted(tables))
         raise LakeError(
-            f"{path!r} holds Delta tables: {names}. Bring in each by itself, such as by `lake import {min(tables)}`"
+            f"{path!r} holds Delta tables: {names}. Import each of them separately, such as with `lake "
+            f"import {min(tables)}`"
         )
     return Import(path, _checked(path, kind, apparent), len(metas), sum(meta.size for meta in metas))
 
@@ -301,15 +306,15 @@ def _check_free(lake: Lake, session: Session, path: str) -> None:
     if inside:
         names = ", ".join(map(repr, inside))
         raise DatasetExists(
-            f"{path!r} holds datasets of the lake: {names}. Import what lies beside them by its own name"
+            f"{path!r} holds datasets of the lake: {names}. Import the files beside them by their own names"
         )
     if is_claimed(lake.repository.root, path):
         commit = next(iter(lake.log(branch, dataset=path, limit=1)), None)
         if commit is None:
             raise DatasetExists(
-                f"{path!r} is a folder of the lake's own, and {branch} never had a dataset there: it is another "
-                "branch's, which "
-                f"`lake merge` brings, or of a session that published nothing"
+                f"{path!r} is a folder that the lake wrote, but {branch} never had a dataset there. If the "
+                "dataset belongs to another branch, bring it here with `lake merge`; otherwise it is left from "
+                "a session that was never published"
             )
         raise DatasetExists(
             f"{path!r} was a dataset of {branch}, and commit {commit.id[:12]} took it away: "
@@ -348,11 +353,11 @@ def _check_files(lake: Lake, session: Session, prefix: str, target: str) -> bool
 
 def _checked(path: str, requested: Kind | None, apparent: Kind) -> Kind:
     if requested == "pool" and apparent != "pool":
-        raise LakeError(f"no Zed lake lies at {path!r}: leave --as out")
+        raise LakeError(f"there is no Zed lake at {path!r}: leave out --as")
     if apparent == "pool" and requested not in (None, "pool"):
-        raise LakeError(f"{path!r} is a Zed lake, and its files alone are not its records: leave --as out")
+        raise LakeError(f"{path!r} is a Zed lake, and its files alone are not its records: leave out --as")
     if requested == "delta" and apparent != "delta":
-        raise LakeError(f"no Delta table lies at {path!r}: leave --as out")
+        raise LakeError(f"there is no Delta table at {path!r}: leave out --as")
     if apparent == "delta" and requested not in (None, "delta"):
-        raise LakeError(f"{path!r} is a Delta table, and its files alone are not its rows: leave --as out")
+        raise LakeError(f"{path!r} is a Delta table, and its files alone are not its rows: leave out --as")
     return requested or apparent

@@ -14,7 +14,7 @@ from lake_core.lake.errors import LakeAlreadyExists
 from lake_core.readable import count_of
 
 _EPILOG = """
-Environment: LAKE_URL and LAKE_STORAGE_OPTIONS (NAME=VALUE, several separated by blanks) stand for the options;
+Environment: LAKE_URL and LAKE_STORAGE_OPTIONS (NAME=VALUE, several separated by spaces) stand for the options;
 AWS_ACCESS_KEY_ID and the other AWS_ variables open buckets; LAKE_COMMITTER is the name that commits carry.
 
 Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 conflict, 4 something was found wrong (verify, doctor).
@@ -27,8 +27,7 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 conflict, 4 something 
     "url",
     envvar="LAKE_URL",
     show_envvar=True,
-    help="Where the lake lies: a folder or URL. "
-    "By default the nearest folder, from the working directory upwards, that is a lake.",
+    help="The lake's location, a folder or URL. By default the nearest lake at or above the working directory.",
 )
 @storage_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -38,7 +37,10 @@ def main(ctx: click.Context, url: str | None, options: tuple[str, ...], as_json:
     """Transactions over a bucket or a folder: look at a lake, publish, merge, and keep it in order."""
     context = ctx.ensure_object(Context)
     if url is not None and not url.strip():
-        raise click.UsageError("--lake is empty: name a folder or URL, or leave it out for the nearest lake upwards")
+        raise click.UsageError(
+            "--lake is empty: name a folder or URL, or leave it out to use the nearest lake at or above the "
+            "working directory"
+        )
     context.url = url
     context.output.as_json = as_json
     context.storage_options |= parse_options(options)
@@ -51,12 +53,12 @@ def main(ctx: click.Context, url: str | None, options: tuple[str, ...], as_json:
     type=click.Choice(["small", "lakefs"]),
     default="small",
     show_default=True,
-    help="How large ranges are.",
+    help="How large the ranges of the commit tree are.",
 )
-@click.option("--exist-ok", is_flag=True, help="A lake that stands there is fine.")
+@click.option("--exist-ok", is_flag=True, help="Do not fail if the lake exists already.")
 @command
 def init(context: Context, url: str | None, profile: str, exist_ok: bool) -> None:
-    """Make a folder a lake. ROOT, or that of --lake, or else the working directory."""
+    """Create a lake. It is in ROOT, or else in the folder of --lake, or else in the working directory."""
     location = url or context.url or "."
     try:
         lake = Lake.create(
@@ -66,9 +68,7 @@ def init(context: Context, url: str | None, profile: str, exist_ok: bool) -> Non
             exist_ok=exist_ok,
         )
     except LakeAlreadyExists:
-        raise LakeAlreadyExists(
-            f"a lake stands at {location} already: leave it as it is, or say --exist-ok if that is fine"
-        ) from None
+        raise LakeAlreadyExists(f"a lake exists at {location} already: use it as it is, or pass --exist-ok") from None
     context.output.show({"url": lake.url, "id": lake.id}, f"A lake at {lake.url}")
 
 

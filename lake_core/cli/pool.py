@@ -33,7 +33,7 @@ zed_option = click.option(
     "--zed",
     "location",
     metavar="LOCATION",
-    help="A Zed lake of its own, whose pools then are named instead of those of the lake.",
+    help="The location of a Zed lake whose pools are used instead of the lake's own.",
 )
 
 
@@ -146,7 +146,9 @@ def log(context: Context, path: str, ref: str, limit: int, location: str | None)
 @click.argument(
     "files", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True, dir_okay=False, allow_dash=True)
 )
-@click.option("--format", type=click.Choice(FORMATS), help="What the files hold, instead of by their names.")
+@click.option(
+    "--format", type=click.Choice(FORMATS), help="The format of the files; taken from their names by default."
+)
 @click.option("--branch", default="main", show_default=True, type=Ref())
 @click.option("--author", default="")
 @click.option("-m", "--message", default="")
@@ -181,11 +183,15 @@ def load(
 @pool.command()
 @click.argument("path", metavar="POOL", type=TablePath())
 @click.option("--ref", default="main", show_default=True, type=Ref())
-@click.option("--start", metavar="KEY", help="Only keys from this one on, as ZSON writes it: 7, 2026-01-31T00:00:00Z.")
-@click.option("--stop", metavar="KEY", help="Only smaller keys.")
-@click.option("--where", help="Only records for which it is true: Spark SQL over their fields.")
+@click.option(
+    "--start",
+    metavar="KEY",
+    help="Only records whose key is at least this, written as in ZSON: 7, 2026-01-31T00:00:00Z.",
+)
+@click.option("--stop", metavar="KEY", help="Only records whose key is smaller than this.")
+@click.option("--where", help="Only records for which this Spark SQL condition over their fields is true.")
 @click.option("--columns", help="Only these fields, separated by commas.")
-@click.option("-n", "--limit", type=click.IntRange(0), help="At most so many records.")
+@click.option("-n", "--limit", type=click.IntRange(0), help="The largest number of records to print.")
 @click.option("-f", "--format", type=click.Choice(["zson", "ndjson"]), default="zson", show_default=True)
 @zed_option
 @command
@@ -226,7 +232,7 @@ def _key(text: str | None) -> Value | str | None:
         if text[:1].isdigit():
             quoted = f"'\"{text}\"'"
             raise click.UsageError(
-                f"{text!r} is no key: write a time as 2026-01-31T00:00:00Z, and text as {quoted}"
+                f"{text!r} is not a key: write a time as 2026-01-31T00:00:00Z, and text as {quoted}"
             ) from None
         return text
 
@@ -234,7 +240,9 @@ def _key(text: str | None) -> Value | str | None:
 @pool.command()
 @click.argument("path", metavar="POOL", type=TablePath())
 @click.option("--branch", default="main", show_default=True, type=Ref())
-@click.option("--cold", type=Span(), default="0s", show_default=True, help="Leave out data objects that are younger.")
+@click.option(
+    "--cold", type=Span(), default="0s", show_default=True, help="Leave out data objects that are younger than this."
+)
 @zed_option
 @command
 def compact(context: Context, path: str, branch: str, cold: timedelta, location: str | None) -> None:
@@ -251,8 +259,10 @@ def compact(context: Context, path: str, branch: str, cold: timedelta, location:
 @pool.command()
 @click.argument("path", metavar="POOL", type=TablePath())
 @click.option("--branch", default="main", show_default=True, type=Ref())
-@click.option("--retention", type=Span(), help="Keep what was deleted within this time; the pool's own by default.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be deleted.")
+@click.option(
+    "--retention", type=Span(), help="Keep what was deleted within this time; the pool's own retention by default."
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @zed_option
 @command
 def vacuum(
@@ -265,7 +275,10 @@ def vacuum(
     with _written(context, path, branch, f"Vacuum {path}", location) as (at, published):
         result = at.pool.vacuum(**({} if retention is None else {"retention": retention}), dry_run=dry_run)
     if location is None:
-        text = f"older states of {path} {'would be' if dry_run else 'are'} let go: `lake gc` deletes their data objects"
+        text = (
+            f"older states of {path} {'would be' if dry_run else 'are'} no longer retained: run `lake gc` to "
+            "delete their data objects"
+        )
     else:
         text = f"{count_of(len(result.keys), 'object')} {'would be ' if dry_run else ''}deleted"
     context.output.show({"deleted": result.keys, "published": published()}, text)
@@ -276,10 +289,17 @@ def vacuum(
 @click.option("--ref", default="main", show_default=True, type=Ref())
 @click.option("--parquet", "file", metavar="FILE", type=click.Path(dir_okay=False), help="Write a Parquet file.")
 @click.option(
-    "--delta", "table", metavar="TABLE", help="Create a Delta table: at a path of the lake; with --zed, at a location."
+    "--delta",
+    "table",
+    metavar="TABLE",
+    help="Create a Delta table at this path of the lake or, with --zed, at this location.",
 )
 @click.option(
-    "--branch", default="main", show_default=True, type=Ref(), help="Of the lake, where the table is created."
+    "--branch",
+    default="main",
+    show_default=True,
+    type=Ref(),
+    help="The branch of the lake on which the table is created.",
 )
 @zed_option
 @command
@@ -292,7 +312,7 @@ def export(
     their Zed types.
     """
     if (file is None) == (table is None):
-        raise click.UsageError("say where to: --parquet FILE or --delta TABLE")
+        raise click.UsageError("no target is given: pass --parquet FILE or --delta TABLE")
     scanned = _at(context, path, ref, location).scan()
     count = sum(each.count for each in scanned.objects)
     if file is not None:

@@ -29,7 +29,9 @@ def format_of(name: str, format: RowFormat | None) -> RowFormat:
     """Return the format of a file: what the caller says, else by its name. Raises UsageError."""
     known = format or _BY_SUFFIX.get(Path(name).suffix)
     if known is None:
-        raise click.UsageError(f"{name!r} does not say what it holds: add --format, one of {', '.join(FORMATS)}")
+        raise click.UsageError(
+            f"the name {name!r} does not show the file's format: pass --format with one of {', '.join(FORMATS)}"
+        )
     return known
 
 

@@ -47,11 +47,13 @@ class CreatesByDefault(click.Group):
 
 @click.command()
 @click.argument("ref", default="main", type=Ref())
-@click.option("--dataset", type=TablePath(), help="Only commits that changed_datasets it.")
+@click.option("--dataset", type=TablePath(), help="Only commits that changed this dataset.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True)
-@click.option("--first-parent", is_flag=True, help="Leave out what came in by merges.")
-@click.option("--oneline", is_flag=True, help="A line for each: its id and its message.")
-@click.option("--stat", is_flag=True, help="With the rows and files that each changed, against its first parent.")
+@click.option("--first-parent", is_flag=True, help="Leave out commits that were merged in.")
+@click.option("--oneline", is_flag=True, help="Print one line for each commit: its id and its message.")
+@click.option(
+    "--stat", is_flag=True, help="Also show the rows and files that each commit changed against its first parent."
+)
 @command
 def log(
     context: Context, ref: str, dataset: str | None, limit: int, first_parent: bool, oneline: bool, stat: bool
@@ -111,7 +113,10 @@ def show(context: Context, commit: str, sample: int) -> None:
     """Show a commit. Its message and metadata, and what it changed against its first parent."""
     lake = context.open()
     if commit in {session.id for session in lake.list_sessions(include_ended=True)}:
-        raise InvalidRef(f"{commit!r} is a session: `lake diff {commit}~1 {commit}` tells what it has changed so far")
+        raise InvalidRef(
+            f"{commit!r} is a session, not a commit: run `lake diff {commit}~1 {commit}` to see what it has "
+            "changed so far"
+        )
     (record,) = lake.log(commit, limit=1)
     comparison = _against_parent(lake, record, sample=sample)
     if context.output.as_json:
@@ -127,12 +132,12 @@ def show(context: Context, commit: str, sample: int) -> None:
 @click.command()
 @click.argument("before", type=Ref())
 @click.argument("after", default="main", type=Ref())
-@click.option("--prefix", default="", help="Only what lies under it.")
+@click.option("--prefix", default="", help="Compare only what is below this prefix.")
 @_sample_option
-@click.option("--keys", is_flag=True, help="Every key that differs, those of the tables' logs too.")
+@click.option("--keys", is_flag=True, help="List every key that differs, including those of the tables' logs.")
 @command
 def diff(context: Context, before: str, after: str, prefix: str, sample: int, keys: bool) -> None:
-    """Tell what differs between two refs. Tables by versions, rows and columns, plain files by key."""
+    """Show what differs between two refs. Tables are compared by versions, rows and columns, plain files by key."""
     lake = context.open()
     if not keys:
         comparison = lake.compare(before, after, prefix=prefix, sample=sample)
@@ -147,11 +152,11 @@ def diff(context: Context, before: str, after: str, prefix: str, sample: int, ke
 
 
 @click.group(cls=CreatesByDefault, invoke_without_command=True)
-@click.option("-d", "--delete", "deleted", type=Ref(), metavar="NAME", help="Take this branch away.")
+@click.option("-d", "--delete", "deleted", type=Ref(), metavar="NAME", help="Delete this branch.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def branch(ctx: click.Context, deleted: str | None, as_json: bool) -> None:
-    """List, make and delete branches.
+    """List, create and delete branches.
 
     `lake branch` lists them, `lake branch NAME` makes one, `lake branch -d NAME` takes one away.
     """
@@ -174,7 +179,7 @@ def branch_list(context: Context) -> None:
 @click.option("--at", default="main", show_default=True, type=Ref())
 @command
 def branch_create(context: Context, name: str, at: str) -> None:
-    """Make a branch at a ref."""
+    """Create a branch at a ref."""
     context.output.show({"branch": name, "commit": context.open().create_branch(name, at=at)}, f"branch {name} at {at}")
 
 
@@ -182,17 +187,17 @@ def branch_create(context: Context, name: str, at: str) -> None:
 @click.argument("name", type=Ref())
 @command
 def branch_delete(context: Context, name: str) -> None:
-    """Take a branch away."""
+    """Delete a branch."""
     context.open().delete_branch(name)
     context.output.show({"deleted": name}, f"branch {name} is deleted")
 
 
 @branch.command("protect")
 @click.argument("pattern")
-@click.option("--off", is_flag=True, help="Take the protection back.")
+@click.option("--off", is_flag=True, help="Remove the protection.")
 @command
 def branch_protect(context: Context, pattern: str, off: bool) -> None:
-    """Let branches that match a pattern take merges only."""
+    """Protect the branches that match a pattern: they accept merges only."""
     lake = context.open()
     (lake.settings.unprotect if off else lake.settings.protect)(pattern)
     context.output.show({"pattern": pattern, "protected": not off}, f"{pattern}: {'open' if off else 'merges only'}")
@@ -200,12 +205,12 @@ def branch_protect(context: Context, pattern: str, off: bool) -> None:
 
 @click.group(cls=CreatesByDefault, invoke_without_command=True)
 @click.option(
-    "-d", "--delete", "deleted", type=Ref(), metavar="NAME", help="Take this tag away; its name is not used again."
+    "-d", "--delete", "deleted", type=Ref(), metavar="NAME", help="Delete this tag; its name cannot be used again."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def tag(ctx: click.Context, deleted: str | None, as_json: bool) -> None:
-    """List, make and delete tags.
+    """List, create and delete tags.
 
     `lake tag` lists them, `lake tag NAME` makes one, `lake tag -d NAME` takes one away.
     """
@@ -232,7 +237,7 @@ def _list_names(context: Context, kind: str, commits: dict[str, str]) -> None:
 @click.option("--at", default="main", show_default=True, type=Ref())
 @command
 def tag_create(context: Context, name: str, at: str) -> None:
-    """Give a commit a name for good."""
+    """Give a commit a permanent name."""
     context.output.show({"tag": name, "commit": context.open().create_tag(name, at=at)}, f"tag {name} at {at}")
 
 
@@ -240,6 +245,6 @@ def tag_create(context: Context, name: str, at: str) -> None:
 @click.argument("name", type=Ref())
 @command
 def tag_delete(context: Context, name: str) -> None:
-    """Take a tag away; its name is not used again."""
+    """Delete a tag; its name cannot be used again."""
     context.open().delete_tag(name)
     context.output.show({"deleted": name}, f"tag {name} is deleted")

@@ -23,7 +23,7 @@ def session() -> None:
 
 
 @session.command("list")
-@click.option("--all", "everything", is_flag=True, help="Those that have ended too.")
+@click.option("--all", "everything", is_flag=True, help="List sessions that have ended, too.")
 @command
 def session_list(context: Context, everything: bool) -> None:
     """List the sessions on record."""
@@ -42,7 +42,7 @@ def session_list(context: Context, everything: bool) -> None:
 @click.option("-m", "--message", default="")
 @command
 def session_open(context: Context, branch_name: str, id_: str | None, expires_in: timedelta, message: str) -> None:
-    """Open a shared session, or resume one: prints its id."""
+    """Open or resume a shared session, and print its id."""
     opened = context.open().open_session(branch_name, id=id_, expires_in=expires_in, message=message)
     context.output.show(
         {"session": opened.id, "epoch": opened.epoch, "branch": opened.branch, "base": opened.commit}, opened.id
@@ -60,10 +60,10 @@ def session_abandon(context: Context, id_: str) -> None:
 
 @session.command("fork")
 @click.argument("id_", metavar="ID", type=Ref())
-@click.option("--without", multiple=True, help="A dataset or key to leave out; several times if need be.")
+@click.option("--without", multiple=True, help="A dataset or key to leave out; may be repeated.")
 @command
 def session_fork(context: Context, id_: str, without: tuple[str, ...]) -> None:
-    """Carry a session's work on in a new one: prints its id."""
+    """Continue a session's work in a new session, and print its id."""
     forked = context.open().get_session(id_).fork(without=without)
     context.output.show({"session": forked.id, "lineage": forked.lineage}, forked.id)
 
@@ -72,11 +72,10 @@ def session_fork(context: Context, id_: str, without: tuple[str, ...]) -> None:
 @click.argument("session_id", metavar="SESSION", type=Ref())
 @command
 def publish(context: Context, session_id: str) -> None:
-    """Publish a shared session; again if need be."""
+    """Publish a shared session. The command can be repeated safely."""
     context.remedy = (
-        f"Nothing was published, and the session is kept: `lake session fork {session_id} --without PATH` carries on "
-        "what does not "
-        f"conflict; do the rest again in a new session"
+        f"Nothing was published, and the session is kept: run `lake session fork {session_id} --without "
+        "PATH` to carry on with what does not conflict, and do the rest again in a new session"
     )
     published = context.open().get_session(session_id).publish()
     versions = ", ".join(f"{path}@{version}" for path, version in published.versions.items())
@@ -91,17 +90,17 @@ def publish(context: Context, session_id: str) -> None:
 @click.option(
     "--strategy",
     type=click.Choice(["ours", "theirs"]),
-    help="Of what conflicts keep the branch's side, or take the ref's.",
+    help="Resolve conflicts by keeping the branch's side (ours) or taking the ref's (theirs).",
 )
-@click.option("--dry-run", is_flag=True, help="Only tell what it would do, or what conflicts.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be merged, or what conflicts.")
 @command
 def merge(context: Context, ref: str, into: str, message: str | None, strategy: Strategy | None, dry_run: bool) -> None:
-    """Bring what a ref has and a branch lacks onto the branch."""
+    """Merge a ref into a branch."""
     again = f"lake merge {ref}" + ("" if into == "main" else f" --into {into}")
     context.remedy = (
-        f"Nothing was merged. `{again} --strategy theirs` takes what {ref} has of these, `{again} --strategy ours` "
-        f"keeps what {into} has "
-        f"of them; or do the work again on a new branch: `lake branch NAME --at {into}`"
+        f"Nothing was merged. Run `{again} --strategy theirs` to take what {ref} has of these, or "
+        f"`{again} --strategy ours` to keep what {into} has of them; or do the work again on a new "
+        f"branch: `lake branch NAME --at {into}`"
     )
     lake = context.open()
     if dry_run:
@@ -135,14 +134,14 @@ def _skipped_line(path: str, into: str) -> str:
 @click.argument("commit", type=Ref())
 @click.option("--branch", "branch_name", default="main", show_default=True, type=Ref())
 @click.option(
-    "--parent", type=click.IntRange(1), default=1, show_default=True, help="Which parent of a merge to go back to."
+    "--parent", type=click.IntRange(1), default=1, show_default=True, help="The parent of a merge to go back to."
 )
 @click.option("-m", "--message")
 @command
 def revert(context: Context, commit: str, branch_name: str, parent: int, message: str | None) -> None:
-    """Take back what a commit did; what was done since stays."""
+    """Undo what a commit changed; later changes stay."""
     context.remedy = (
-        "Nothing was taken back: revert the commits in the way first, newest first, or change the rows by hand"
+        "Nothing was reverted: revert the later commits that conflict first, newest first, or change the rows by hand"
     )
     published = context.open().revert(commit, branch=branch_name, parent=parent, message=message)
     context.output.show(published, f"commit {published.commit[:12]} on {branch_name}")
@@ -155,9 +154,9 @@ def revert(context: Context, commit: str, branch_name: str, parent: int, message
 @click.option("-m", "--message")
 @command
 def cherry_pick(context: Context, commit: str, onto: str, parent: int, message: str | None) -> None:
-    """Do on a branch what a commit did elsewhere."""
+    """Apply the changes of a commit to another branch."""
     context.remedy = (
-        f"Nothing was picked: bring the branches together by `lake merge` first, or do the work again on {onto}"
+        f"Nothing was cherry-picked: merge the branches with `lake merge` first, or do the work again on {onto}"
     )
     published = context.open().cherry_pick(commit, onto=onto, parent=parent, message=message)
     context.output.show(published, f"commit {published.commit[:12]} on {onto}")

@@ -36,7 +36,13 @@ class MissingLibrary(LakeError):
 @click.argument("query")
 @click.option("--ref", default="main", show_default=True, type=Ref())
 @click.option(
-    "-n", "--rows", "count", type=click.IntRange(1), default=1000, show_default=True, help="At most so many rows."
+    "-n",
+    "--rows",
+    "count",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="The largest number of rows to show.",
 )
 @command
 def sql(context: Context, query: str, ref: str, count: int) -> None:
@@ -48,7 +54,7 @@ def sql(context: Context, query: str, ref: str, count: int) -> None:
     rows = run_query(context.open().at(ref), query, count + 1)
     context.output.rows(rows.slice(0, count).to_pylist(), rows.column_names)
     if len(rows) > count:
-        click.echo(f"only the first {count:,} rows are shown: ask for more with -n", err=True)
+        click.echo(f"only the first {count:,} rows are shown: pass a larger -n to see more", err=True)
 
 
 def run_query(state: StateStore, query: str, most_rows: int) -> pa.Table:
@@ -70,7 +76,7 @@ def run_query(state: StateStore, query: str, most_rows: int) -> pa.Table:
         relation = connection.sql(query)
         if relation is None:
             raise InvalidQuery(
-                "the statement returns no rows: `lake sql` only reads. Write in a session, from Python or Spark"
+                "the statement returns no rows, and `lake sql` only reads: write in a session, from Python or Spark"
             )
         return relation.limit(most_rows).to_arrow_table()
     except duckdb.Error as error:

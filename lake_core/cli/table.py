@@ -90,7 +90,7 @@ def _rows_text(row: Mapping[str, Any]) -> str:
 @click.option("--ref", default="main", show_default=True, type=Ref())
 @command
 def detail(context: Context, path: str, ref: str) -> None:
-    """Show what a table is, and how large."""
+    """Show the properties and the size of a table."""
     table_detail = context.open().delta(path, ref=ref).detail()
     values = {name: getattr(table_detail, name) for name in table_detail.__dataclass_fields__ if name != "columns"}
     lines = [f"{name:20} {cell_text(value)}" for name, value in values.items()]
@@ -101,11 +101,11 @@ def detail(context: Context, path: str, ref: str) -> None:
 @table.command()
 @click.argument("path", type=TablePath())
 @click.option("--branch", default="main", show_default=True, type=Ref())
-@click.option("--where", help="Only these partitions: Spark SQL.")
-@click.option("--zorder-by", multiple=True, help="Sort by this column; several times if need be.")
+@click.option("--where", help="Only the partitions that match this Spark SQL condition.")
+@click.option("--zorder-by", multiple=True, help="Sort by this column; may be repeated.")
 @command
 def optimize(context: Context, path: str, branch: str, where: str | None, zorder_by: tuple[str, ...]) -> None:
-    """Put a table's small files together."""
+    """Compact the small files of a table."""
     lake = context.open()
     lake.at(branch).dataset(path, "delta")  # Raises in words of the branch, where the session would speak of itself.
     with lake.session(branch, message=f"Optimize {path}") as session:
@@ -117,7 +117,9 @@ def optimize(context: Context, path: str, branch: str, where: str | None, zorder
 @table.command()
 @click.argument("path", type=TablePath())
 @click.option("--branch", default="main", show_default=True, type=Ref())
-@click.option("--retention", type=Span(), help="The table's own by default.")
+@click.option(
+    "--retention", type=Span(), help="How long older versions are kept; the table's own retention by default."
+)
 @command
 def vacuum(context: Context, path: str, branch: str, retention: timedelta | None) -> None:
     """End the retention of a table's older versions; `lake gc` then deletes what nothing else reaches."""
@@ -126,7 +128,8 @@ def vacuum(context: Context, path: str, branch: str, retention: timedelta | None
     with lake.session(branch, message=f"Vacuum {path}") as session:
         session.delta(path).vacuum(retention)
     context.output.show(
-        {"published": session.result}, f"older versions of {path} are let go: `lake gc` deletes their files"
+        {"published": session.result},
+        f"older versions of {path} are no longer retained: run `lake gc` to delete their files",
     )
 
 

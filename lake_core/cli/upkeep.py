@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only tell.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @click.option(
-    "--history", type=Span(), help="How long commits are kept that no ref names, such as 30d; a week at least."
+    "--history", type=Span(), help="How long to keep commits that no ref names, such as 30d; at least a week."
 )
 @command
 def gc(context: Context, dry_run: bool, history: timedelta | None) -> None:
@@ -56,9 +56,7 @@ def adopt(context: Context, dataset: str) -> None:
     state = lake.at()
     if dataset not in state.registered():
         if dataset_format("delta").exists(FolderStore(lake.repository.root, dataset)):
-            raise DatasetNotFound(
-                f"the table at {dataset!r} is not in the lake yet: bring it in with `lake import {dataset}`"
-            )
+            raise DatasetNotFound(f"the table at {dataset!r} is not in the lake yet: run `lake import {dataset}`")
         state.dataset(dataset)  # Raises, and names those there.
     published = lake.maintenance.adopt(dataset)
     context.output.show(published, f"commit {published.commit[:12]} {dataset}@{published.versions.get(dataset)}")
@@ -68,7 +66,7 @@ def adopt(context: Context, dataset: str) -> None:
 @click.argument("dataset", type=TablePath())
 @command
 def release(context: Context, dataset: str) -> None:
-    """Make a dataset a plain one, of which the lake knows no more."""
+    """Take a dataset out of the lake, and leave it in place as a plain one."""
     lake = context.open()
     lake.at().dataset(dataset)  # Raises in words of main, where a session would speak of itself.
     published = lake.maintenance.release(dataset)
@@ -76,14 +74,14 @@ def release(context: Context, dataset: str) -> None:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Only look whether objects are there, without reading them.")
+@click.option("--quick", is_flag=True, help="Only check that objects exist, without reading them.")
 @command
 def verify(context: Context, quick: bool) -> None:
-    """Look whether every reachable object exists and is what its name says."""
+    """Check that every reachable object exists and holds what its name says."""
     with context.output.progress("verifying") as progress:
         problems = context.open().maintenance.verify(hashes=not quick, progress=progress)
     context.output.show(
-        problems, "\n".join(f"{each.kind}: {each.key}: {each.detail}" for each in problems) or "all is there"
+        problems, "\n".join(f"{each.kind}: {each.key}: {each.detail}" for each in problems) or "every object is there"
     )
     if problems:
         raise SystemExit(FOUND)
@@ -92,7 +90,7 @@ def verify(context: Context, quick: bool) -> None:
 @click.command()
 @command
 def doctor(context: Context) -> None:
-    """Try whether this store's conditional puts really hold, and what else a lake asks of it."""
+    """Check that the store's conditional puts work, and what else a lake requires of it."""
     findings = examine(open_store(context.location, storage_options=context.storage_options))
     rows = [
         {"check": each.check, "result": "ok" if each.ok else "FAILED", "detail": each.detail, "ok": each.ok}

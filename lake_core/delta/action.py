@@ -46,9 +46,7 @@ class Protocol:
         """Parse a protocol action. Raises MalformedProtocol where versions and feature lists contradict one another."""
         reader, writer = body.get("minReaderVersion"), body.get("minWriterVersion")
         if type(reader) is not int or type(writer) is not int or reader < 0 or writer < 0:  # a bool is an int too
-            raise MalformedProtocol(
-                "the protocol action lacks minReaderVersion or minWriterVersion, or one of them is no whole number"
-            )
+            raise MalformedProtocol("the protocol action has no whole number as minReaderVersion or minWriterVersion")
         reader_features, writer_features = _features(body, "readerFeatures"), _features(body, "writerFeatures")
         if reader <= NEWEST_READER:  # a later one is refused by its number, and may list features by other rules
             _check_lists(reader, writer, reader_features, writer_features)
@@ -134,7 +132,7 @@ class Metadata:
         )
         if metadata.format_provider.lower() != "parquet":
             raise MalformedMetadata(
-                f"data files of format {metadata.format_provider!r}: only parquet is part of the protocol"
+                f"the data files have the format {metadata.format_provider!r}, but the protocol allows parquet only"
             )
         return metadata
 
@@ -210,11 +208,13 @@ def _check_lists(
 ) -> None:
     if (reader >= 3) != (reader_features is not None):
         raise MalformedProtocol(
-            f"reader version {reader} with readerFeatures {reader_features!r}: listed exactly from version 3 on"
+            f"the protocol has reader version {reader} and readerFeatures {reader_features!r}: features must "
+            "be listed from version 3 on, and only then"
         )
     if (writer >= 7) != (writer_features is not None):
         raise MalformedProtocol(
-            f"writer version {writer} with writerFeatures {writer_features!r}: listed exactly from version 7 on"
+            f"the protocol has writer version {writer} and writerFeatures {writer_features!r}: features must "
+            "be listed from version 7 on, and only then"
         )
     if reader >= 3 and writer < 7:
         raise MalformedProtocol(f"reader version {reader} needs writer version 7, not {writer}")
@@ -236,7 +236,7 @@ def _parse_schema(text: str) -> StructType:
         if _SURROGATE.search(text):
             json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise MalformedMetadata("the table's schemaString holds half of a surrogate pair, which is no text") from None
+        raise MalformedMetadata("the table's schemaString holds half of a surrogate pair, which is not text") from None
     except (ValueError, RecursionError) as error:
         raise MalformedMetadata(f"the table's schemaString is not JSON: {error}") from None
     schema = schema_from_json(body)

@@ -57,7 +57,7 @@ def apply_dropped(before: Snapshot | None, head: Snapshot | None, context: Apply
     if before is None or head is None:
         return Applied({}, None if head is None else head.version, "DROP TABLE")
     if difference(before, head):
-        raise DatasetConflict(f"it was changed on {context.onto}, and is dropped here", kind="Dropped")
+        raise DatasetConflict(f"it was changed on {context.onto}, and is dropped by these changes", kind="Dropped")
     removes = head.files(_ADD)
     # A table of this path that is created later begins without the markers of this one.
     markers = [replace(marker, version=NEVER, last_updated=now) for marker in _set_markers(head)]
@@ -87,7 +87,7 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
     """Append one table to the other where both sides created it, if they mean the same table."""
     if not _alike(after, head):
         raise DatasetConflict(
-            f"it was created on {context.onto} meanwhile, with another schema or partitioning, or other properties",
+            f"it was created on {context.onto} in the meantime, with another schema, partitioning or properties",
             kind="MetadataChanged",
         )
     markers = _set_markers(after)
@@ -138,10 +138,9 @@ def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: 
     lost = files.filter(pc.and_(pc.is_in(files["path"], value_set=had), pc.invert(present)))
     if len(lost):
         raise DatasetConflict(
-            f"{context.onto} took {len(lost)} of these files earlier (cherry-picked, merged, or imported too), such as "
-            f"{lost['path'][0].as_py()!r}, and has rewritten or removed them since: to put them back would double "
-            "rows, or bring deleted "
-            f"ones back. To undo a revert, revert that",
+            f"{context.onto} already received {len(lost)} of these files, such as "
+            f"{lost['path'][0].as_py()!r}, and has rewritten or removed them since: to add them again would "
+            "duplicate rows or restore deleted ones. To undo a revert, revert the revert",
             kind="RewrittenThere",
         )
     return files.filter(pc.invert(present))
@@ -183,7 +182,7 @@ def apply_replaced(after: Snapshot, head: Snapshot, context: ApplyContext, now: 
 def _check_not_append_only(ours: SnapshotDifference, head: Snapshot) -> None:
     if len(ours.removes) and head.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
         raise DatasetConflict(
-            "it is append-only (delta.appendOnly): rows can't be taken back or changed", kind="AppendOnlyTable"
+            "it is append-only (delta.appendOnly): its rows cannot be reverted or changed", kind="AppendOnlyTable"
         )
 
 

@@ -102,19 +102,19 @@ def _range(snapshot: Snapshot, start: Bound, end: Bound | None) -> tuple[int, in
     for version in (first, last):
         if not 0 <= version <= snapshot.version:
             raise VersionNotFound(
-                f"version {version} does not exist: the latest that this handle shows is {snapshot.version}"
+                f"version {version} does not exist: the latest version of this snapshot is {snapshot.version}"
             )
     # Between two commits nothing changed; versions the wrong way round are a mistake.
     by_time = isinstance(lower, dt.datetime) or isinstance(upper, dt.datetime)
     if first > last + by_time:
-        raise ValueError(f"changes from version {first} to {last}: the start lies after the end")
+        raise ValueError(f"the changes from version {first} to {last} cannot be read: the start is after the end")
     return first, last, times
 
 
 def _bound(bound: Bound) -> int | dt.datetime:
     """Return a version unchanged, and a timestamp parsed."""
     if isinstance(bound, bool) or not isinstance(bound, (int, str, dt.datetime)):
-        raise ValueError(f"the start and end of changes are versions or timestamps, not {bound!r}")
+        raise ValueError(f"the start and end of changes must be versions or timestamps, not {bound!r}")
     return bound if isinstance(bound, int) else parse_instant(bound)
 
 
@@ -122,8 +122,8 @@ def _earliest_from(times: CommitTimes, moment: dt.datetime, latest: int) -> int:
     version = times.earliest_from(moment)
     if version is None:
         raise VersionNotFound(
-            f"no commit at or after {moment.isoformat()}: "
-            f"the last one, version {latest}, was committed at {times.text(latest)}"
+            f"there is no commit at or after {moment.isoformat()}: the last one, version {latest}, was "
+            f"committed at {times.text(latest)}"
         )
     return version
 
@@ -132,9 +132,8 @@ def _latest_until(times: CommitTimes, moment: dt.datetime) -> int:
     version = times.latest_until(moment)
     if version is None:
         raise VersionNotFound(
-            f"no commit at or before {moment.isoformat()}: the first one that can be rebuilt, version "
-            f"{times.earliest}, was committed "
-            f"at {times.text(times.earliest)}"
+            f"there is no commit at or before {moment.isoformat()}: the first one that can be rebuilt, "
+            f"version {times.earliest}, was committed at {times.text(times.earliest)}"
         )
     return version
 
@@ -156,17 +155,16 @@ class _Feed:
         last = self.snapshot.version
         if metadata.configuration.get(_PROPERTY, "false").lower() != "true":
             raise ChangeDataFeedDisabled(
-                f"changes were not recorded for version {version}: {_PROPERTY} is not set there. Ask for versions at "
-                "which it is, or set "
-                f"it for those to come"
+                f"the changes of version {version} were not recorded, because {_PROPERTY} was not set: read "
+                "versions for which it was set, or set it to record future changes"
             )
         final = self.snapshot.metadata
         same_partitions = sorted(metadata.partition_keys.values()) == sorted(final.partition_keys.values())
         if not same_partitions or not _reads_as(_physical(metadata), _physical(final)):
             raise IncompatibleSchema(
-                f"the schema of version {version} cannot be read as that of version {last}: a column was dropped or "
-                "changed its type, or "
-                f"the partitioning changed in between. Ask for the changes up to and from that change apart"
+                f"the rows of version {version} do not fit the schema of version {last}: in between, a column "
+                "was dropped or changed its type, or the partitioning changed. Read the changes before and "
+                "after that version separately"
             )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -194,8 +192,8 @@ class _Feed:
                 bodies = self.snapshot.store.get_many([commit_key(version) for version in versions])
             except NotFound as error:
                 raise VersionNotFound(
-                    f"{error.key} is gone: the log was cleaned up, and with it the changes of that version. "
-                    "Start at a later one"
+                    f"{error.key} was deleted when the log was cleaned up, and the changes of that version with it: "
+                    "start at a later version"
                 ) from None
             yield from zip(versions, bodies, strict=True)
 
@@ -210,7 +208,7 @@ class _Feed:
                 yield from self._derived(version, data, keys)
         except DataFileMissing as error:
             raise DataFileMissing(
-                f"{str(error).partition(':')[0]}: it was vacuumed, and with it the changes of version {version}. "
+                f"{str(error).partition(':')[0]}: it was vacuumed, and the changes of version {version} with it. "
                 "Start at a later version"
             ) from None
 
@@ -222,8 +220,8 @@ class _Feed:
                 # Writers by hand use texts of their own, which are theirs to understand.
                 if rows[CHANGE_TYPE].null_count:
                     raise CorruptDataFile(
-                        f"change file {files.keys[index]} of version {version} has rows without {CHANGE_TYPE}. "
-                        "Restore it from a backup"
+                        f"change file {files.keys[index]} of version {version} has rows without {CHANGE_TYPE}: restore "
+                        "it from a backup"
                     )
                 yield rows
 
@@ -344,7 +342,7 @@ def _gone_by_place(files: DataFiles, version: int) -> dict[tuple[int, str], npt.
         place = (id(files.elsewhere.get(number)), key)
         if place in rows_by_place:
             raise CorruptCommit(
-                f"{commit_key(version)} names the file {key} in two actions of one kind, so its changes are not known"
+                f"{commit_key(version)} names the file {key} in two actions of one kind, so its changes are ambiguous"
             )
         gone = files.deleted[number] if files.deleted else None
         rows_by_place[place] = np.empty(0, np.int64) if gone is None else gone

@@ -175,10 +175,12 @@ class Checkpoint:
             _check_columns(file.schema_arrow, expected)
             return file
         except (NotFound, InvalidKey):
-            raise CheckpointGone(f"checkpoint file {key} is gone. Older versions may still be readable") from None
+            raise CheckpointGone(
+                f"checkpoint file {key} is gone: open an older version, which may still be readable"
+            ) from None
         except _DAMAGE as error:
             raise CorruptCheckpoint(
-                f"checkpoint file {key} cannot be read ({error}). Delete it if the commits that it covers exist"
+                f"checkpoint file {key} cannot be read ({error}): delete it if the commits that it covers exist"
             ) from None
 
     def _checked(self, read: Callable[[], Any]) -> Any:
@@ -193,7 +195,7 @@ class Checkpoint:
             return table
         except NotFound as error:
             raise CorruptCheckpoint(
-                f"checkpoint file {error.key} is gone: the log was cleaned up while it was read"
+                f"checkpoint file {error.key} is gone: the log was cleaned up while it was read. Open the table again"
             ) from None
         except (pa.ArrowException, OSError, ValueError) as error:
             raise CorruptCheckpoint(f"the checkpoint of version {self.version} cannot be read ({error})") from None

@@ -43,7 +43,7 @@ class ColumnMapping:
         kind: DataType = self.schema
         for name in path:
             if not isinstance(kind, StructType):
-                raise SchemaMismatch(f"{'.'.join(path)} leads through something that is no struct, at {name!r}")
+                raise SchemaMismatch(f"{'.'.join(path)} passes through {name!r}, which is not a struct")
             child = kind.field(name)
             names.append(self._name(child))
             kind = child.type

@@ -142,7 +142,9 @@ def change_files(version: int, data: bytes, partition_keys: Sequence[str]) -> pa
     try:
         table = _read_json(b"{}\n" + data, pa.schema([("cdc", kind)]))
     except (pa.ArrowException, ValueError, OverflowError) as error:
-        raise CorruptCommit(f"{commit_key(version)} is not a commit: {error}. Restore it from a backup") from None
+        raise CorruptCommit(
+            f"{commit_key(version)} is not a commit: {error}. Restore it from a backup, or open an earlier version"
+        ) from None
     column = table["cdc"].combine_chunks()
     actions = column.filter(column.is_valid())
     paths, values, sizes = (pc.struct_field(actions, [name]) for name, _ in CHANGE_FIELDS)
@@ -250,7 +252,7 @@ def _check_lines(body: bytes) -> None:
     for start in starts[(first != ord("{")) & (first != ord("\n")) & (first != ord("\r"))].tolist():
         match = _LINE_START.match(body, start)
         if match is None:
-            raise ValueError(f"the line {body[start : start + 40]!r} is no JSON object")
+            raise ValueError(f"the line {body[start : start + 40]!r} is not a JSON object")
 
 
 def _read_blocks(body: bytes, schema: pa.Schema, block_size: int) -> pa.Table:

@@ -80,9 +80,9 @@ class CommitRange:
         kinds = {kind for version, body in self.bodies if (kind := rearranges(version, body)) is not None}
         if len(kinds) > 1:
             raise MixedRearrangement(
-                "a session rearranged this table (optimize, Z-order) and changed its rows: as one version nobody could "
-                "tell which rows are "
-                "new. Publish the changes first, and optimize in a session of its own"
+                "the session both rearranged this table (optimize, Z-order) and changed its rows, and in one "
+                "version its new rows could not be told apart: publish the changes first, and optimize in "
+                "another session"
             )
         return kinds == {True}
 

@@ -67,7 +67,7 @@ class CommitTimes:
         """
         if version not in self._times:
             raise VersionNotFound(
-                f"the log no longer holds {commit_key(version)}, so when version {version} was committed is not known"
+                f"the log no longer holds {commit_key(version)}, so it is unknown when version {version} was committed"
             )
         if self._in_commit_from is not None and version >= self._in_commit_from:
             timestamp = self._in_commit(version) if info is None else in_commit_time(info)
@@ -90,15 +90,14 @@ class CommitTimes:
         version = self.latest_until(asked)
         if version is None:
             raise VersionNotFound(
-                f"no version stood at {asked.isoformat()}: the first that can be rebuilt, version {self.earliest}, was "
-                "committed at "
-                f"{self.text(self.earliest)}. Ask for that instant or a later one"
+                f"the table had no version at {asked.isoformat()}: the first that can be rebuilt, version "
+                f"{self.earliest}, was committed at {self.text(self.earliest)}. Use that timestamp or a later one"
             )
         if asked > instant_of(self.at(self._latest)):
             raise VersionNotFound(
-                f"{asked.isoformat()} lies after the last commit, version {self._latest} of {self.text(self._latest)}: "
-                "later commits "
-                f"may still fall before it. Ask for that instant, or leave the timestamp away for the latest version"
+                f"{asked.isoformat()} is after the last commit, version {self._latest} at "
+                f"{self.text(self._latest)}, and later commits may still precede it: use that timestamp, or "
+                "leave it out for the latest version"
             )
         return version
 
@@ -124,9 +123,8 @@ class CommitTimes:
     def _check_any(self) -> None:
         if self._latest not in self._times:
             raise VersionNotFound(
-                f"the log no longer holds {commit_key(self._latest)}, so when version {self._latest} was committed is "
-                "not known. "
-                f"Open the table by its version"
+                f"the log no longer holds {commit_key(self._latest)}, so it is unknown when version "
+                f"{self._latest} was committed: open the table by its version"
             )
 
     def _in_commit(self, version: int) -> int | None:
@@ -141,7 +139,9 @@ class CommitTimes:
                 if info is None and head.size > len(head):
                     info = read_commit_info(version, self._store.get(key))
             except NotFound:
-                raise VersionNotFound(f"{key} vanished while it was read: the log was cleaned up") from None
+                raise VersionNotFound(
+                    f"{key} was deleted while it was read, because the log was cleaned up: open the table again"
+                ) from None
             except ValueError as error:
                 raise CorruptCommit(f"{key} holds a line that is not JSON: {error}") from None
             self._in_commit_times[version] = in_commit_time(info or {})
@@ -172,16 +172,18 @@ def parse_instant(when: Instant) -> dt.datetime:
         try:
             instant = dt.datetime.fromisoformat(instant)
         except ValueError:
-            raise ValueError(f"{when!r} is no timestamp: use ISO 8601, such as 2024-01-31T12:00:00Z") from None
+            raise ValueError(f"{when!r} is not a timestamp: use ISO 8601, such as 2024-01-31T12:00:00Z") from None
     if not isinstance(instant, dt.datetime):
-        raise ValueError(f"a timestamp is an aware datetime or ISO 8601 text, not {when!r}")
+        raise ValueError(f"a timestamp must be an aware datetime or text in ISO 8601, not {when!r}")
     if instant.tzinfo is None or instant.utcoffset() is None:
         cure = (
             f"{when}Z"
             if isinstance(when, str) and ("T" in when or " " in when)
             else "….replace(tzinfo=datetime.UTC), or end the text in Z"
         )
-        raise ValueError(f"the timestamp {when!s} has no time zone, so it names no instant. If it is UTC, use {cure}")
+        raise ValueError(
+            f"the timestamp {when!s} has no time zone, so its instant is unknown. If it is UTC, use {cure}"
+        )
     return instant
 
 

@@ -187,9 +187,8 @@ def _recorded(transaction: SetTransaction, winners: Sequence[CommitRun], metadat
         return True
     version = markers["commit"][-1].as_py()
     raise ConcurrentTransaction(
-        f"version {version} recorded version {latest} of application {transaction.app_id!r} while version "
-        f"{transaction.version} "
-        f"was under way: two writers share this id",
+        f"version {version} recorded version {latest} of application {transaction.app_id!r} while "
+        f"version {transaction.version} was being committed: two writers share this application id",
         version=version,
     )
 

@@ -24,10 +24,7 @@ def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()
     Raises UnsupportedType for types that need the caller's decision.
     """
     if not len(data):
-        raise SchemaMismatch(
-            "the data has no columns, so it holds no rows of any table. "
-            "Where there are no rows, give the columns all the same"
-        )
+        raise SchemaMismatch("the data has no columns: pass the columns of the table even if there are no rows")
     # A column of nulls alone fits everywhere; the others must have a Delta type of their own.
     schema_from_arrow(pa.schema([child for child in data if not pa.types.is_null(child.type)]))
     _check_struct(list(data), [child.with_nullable(True) if child.name in computed else child for child in table], "")
@@ -169,7 +166,7 @@ def plain(rows: pa.Table) -> pa.Table:
         try:
             columns.append(pa.chunked_array([_convert(chunk, kind) for chunk in column.chunks], kind))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise SchemaMismatch(f"column {child.name!r} cannot be taken as {kind}: {error}") from None
+            raise SchemaMismatch(f"column {child.name!r} cannot be converted to {kind}: {error}") from None
     return pa.Table.from_arrays(
         columns, schema=pa.schema([pa.field(c.name, kind) for c, kind in zip(rows.schema, kinds, strict=True)])
     )
@@ -262,9 +259,7 @@ def _check_text(child: pa.Field, column: pa.ChunkedArray) -> None:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise SchemaMismatch(
-            f"column {child.name!r} holds bytes that are not UTF-8 text, which no reader could read: {error}"
-        ) from None
+        raise SchemaMismatch(f"column {child.name!r} holds bytes that are not UTF-8 text: {error}") from None
 
 
 def _holds_text(kind: pa.DataType) -> bool:

@@ -167,7 +167,7 @@ class DeltaFormat(DatasetFormat):
                 return apply_dropped(before, head, context, now)
             if head is None:
                 if before is not None:
-                    raise DatasetConflict(f"it was dropped on {context.onto} meanwhile", kind="Dropped")
+                    raise DatasetConflict(f"it was dropped on {context.onto} in the meantime", kind="Dropped")
                 return apply_created(after, CommitRange.between(None, after), context, now)
             if context.recreated:
                 return apply_recreated(after, CommitRange.between(None, after), head, context, now)

@@ -38,7 +38,7 @@ def asked_protocol(protocol: Protocol, properties: Mapping[str, str]) -> tuple[P
     features = [key.removeprefix(_FEATURE_PREFIX) for key in properties if key.startswith(_FEATURE_PREFIX)]
     for key, value in properties.items():
         if key.startswith(_FEATURE_PREFIX) and value not in ("supported", "enabled"):
-            raise InvalidProperty(f"{key} is {value!r}: the only value is 'supported'")
+            raise InvalidProperty(f"{key} is {value!r}, but only 'supported' is valid")
     if protocol.writer_features is None:
         protocol = Protocol(
             max(protocol.min_reader_version, min(reader, 2)), max(protocol.min_writer_version, min(writer, 5))
@@ -66,11 +66,11 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
     Raises SchemaMismatch, UnsupportedType, InvalidProperty, UnsupportedExpression.
     """
     if isinstance(partition_by, str):
-        raise SchemaMismatch(f"partition_by takes a list of columns: [{partition_by!r}]")
+        raise SchemaMismatch(f"partition_by must be a list of columns: [{partition_by!r}]")
     # The schema may be another table's, whose files have other names.
     struct = without_mapping(schema_from_arrow(schema))
     if not struct.fields:
-        raise SchemaMismatch("the schema has no columns: a table has one at least")
+        raise SchemaMismatch("the schema has no columns, but a table needs at least one")
     check_partitioning(struct, partition_by)
     check_properties(properties)
     if properties.get(MODE_PROPERTY, "none") != "none":
@@ -91,14 +91,16 @@ def check_partitioning(struct: StructType, partition_by: Sequence[str]) -> None:
     """Raise SchemaMismatch unless these columns can partition a table of this schema."""
     for name in partition_by:
         if name not in struct.names:
-            raise SchemaMismatch(f"partition column {name!r} is not in the schema ({', '.join(struct.names)})")
+            raise SchemaMismatch(
+                f"partition column {name!r} is not in the schema, which has the columns {', '.join(struct.names)}"
+            )
         kind = struct.field(name).type
         if not isinstance(kind, PrimitiveType):
             raise SchemaMismatch(f"partition column {name!r} is nested: only columns of a primitive type can partition")
     if len(set(partition_by)) < len(partition_by):
         raise SchemaMismatch(f"a column is named twice in partition_by: {list(partition_by)}")
     if struct.fields and len(partition_by) == len(struct.fields):
-        raise SchemaMismatch("every column partitions the table, which leaves none for the data files")
+        raise SchemaMismatch("every column is a partition column: leave at least one column for the data files")
 
 
 def check_same(existing: Metadata, asked: Metadata, store: ObjectStore) -> None:
@@ -130,9 +132,9 @@ def check_empty(store: ObjectStore) -> None:
         return
     names = ", ".join(repr(key) for key in keys[:_NAMED]) + (", …" if len(keys) > _NAMED else "")
     raise FolderNotEmpty(
-        f"the folder {store.url()} holds files already that are no table's: {names}. Make a table of Parquet files "
-        "that lie there with "
-        f"DeltaTable.convert({store.url()!r}), or choose another path. Nothing was written"
+        f"the folder {store.url()} holds files already that do not belong to a table: {names}. Convert "
+        f"Parquet files to a table with DeltaTable.convert({store.url()!r}), or choose another path. "
+        "Nothing was written"
     )
 
 

@@ -188,7 +188,7 @@ class ConcurrentModification(DeltaError):
     """
 
     def __init__(self, reason: str, *, version: int) -> None:
-        super().__init__(f"{reason}; nothing was committed here: refresh the table and run the operation again")
+        super().__init__(f"{reason}. Nothing was committed: refresh the table and run the operation again")
         self.reason = reason
         """The reason, for callers that add another remedy."""
         self.version = version

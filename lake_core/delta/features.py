@@ -179,8 +179,8 @@ def check_protocol(protocol: Protocol) -> None:
     """Do what `check_readable` does, by the protocol alone."""
     if protocol.min_reader_version > NEWEST_READER:
         raise UnsupportedReaderFeature(
-            f"the table needs reader version {protocol.min_reader_version}; version {NEWEST_READER} is the newest "
-            "known. Upgrade lake-orch",
+            f"the table needs reader version {protocol.min_reader_version}, but the newest supported version "
+            f"is {NEWEST_READER}: upgrade lake-orch",
             feature=f"readerVersion={protocol.min_reader_version}",
         )
     for feature in sorted(protocol.reader_features or ()):
@@ -196,9 +196,9 @@ def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -
     """
     if MANAGED in supported_features(protocol) and not store.versioned:
         raise ManagedTable(
-            f"the table at {store.url()} is managed by a lake (it has the feature {MANAGED!r}), which alone may write "
-            "it: open it in a "
-            "session, Lake.open(root).session(branch).delta(path), or make it a plain table with "
+            f"the table at {store.url()} is managed by a lake (it has the feature {MANAGED!r}), and can only "
+            "be written through the lake: open it in a session with "
+            "Lake.open(root).session(branch).delta(path), or make it a plain table with "
             "lake.maintenance.release(path)",
             feature=MANAGED,
         )
@@ -244,8 +244,8 @@ def _refuse_read(feature: str) -> None:
 
 def _refuse_write(feature: str, where: str = "") -> None:
     raise UnsupportedWriterFeature(
-        f"the table uses the feature {feature!r}{where}, which this writer does not implement: writing would break its "
-        "promise "
-        f"to others. Write it with another Delta client, or into a new table",
+        f"the table uses the feature {feature!r}{where}, which this writer does not implement, so a "
+        "write could break the table for other clients. Write it with another Delta client, or write to "
+        "a new table",
         feature=feature,
     )

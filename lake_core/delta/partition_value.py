@@ -37,8 +37,8 @@ def serialize(values: pa.Array) -> pa.Array:
     kind = values.type
     if outside_calendar(values):
         raise ConstraintViolation(
-            f"a partition value of type {kind} lies outside the years 1 to 9999, which readers cannot read back. "
-            f"Replace it (null, say) or leave its rows out before writing"
+            f"a partition value of type {kind} is outside the years 1 to 9999 and could not be read back: "
+            "replace it (for example with null), or leave its rows out"
         )
     if pa.types.is_string(kind):
         return pc.if_else(pc.equal(values, ""), pa.scalar(None, kind), values)
@@ -72,7 +72,7 @@ def parse(texts: pa.Array | pa.ChunkedArray, kind: pa.DataType, column: str) -> 
     try:
         typed = _parse_far(distinct, kind) if pa.types.is_temporal(kind) else _parse(distinct, kind)
     except (pa.ArrowException, ValueError, OverflowError, decimal.DecimalException) as error:
-        raise MalformedAction(f"partition column {column!r} of type {kind} has a value that is none: {error}") from None
+        raise MalformedAction(f"partition column {column!r} of type {kind} has an invalid value: {error}") from None
     return typed.take(encoded.indices)
 
 
@@ -118,9 +118,8 @@ def _texts_of_binary(values: pa.Array) -> pa.Array:
         texts.validate(full=True)
     except (pa.ArrowInvalid, UnicodeDecodeError):
         raise ConstraintViolation(
-            "a binary partition value is not UTF-8 text: the log holds partition values as text, so readers would get "
-            "other bytes. "
-            "Partition by its hexadecimal text instead"
+            "a binary partition value is not UTF-8 text: the log holds partition values as text, so readers "
+            "would get other bytes. Partition by a hexadecimal text instead"
         ) from None
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
 

@@ -63,11 +63,9 @@ def locate(path: str, roots: Sequence[ObjectStore]) -> tuple[int, str]:
             return number, _checked(whole[len(start) :], path)
     allowed = ", ".join(root.url() for root in roots[1:]) or "none"
     raise PathOutsideTable(
-        f"the log names the data file {path!r}, which is not under the table's root {roots[0].url()}. If the table "
-        "borrows another's "
-        "files (a shallow clone), and you trust its log, open it with DeltaTable.open(…, allowed_roots=[the folder of "
-        "those files]); "
-        f"allowed now: {allowed}"
+        f"the log names the data file {path!r}, which is not under the table's root {roots[0].url()}. If "
+        "the table uses files of another one (a shallow clone) and you trust its log, open it with "
+        f"DeltaTable.open(…, allowed_roots=[the folder of those files]). Allowed now: {allowed}"
     )
 
 
@@ -84,7 +82,7 @@ def open_roots(
 ) -> tuple[ObjectStore, ...]:
     """Open the stores at the folders from which a caller allows a log to name files. They are only read from."""
     if isinstance(locations, (str, PathLike, ObjectStore)):
-        raise ValueError(f"allowed_roots takes a list of locations: [{locations!r}]")
+        raise ValueError(f"allowed_roots must be a list of locations: [{locations!r}]")
     return tuple(
         place
         if isinstance(place, ObjectStore)

@@ -126,7 +126,7 @@ def _flag(properties: Mapping[str, str], name: str, *, default: bool) -> bool:
 def _checkpoint_interval(properties: Mapping[str, str]) -> int:
     text = properties.get(_CHECKPOINT_INTERVAL, str(_DEFAULT_CHECKPOINT_INTERVAL))
     if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
-        raise InvalidProperty(f"{_CHECKPOINT_INTERVAL} is {text!r}: use a whole number from 1 up")
+        raise InvalidProperty(f"{_CHECKPOINT_INTERVAL} is {text!r}: use a whole number of at least 1")
     return int(text)
 
 
@@ -147,7 +147,7 @@ def interval_ms(text: str, name: str) -> int:
     # Past any clock's milliseconds it is no duration any more, and no 64-bit integer.
     if match is None or not 0 <= total < _LONGEST_MS:
         raise InvalidProperty(
-            f"{name} is {text!r}: use an interval such as 'interval 7 days' (weeks at most: months differ in length)"
+            f"{name} is {text!r}: use an interval such as 'interval 7 days', without months, whose length varies"
         )
     return int(total)
 
@@ -155,11 +155,13 @@ def interval_ms(text: str, name: str) -> int:
 def check_texts(properties: Mapping[str, str]) -> None:
     """Raise InvalidProperty unless this is a mapping from names to texts."""
     if not isinstance(properties, Mapping):
-        raise InvalidProperty(f"table properties are a mapping from names to texts, not {type(properties).__name__}")
+        raise InvalidProperty(
+            f"table properties must be a mapping from names to texts, not {type(properties).__name__}"
+        )
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidProperty(
-                f"table property {key!r} is {value!r}: names and values are text, such as 'true' or '10'"
+                f"table property {key!r} is {value!r}: names and values must be text, such as 'true' or '10'"
             )
 
 

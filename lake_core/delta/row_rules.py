@@ -130,7 +130,7 @@ def check_rules(metadata: Metadata) -> None:
         taken = [name for name in metadata.schema.names if name.lower() in CHANGE_COLUMNS]
         if taken:
             raise SchemaMismatch(
-                f"column {taken[0]!r} has a name that the change data feed needs: rename it, or leave the feed off"
+                f"column {taken[0]!r} has a name that the change data feed needs: rename it, or leave the feed disabled"
             )
     check_indexed(metadata.arrow_schema, metadata.configuration)
 
@@ -179,9 +179,8 @@ def _all_rules(metadata: Metadata, invariants: bool = True, checks: bool = True,
         computed = [_generated(child.name, child.metadata[GENERATION_EXPRESSION], schema) for child in columns_]
     except InvalidExpression as error:
         raise UnsupportedExpression(
-            f"a rule in the table's metadata cannot be evaluated here, so no row can be checked against it: {error}. "
-            "Write the table "
-            f"with another Delta client, or drop the rule"
+            f"a rule in the table's metadata cannot be evaluated, so no rows can be checked: {error}. Write "
+            "the table with another Delta client, or drop the rule"
         ) from None
     return RowRules(
         tuple(row_checks), tuple(replace(rule, in_log=rule.column in metadata.partition_columns) for rule in computed)
@@ -219,5 +218,5 @@ def _refuse(broken: pa.Table, rows: pa.Table, what: str, text: str) -> None:
     if broken.num_rows:
         example = ", ".join(f"{name}={value!r}" for name, value in list(broken.slice(0, 1).to_pylist()[0].items())[:8])
         raise ConstraintViolation(
-            f"{broken.num_rows} of {rows.num_rows} rows break {what}, {text}; the first: {example[:300]}"
+            f"{broken.num_rows} of {rows.num_rows} rows violate {what}, {text}; the first is {example[:300]}"
         )

@@ -159,7 +159,7 @@ class DataFiles:
                 first += batch.num_rows
         if first != total:
             raise CorruptDataFile(
-                f"data file {self.keys[index]} holds {first} rows instead of {total}. Restore it from a backup"
+                f"data file {self.keys[index]} holds {first} rows instead of {total}: restore it from a backup"
             )
 
     def _open(self, index: int) -> tuple[pq.ParquetFile, list[str]]:
@@ -263,9 +263,9 @@ def _within(rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[
 def data_file_missing(version: int, what: str) -> DataFileMissing:
     """Return the error for a data file that the log names and the store lacks."""
     return DataFileMissing(
-        f"data file {what} of version {version} is gone: it was vacuumed while this reader held an old version, or "
-        "deleted by hand. "
-        f"Refresh the table; if the latest version misses it too, restore the file from a backup"
+        f"data file {what} of version {version} is gone: it was vacuumed while this reader used an old "
+        "version, or deleted by hand. Refresh the table; if the latest version lacks it too, restore "
+        "the file from a backup"
     )
 
 
@@ -329,10 +329,10 @@ def read_rows(scan: Scan) -> pa.Table:
 def chosen_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     """Return the columns of these names, in this order, ignoring case. Raises SchemaMismatch."""
     if isinstance(names, str):
-        raise SchemaMismatch(f"columns takes a list of names: [{names!r}]")
+        raise SchemaMismatch(f"columns must be a list of names: [{names!r}]")
     fields = [_field(schema, name) for name in names]
     if len({child.name for child in fields}) < len(fields):
-        raise SchemaMismatch(f"a column is asked for twice: {list(names)}")
+        raise SchemaMismatch(f"a column is requested twice: {list(names)}")
     return pa.schema(fields)
 
 
@@ -340,5 +340,5 @@ def _field(schema: pa.Schema, name: str) -> pa.Field:
     folded = [child for child in schema if isinstance(name, str) and child.name.lower() == name.lower()]
     chosen = next((child for child in folded if child.name == name), None) or next(iter(folded), None)
     if chosen is None:
-        raise SchemaMismatch(f"no column {name!r} in the table; there are {', '.join(schema.names)}")
+        raise SchemaMismatch(f"there is no column {name!r} in the table; the columns are {', '.join(schema.names)}")
     return chosen

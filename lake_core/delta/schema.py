@@ -176,7 +176,7 @@ def schema_from_arrow(schema: pa.Schema) -> StructType:
     Raises UnsupportedType where that is impossible, SchemaMismatch for names that are equal but for case.
     """
     if not isinstance(schema, pa.Schema):
-        raise SchemaMismatch(f"a schema is a pyarrow Schema, not {type(schema).__name__}")
+        raise SchemaMismatch(f"a schema must be a pyarrow Schema, not {type(schema).__name__}")
     struct = StructType(tuple(_field_from_arrow(child, child.name) for child in schema))
     check_names(struct)
     return struct
@@ -188,14 +188,17 @@ def check_names(schema: StructType) -> None:
         names: dict[str, str] = {}
         for child in struct.fields:
             if not isinstance(child.name, str) or not child.name:
-                raise SchemaMismatch(f"a column has an empty name, or one that is no text: {child.name!r}")
+                raise SchemaMismatch(f"a column's name must be text that is not empty, not {child.name!r}")
             if any("\ud800" <= letter <= "\udfff" for letter in child.name):
                 raise SchemaMismatch(
-                    f"the name of column {child.name!r} is no Unicode text: it holds half of a character"
+                    f"the name of column {child.name!r} is not Unicode text: it holds half of a surrogate pair"
                 )
             if child.name.lower() in names:
                 other = names[child.name.lower()]
-                raise SchemaMismatch(f"columns {other!r} and {child.name!r} are the same name: Delta ignores case")
+                raise SchemaMismatch(
+                    f"columns {other!r} and {child.name!r} have the same name, because Delta ignores case: rename "
+                    "one of them"
+                )
             names[child.name.lower()] = child.name
 
 
@@ -337,7 +340,7 @@ def _metadata_from_arrow(raw: Mapping[bytes, bytes], path: str) -> dict[str, Any
         metadata = None
     if not isinstance(metadata, dict):
         raise SchemaMismatch(
-            f"column {path!r} carries field metadata that is no JSON object, or a comment that is no text: remove it"
+            f"column {path!r} has field metadata that is not a JSON object, or a comment that is not text: remove it"
         )
     return metadata
 
@@ -364,7 +367,7 @@ def resolve(name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType]
             fields = list(kind) if pa.types.is_struct(kind) else []
         else:
             return tuple(path), kind
-    raise SchemaMismatch(f"no column {name!r} in the table; there are {', '.join(schema.names)}")
+    raise SchemaMismatch(f"there is no column {name!r} in the table; the columns are {', '.join(schema.names)}")
 
 
 def _parts(name: str) -> list[str]:
@@ -394,7 +397,9 @@ def type_from_arrow(data_type: pa.DataType, path: str) -> DataType:
                 f"column {path!r}: {data_type} has more than the 38 digits that Delta can hold; cast it to decimal128"
             )
         if not 0 <= data_type.scale <= data_type.precision:
-            raise UnsupportedType(f"column {path!r}: {data_type} has a scale outside 0..precision; cast it")
+            raise UnsupportedType(
+                f"column {path!r}: {data_type} has a scale that is negative or larger than its precision; cast it"
+            )
         return PrimitiveType(f"decimal({data_type.precision},{data_type.scale})")
     if types.is_timestamp(data_type):
         return PrimitiveType("timestamp_ntz" if is_zoneless(data_type) else "timestamp")
@@ -412,10 +417,11 @@ def is_zoneless(kind: pa.DataType) -> bool:
 def zoneless(path: str) -> NaiveTimestamp:
     """Return the error for timestamps without a zone that the table did not ask for: the caller must decide."""
     return NaiveTimestamp(
-        f"column {path!r} has timestamps with no time zone, so their instants are unknown. Say which one it is, e.g. "
-        "pc.assume_timezone(column, 'UTC'), or cast it to pa.timestamp('us', tz='UTC') if it already is UTC. If clock "
-        "times of no "
-        f"zone are meant, ask for a table that has them: delta.feature.timestampNtz = supported (readers must know it)",
+        f"column {path!r} has timestamps without a time zone, so their instants are unknown. Set their "
+        "time zone with pc.assume_timezone(column, 'UTC'), for example, or cast them to "
+        "pa.timestamp('us', tz='UTC') if they are in UTC already. To store them without a time zone, "
+        "create the table with the property delta.feature.timestampNtz = supported (readers must "
+        "support it)",
         column=path,
     )
 

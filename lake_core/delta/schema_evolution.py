@@ -68,8 +68,8 @@ def added(schema: StructType, new: StructType, path: str = "") -> StructType:
             fields[child.name.lower()] = existing if kind == existing.type else replace(existing, type=kind)
         elif not child.nullable:
             raise SchemaMismatch(
-                f"column {path}{child.name!r} is NOT NULL: the rows that are there have no value for it. "
-                "Add it as nullable"
+                f"column {path}{child.name!r} is NOT NULL, but the existing rows have no value for it: add it as "
+                "nullable"
             )
         else:
             fields[child.name.lower()] = edited_metadata(StructType((child,)), _foreign).fields[0]
@@ -97,9 +97,8 @@ def _added_type(existing: DataType, new: DataType, path: str) -> DataType:
             return MapType(_added_type(key, other, f"{path}.key"), _added_type(a, b, f"{path}.value"), nulls)
     if existing != new and not _fits(new, existing):
         raise SchemaMismatch(
-            f"column {path!r} is {_name(existing)} in the table, and would be {_name(new)}: a column's type cannot be "
-            "changed. "
-            f"Write it under another name, or into a new table"
+            f"column {path!r} is {_name(existing)} in the table, and would become {_name(new)}: the type of "
+            "a column cannot be changed. Write the values to another column, or to a new table"
         )
     return existing
 
@@ -172,15 +171,14 @@ def dropped(metadata: Metadata, names: Sequence[str]) -> Metadata:
         path = _path(schema, column)
         if path[0] in metadata.partition_columns:
             raise SchemaMismatch(
-                f"column {column!r} partitions the table and cannot be dropped: "
-                "overwrite the table with another partitioning"
+                f"column {column!r} is a partition column and cannot be dropped: overwrite the table with "
+                "another partitioning"
             )
         _check_unused(metadata, path, "dropped")
         schema = _edited(schema, path, lambda child: None)
     if len(schema.fields) <= len(metadata.partition_columns):
         raise SchemaMismatch(
-            "every column would be dropped, or only partition columns would be left: "
-            "a table needs a column for its data files"
+            "no column would remain for the data files: keep at least one that is not a partition column"
         )
     return with_schema(metadata, schema)
 
@@ -201,7 +199,7 @@ def commented(metadata: Metadata, comments: Mapping[str, str | None]) -> Metadat
     for column, comment in comments.items():
         if comment is not None and not isinstance(comment, str):
             raise SchemaMismatch(
-                f"the comment on column {column!r} is {comment!r}: a comment is text, or None to take it away"
+                f"the comment on column {column!r} must be text, or None to remove it, not {comment!r}"
             )
         entry = {} if comment is None else {"comment": comment}
 
@@ -221,7 +219,7 @@ def reordered(metadata: Metadata, names: Sequence[str]) -> Metadata:
     """
     paths = [_path(metadata.schema, name) for name in names]
     if any(len(path) > 1 for path in paths) or len(set(paths)) < len(paths):
-        raise SchemaMismatch(f"the order of columns is given by their names, each once: {list(names)}")
+        raise SchemaMismatch(f"the order of columns must contain each of their names once: {list(names)}")
     first = [metadata.schema.field(path[0]) for path in paths]
     return with_schema(
         metadata, StructType((*first, *(child for child in metadata.schema.fields if child not in first)))
@@ -231,9 +229,8 @@ def reordered(metadata: Metadata, names: Sequence[str]) -> Metadata:
 def _check_mapped(metadata: Metadata, verb: str) -> None:
     if metadata.column_mapping.mode == "none":
         raise SchemaMismatch(
-            f"a column can be {verb} only where files name columns by themselves (column mapping), which older readers "
-            "cannot read. "
-            f"To switch it on: set_properties({{{MODE_PROPERTY!r}: 'name'}})"
+            f"a column can be {verb} only in a table with column mapping, which older readers cannot read. "
+            f"To enable it, call set_properties({{{MODE_PROPERTY!r}: 'name'}})"
         )
 
 
@@ -258,7 +255,7 @@ def _edited(schema: StructType, path: tuple[str, ...], edit: Callable[[StructFie
                 fields.append(changed)
         else:
             if not isinstance(child.type, StructType):
-                raise SchemaMismatch(f"{path[0]!r} is no struct: it has no field {path[1]!r}")
+                raise SchemaMismatch(f"{path[0]!r} is not a struct: it has no field {path[1]!r}")
             fields.append(replace(child, type=_edited(child.type, path[1:], edit)))
     if not fields:
         raise SchemaMismatch(f"{path[0]!r} is the only field of its struct: drop the struct")

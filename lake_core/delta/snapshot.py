@@ -290,7 +290,7 @@ def _load_snapshot(
             raise VersionNotFound(f"{error}. Refresh the table, and run the operation again") from None
         raise first_error or error from None
     raise first_error or CorruptCheckpoint(
-        f"no checkpoint and no commits of {store.url()} lead to a version of the table"
+        f"{store.url()} has neither a checkpoint nor commits from which a version of the table can be rebuilt"
     )
 
 
@@ -351,7 +351,7 @@ def _check_reconciled(runs: Sequence[CommitRun], first: int, last: int) -> None:
     apps = run.transactions.filter(pc.equal(run.transactions["commit"], last))["appId"]
     for names in (files, apps):
         if pc.count_distinct(names).as_py() < len(names):
-            raise CorruptCommit(f"{entry_key(first, last)} holds actions that overrule one another")
+            raise CorruptCommit(f"{entry_key(first, last)} holds contradictory actions")
 
 
 def _read_commits(store: ObjectStore, versions: Sequence[int]) -> list[tuple[int, bytes]]:
@@ -363,7 +363,7 @@ def _read_entries(store: ObjectStore, entries: Sequence[tuple[int, int]]) -> lis
         bodies = store.get_many([entry_key(first, last) for first, last in entries])
     except NotFound as error:
         raise _Vanished(
-            f"{error.key} vanished while it was read: the log was cleaned up. Open the table again"
+            f"{error.key} was deleted while it was read, because the log was cleaned up: open the table again"
         ) from None
     for (first, last), data in zip(entries, bodies, strict=True):
         # Several commits without one action are far less likely than a file that lost its bytes.

@@ -64,7 +64,7 @@ def check_indexed(schema: pa.Schema, properties: Mapping[str, str]) -> None:
     leaf_paths = [_folded(path) for path, _ in leaf_columns(list(schema))]
     for path in _column_paths(properties.get(STATS_COLUMNS, "")):
         if not any(names[: len(path)] == _folded(path) for names in leaf_paths):
-            raise InvalidProperty(f"{STATS_COLUMNS} names {'.'.join(path)!r}, which is no column of the table")
+            raise InvalidProperty(f"{STATS_COLUMNS} names {'.'.join(path)!r}, which is not a column of the table")
 
 
 def _folded(path: Sequence[str]) -> tuple[str, ...]:

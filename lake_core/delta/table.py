@@ -97,7 +97,7 @@ class DeltaTable(TableView):
                     store, Operation("CREATE TABLE", parameters, protocol=protocol, metadata=metadata), now_ms(clock)
                 )
                 return cls.at(load_snapshot(store, 0), clock)
-            raise TableAlreadyExists(f"a table stands at {store.url()}. Open it, or pass exist_ok=True")
+            raise TableAlreadyExists(f"a table exists at {store.url()} already: open it, or pass exist_ok=True")
         except TableAlreadyExists:
             if not exist_ok:
                 raise
@@ -237,7 +237,7 @@ class DeltaTable(TableView):
         ConcurrentModification and its kinds.
         """
         if (version is None) == (timestamp is None):
-            raise ValueError("a table is restored to a version or to a timestamp")
+            raise ValueError("pass either a version or a timestamp to restore")
         target = type(self).open(self.store, version=version, timestamp=timestamp).snapshot
         return self.operate(lambda snapshot, now: restore(snapshot, target, now), txn)
 
@@ -467,7 +467,7 @@ class _Once:
             reader, self._reader = self._reader, None
             if reader is None:
                 raise InvalidMerge(
-                    "the source of this merge failed while it was read, and cannot be read again: begin another merge"
+                    "the source of this merge failed while it was read and cannot be read again: start another merge"
                 )
             self._rows = reader.read_all()
         return self._rows
@@ -482,4 +482,4 @@ def _reader(arrow: ArrowData) -> pa.RecordBatchReader:
         return arrow.to_reader()
     if hasattr(arrow, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(arrow)
-    raise SchemaMismatch(f"rows are a pyarrow Table, RecordBatch or RecordBatchReader, not {type(arrow).__name__}")
+    raise SchemaMismatch(f"rows must be a pyarrow Table, RecordBatch or RecordBatchReader, not {type(arrow).__name__}")

@@ -57,10 +57,10 @@ class TableView:
         the Missing… and Malformed… errors.
         """
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
-            raise ValueError(f"a version is a whole number, not {version!r}")
+            raise ValueError(f"a version must be a whole number, not {version!r}")
         if timestamp is not None:
             if version is not None:
-                raise ValueError("a table is opened at a version or at a timestamp, not at both")
+                raise ValueError("a table can be opened at a version or at a timestamp, but not at both")
             parse_instant(timestamp)
         store = store_at(url_or_store, storage_options)
         options = storage_options or store.storage_options
@@ -158,7 +158,7 @@ class TableView:
         names = list(_FILE_COLUMNS) if columns is None else list(columns)
         unknown = [name for name in names if name not in _FILE_COLUMNS]
         if unknown:
-            raise SchemaMismatch(f"files() has no column {unknown[0]!r}; there are {', '.join(_FILE_COLUMNS)}")
+            raise SchemaMismatch(f"files() has no column {unknown[0]!r}; its columns are {', '.join(_FILE_COLUMNS)}")
         actions = self._snapshot.files(list(dict.fromkeys(_FILE_COLUMNS[name] for name in names)))
         arrays = []
         for name in names:

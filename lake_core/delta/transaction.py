@@ -84,7 +84,7 @@ class Operation:
         """The base. Raises TableNotFound for an operation that creates its table, which `commit_first` commits."""
         if self.base is None:
             raise TableNotFound(
-                f"{self.name} was planned on no version of a table: open the table, and plan it on that"
+                f"{self.name} has no version to start from: open the table first, and run the operation on it"
             )
         return self.base
 
@@ -169,8 +169,8 @@ def _commit(operation: Operation, now: int, deadline: float, end: float) -> Comm
         attempt += 1
         if runtime.monotonic() > end and attempt >= _FEWEST_TRIES:
             raise CommitTimeout(
-                f"version {version} was taken by another writer, as were the {attempt} before it, for {deadline:g} s. "
-                f"Run the operation again, or let fewer writers commit to this table"
+                f"other writers committed version {version} and the {attempt} versions before it, for "
+                f"{deadline:g} s. Run the operation again, or let fewer writers commit to this table"
             )
         _AFTER_LOSS.wait(attempt)
 
@@ -218,7 +218,7 @@ def commit_first(store: ObjectStore, operation: Operation, now: int) -> bytes:
         operation, now
     )
     if not _put_commit(store, 0, body, txn_id, runtime.monotonic() + COMMIT_DEADLINE):
-        raise TableAlreadyExists(f"a table stands at {store.url()}. Open it, or pass exist_ok=True")
+        raise TableAlreadyExists(f"a table exists at {store.url()} already: open it, or pass exist_ok=True")
     return body
 
 
@@ -240,9 +240,9 @@ def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, end:
             tried = not isinstance(error, NotFound)
             if runtime.monotonic() > end:
                 raise CommitOutcomeUnknown(
-                    f"the store gave no clear answer while version {version} was committed ({error}). Whether it "
-                    "landed is unknown: "
-                    f"repeat the operation with the same txn marker once the store is back"
+                    f"the store gave no clear answer while version {version} was committed ({error}), so it is "
+                    "unknown whether the commit succeeded: repeat the operation with the same txn marker once the "
+                    "store is available"
                 ) from None
             failures += 1
             _AFTER_FAILURE.wait(failures)
@@ -280,9 +280,7 @@ def commit_info(
     metadata = operation.metadata or (latest.metadata if latest is not None else None)
     protocol = operation.protocol or (latest.protocol if latest is not None else None)
     if metadata is None or protocol is None:
-        raise MissingMetadata(
-            f"{operation.name} is to create the table at {store.url()}, and does not say which columns it has"
-        )
+        raise MissingMetadata(f"{operation.name} is to create the table at {store.url()}, but has no columns for it")
     info: dict[str, Any] = {}
     if is_active("inCommitTimestamp", protocol, metadata):
         before = -1 if latest is None else last_in_commit_timestamp(latest)

@@ -69,14 +69,14 @@ def read_block(file: bytes, handle: Handle) -> bytes:
     if kind == _UNCOMPRESSED:
         return content
     if kind != _SNAPPY:
-        raise CorruptTable(f"the block at {offset} is compressed by method {kind}, not by Snappy")
+        raise CorruptTable(f"the block at {offset} is compressed with method {kind}, not with Snappy")
     declared, _ = read_uvarint(content, 0)
     if declared > _EXPANSION * length:
         raise CorruptTable(f"the block at {offset} declares {declared} bytes out of {length}")
     try:
         return bytes(cramjam.snappy.decompress_raw(content))
     except cramjam.DecompressionError as error:
-        raise CorruptTable(f"the block at {offset} is no Snappy data: {error}") from None
+        raise CorruptTable(f"the block at {offset} is not Snappy data: {error}") from None
 
 
 def store_block(content: bytes, *, compress: bool = True) -> bytes:

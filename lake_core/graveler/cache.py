@@ -33,7 +33,7 @@ class RangeCache:
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = _DEFAULT_BYTES) -> None:
         if max_bytes < 0:
-            raise ValueError("a cache has at least 0 bytes")
+            raise ValueError("the size of a cache must not be negative")
         self.folder = Path(folder) if folder is not None else default_folder()
         self.max_bytes = max_bytes
         self._lock = threading.Lock()

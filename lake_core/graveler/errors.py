@@ -30,8 +30,8 @@ class MergeConflict(GravelerError):
         shown = ", ".join(repr(key.decode("utf-8", "backslashreplace")) for key in keys[:_SHOWN])
         more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
         super().__init__(
-            f"both sides changed {shown}{more}: "
-            "choose strategy='ours' or 'theirs', or resolve them by a function of your own"
+            f"both sides changed {shown}{more}: choose strategy='ours' or 'theirs', or resolve the conflicts "
+            "with a function of your own"
         )
         self.keys = tuple(keys)
 

@@ -79,7 +79,7 @@ class RangeReader:
     def key(self, name: str) -> str:
         """Return the key of the file of a name. Raises CorruptTable for what cannot be a name."""
         if not _NAME.fullmatch(name):
-            raise CorruptTable(f"{name[:80]!r} names no range: a name is 64 hexadecimal digits")
+            raise CorruptTable(f"{name[:80]!r} is not the name of a range, which has 64 hexadecimal digits")
         return f"{self.folder}/{name}"
 
     def metarange(self, tree: str) -> Metarange:

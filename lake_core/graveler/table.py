@@ -53,7 +53,9 @@ class Table:
             raise CorruptTable(f"{len(data)} bytes are too few for an SSTable")
         footer = data[-FOOTER:]
         if footer[-8:] != MAGIC:
-            raise CorruptTable("an SSTable ends in a magic number that is not here: not one, or cut short")
+            raise CorruptTable(
+                "the file does not end in the magic number of an SSTable: it is not an SSTable, or is truncated"
+            )
         version = int.from_bytes(footer[-12:-8], "little")
         if version != _VERSION or footer[0] != _CRC32C:
             raise CorruptTable(f"SSTable version {version} with checksum type {footer[0]} is not supported")
@@ -115,7 +117,7 @@ class Table:
     def records(self) -> list[Record]:
         """All value records in order."""
         if self.table_properties.get(b"rocksdb.num.range-deletions", b"\0") != b"\0":
-            raise CorruptTable("the SSTable deletes ranges of keys: it holds no plain records")
+            raise CorruptTable("the SSTable deletes ranges of keys, which is not supported")
         keys, values = self.columns
         return [Record(key, *split_value(value)) for key, value in zip(keys, values, strict=True)]
 
@@ -186,7 +188,7 @@ def _user_keys(internal: list[bytes]) -> list[bytes]:
     for key in internal:
         if key[-8:-7] != KIND_SET[:1]:
             raise CorruptTable(
-                "an entry of the SSTable is no plain value: deletions and merge operands are not supported"
+                "an entry of the SSTable is not a plain value: deletions and merge operands are not supported"
             )
     return [key[:-8] for key in internal]
 

@@ -38,7 +38,7 @@ def read_message(data: bytes) -> Fields:
         else:
             raise CorruptTable(f"a message has a field of the unknown wire type {kind}")
         if at > size:
-            raise CorruptTable("a message is cut short")
+            raise CorruptTable("a message is truncated")
         fields.setdefault(tag >> 3, []).append(value)
     return fields
 
@@ -47,7 +47,7 @@ def number(fields: Fields, field: int) -> int:
     """Return a signed number; 0 if it is absent."""
     value = fields.get(field, (0,))[-1]
     if not isinstance(value, int):
-        raise CorruptTable(f"field {field} of a message is no number")
+        raise CorruptTable(f"field {field} of a message is not a number")
     return value - (1 << 64) if value >> 63 else value
 
 
@@ -55,7 +55,7 @@ def octets(fields: Fields, field: int) -> bytes:
     """Return bytes; empty if they are absent."""
     value = fields.get(field, (b"",))[-1]
     if not isinstance(value, bytes):
-        raise CorruptTable(f"field {field} of a message is no text")
+        raise CorruptTable(f"field {field} of a message is not text")
     return value
 
 
@@ -88,7 +88,7 @@ def timestamp(fields: Fields, field: int) -> int:
     parts = read_message(octets(fields, field))
     seconds, nanoseconds = number(parts, 1), number(parts, 2)
     if not (-62_135_596_800 <= seconds <= 253_402_300_799 and 0 <= nanoseconds < _NANOSECONDS):
-        raise CorruptTable(f"{seconds} s and {nanoseconds} ns are no timestamp")
+        raise CorruptTable(f"{seconds} s and {nanoseconds} ns are not a timestamp")
     return seconds * _NANOSECONDS + nanoseconds
 
 

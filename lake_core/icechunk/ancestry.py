@@ -64,7 +64,7 @@ def snapshots_between(assets: AssetManager, older: bytes, newer: bytes) -> list[
             return between[::-1]
         between.append(snapshot.snapshot_id)
     raise NotInAncestry(
-        f"the snapshot {encode_id(older)} is not in the history of {encode_id(newer)}: name the older one first"
+        f"the snapshot {encode_id(older)} is not in the history of {encode_id(newer)}: pass the older snapshot first"
     )
 
 

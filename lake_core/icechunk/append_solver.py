@@ -131,9 +131,8 @@ class AppendSolver:
             if not append.is_of_whole_chunks:
                 raise step.failed(
                     f"the chunks of {append.ours.path} hold {append.ours.chunk_shape[append.axis]} elements along "
-                    f"{self.dimension}, and "
-                    f"{append.first} elements with {append.shift} appended to them do not fill whole chunks. "
-                    "Append whole chunks"
+                    f"{self.dimension}, and appending {append.shift} elements to {append.first} does not fill whole "
+                    "chunks: append whole chunks"
                 )
         shifts: dict[str, int] = {}
         moved = {append.ours.path for append in appends}
@@ -146,8 +145,8 @@ class AppendSolver:
         for path, node in step.changes.nodes.items():
             if path.rpartition("/")[0] in shifts and path not in moved and self._changes_length(node, step):
                 raise step.failed(
-                    f"{path} has the dimension {self.dimension} as well, "
-                    "and cannot be moved with the arrays that were appended to"
+                    f"{path} has the dimension {self.dimension} too, and cannot be moved with the arrays that were "
+                    "appended to"
                 )
 
     def _changes_length(self, node: Node, step: RebaseStep) -> bool:

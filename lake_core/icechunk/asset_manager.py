@@ -169,17 +169,17 @@ class AssetManager:
         try:
             return self.store.get(path, start, end)
         except NotFound:
-            raise MissingObject(path, "the repository refers to it, and it is not there") from None
+            raise MissingObject(path, "the repository refers to it, but it does not exist") from None
 
     def _get_many(self, paths: Sequence[str]) -> list[ObjectBytes]:
         try:
             return self.store.get_many(paths)
         except NotFound as error:
-            raise MissingObject(error.key or paths[0], "the repository refers to it, and it is not there") from None
+            raise MissingObject(error.key or paths[0], "the repository refers to it, but it does not exist") from None
 
 
 def _decoded(data: ObjectBytes, path: str, snapshot_id: bytes) -> Snapshot:
     snapshot = decode_snapshot(data, path)
     if snapshot.snapshot_id != snapshot_id:
-        raise DamagedObject(path, "it holds a snapshot of another id")
+        raise DamagedObject(path, "it holds a snapshot with another id")
     return snapshot

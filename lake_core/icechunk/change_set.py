@@ -177,10 +177,10 @@ class ChangeSet:
             changed = {node.node_id for node in counterpart.nodes.values()} | counterpart.changed_arrays()
             for node_id, node in fork.deleted.items():
                 if node_id in changed:
-                    raise UnmergeableFork(f"one fork deleted {node.path}, and another changed it")
+                    raise UnmergeableFork(f"one fork deleted {node.path}, and another fork changed it")
             for path, node in fork.nodes.items():
                 if node.node_id in counterpart.changed_arrays() and node.node_id in fork.bounds:
-                    raise UnmergeableFork(f"one fork made {path} smaller, and another wrote chunks of it")
+                    raise UnmergeableFork(f"one fork made {path} smaller, and another fork wrote chunks of it")
 
     def _check_chunks(self, other: ChangeSet) -> None:
         for node_id in self.changed_arrays() & other.changed_arrays():

@@ -60,9 +60,9 @@ def _read_native(store: ObjectStore, chunk: NativeChunk, start: int, end: int | 
     try:
         data = store.get(path, chunk.offset + start, chunk.offset + max(start, end))
     except NotFound:
-        raise MissingObject(path, "the repository refers to it, and it is not there") from None
+        raise MissingObject(path, "the repository refers to it, but it does not exist") from None
     if len(data) < end - start:
         raise DamagedObject(
-            path, f"it has {data.size} bytes, and a chunk in it reaches to byte {chunk.offset + chunk.length}"
+            path, f"it has {data.size} bytes, but a chunk in it ends at byte {chunk.offset + chunk.length}"
         )
     return data

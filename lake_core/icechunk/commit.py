@@ -76,16 +76,17 @@ class Commit:
 
     def __post_init__(self) -> None:
         if not isinstance(self.message, str):
-            raise TypeError(f"the message of a commit is text, not {type(self.message).__name__}")
+            raise TypeError(f"the message of a commit must be text, not {type(self.message).__name__}")
         if METADATA_KEY in self.metadata:
             raise IcechunkError(
-                f"the metadata key {METADATA_KEY!r} is kept for the markers of commits: use another, or txn=…"
+                f"the metadata key {METADATA_KEY!r} is reserved for the markers of commits: use another key, or "
+                "pass txn=…"
             )
         try:
             for value in self.metadata.values():
                 msgpack.packb(value)
         except (TypeError, ValueError, OverflowError) as error:
-            raise IcechunkError(f"the metadata of a commit holds what JSON cannot: {error}") from None
+            raise IcechunkError(f"the metadata of a commit cannot be written as JSON: {error}") from None
 
     def _now(self) -> int:
         return microseconds(self.clock())

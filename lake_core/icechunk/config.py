@@ -64,7 +64,7 @@ class VirtualChunkContainer:
     def __post_init__(self) -> None:
         if not isinstance(self.url_prefix, str) or "://" not in self.url_prefix or not self.url_prefix.endswith("/"):
             raise InvalidConfig(
-                f"the prefix of a virtual chunk container is a URL that ends in '/', not {self.url_prefix!r}"
+                f"the prefix of a virtual chunk container must be a URL that ends in '/', not {self.url_prefix!r}"
             )
 
 
@@ -192,7 +192,9 @@ def _split_sizes(rules: Sequence[Any]) -> SplitSizes:
         )
         for _, number in pairs:
             if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-                raise InvalidConfig(f"a manifest is split by whole numbers of chunks from 1 up, not by {number!r}")
+                raise InvalidConfig(
+                    f"a manifest must be split by a whole number of chunks of at least 1, not by {number!r}"
+                )
         checked.append((condition, pairs))
     return tuple(checked)
 
@@ -283,19 +285,21 @@ class RepositoryConfig:
             or not 0 <= threshold <= _LARGEST_INLINE_THRESHOLD
         ):
             raise InvalidConfig(
-                f"inline_chunk_threshold_bytes is a whole number up to {_LARGEST_INLINE_THRESHOLD}, not {threshold!r}"
+                f"inline_chunk_threshold_bytes must be a whole number of at most {_LARGEST_INLINE_THRESHOLD}, "
+                f"not {threshold!r}"
             )
         level = self.compression_level
         if not isinstance(level, int) or isinstance(level, bool) or not -7 <= level <= 22:
-            raise InvalidConfig(f"the level of zstd is a whole number up to 22, not {level!r}")
+            raise InvalidConfig(f"the level of zstd must be a whole number of at most 22, not {level!r}")
         if self.compression is not None and self.compression.algorithm not in (None, "zstd"):
-            raise InvalidConfig(f"files of a repository are compressed by zstd, not {self.compression.algorithm!r}")
+            raise InvalidConfig(
+                f"the files of a repository can only be compressed by zstd, not by {self.compression.algorithm!r}"
+            )
         for prefix, container in (self.virtual_chunk_containers or {}).items():
             if prefix != container.url_prefix:
                 raise InvalidConfig(
                     f"the virtual chunk container of {container.url_prefix!r} is listed under the prefix {prefix!r}: "
-                    "add "
-                    f"containers by set_virtual_chunk_container"
+                    "add containers with set_virtual_chunk_container"
                 )
 
 

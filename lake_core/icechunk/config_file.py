@@ -202,7 +202,7 @@ def _decode_condition(value: Any) -> ManifestSplitCondition:
     if value.tag in ("and", "or"):
         return ManifestSplitCondition(value.tag, tuple(_decode_condition(part) for part in value.value))
     if value.tag not in ("path_matches", "name_matches"):
-        raise InvalidConfig(f"manifests are split by a condition that is not known: {value.tag!r}")
+        raise InvalidConfig(f"the condition {value.tag!r} for splitting manifests is unknown")
     return ManifestSplitCondition(value.tag, value.value["regex"])
 
 

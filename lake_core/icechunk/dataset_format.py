@@ -74,9 +74,8 @@ class IcechunkFormat(DatasetFormat):
         """Raise InvalidRefName for branches and tags other than main."""
         if key not in (_MAIN, CONFIG_KEY):
             raise InvalidRefName(
-                "a repository in a lake has the branch main alone: branches and tags are the lake's, for all its "
-                "datasets at once "
-                "(lake.create_branch, lake.create_tag)"
+                "a repository in a lake has only the branch main: branches and tags belong to the lake and "
+                "cover all its datasets at once (lake.create_branch, lake.create_tag)"
             )
 
     def exists(self, store: ObjectStore) -> bool:
@@ -145,7 +144,7 @@ class IcechunkFormat(DatasetFormat):
         if after is None:
             return Applied({}, None, "DROP") if head is None else _dropped(assets, before, head, context)
         if head is None and before is not None:
-            raise DatasetConflict(f"it was dropped on {context.onto} meanwhile", kind="Dropped")
+            raise DatasetConflict(f"it was dropped on {context.onto} in the meantime", kind="Dropped")
         return _applied(assets, before, after, head, context)
 
     def compare(

@@ -33,7 +33,7 @@ class DamagedObject(IcechunkError):
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(
-            f"{path} is damaged: {why}. Restore it from a copy, or reset the branch to a snapshot that is whole"
+            f"{path} is damaged: {why}. Restore it from a copy, or reset the branch to an undamaged snapshot"
         )
         self.path = path
         self.why = why
@@ -124,9 +124,8 @@ class RebaseFailedError(IcechunkError):
     def __init__(self, snapshot: str, conflicts: Sequence[Conflict], why: str = "") -> None:
         listed = "; ".join(str(conflict) for conflict in conflicts[:5]) + (" …" if len(conflicts) > 5 else "")
         super().__init__(
-            f"the changes conflict with the commit {snapshot}: {why or listed}. Rebase with a solver that resolves "
-            "this, "
-            "or write again in a new session"
+            f"the changes conflict with the commit {snapshot}: {why or listed}. Rebase with a solver that "
+            "resolves the conflicts, or write again in a new session"
         )
         self.snapshot = snapshot
         self.conflicts = list(conflicts)

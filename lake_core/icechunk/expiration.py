@@ -98,7 +98,7 @@ def _adopt(assets: AssetManager, snapshot_id: bytes, parent_id: bytes) -> None:
         try:
             data = assets.store.get(path)
         except NotFound:
-            raise MissingObject(path, "a branch or tag reaches it, and it is not there") from None
+            raise MissingObject(path, "a branch or tag reaches it, but it does not exist") from None
         if decode_snapshot(data, path).parent_id == parent_id:
             break
         try:
@@ -121,8 +121,8 @@ def _delete_ref(store: ObjectStore, tip: Ref, *, branches: bool, tags: bool) -> 
         now = refs.lookup(store, tip.kind, tip.name)
         if now.snapshot_id != tip.snapshot_id:
             raise ConflictError(
-                f"the {tip.kind.value} {tip.name} moved while its old snapshots were expired, and was not deleted: "
-                "expire them again",
+                f"the {tip.kind.value} {tip.name} moved while its old snapshots were expired, and was not "
+                "deleted: expire the snapshots again",
                 expected_parent=encode_id(tip.snapshot_id),
                 actual_parent=encode_id(now.snapshot_id),
             )

@@ -89,7 +89,7 @@ def _decompress(data: bytes, path: str) -> bytes:
     try:
         declared = zstandard.frame_content_size(body)
         if declared > limit:
-            raise DamagedObject(path, f"it claims to hold {declared} bytes, and files of its size hold {limit} at most")
+            raise DamagedObject(path, f"it claims to hold {declared} bytes, but files of its size hold at most {limit}")
         if declared >= 0:
             return zstandard.ZstdDecompressor().decompress(body, max_output_size=limit)
         with zstandard.ZstdDecompressor().stream_reader(body) as reader:

@@ -62,7 +62,7 @@ def decode_id(text: str, length: int = OBJECT_ID_LENGTH) -> bytes:
     characters = -(-length * 8 // _BITS)
     if not isinstance(text, str) or len(text) != characters or any(character not in _VALUES for character in text):
         raise InvalidIdentifier(
-            f"{str(text)[:80]!r} is no object id: one has {characters} letters and digits of Crockford's Base32"
+            f"{str(text)[:80]!r} is not an object id, which has {characters} letters and digits of Crockford's Base32"
         )
     number = 0
     for character in text:

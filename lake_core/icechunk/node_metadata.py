@@ -24,7 +24,9 @@ def parse_node(path: str, document: bytes, node_id: bytes) -> Node:
     except (ValueError, RecursionError):
         raise InvalidArrayMetadata(f"the zarr.json of {path} is not JSON") from None
     if not isinstance(metadata, dict) or metadata.get("zarr_format") != 3:
-        raise InvalidArrayMetadata(f"the zarr.json of {path} is not of Zarr format 3: a repository stores no other")
+        raise InvalidArrayMetadata(
+            f"the zarr.json of {path} is not of Zarr format 3, the only format that a repository stores"
+        )
     kind = metadata.get("node_type")
     if kind == "group":
         return GroupNode(node_id, path, document)
@@ -56,7 +58,7 @@ def _lengths(path: str, name: str, value: Any) -> tuple[int, ...]:
         for length in value
     ):
         raise InvalidArrayMetadata(
-            f"the {name} in the zarr.json of {path} is a list of whole numbers, not {str(value)[:100]}"
+            f"the {name} in the zarr.json of {path} must be a list of whole numbers, not {str(value)[:100]}"
         )
     return tuple(value)
 
@@ -67,7 +69,9 @@ def _chunk_shape(path: str, grid: Any) -> tuple[int, ...]:
         or grid.get("name") != "regular"
         or not isinstance(grid.get("configuration"), Mapping)
     ):
-        raise InvalidArrayMetadata(f"the chunk grid of {path} is not regular: a repository stores no other")
+        raise InvalidArrayMetadata(
+            f"the chunk grid of {path} is not regular, but a repository stores regular grids only"
+        )
     chunk_shape = _lengths(path, "chunk_shape", grid["configuration"].get("chunk_shape"))
     if 0 in chunk_shape:
         raise InvalidArrayMetadata(
@@ -82,7 +86,7 @@ def _check_chunk_keys(path: str, encoding: Any) -> None:
     settings = (encoding.get("configuration") or {}) if isinstance(encoding, Mapping) else None
     if settings is None or encoding.get("name") != "default" or settings.get("separator", "/") != "/":
         raise InvalidArrayMetadata(
-            f"the chunk keys of {path} are encoded otherwise than by Zarr's default: leave chunk_key_encoding out"
+            f"the chunk keys of {path} do not have Zarr's default encoding: leave out chunk_key_encoding"
         )
 
 
@@ -95,6 +99,7 @@ def _dimension_names(path: str, names: Any, dimensions: int) -> tuple[str | None
         or any(not isinstance(name, str | None) for name in names)
     ):
         raise InvalidArrayMetadata(
-            f"the dimension_names in the zarr.json of {path} are a name or null for each of {dimensions} dimensions"
+            f"the dimension_names in the zarr.json of {path} must be a name or null for each of the "
+            f"{dimensions} dimensions"
         )
     return tuple(names)

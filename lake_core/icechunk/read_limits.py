@@ -20,7 +20,7 @@ class ReadLimits:
 
     def __post_init__(self) -> None:
         if min(self.snapshots, self.manifest_bytes, self.manifests) < 1:
-            raise ValueError("at least one snapshot, and one manifest of one byte, must be allowed in memory")
+            raise ValueError("the limits must allow at least one snapshot, and one manifest of one byte, in memory")
 
 
 def batches(sizes: Mapping[bytes, int], limits: ReadLimits) -> Iterator[list[bytes]]:

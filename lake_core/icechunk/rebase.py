@@ -40,9 +40,8 @@ def rebase(
         commits = snapshots_between(assets, base_id, tip_id)
     except NotInAncestry:
         raise NotInAncestry(
-            f"the branch does not hold the snapshot {encode_id(base_id)} of the session any more: it was reset, or its "
-            "history "
-            "has expired. Write again in a new session"
+            f"the branch no longer holds the snapshot {encode_id(base_id)} of the session, because it was "
+            "reset or its history has expired: write again in a new session"
         ) from None
     for snapshot_id in commits:
         theirs = assets.snapshot(snapshot_id)

@@ -102,7 +102,7 @@ def lookup(store: ObjectStore, kind: RefKind, name: str) -> Ref:
             f"list_{kind.value}{'es' if kind is RefKind.BRANCH else 's'}() lists them"
         ) from None
     if kind is RefKind.TAG and store.exists(_tombstone_key(name)):
-        raise RefNotFound(f"the tag {name!r} was deleted: list_tags() returns the tags that there are")
+        raise RefNotFound(f"the tag {name!r} was deleted: call list_tags() for the existing tags")
     try:
         snapshot_id = decode_id(json.loads(data)["snapshot"])
     except (ValueError, KeyError, TypeError, InvalidIdentifier, RecursionError):
@@ -120,7 +120,7 @@ def create(store: ObjectStore, kind: RefKind, name: str, snapshot_id: bytes) -> 
     check_new_name(kind, name)
     if kind is RefKind.TAG and store.exists(_tombstone_key(name)):
         raise RefAlreadyExists(
-            f"a tag {name!r} was deleted, and names of tags are never used twice: choose another name"
+            f"a tag {name!r} was deleted, and the names of tags cannot be used again: choose another name"
         )
     try:
         store.put(ref_key(kind, name), encode_ref(snapshot_id), if_absent=True)
@@ -153,7 +153,8 @@ def delete_branch(store: ObjectStore, name: str) -> None:
     """Delete a branch. Raises RefNotFound; InvalidRefName for the main branch."""
     if name == MAIN:
         raise InvalidRefName(
-            "the branch main cannot be deleted: every repository has it. reset_branch moves it to another snapshot"
+            "the branch main cannot be deleted, because every repository has it: use reset_branch to move "
+            "it to another snapshot"
         )
     lookup_key(store, RefKind.BRANCH, name)
     store.delete([ref_key(RefKind.BRANCH, name)])
@@ -165,7 +166,7 @@ def delete_tag(store: ObjectStore, name: str) -> None:
     try:
         store.put(_tombstone_key(name), b"", if_absent=True)
     except AlreadyExists:
-        raise RefNotFound(f"the tag {name!r} was deleted already: there is nothing more to delete") from None
+        raise RefNotFound(f"the tag {name!r} was deleted already") from None
 
 
 def lookup_key(store: ObjectStore, kind: RefKind, name: str) -> None:

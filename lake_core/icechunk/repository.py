@@ -132,7 +132,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
                     txn_retention=txn_retention,
                 )
             raise RepositoryAlreadyExists(
-                f"a repository stands at {store.url()}: open it (Repository.open), or create it with exist_ok=True"
+                f"a repository exists at {store.url()}: open it (Repository.open), or create it with exist_ok=True"
             )
         if obstacle is not None:
             raise RepositoryAlreadyExists(
@@ -355,7 +355,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         """
         if as_of is not None:
             if branch is None or tag is not None or snapshot_id is not None:
-                raise ValueError("as_of needs a branch: name one, and leave tag and snapshot_id out")
+                raise ValueError("as_of needs a branch: pass a branch, and leave out tag and snapshot_id")
             return self._session(self._as_of(branch, as_of), None, Session)
         return self._session(self._resolve(branch=branch, tag=tag, snapshot_id=snapshot_id), None, Session)
 
@@ -365,7 +365,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
             if snapshot.written_at <= time:
                 return snapshot.snapshot_id
         raise SnapshotNotFound(
-            f"the branch {branch} has no snapshot as old as {time}: ancestry() lists those that it has"
+            f"the branch {branch} has no snapshot as old as {time}: call ancestry() for its snapshots"
         )
 
     def _session(self, snapshot_id: bytes, branch: str | None, kind: type[SessionT]) -> SessionT:
@@ -404,7 +404,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
 
     def _resolve(self, *, branch: str | None, tag: str | None, snapshot_id: str | None) -> bytes:
         if sum(name is not None for name in (branch, tag, snapshot_id)) != 1:
-            raise ValueError("name exactly one of branch, tag and snapshot_id")
+            raise ValueError("pass exactly one of branch, tag and snapshot_id")
         if branch is not None:
             return refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id
         if tag is not None:
@@ -502,10 +502,10 @@ def _check_branch(store: ObjectStore) -> None:
     later = any(meta.key != first for meta in store.list(SNAPSHOTS))
     # Checked again: another process may have created the repository and committed since.
     if later and not _has_branch(store):
-        raise MissingObject(refs.ref_key(RefKind.BRANCH, MAIN), "there are snapshots, and no branch main")
+        raise MissingObject(refs.ref_key(RefKind.BRANCH, MAIN), "there are snapshots, but no branch main")
     if not later:
         raise RepositoryNotFound(
-            f"no Icechunk repository stands at {store.url()}: create one (Repository.create), or check the location"
+            f"there is no Icechunk repository at {store.url()}: create one (Repository.create), or check the location"
         )
 
 

@@ -62,8 +62,8 @@ class RepositoryRefs:
         if tip.snapshot_id != expected or not refs.move_branch(self._store, tip, target):
             actual = self.lookup_branch(branch)
             raise ConflictError(
-                f"the branch {branch} stands at {actual}, not at {encode_id(expected)}: "
-                "look at what was committed, and repeat",
+                f"the branch {branch} is at {actual}, not at {encode_id(expected)}: check what was committed, "
+                "and repeat the operation",
                 expected_parent=encode_id(expected),
                 actual_parent=actual,
             )
@@ -83,7 +83,9 @@ class RepositoryRefs:
         except InvalidIdentifier as error:
             raise SnapshotNotFound(str(error)) from None
         if not self._store.exists(SNAPSHOTS + encode_id(identifier)):
-            raise SnapshotNotFound(f"the repository has no snapshot {snapshot_id}: ancestry() lists those of a branch")
+            raise SnapshotNotFound(
+                f"the repository has no snapshot {snapshot_id}: call ancestry() for the snapshots of a branch"
+            )
         return identifier
 
     list_branches_async = asynchronous(list_branches)

@@ -94,7 +94,7 @@ class Session(SessionState):
         check_txn(txn, InvalidTransaction)
         self._check_merged()
         if not self.has_uncommitted_changes and txn is None:
-            raise NoChangesToCommit("the session holds no changes: write something, or leave the commit out")
+            raise NoChangesToCommit("the session holds no changes: write something first, or do not commit")
         assert self._branch is not None
         commit = self._commit(message, metadata, txn)
         rebases = 0
@@ -131,7 +131,7 @@ class Session(SessionState):
         self.check_writable()
         self._check_merged()
         if not self.has_uncommitted_changes:
-            raise NoChangesToCommit("the session holds no changes: write something, or leave the flush out")
+            raise NoChangesToCommit("the session holds no changes: write something first, or do not flush")
         snapshot_id = self._commit(message, metadata).write(self.change_set, self.snapshot)
         self._finish(snapshot_id, CommitResult(encode_id(snapshot_id)))
         self._branch = None
@@ -176,9 +176,8 @@ class Session(SessionState):
 
     def _conflict(self, tip: bytes) -> ConflictError:
         return ConflictError(
-            f"the branch {self._branch} moved from {self.snapshot_id} to {encode_id(tip)} meanwhile: commit with "
-            "rebase_with=…, "
-            "or write again in a new session",
+            f"the branch {self._branch} has moved from {self.snapshot_id} to {encode_id(tip)}: commit with "
+            "rebase_with=…, or write again in a new session",
             expected_parent=self.snapshot_id,
             actual_parent=encode_id(tip),
         )
@@ -235,11 +234,12 @@ class Session(SessionState):
         for other in others:
             if not isinstance(other, ForkSession):
                 raise TypeError(
-                    f"only forks of a session can be merged into it (session.fork()), not a {type(other).__name__}"
+                    "only forks of a session can be merged into it (session.fork()), not an object of type "
+                    f"{type(other).__name__}"
                 )
             if other._base_id != self._base_id:
                 raise UnmergeableFork(
-                    f"the fork is one of the snapshot {other.snapshot_id}, and the session one of {self.snapshot_id}"
+                    f"the fork is based on the snapshot {other.snapshot_id}, but the session on {self.snapshot_id}"
                 )
         merged = deepcopy(self.change_set)
         for other in others:

@@ -143,14 +143,16 @@ class SessionState:
         self.check_not_read_only()
         if self._unconfirmed:
             raise UnconfirmedCommit(
-                "the store did not say whether the session's commit was published: "
-                "commit again before other changes, or discard these"
+                "it is unknown whether the session's commit was published, because the store gave no clear "
+                "answer: commit again before making other changes, or discard these"
             )
 
     def check_not_read_only(self) -> None:
         """Raise ReadOnlySession if the session is read-only."""
         if self.read_only:
-            raise ReadOnlySession("the session only reads: open another by Repository.writable_session(branch)")
+            raise ReadOnlySession(
+                "the session is read-only: open a writable one with Repository.writable_session(branch)"
+            )
 
     # Nodes
 

@@ -118,7 +118,7 @@ def microseconds(time: datetime) -> int:
 def check_zone(name: str, time: datetime) -> datetime:
     """Return the time of an argument with this name. Raises ValueError if it has no zone."""
     if time.tzinfo is None:
-        raise ValueError(f"{name} is a time with a zone: use datetime.now(UTC) - timedelta(...), for example")
+        raise ValueError(f"{name} must be a time with a time zone, such as datetime.now(UTC) - timedelta(...)")
     return time
 
 

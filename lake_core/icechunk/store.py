@@ -62,7 +62,7 @@ class IcechunkStore(Store):
     def with_read_only(self, read_only: bool = False) -> IcechunkStore:
         """Return a store of the same session. Raises ValueError for a writable store of a read-only session."""
         if not read_only and self._session.read_only:
-            raise ValueError("the session only reads: open another by Repository.writable_session(branch)")
+            raise ValueError("the session is read-only: open a writable one with Repository.writable_session(branch)")
         return IcechunkStore(self._session, read_only=read_only)
 
     def __eq__(self, other: object) -> bool:
@@ -252,8 +252,8 @@ class IcechunkStore(Store):
         chunk = virtual_chunk(location, offset, length, checksum)
         if validate_container and self._session.virtual_chunks.container(chunk.location) is None:
             raise InvalidVirtualReference(
-                f"no virtual chunk container of the repository holds {chunk.location}: add one "
-                "(config.set_virtual_chunk_container)"
+                f"no virtual chunk container of the repository holds {chunk.location}: add one with "
+                "config.set_virtual_chunk_container"
             )
         self._session.set_reference(path, index, chunk)
 
@@ -377,8 +377,8 @@ def _checked_chunk_place(key: str) -> tuple[str, ChunkIndex]:
     if place is None:
         version = " (Zarr v2 is not supported)" if key.rpartition("/")[2] in _V2_NAMES else ""
         raise InvalidStoreKey(
-            f"a repository has no place for the key {key[:200]!r}{version}: "
-            "it stores zarr.json documents and chunks, as c/0/0"
+            f"a repository cannot store the key {key[:200]!r}{version}: it stores zarr.json documents and "
+            "chunks, such as c/0/0"
         )
     return place
 

@@ -55,7 +55,7 @@ def virtual_chunk(location: str, offset: int, length: int, checksum: str | datet
     for name, number in (("offset", offset), ("length", length)):
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST:
             raise InvalidVirtualReference(
-                f"the {name} of a virtual chunk is a whole number of bytes from 0 up, not {number!r}"
+                f"the {name} of a virtual chunk must be a whole number of bytes that is not negative, not {number!r}"
             )
     etag, last_modified = checked_checksum(checksum)
     return VirtualChunk(normal_location(location), offset, length, etag, last_modified)
@@ -67,11 +67,13 @@ def checked_checksum(checksum: str | datetime | None) -> tuple[str | None, int]:
         return checksum, 0
     if not isinstance(checksum, datetime) or checksum.tzinfo is None:
         raise InvalidVirtualReference(
-            f"the checksum of a virtual chunk is an etag or a time with a zone, not {checksum!r}"
+            f"the checksum of a virtual chunk must be an etag or a time with a time zone, not {checksum!r}"
         )
     last_modified = int(checksum.timestamp())
     if not 0 < last_modified < 2**32:
-        raise InvalidVirtualReference(f"the checksum of a virtual chunk is a time from 1970 to 2106, not {checksum}")
+        raise InvalidVirtualReference(
+            f"the checksum of a virtual chunk must be a time from 1970 to 2106, not {checksum}"
+        )
     return None, last_modified
 
 
@@ -80,8 +82,8 @@ def normal_location(location: str) -> str:
     match = _LOCATION.fullmatch(location) if isinstance(location, str) else None
     if match is None or match.group(1) not in _SCHEMES:
         raise InvalidVirtualReference(
-            f"the location of a virtual chunk is an absolute URL ({', '.join(_SCHEMES[:4])}, …), "
-            f"not {str(location)[:200]!r}"
+            f"the location of a virtual chunk must be an absolute URL ({', '.join(_SCHEMES[:4])}, …), not "
+            f"{str(location)[:200]!r}"
         )
     scheme, (authority, _, path) = match.group(1), match.group(2).partition("/")
     if "@" in authority:
@@ -129,8 +131,8 @@ class VirtualChunks:
         container = self.container(location)
         if container is None:
             raise InvalidVirtualReference(
-                f"no virtual chunk container of the repository holds {location}: add one "
-                "(config.set_virtual_chunk_container)"
+                f"no virtual chunk container of the repository holds {location}: add one with "
+                "config.set_virtual_chunk_container"
             )
         prefix = container.url_prefix
         if prefix not in self.authorized:
@@ -140,9 +142,9 @@ class VirtualChunks:
             )
         end = chunk.length if end is None else min(end, chunk.length)
         if chunk.length == 0:
-            raise VirtualChunkError(f"the reference to {location} is of 0 bytes")
+            raise VirtualChunkError(f"the reference to {location} has a length of 0 bytes")
         if chunk.offset + chunk.length > LARGEST:
-            raise VirtualChunkError(f"the reference to {location} reaches past any object's end")
+            raise VirtualChunkError(f"the reference to {location} ends past the largest possible object")
         access = self.authorized[prefix]
         store, options = (access, {}) if isinstance(access, ObjectStore) else (None, access or {})
         try:
@@ -156,19 +158,19 @@ class VirtualChunks:
                 data = _read_url(location, container, options, chunk, start, end)
         except (OSError, NotFound) as error:
             raise VirtualChunkError(
-                f"the virtual chunk in {location} cannot be read ({type(error).__name__}): "
-                "its object is gone or out of reach"
+                f"the virtual chunk in {location} cannot be read ({type(error).__name__}): its object is missing "
+                "or unreachable"
             ) from None
         if len(data) < end - start:
             raise VirtualChunkError(
-                f"{location} is too short: a chunk in it reaches to byte {chunk.offset + chunk.length}"
+                f"{location} is too short: a chunk in it ends at byte {chunk.offset + chunk.length}"
             )
         return data
 
 
 def _check_unchanged(chunk: VirtualChunk, etag: str | None, last_modified: datetime | None) -> None:
     if chunk.etag is not None and (etag is None or etag.strip('"') != chunk.etag.strip('"')):
-        raise VirtualChunkError(f"{chunk.location} has changed since the reference to it was made: its etag is another")
+        raise VirtualChunkError(f"{chunk.location} has changed since the reference to it was made: its etag differs")
     if chunk.last_modified and (last_modified is None or last_modified.timestamp() > chunk.last_modified):
         raise VirtualChunkError(f"{chunk.location} has changed since the reference to it was made")
 

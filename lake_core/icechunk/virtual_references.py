@@ -93,8 +93,8 @@ def _checksum(checksum: str | datetime | None) -> tuple[str | None, int]:
 def _indexes(indexes: Sequence[Sequence[int]], dimensions: int) -> npt.NDArray[np.uint32]:
     """Return indexes as columns. Raises InvalidChunkIndex."""
     message = (
-        f"the index of a virtual chunk is a list of {dimensions} whole numbers, "
-        f"as the array has {dimensions} dimensions"
+        f"the index of a virtual chunk must be a list of {dimensions} whole numbers, because the array "
+        f"has {dimensions} dimensions"
     )
     try:
         table: npt.NDArray[Any] = np.array(indexes)
@@ -105,7 +105,7 @@ def _indexes(indexes: Sequence[Sequence[int]], dimensions: int) -> npt.NDArray[n
     if table.shape != (len(indexes), dimensions) or table.dtype.kind not in "iu":
         raise InvalidChunkIndex(message)
     if table.size and not (table.min() >= 0 and table.max() < 2**32):
-        raise InvalidChunkIndex("the coordinates of a chunk are from 0 to 2**32 - 1")
+        raise InvalidChunkIndex("the coordinates of a chunk must be from 0 to 2**32 - 1")
     return np.ascontiguousarray(table.T.astype(np.uint32))
 
 
@@ -114,5 +114,7 @@ def _numbers(name: str, values: Sequence[int]) -> npt.NDArray[np.uint64]:
     if column.size and (
         column.ndim != 1 or column.dtype.kind not in "iu" or column.min() < 0 or column.max() > LARGEST
     ):
-        raise InvalidVirtualReference(f"the {name} of a virtual chunk is a whole number of bytes from 0 up")
+        raise InvalidVirtualReference(
+            f"the {name} of a virtual chunk must be a whole number of bytes that is not negative"
+        )
     return column.astype(np.uint64)

@@ -30,7 +30,7 @@ def import_zarr(source: ObjectStore, session: SessionState) -> None:
     documents = sorted((key for key in keys if key == _METADATA or key.endswith(f"/{_METADATA}")), key=len)
     if not documents:
         raise InvalidArrayMetadata(
-            f"there is no zarr.json below {source.url()}: only Zarr v3 hierarchies can be brought in"
+            f"there is no zarr.json below {source.url()}: only Zarr v3 hierarchies can be imported"
         )
     arrays: dict[str, re.Pattern[str]] = {}
     for key in documents:
@@ -61,7 +61,7 @@ def _imported(key: str, data: bytes) -> tuple[bytes, re.Pattern[str] | None]:
         separator = separator or encoding.get("configuration", {}).get("separator", {"default": "/", "v2": "."}[name])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InvalidArrayMetadata(
-            f"{key!r} is not the zarr.json of a Zarr v3 array or group: mend or delete it first"
+            f"{key!r} is not the zarr.json of a Zarr v3 array or group: repair or delete it first"
         ) from None
     numbers = re.escape(separator).join(["(0|[1-9][0-9]*)"] * dimensions)
     if name == "v2":

@@ -114,9 +114,9 @@ class Appender:
             lost += 1
             if runtime.monotonic() >= self.end:
                 raise AppendTimeout(
-                    f"{self.reader.entry_key(entry.number)} was taken by another writer, or purged, as were the "
-                    f"{lost - 1} before it. "
-                    f"Nothing was written: try again, or let fewer writers append to this journal"
+                    f"{self.reader.entry_key(entry.number)} was written by another writer or purged, like the "
+                    f"{lost - 1} entries before it. Nothing was written: try again, or let fewer writers append to "
+                    "this journal"
                 )
             runtime.sleep(pause_after_loss(lost, self.put_seconds))
             fresh, state = True, self._newest(refresh)
@@ -130,7 +130,7 @@ class Appender:
                 attempt += 1
                 if runtime.monotonic() >= self.end:
                     raise AppendTimeout(
-                        f"{self.reader.prefix} could not be read until the deadline, nothing was written: {error}"
+                        f"{self.reader.prefix} could not be read before the deadline, and nothing was written: {error}"
                     ) from error
                 AFTER_FAILURE.wait(attempt)
 
@@ -149,8 +149,8 @@ class Appender:
         data = self.reader.codec.encode(entry)
         if len(data) > self.reader.max_entry_bytes:
             raise EntryTooLarge(
-                f"the entry has {len(data)} bytes, and at most {self.reader.max_entry_bytes} are read: "
-                "write less at once"
+                f"the entry has {len(data)} bytes, but readers accept at most {self.reader.max_entry_bytes}: "
+                "write fewer changes at once"
             )
         try:
             return data, replace(self.reader.codec.decode(entry.number, data), writer=entry.writer)
@@ -235,11 +235,11 @@ class Appender:
         why = (
             f"the store gave no clear answer ({reason})"
             if reason
-            else "the store contradicts itself, or this process slept for days"
+            else "the store contradicts itself, or this process was suspended for days"
         )
         return AppendOutcomeUnknown(
-            f"whether {self.reader.entry_key(entry.number)} was appended is unknown: {why}. "
-            f"Look later whether that entry's writer is {entry.writer}",
+            f"it is unknown whether {self.reader.entry_key(entry.number)} was appended: {why}. Check later "
+            f"whether the writer of that entry is {entry.writer}",
             number=entry.number,
             writer=entry.writer,
         )

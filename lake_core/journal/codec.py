@@ -78,7 +78,7 @@ class JsonCodec:
             if not isinstance(body, dict):
                 raise ValueError("it is not a JSON object")
             if body.get("format") != 1:
-                raise ValueError(f"its format is {str(body.get('format'))[:20]!r}, and this version knows 1")
+                raise ValueError(f"its format is {str(body.get('format'))[:20]!r}, but this version supports only 1")
             if type(body.get("number")) is not int or body["number"] != number:
                 raise ValueError(f"it says that its number is {str(body.get('number'))[:20]!r}")
             if not isinstance(body.get("writer"), str):
@@ -92,7 +92,7 @@ class JsonCodec:
                 tuple(_action_from_json(each) for each in body["actions"]),
             )
         except (ValueError, RecursionError, OverflowError) as error:
-            raise CorruptEntry(f"entry {number} is not one: {str(error)[:200]}") from None
+            raise CorruptEntry(f"entry {number} is not valid: {str(error)[:200]}") from None
 
     def owns(self, entry: Entry, data: bytes, stored: bytes) -> bool:
         """See `Codec.owns`: compares the writer's id."""
@@ -110,9 +110,9 @@ class JsonCodec:
             line, _, text = data.partition(b"\n")
             header = _load(line)
             if not isinstance(header, dict) or header.get("format") != 1:
-                raise ValueError("it has no header that this version knows")
+                raise ValueError("it has no header that this version supports")
             if header.get("sha256") != hashlib.sha256(text).hexdigest():
-                raise ValueError("its checksum is another one")
+                raise ValueError("its checksum does not match")
             body = _load(text)
             if type(body["number"]) is not int or body["number"] < 1:
                 raise ValueError("it has no number")
@@ -129,7 +129,7 @@ def _dump(body: object) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
-        raise InvalidAction("a text holds a lone surrogate: it is not unicode text") from None
+        raise InvalidAction("a text holds half of a surrogate pair, which is not Unicode text") from None
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidAction(f"an action can't be written as JSON: {error}") from None
 
@@ -139,7 +139,7 @@ def _load(data: bytes) -> Any:
 
 
 def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _finite(text: str) -> float:
@@ -154,7 +154,7 @@ def _action_to_json(action: Action) -> dict[str, Any]:
         raise InvalidAction(f"a plan returns Add, Update and Delete actions, not {type(action).__name__}")
     key = action.key
     if not isinstance(key, str) or len(key) > _LONGEST_KEY:
-        raise InvalidAction(f"a key is a text of at most {_LONGEST_KEY} characters, not {str(key)[:80]!r}")
+        raise InvalidAction(f"a key must be a text of at most {_LONGEST_KEY} characters, not {str(key)[:80]!r}")
     if isinstance(action, Delete):
         return {"delete": key}
     _check_value(action.value, key, 0)
@@ -169,7 +169,7 @@ def _action_from_json(body: Any) -> Action:
                 return kind(_checked_key(key), body["value"])
         if isinstance(key := body.get("delete"), str):
             return Delete(_checked_key(key))
-    raise ValueError(f"{str(body)[:80]!r} is no action")
+    raise ValueError(f"{str(body)[:80]!r} is not an action")
 
 
 def _checked_key(key: str) -> str:
@@ -186,7 +186,7 @@ def _check_value(value: object, key: str, depth: int) -> None:
         for name, each in value.items():
             # json.dumps would quietly turn numbers into texts.
             if not isinstance(name, str):
-                raise InvalidAction(f"the value of {key!r} has the field {name!r}: names of fields are texts")
+                raise InvalidAction(f"the value of {key!r} has the field {name!r}, but names of fields must be texts")
             _check_value(each, key, depth + 1)
     elif isinstance(value, (list, tuple)):
         for each in value:
@@ -215,7 +215,7 @@ def _to_time(text: object) -> datetime:
         raise ValueError("it has no time")
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
-        raise ValueError("its time has no zone")
+        raise ValueError("its time has no time zone")
     return time.astimezone(UTC)
 
 

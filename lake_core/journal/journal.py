@@ -74,7 +74,7 @@ class Journal:
         max_snapshot_bytes: int = 256 << 20,
     ) -> None:
         if snapshot_every < 1 or head_every < 1:
-            raise ValueError("snapshot_every and head_every count entries, from 1")
+            raise ValueError("snapshot_every and head_every count entries, and must be at least 1")
         prefix = check_key(folder) + "/" if folder else ""
         self._reader = Reader(
             store, prefix, codec or JsonCodec(), naming or Naming(), max_entry_bytes, max_snapshot_bytes
@@ -177,8 +177,8 @@ class Journal:
             self._check_retained(next_number)
         if next_number <= sure:
             raise JournalDamaged(
-                f"{self._reader.entry_key(next_number)} is missing, though there was an entry {sure}: "
-                "restore it from a backup"
+                f"{self._reader.entry_key(next_number)} is missing, though entry {sure} existed: restore it from "
+                "a backup"
             )
 
     def _next(self, batches: Iterator[list[Entry]], first: int) -> list[Entry] | None:
@@ -251,8 +251,8 @@ class Journal:
         end = runtime.monotonic() + deadline.total_seconds()
         if not self._turn.acquire(timeout=min(max(0.0, deadline.total_seconds()), threading.TIMEOUT_MAX)):
             raise AppendTimeout(
-                f"other threads appended to {self._reader.prefix} for {deadline}: "
-                "try again, or give them handles of their own"
+                f"other threads appended to {self._reader.prefix} for {deadline}: try again, or open one handle "
+                "for each thread"
             )
         try:
             return self._append(plan, end)
@@ -272,7 +272,7 @@ class Journal:
         try:
             self._keep_up(appended.state)
         except StoreError as error:
-            _LOG.warning("entry %d stands, its snapshot or HEAD does not: %s", state.number, error)
+            _LOG.warning("entry %d is written, but its snapshot or HEAD is not: %s", state.number, error)
         return appended.entry if result is ENTRY else result
 
     def purge(self, before: datetime) -> int:
@@ -351,8 +351,8 @@ class Journal:
         state = self._reader.load(low).state
         if state.time > when:
             raise HistoryPurged(
-                f"what the journal {self._reader.prefix} held at {when.isoformat()} is purged: "
-                f"states are retained from {state.time.isoformat()} (entry {state.number}) on",
+                f"the journal {self._reader.prefix} has purged its state of {when.isoformat()}: states are "
+                f"retained from {state.time.isoformat()} (entry {state.number}) on",
                 first=tail.first,
             )
         return state

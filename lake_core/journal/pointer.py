@@ -105,4 +105,4 @@ def raise_tail(store: ObjectStore, key: str, first: int) -> Tail:
             continue
         except StoreUnavailable as error:
             failure = error
-    raise failure or StoreUnavailable(f"{key} changes as often as it is read", key=key)
+    raise failure or StoreUnavailable(f"{key} changes too often to be read", key=key)

@@ -30,9 +30,8 @@ def purge(reader: Reader, newest: State, before: datetime, now: datetime) -> int
     """
     if reader.naming.fixed_snapshot is not None:
         raise PurgeUnsupported(
-            f"the journal {reader.prefix} keeps its only snapshot as {reader.naming.fixed_snapshot}, which anybody "
-            "overwrites: "
-            f"it can't be purged"
+            f"the journal {reader.prefix} cannot be purged: it keeps its only snapshot as "
+            f"{reader.naming.fixed_snapshot}, which every writer overwrites"
         )
     tail = reader.tail()
     if newest.number > 1:
@@ -87,8 +86,7 @@ def _write_base(reader: Reader, number: int) -> None:
     base = reader.snapshot(key)
     if base is None or base.number != number or dict(base) != dict(state):
         raise JournalDamaged(
-            f"{key} does not read back as it was written, so nothing was purged: "
-            "look at the store, or at max_snapshot_bytes"
+            f"{key} does not read back as it was written, so nothing was purged: check the store and max_snapshot_bytes"
         )
 
 

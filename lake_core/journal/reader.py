@@ -175,9 +175,8 @@ class Reader:
                 return Loaded(state, state.number - start.number, head)
             if start is None and tail.first - 1 <= floor:
                 raise JournalDamaged(
-                    f"{self.prefix}{self.naming.base(floor)} is missing or torn, and the entries up to {floor} are "
-                    "purged: "
-                    f"restore it from a backup"
+                    f"{self.prefix}{self.naming.base(floor)} is missing or damaged, and the entries up to {floor} "
+                    "are purged: restore it from a backup"
                 )
             floor = tail.first - 1
             if until is not None and until < floor:
@@ -209,7 +208,7 @@ class Reader:
         try:
             body = self.store.get(key, 0, self.max_snapshot_bytes + 1)
             if body.size > self.max_snapshot_bytes:
-                raise CorruptSnapshot(f"it has {body.size} bytes, and at most {self.max_snapshot_bytes} are read")
+                raise CorruptSnapshot(f"it has {body.size} bytes, but at most {self.max_snapshot_bytes} are read")
             return self.codec.decode_snapshot(body)
         except NotFound:
             return None
@@ -234,7 +233,7 @@ class Reader:
                     continue
                 if number is None or state.number == number:
                     return state
-                _LOG.warning("skipped the snapshot %s: it says that it is of entry %d", key, state.number)
+                _LOG.warning("skipped the snapshot %s: it claims to be the snapshot of entry %d", key, state.number)
         if floor == 0:
             return State.empty()
         base = self.snapshot(self.prefix + self.naming.base(floor))
@@ -262,7 +261,7 @@ class Reader:
     def _corrupt(self, number: int, reason: str) -> CorruptEntry:
         key = self.entry_key(number)
         return CorruptEntry(
-            f"{key} can't be read, so neither can what follows it: {reason}. "
-            "Restore it from a backup, or remove it if it is foreign",
+            f"{key} cannot be read, so neither can the entries after it: {reason}. Restore it from a backup, "
+            "or remove it if another program wrote it",
             key=key,
         )

@@ -103,11 +103,11 @@ class State(Mapping[str, Any]):
             present = (changes[key] if key in changes else self.record(key)) is not None
             if isinstance(action, Add):
                 if present:
-                    raise KeyExists(f"{key!r} exists already: update it, or choose another name", key=key)
+                    raise KeyExists(f"{key!r} exists already: update it, or choose another key", key=key)
                 count += 1
             elif not present:
                 verb = "deleted" if isinstance(action, Delete) else "updated"
-                raise KeyMissing(f"{key!r} does not exist, so it can't be {verb}", key=key)
+                raise KeyMissing(f"{key!r} does not exist, so it cannot be {verb}", key=key)
             if isinstance(action, Delete):
                 changes[key] = None
                 count -= 1

@@ -28,7 +28,7 @@ def write_snapshot(reader: Reader, state: State) -> ObjectMeta | None:
     data = reader.codec.encode_snapshot(state)
     if len(data) > reader.max_snapshot_bytes:
         _LOG.warning(
-            "no snapshot of entry %d: %d bytes, and at most %d are read",
+            "entry %d gets no snapshot, because it would have %d bytes and at most %d are read",
             state.number,
             len(data),
             reader.max_snapshot_bytes,

@@ -261,7 +261,7 @@ class Lake:
         `at`: a commit's id; a branch that has moved on from it stays. Return whether the branch is gone.
         """
         if name == self._repository.format.branch:
-            raise InvalidRef(f"branch {name!r} is the one that stands in place: it cannot be deleted")
+            raise InvalidRef(f"the branch {name!r} is the one in place: it cannot be deleted")
         return delete_branch(self._repository.journal, name, at)
 
     def list_tags(self) -> dict[str, str]:
@@ -420,7 +420,7 @@ def _check_metadata(message: str, metadata: Mapping[str, str] | None) -> None:
     if not isinstance(message, str) or not all(
         isinstance(text, str) for pair in (metadata or {}).items() for text in pair
     ):
-        raise ValueError("a commit's message is text, and its metadata text by name")
+        raise ValueError("a commit's message must be text, and its metadata a mapping from text to text")
 
 
 def _committer() -> str:

@@ -54,7 +54,7 @@ def check_no_repository(store: ObjectStore) -> None:
 def create_format(store: ObjectStore, profile: str, now: datetime) -> LakeFormat:
     """Make a folder a lake. Raises LakeAlreadyExists."""
     if profile not in _PROFILES:
-        raise ValueError(f"a lake's profile is one of {', '.join(_PROFILES)}, not {profile!r}")
+        raise ValueError(f"the profile of a lake must be one of {', '.join(_PROFILES)}, not {profile!r}")
     format = LakeFormat(str(runtime.uuid4()), profile)
     body = {
         "format": "lake-orch",
@@ -70,7 +70,7 @@ def create_format(store: ObjectStore, profile: str, now: datetime) -> LakeFormat
         store.put(FORMAT_KEY, json.dumps(body, indent=1).encode(), if_absent=True)
     except AlreadyExists:
         raise LakeAlreadyExists(
-            f"a lake stands at {store.url()}: open it with Lake.open, or pass exist_ok=True"
+            f"a lake exists at {store.url()}: open it with Lake.open, or pass exist_ok=True"
         ) from None
     return format
 
@@ -82,12 +82,14 @@ def read_format(store: ObjectStore) -> LakeFormat:
         version, format = body["version"], LakeFormat(str(body["id"]), str(body["profile"]), str(body["branch"]))
     except NotFound:
         raise LakeNotFound(
-            f"no lake at {store.url()}: {FORMAT_KEY} is not there. Make one with Lake.create({store.url()!r})"
+            f"there is no lake at {store.url()}, as {FORMAT_KEY} does not exist: create one with "
+            f"Lake.create({store.url()!r})"
         ) from None
     except (ValueError, KeyError, TypeError):
         raise UnsupportedLake(f"{FORMAT_KEY} of {store.url()} is damaged: restore it from a backup") from None
     if version != VERSION or format.profile not in _PROFILES:
         raise UnsupportedLake(
-            f"the lake at {store.url()} has format version {version}; this package knows {VERSION}. Upgrade lake-orch"
+            f"the lake at {store.url()} has format version {version}, but this package supports only version "
+            f"{VERSION}: upgrade lake-orch"
         )
     return format

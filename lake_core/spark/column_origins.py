@@ -67,7 +67,7 @@ def marked(df: DataFrame, mark: str) -> DataFrame:
     `mark`: ASCII letters, digits and underscores.
     """
     if not _MARK.fullmatch(mark):
-        raise ValueError(f"a mark is made of letters, digits and underscores, not {mark!r}")
+        raise ValueError(f"a mark must consist of letters, digits and underscores, not {mark!r}")
     return df.where(F.lit(f"origin:{mark}") == F.lit(f"origin:{mark}"))
 
 

@@ -160,9 +160,9 @@ def _source_class(name_: str, access: _Access) -> type[DataSource]:
                 import sys
 
                 raise ModuleNotFoundError(
-                    f"lake-orch is not installed for the Python that Spark plans with, {sys.executable} on the "
-                    "driver's machine "
-                    f"(PYSPARK_PYTHON): install it there; other machines do without ({error})"
+                    f"lake-orch is not installed for the Python with which Spark plans queries, {sys.executable} on "
+                    "the driver's machine (PYSPARK_PYTHON): install it there; the other machines do not need it "
+                    f"({error})"
                 ) from None
 
             self.options = dict(options)
@@ -257,8 +257,8 @@ def _payloads(
         column = whole[_names(whole, [child.name])[0]]
         if child.dataType != column.dataType or child.name != column.name:
             raise SchemaMismatch(
-                f"the schema asks for {child.name} {child.dataType.simpleString()}, but the table has {column.name} "
-                f"{column.dataType.simpleString()}: a schema only chooses columns"
+                f"the schema has {child.name} {child.dataType.simpleString()}, but the table has {column.name} "
+                f"{column.dataType.simpleString()}: a schema can only select columns"
             )
     scan = plan_read(table.snapshot, names, _option(options, "where"))
     return [(names, payload) for payload in file_payloads(scan, scan.predicate)]
@@ -275,7 +275,7 @@ def _plan(
     txn = _txn(options)
     where = _option(options, "replaceWhere")
     if where is not None and not overwrite:
-        raise InvalidOption("replaceWhere says what an overwrite replaces: it goes with mode('overwrite')")
+        raise InvalidOption("replaceWhere selects what an overwrite replaces, and goes with mode('overwrite') only")
     arrow = arrow_schema_of(schema)
     target, part = _target(opened, options, arrow)
     planned = _Planned(opened, dict(options), target.version, arrow, overwrite, None if part is None else part.pins)
@@ -345,10 +345,9 @@ def _target(
     place, key = _find(paths, path)
     if place.join is None:
         raise ReadOnly(
-            f"{path!r} cannot be written: branches change by publishing, and commits and tags never do. Write into a "
-            "shared session "
-            f"(lake://<lake>/<session>/{key}), or inside `with lake.session() as s:` by write_delta(df, "
-            f"s.delta({key!r}))"
+            f"{path!r} cannot be written, because branches change only by publishing, and commits and tags "
+            f"never change: write to a shared session (lake://<lake>/<session>/{key}), or inside `with "
+            f"lake.session() as s:` with write_delta(df, s.delta({key!r}))"
         )
     part = place.join()
     table = part.delta(key, version=version)
@@ -362,7 +361,9 @@ def _path(options: Mapping[str, str], option_names: Sequence[str]) -> str:
     names = {name.lower(): name for name in option_names}
     unknown = sorted(name for name in options if name.lower() not in names)
     if unknown:
-        raise InvalidOption(f"format('lake') has no option {', '.join(unknown)}; there are {', '.join(option_names)}")
+        raise InvalidOption(
+            f"format('lake') has no option {', '.join(unknown)}; its options are {', '.join(option_names)}"
+        )
     path = _option(options, "path")
     if not path:
         raise InvalidOption(
@@ -378,13 +379,16 @@ def _option(options: Mapping[str, str], name: str) -> str | None:
 def _txn(options: Mapping[str, str]) -> tuple[str, int] | None:
     app, version = _option(options, "txnAppId"), _option(options, "txnVersion")
     if (app is None) != (version is None):
-        raise InvalidOption("txnAppId and txnVersion go together: the source of the rows, and the number of the batch")
+        raise InvalidOption(
+            "txnAppId and txnVersion must be passed together: they are the source of the rows and the "
+            "number of the batch"
+        )
     return None if app is None or version is None else (app, _whole(version, "txnVersion"))
 
 
 def _whole(text: str, name: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise InvalidOption(f"{name} is a whole number, not {text!r}")
+        raise InvalidOption(f"{name} must be a whole number, not {text!r}")
     return int(text)
 
 
@@ -398,7 +402,7 @@ def _names(schema: T.StructType, names: Sequence[str]) -> list[str]:
     chosen = [name if name in schema.names else folded.get(name.lower()) for name in names]
     if None in chosen:
         raise SchemaMismatch(
-            f"no column {names[chosen.index(None)]!r} in the table; there are {', '.join(schema.names)}"
+            f"there is no column {names[chosen.index(None)]!r} in the table; the columns are {', '.join(schema.names)}"
         )
     return [name for name in chosen if name is not None]
 

@@ -26,10 +26,10 @@ def check_java() -> int:
     try:
         output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoJava(f"Spark needs Java, but {java} does not run ({error}). {_INSTALL}") from None
+        raise NoJava(f"Spark needs Java, but {java} cannot be run ({error}). {_INSTALL}") from None
     match = re.search(r'version "(\d+)(?:\.(\d+))?', output.stderr + output.stdout)
     if match is None:
-        raise NoJava(f"Spark needs Java, but {java} does not tell its version. {_INSTALL}")
+        raise NoJava(f"Spark needs Java, but {java} does not print its version. {_INSTALL}")
     major = int(match[2] or 0) if match[1] == "1" else int(match[1])
     if major < MINIMUM:
         raise JavaTooOld(f"Spark needs Java {MINIMUM} or newer, but {java} is Java {major}. {_INSTALL}")

@@ -68,7 +68,7 @@ def session(
     Raises NoJava or JavaTooOld if a JVM would have to be started and cannot.
     """
     if master is not None and remote is not None:
-        raise ValueError("a session has a master or a remote server, not both")
+        raise ValueError("a session has either a master or a remote server: pass only one of them")
     active = active_session()
     if active is not None:
         for key, value in (config or {}).items():

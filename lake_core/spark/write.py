@@ -64,9 +64,9 @@ def write_delta(
     all. Raises what `DeltaTable.append` and `overwrite` raise, TableAlreadyExists, and SparkJobFailed.
     """
     if mode not in ("append", "overwrite", "error"):
-        raise ValueError(f"mode is 'append', 'overwrite' or 'error', not {mode!r}")
+        raise ValueError(f"mode must be 'append', 'overwrite' or 'error', not {mode!r}")
     if (where is not None or dynamic) and mode != "overwrite":
-        raise ValueError("where and dynamic say what an overwrite replaces: they go with mode='overwrite'")
+        raise ValueError("where and dynamic select what an overwrite replaces: pass them only with mode='overwrite'")
     schema = arrow_schema(df)
     target = target_table(table, schema, partition_by, storage_options, schema_mode=schema_mode, where=where, txn=txn)
     earlier = target.recorded(txn)
@@ -74,7 +74,7 @@ def write_delta(
         return earlier
     if mode == "error" and not target.is_blank:
         raise TableAlreadyExists(
-            f"a table stands at {target.store.url()}. Use mode 'append' or 'overwrite' to write into it"
+            f"a table exists at {target.store.url()}: use mode 'append' or 'overwrite' to write to it"
         )
     if mode == "overwrite":
         columns = (partition_by or None) if schema_mode == "overwrite" else None

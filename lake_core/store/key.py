@@ -68,11 +68,13 @@ def is_key(name: str) -> bool:
 
 def _check_text(text: str, what: str) -> str:
     if not isinstance(text, str):
-        raise InvalidKey(f"a {what} is a str, not {type(text).__name__}", key=None)
+        raise InvalidKey(f"a {what} must be a str, not {type(text).__name__}", key=None)
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidKey(f"{what} {text[:80]!r} holds a lone surrogate: it is not unicode text", key=text) from None
+        raise InvalidKey(
+            f"{what} {text[:80]!r} holds half of a surrogate pair, which is not Unicode text", key=text
+        ) from None
     if _CONTROL.search(text):
         raise InvalidKey(f"{what} {text[:80]!r} holds a control character", key=text)
     # The normal form counts: it is what is stored, and it can be longer than the text that was given.
@@ -86,8 +88,8 @@ def _check_components(normal: str, raw: str, what: str) -> None:
     for component in normal.split("/"):
         if component in ("", ".", ".."):
             raise InvalidKey(
-                f"{what} {raw[:80]!r} has the component {component!r}: "
-                "keys are relative, without empty parts, '.' and '..'",
+                f"{what} {raw[:80]!r} has the component {component!r}, but keys must be relative, without empty "
+                "parts, '.' and '..'",
                 key=raw,
             )
         if len(component.encode()) > _MAX_COMPONENT:

@@ -58,7 +58,7 @@ class LocalStore(ObjectStore):
             raise InvalidUrl("a local store needs the path of a folder")
         self._root = os.path.abspath(path)
         if os.path.exists(self._root) and not os.path.isdir(self._root):
-            raise InvalidUrl(f"{self._root} is a file: a store needs a folder")
+            raise InvalidUrl(f"{self._root} is a file, but a store needs a folder")
         self._case_insensitive = case_insensitive
         self._links_work = False
 
@@ -95,7 +95,7 @@ class LocalStore(ObjectStore):
         with _translated(key, reading=True):
             status = os.stat(self._resolve(key), follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
-            raise NotFound(f"no object stands at {key!r}", key=key)
+            raise NotFound(f"there is no object at {key!r}", key=key)
         return _meta(key, status)
 
     def _open_object(self, key: str) -> int:
@@ -103,7 +103,7 @@ class LocalStore(ObjectStore):
         fd = os.open(self._resolve(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise NotFound(f"no object stands at {key!r}", key=key)
+            raise NotFound(f"there is no object at {key!r}", key=key)
         return fd
 
     # Listing
@@ -193,7 +193,7 @@ class LocalStore(ObjectStore):
             except FileNotFoundError:
                 old = None
             if old is not None and stat.S_ISDIR(old.st_mode):
-                raise InvalidKey(f"{key!r} is a folder here: keys stand below it", key=key)
+                raise InvalidKey(f"{key!r} is a folder here: pass the key of an object below it", key=key)
             if if_match is not None:
                 _check_match(key, None if old is None else _etag(old), if_match)
             if old is not None:
@@ -297,7 +297,7 @@ class LocalStore(ObjectStore):
                     _discard(folder, fd, temporary)
                     raise
                 return folder, name, temporary, fd
-        raise StoreUnavailable(f"the folder of {key!r} is removed by someone as often as it is created", key=key)
+        raise StoreUnavailable(f"the folder of {key!r} is removed by another process each time it is created", key=key)
 
     def _make_folder(self, folder: str, key: str) -> list[str]:
         """Make a folder. Returns the existing folders that got a new one and still have to be synced."""
@@ -313,7 +313,7 @@ class LocalStore(ObjectStore):
             if stat.S_ISDIR(mode):
                 break
             above = os.path.relpath(path, os.path.realpath(self._root))
-            raise InvalidKey(f"{key!r} cannot stand below the object {above!r} on a file system", key=key)
+            raise InvalidKey(f"{key!r} cannot be below the object {above!r} on a file system", key=key)
         for path in reversed(missing):
             with suppress(FileExistsError):
                 os.mkdir(path)
@@ -340,7 +340,9 @@ class LocalStore(ObjectStore):
             except FileExistsError:
                 self._links_work = True
             else:
-                raise UnsafeStore(f"{self._root} is on a file system where a link replaces what exists: {_UNSAFE}")
+                raise UnsafeStore(
+                    f"{self._root} is on a file system where a new link replaces an existing file: {_UNSAFE}"
+                )
         finally:
             for name in (first, second):
                 with suppress(OSError):
@@ -379,7 +381,7 @@ def _meta(key: str, status: os.stat_result) -> ObjectMeta:
 
 def _check_match(key: str, etag: str | None, if_match: str) -> None:
     if etag != if_match:
-        state = "no object stands there" if etag is None else f"its etag is {etag}"
+        state = "there is no object" if etag is None else f"its etag is {etag}"
         raise PreconditionFailed(f"the object at {key!r} is not the one to replace: {state}", key=key)
 
 
@@ -388,7 +390,7 @@ def _read(fd: int, begin: int, stop: int) -> bytes:
     while begin < stop:
         piece = os.pread(fd, stop - begin, begin)
         if not piece:
-            raise OSError(errno.EIO, "the file ended before its size")
+            raise OSError(errno.EIO, "the file ended before its expected size")
         pieces.append(piece)
         begin += len(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -413,8 +415,8 @@ def _link(folder: int, temporary: str, name: str, key: str) -> None:
         os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise InvalidKey(f"{key!r} is a folder here: keys stand below it", key=key) from None
-        raise AlreadyExists(f"an object stands at {key!r} already", key=key) from None
+            raise InvalidKey(f"{key!r} is a folder here: choose a key below it", key=key) from None
+        raise AlreadyExists(f"there is already an object at {key!r}", key=key) from None
 
 
 def _outdate(fd: int, old: int) -> None:
@@ -474,7 +476,9 @@ def _check_case(key: str, root: str) -> None:
             for name in names:
                 if name.casefold() == component.casefold():
                     raise InvalidKey(
-                        f"{key!r} differs only in case from the existing {name!r}, which is one file here", key=key
+                        f"{key!r} differs only in case from the existing {name!r}, and this file system treats both as "
+                        "one file",
+                        key=key,
                     )
         path = os.path.join(path, component)
 
@@ -491,11 +495,11 @@ def _translated(key: str, *, reading: bool) -> Iterator[None]:
     number = cause.errno or 0
     reason = f"{os.strerror(number)} (errno {errno.errorcode.get(number, number)})"
     if number in _ABSENT and reading:
-        raise NotFound(f"no object stands at {key!r}", key=key)
+        raise NotFound(f"there is no object at {key!r}", key=key)
     if number in (errno.ENAMETOOLONG, errno.ELOOP):
-        raise InvalidKey(f"the file system takes no such name as {key!r}: {reason}", key=key)
+        raise InvalidKey(f"the file system does not accept the name {key!r}: {reason}", key=key)
     if number in _DENIED:
-        raise AccessDenied(f"no access to {key!r}: {reason}", key=key)
+        raise AccessDenied(f"access to {key!r} is denied: {reason}", key=key)
     if number in _FULL:
         raise StoreError(f"could not write {key!r}: {reason}", key=key)
     raise StoreUnavailable(f"the file system failed at {key!r}: {reason}", key=key)

@@ -57,7 +57,7 @@ class MemoryStore(ObjectStore):
         else:
             first, _, inner = name.strip("/").partition("/")
             if not first:
-                raise InvalidUrl("a memory store's URL is memory://name")
+                raise InvalidUrl("the URL of a memory store must be memory://name")
             space = _NAMED.setdefault(first, _Space(first))
             prefix = f"{inner}/" if inner else ""
         self._space = space
@@ -84,7 +84,7 @@ class MemoryStore(ObjectStore):
         with space.lock:
             old = space.objects.get(path)
             if if_absent and old is not None:
-                raise AlreadyExists(f"an object stands at {key!r} already", key=key)
+                raise AlreadyExists(f"there is already an object at {key!r}", key=key)
             if if_match is not None and (old is None or old.etag != if_match):
                 raise PreconditionFailed(f"the object at {key!r} is not the one to replace: {_state(old)}", key=key)
             space.puts += 1
@@ -140,7 +140,7 @@ class MemoryStore(ObjectStore):
         with self._space.lock:
             stored = self._space.objects.get(self._prefix + key)
         if stored is None:
-            raise NotFound(f"no object stands at {key!r}", key=key)
+            raise NotFound(f"there is no object at {key!r}", key=key)
         return stored
 
     def _meta(self, key: str, stored: ObjectBytes) -> ObjectMeta:
@@ -155,14 +155,15 @@ class MemoryStore(ObjectStore):
 
 
 def _state(old: ObjectBytes | None) -> str:
-    return "no object stands there" if old is None else f"its etag is {old.etag}"
+    return "there is no object" if old is None else f"its etag is {old.etag}"
 
 
 def _same_process(pid: int, name: str, prefix: str, clock: Callable[[], datetime]) -> MemoryStore:
     space = _NAMED.get(name) or _PRIVATE.get(name)
     if pid != os.getpid() or space is None:
         raise InvalidUrl(
-            f"the memory store {name!r} lives in another process: share a local or S3 store between processes"
+            f"the memory store {name!r} exists in another process only: use a local or S3 store to share "
+            "data between processes"
         )
     store = MemoryStore.__new__(MemoryStore)
     store._space, store._prefix, store._clock = space, prefix, clock

@@ -114,7 +114,7 @@ class ObjectStore(ABC):
         The first failure is raised.
         """
         if isinstance(requests, str):
-            raise TypeError("get_many takes several requests; put a single key into a list")
+            raise TypeError("get_many needs several requests: put a single key into a list")
         whole: builtins.list[tuple[str, int | None, int | None]] = []
         foreign = False
         for request in requests:
@@ -140,9 +140,9 @@ class ObjectStore(ABC):
         outcome is unknown; ValueError for conditions that exclude one another.
         """
         if if_match is not None and (if_absent or unique):
-            raise ValueError("if_match asks for an existing object: it excludes if_absent and unique")
+            raise ValueError("if_match requires an existing object: it cannot be combined with if_absent or unique")
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise TypeError(f"put takes bytes, not {type(data).__name__}")
+            raise TypeError(f"put needs bytes, not {type(data).__name__}")
         return self._put(check_key(key), data, if_absent, if_match, unique)
 
     def head(self, key: str) -> ObjectMeta:
@@ -177,7 +177,7 @@ class ObjectStore(ABC):
     def list_folders(self, prefix: str = "") -> builtins.list[str]:
         """List the names in the folder `prefix` ("" or ending in "/") that have objects below them, in key order."""
         if prefix and not prefix.endswith("/"):
-            raise ValueError("list_folders takes '' or a prefix that ends in '/'")
+            raise ValueError("list_folders needs '' or a prefix that ends in '/'")
         normal = check_prefix(prefix)
         folders = self._list_folders(normal)
         return (
@@ -189,7 +189,7 @@ class ObjectStore(ABC):
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the objects; absent ones are fine. A failure names the first key that could not be deleted."""
         if isinstance(keys, str):
-            raise TypeError("delete takes several keys; put a single one into a list")
+            raise TypeError("delete needs several keys: put a single key into a list")
         self._delete([self._standing(key) for key in keys])
 
     def sweep(self, before: float) -> int:
@@ -298,6 +298,6 @@ def _merged(first: Iterator[ObjectMeta], second: Iterator[ObjectMeta]) -> Iterat
 
 def _check_range(start: int | None, end: int | None) -> None:
     if start is not None and start < 0 and end is not None:
-        raise ValueError("a negative start counts from the end and takes no end")
+        raise ValueError("a negative start counts from the end: do not pass an end with it")
     if end is not None and end < (start or 0):
-        raise ValueError(f"range end {end} lies before its start {start or 0}")
+        raise ValueError(f"the range ends at {end}, before its start {start or 0}")

@@ -54,12 +54,12 @@ def open_store(
     """
     text = os.fspath(url)
     if not isinstance(text, str):
-        raise InvalidUrl(f"a store is opened by a str or a path, not {type(text).__name__}")
+        raise InvalidUrl(f"the location of a store must be a str or a path, not {type(text).__name__}")
     if isinstance(url, Path):
         if mangled := _MANGLED.match(text):
             scheme = mangled.group(1)
             raise InvalidUrl(
-                f"this pathlib.Path was made from a {scheme}:// URL, which pathlib breaks: pass the URL as str"
+                f"this pathlib.Path was made from a {scheme}:// URL, which pathlib damages: pass the URL as str"
             )
         if (other := _SCHEME.match(text)) and not text.startswith("file:"):
             raise _unsupported(other.group(1))
@@ -69,7 +69,7 @@ def open_store(
     match = _URL.fullmatch(text)
     if match is None:
         if "://" in text or _MANGLED.match(text):
-            raise InvalidUrl(f"the location is neither a path nor a URL of a kind that is known. {_supported()}")
+            raise InvalidUrl(f"the location is neither a path nor a supported kind of URL. {_supported()}")
         if other := _SCHEME.match(text):
             raise _unsupported(other.group(1))
         return _open_path(text)
@@ -106,7 +106,7 @@ def _open_path(path: str) -> LocalStore:
 
 def _open_file(location: str, storage_options: Mapping[str, object], read_only: bool) -> ObjectStore:
     if location.partition("/")[0]:
-        raise InvalidUrl("a file:// URL holds an absolute path: file:///path")
+        raise InvalidUrl("a file:// URL must hold an absolute path: file:///path")
     return _open_path(location)
 
 
@@ -137,8 +137,8 @@ _OPENERS: Mapping[str, Callable[[str, Mapping[str, object], bool], ObjectStore]]
 def _unsupported(scheme: str) -> InvalidUrl:
     scheme = scheme.lower()
     if scheme in _OPENERS:
-        return InvalidUrl(f"a {scheme}: URL has two slashes, {scheme}://…. {_supported()}")
-    reason = _UNSUPPORTED.get(scheme, "This kind of location is not known")
+        return InvalidUrl(f"a {scheme}: URL must have two slashes, {scheme}://…. {_supported()}")
+    reason = _UNSUPPORTED.get(scheme, "This kind of location is unknown")
     return InvalidUrl(f"the location begins with the scheme {scheme!r}. {reason}. {_supported()}")
 
 

@@ -41,7 +41,7 @@ try:
 
     from lake_core.store.s3_failure import Failure, Kind, failure_of, failure_of_code, reason_at, redact, secrets_of
 except ImportError:
-    raise LakeError("S3 needs s3fs, which is not installed: install `lake-orch[s3]`") from None
+    raise LakeError("S3 needs s3fs, which is not installed: install it with `pip install 'lake-orch[s3]'`") from None
 
 _LARGEST_PUT = 5 * 2**30
 _LARGEST_KEY = 1024
@@ -109,7 +109,7 @@ class S3Store(ObjectStore):
     ) -> None:
         if not _BUCKET.fullmatch(bucket):
             # Not repeated: it may be half of a URL with credentials in it.
-            raise InvalidUrl("an S3 URL is s3://bucket/prefix, and this one names no valid bucket")
+            raise InvalidUrl("an S3 URL must be s3://bucket/prefix, and this one names no valid bucket")
         if bucket.endswith("--x-s3"):
             raise InvalidUrl(
                 f"{bucket} is a directory bucket of S3 Express, which does not list in order: "
@@ -118,7 +118,8 @@ class S3Store(ObjectStore):
         prefix = prefix.rstrip("/")
         if prefix and not is_key(prefix):
             raise InvalidUrl(
-                f"the prefix {prefix[:80]!r} cannot be one: no empty, '.' or '..' parts and no control characters"
+                f"the prefix {prefix[:80]!r} is not valid: it must not have empty, '.' or '..' parts or control "
+                "characters"
             )
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
@@ -198,7 +199,7 @@ class S3Store(ObjectStore):
                 path: str = item["Key"]
                 if path <= last:
                     raise StoreError(
-                        f"{self.url()} lists {path!r} after {last!r}, not in the order of keys: it can't be used",
+                        f"{self.url()} lists {path!r} after {last!r}, not in the order of keys, so it cannot be used",
                         key=prefix,
                     )
                 last = path
@@ -231,7 +232,7 @@ class S3Store(ObjectStore):
         path = self._path(key)
         if memoryview(data).nbytes > _LARGEST_PUT:
             raise StoreError(
-                f"{key!r} would be larger than 5 GiB, which S3 does not take in one put: split it", key=key
+                f"{key!r} would be larger than 5 GiB, which S3 does not accept in one put: split it", key=key
             )
         self._ensure_safe(key[: key.rfind("/") + 1])
         body = data if isinstance(data, bytes) else bytes(data)
@@ -254,10 +255,11 @@ class S3Store(ObjectStore):
         if stored is not None and stored[1] == put_id:
             return stored[0]
         if if_absent:
-            raise AlreadyExists(f"an object stands at {key!r} already", key=key)
+            raise AlreadyExists(f"there is already an object at {key!r}", key=key)
         if answer.after_unknown_outcome:
             raise StoreUnavailable(
-                f"an earlier attempt to put {key!r} may have been done, and its object been replaced since", key=key
+                f"an earlier attempt to put {key!r} may have succeeded, and its object may have been replaced since",
+                key=key,
             )
         raise PreconditionFailed(f"the object at {key!r} is not the one to replace, or there is none", key=key)
 
@@ -325,7 +327,7 @@ class S3Store(ObjectStore):
             parameters = client.meta.service_model.operation_model("PutObject").input_shape.members
             if "IfMatch" not in parameters or "IfNoneMatch" not in parameters:
                 raise UnsafeStore(
-                    "the installed botocore can't do conditional puts: upgrade s3fs, aiobotocore and botocore"
+                    "the installed botocore does not support conditional puts: upgrade s3fs, aiobotocore and botocore"
                 )
             host = urlsplit(client.meta.endpoint_url).hostname or ""
             safe = host.endswith(_AWS_HOSTS) or self._probe(
@@ -334,9 +336,8 @@ class S3Store(ObjectStore):
             self._safety = _Safety.SAFE if safe else _Safety.UNSAFE
         if self._safety is _Safety.UNSAFE:
             raise UnsafeStore(
-                f"the store at {self.url()} ignores conditional puts (If-None-Match, If-Match): concurrent writers "
-                "could lose data, "
-                "so nothing is written. Use AWS S3 or a store that honours them"
+                f"the store at {self.url()} ignores conditional puts (If-None-Match, If-Match): concurrent "
+                "writers could lose data, so nothing is written. Use AWS S3 or a store that honors them"
             )
 
     def _probe(self, path: str) -> bool:
@@ -401,7 +402,7 @@ class S3Store(ObjectStore):
                 conflicts += 1
                 if runtime.monotonic() > deadline:
                     raise StoreUnavailable(
-                        f"S3 answered {answer.code} for {self._shown(key)} for {policy.conflict_seconds:g} s: "
+                        f"S3 kept answering {answer.code} for {self._shown(key)} for {policy.conflict_seconds:g} s: "
                         f"{answer.reason}",
                         key=key,
                     )
@@ -478,7 +479,7 @@ class S3Store(ObjectStore):
             # s3fs's own retries would hide that an outcome was unknown.
             file_system.retries = 1
             return self._file_systems.setdefault(process, file_system)
-        raise StoreError(f"s3fs does not take the storage_options: {refused}")
+        raise StoreError(f"s3fs does not accept the storage_options: {refused}")
 
     def _endpoint_option(self, *, environment: bool = True) -> str | None:
         client = self._options.get("client_kwargs")
@@ -497,12 +498,12 @@ class S3Store(ObjectStore):
         shown = self._shown(key)
         match failure.kind:
             case Kind.NO_BUCKET:
-                raise NotFound(f"there is no bucket {self._bucket!r}", key=key)
+                raise NotFound(f"the bucket {self._bucket!r} does not exist", key=key)
             case Kind.ABSENT:
-                raise NotFound(f"no object stands at {shown}", key=key)
+                raise NotFound(f"there is no object at {shown}", key=key)
             case Kind.DENIED:
                 hint = (
-                    ". S3 answers so for absent objects too, to callers who may not list the bucket"
+                    ". S3 also answers so for missing objects if the caller may not list the bucket"
                     if failure.code == "403"
                     else ""
                 )
@@ -530,7 +531,7 @@ async def _call(
     finally:
         body.close()
     if len(data) != answer.get("ContentLength", len(data)):
-        raise ConnectionResetError("the body ended before its length")
+        raise ConnectionResetError("the body ended before its expected length")
     return {**answer, "Body": data}
 
 

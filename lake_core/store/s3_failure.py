@@ -131,10 +131,15 @@ def reason_at(failure: Failure, endpoint: str | None) -> str:
     if not failure.no_connection:
         return failure.reason
     if endpoint is None:
-        return f"{failure.reason}, with AWS as the endpoint: check the network, or name another one by endpoint_url"
+        return (
+            f"{failure.reason}, with AWS as the endpoint: check the network, or set another endpoint with endpoint_url"
+        )
     parts = urlsplit(endpoint)
     place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-    return f"{failure.reason}, at the endpoint {place}: check its host and port (endpoint_url), and that it is up"
+    return f"{failure.reason}, at the endpoint {place}: check its host and port (endpoint_url), and that it "
+
+
+"is running"
 
 
 def _kind(code: str, status: int) -> Kind:

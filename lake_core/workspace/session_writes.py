@@ -59,7 +59,7 @@ class _SessionWrites(Workspace):
         """Return whether there is a dataset at a path. Raises DatasetExists for one of another format."""
         record = self._session.datasets().get(path)
         if record is not None and record.format != format:
-            raise DatasetExists(f"the dataset at {path!r} is of format {record.format}, not {kind}: use another path")
+            raise DatasetExists(f"the dataset at {path!r} has the format {record.format}, not {kind}: use another path")
         return record is not None
 
     def after(self, path: str) -> DeltaTable:

@@ -39,7 +39,7 @@ def test_as_an_installed_command(tmp_path: Path) -> None:
     assert Lake.exists(tmp_path)
     again = shell("init")
     assert again.returncode == 1
-    assert "a lake stands at" in again.stderr
+    assert "a lake exists at" in again.stderr
     assert "Traceback" not in again.stderr
 
 
@@ -138,7 +138,7 @@ def test_upkeep(root: str) -> None:
     assert "7 days at least" in run(root, "gc", "--history", "1h", code=2)
     assert run_json(root, "checkout")["objects"] == 0
     assert run_json(root, "verify") == []
-    assert "all is there" in run(root, "verify", "--quick")
+    assert "every object is there" in run(root, "verify", "--quick")
     Path(root, "t/orders/_delta_log/00000000000000000005.json").unlink()
     assert run_json(root, "checkout")["objects"] == 1
     entry = lake.at().view.get("t/orders/_delta_log/00000000000000000000.json")
@@ -182,6 +182,6 @@ def test_doctor_finds_a_store_that_ignores_conditions() -> None:
 
 
 def test_where_no_lake_is_the_command_that_makes_one_is_named(tmp_path: Path) -> None:
-    assert f"make one with `lake init {tmp_path}`" in run(str(tmp_path), "status", code=1)
+    assert f"create one with `lake init {tmp_path}`" in run(str(tmp_path), "status", code=1)
     with pytest.raises(LakeNotFound, match=rf"Lake\.create\('file://{tmp_path}'\)"):
         Lake.open(tmp_path)

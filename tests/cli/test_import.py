@@ -73,11 +73,11 @@ def test_a_path_may_begin_at_the_working_directory(root: str, lake: Lake, monkey
 
 @pytest.mark.parametrize("inside", ["../elsewhere", "/elsewhere"])
 def test_a_path_outside_of_the_lake_is_refused(root: str, inside: str) -> None:
-    assert "lies outside of the lake's folder" in run(root, "import", inside, code=1)
+    assert "is outside the lake's folder" in run(root, "import", inside, code=1)
 
 
 def test_a_path_with_nothing_there_is_refused(root: str) -> None:
-    assert "nothing lies at 'nope'" in run(root, "import", "nope", code=1)
+    assert "there is nothing at 'nope'" in run(root, "import", "nope", code=1)
 
 
 def test_a_delta_table_is_not_taken_for_its_files(root: str) -> None:
@@ -139,7 +139,7 @@ def test_a_table_of_another_branch_is_not_imported(root: str, lake: Lake) -> Non
     lake.create_branch("dev")
     with lake.session("dev") as s:
         s.create_delta("t/new", SCHEMA).append(rows([1]))
-    assert "which `lake merge` brings" in run(root, "import", "t/new", code=1)
+    assert "bring it here with `lake merge`" in run(root, "import", "t/new", code=1)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_a_table_of_another_branch_is_not_imported(root: str, lake: Lake) -> Non
         ("t/orders", "a dataset of the lake already"),
         ("t/orders/x", "'t/orders' is a dataset of the lake already"),
         ("t", "'t' holds datasets of the lake: 't/orders'"),
-        (".", "the lake's folder as a whole cannot be brought in"),
-        ("", "the lake's folder as a whole cannot be brought in"),
+        (".", "the lake's folder as a whole cannot be imported"),
+        ("", "the lake's folder as a whole cannot be imported"),
         ("_lake", "'_lake' belongs to the lake itself"),
         ("_lake/format", "belongs to the lake itself"),
         ("broken", "a.parquet is no Parquet file"),

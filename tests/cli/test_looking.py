@@ -39,7 +39,7 @@ def test_a_ref_with_an_instant_is_told_from_the_path_behind_it(root: str) -> Non
 
 
 def test_a_path_with_nothing_there_is_an_error(root: str) -> None:
-    assert "nothing lies at main:nope: `lake ls main:`" in run(root, "ls", "nope", code=1)
+    assert "there is nothing at main:nope: run `lake ls main:`" in run(root, "ls", "nope", code=1)
 
 
 def test_a_file_is_printed_as_it_is(root: str) -> None:
@@ -230,8 +230,8 @@ def test_an_option_and_the_environment_go_before_the_folder(
 
 def test_where_there_is_no_lake_init_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "make one with `lake init <root>`" in CliRunner().invoke(main, ["status"]).output
-    assert "make one with `lake init nowhere`" in run("nowhere", "status", code=1)
+    assert "create one with `lake init <root>`" in CliRunner().invoke(main, ["status"]).output
+    assert "create one with `lake init nowhere`" in run("nowhere", "status", code=1)
 
 
 def test_help_names_the_environment() -> None:

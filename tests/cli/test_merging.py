@@ -23,10 +23,10 @@ def diverged(root: str, lake: Lake) -> str:
 
 def test_a_conflict_says_whose_and_what_to_do_with_a_branch(diverged: str) -> None:
     output = run(diverged, "merge", "dev", code=3)
-    assert "contradicts this in 1 place. t/orders: version 1 added 1 file" in output
+    assert "conflicts with these changes in 1 place. t/orders: version 1 added 1 file" in output
     assert "'nightly load' (by " in output
     assert "dagster/run run-18" in output
-    assert "`lake merge dev --strategy theirs` takes what dev has" in output
+    assert "Run `lake merge dev --strategy theirs` to take what dev has" in output
     assert "refresh the table" not in output
 
 
@@ -40,7 +40,7 @@ def test_a_conflict_in_json_names_the_commits(diverged: str, lake: Lake) -> None
 
 def test_a_dry_run_says_what_conflicts_and_writes_nothing(diverged: str, lake: Lake) -> None:
     before = lake.list_branches()
-    assert "contradicts this in 1 place" in run(diverged, "merge", "dev", "--dry-run", code=3)
+    assert "conflicts with these changes in 1 place" in run(diverged, "merge", "dev", "--dry-run", code=3)
     assert lake.list_branches() == before
 
 
@@ -75,7 +75,7 @@ def test_places_have_a_plural(root: str, lake: Lake) -> None:
         with lake.session(branch) as s:
             s.put("a", branch.encode())
             s.put("b", branch.encode())
-    assert "contradicts this in 2 places" in run(root, "merge", "dev", code=3)
+    assert "conflicts with these changes in 2 places" in run(root, "merge", "dev", code=3)
 
 
 def test_writes_that_are_skipped_by_their_markers_are_told(root: str, lake: Lake) -> None:

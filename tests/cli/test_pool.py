@@ -101,7 +101,7 @@ def test_what_is_printed_and_exported_can_be_loaded_again(pools: str, lake: Lake
 def test_a_file_that_does_not_say_what_it_holds_is_refused(pools: str, tmp_path: Path) -> None:
     file = tmp_path / "records"
     file.write_text(LINES)
-    assert "add --format" in run(pools, "pool", "load", PATH, str(file), code=2)
+    assert "pass --format" in run(pools, "pool", "load", PATH, str(file), code=2)
 
 
 def test_a_file_that_is_not_there_is_refused(pools: str, tmp_path: Path) -> None:

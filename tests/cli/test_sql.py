@@ -183,9 +183,7 @@ def test_many_rows_are_printed_at_once(root: str) -> None:
 
 
 def test_rows_are_bounded_and_say_so(root: str) -> None:
-    assert "only the first 3 rows are shown: ask for more with -n" in run(
-        root, "sql", "select id from orders", "-n", "3"
-    )
+    assert "only the first 3 rows are shown: pass a larger -n" in run(root, "sql", "select id from orders", "-n", "3")
 
 
 @pytest.mark.parametrize(

@@ -280,7 +280,7 @@ def test_versions_and_timestamps() -> None:
         with pytest.raises(ValueError, match=r"version|ISO 8601|time zone"):
             table.changes(wrong)  # type: ignore[arg-type]
     assert [row[0] for row in _feed_rows(DeltaTable.open(log.store, version=2).changes(1).read_all())] == [1, 2]
-    with pytest.raises(VersionNotFound, match="this handle shows is 2"):
+    with pytest.raises(VersionNotFound, match="of this snapshot is 2"):
         DeltaTable.open(log.store, version=2).changes(1, 3)
 
 
@@ -345,7 +345,7 @@ def test_types_may_widen_and_nothing_else(earlier: pa.DataType, later: pa.DataTy
     if fits:
         assert log.changes(0) == [(1, "insert", 1), (3, "insert", 2)]
     else:
-        with pytest.raises(IncompatibleSchema, match=r"version 0 cannot be read as that of version 3"):
+        with pytest.raises(IncompatibleSchema, match=r"version 0 do not fit the schema of version 3"):
             log.changes(0)
     assert log.changes(2) == [(3, "insert", 2)]
 

@@ -90,7 +90,7 @@ def test_outside_of_what_is_known() -> None:
     store = _store([0, 10, 20])
     with pytest.raises(VersionNotFound, match=r"version 0, was committed at 2024-01-01T00:00:00.000\+00:00"):
         _version(store, _at(-0.001))
-    with pytest.raises(VersionNotFound, match=r"after the last commit, version 2 of 2024-01-01T00:00:20.000\+00:00"):
+    with pytest.raises(VersionNotFound, match=r"after the last commit, version 2 at 2024-01-01T00:00:20.000\+00:00"):
         _version(store, _at(20.001))
 
 

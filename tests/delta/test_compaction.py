@@ -131,6 +131,6 @@ def test_names_that_are_none(store: MemoryStore) -> None:
 
 def test_one_that_some_writer_left_unreconciled(cases: Path) -> None:
     """It holds every action of its commits, the newest first: taken at its word it gives 14 files instead of two."""
-    with pytest.warns(DamagedCheckpointWarning, match="overrule"):
+    with pytest.warns(DamagedCheckpointWarning, match="contradictory"):
         table = DeltaTable.open(str(cases / "delta" / "krs-compacted-log-files-table"))
     assert table.files(["path"]).num_rows == 2

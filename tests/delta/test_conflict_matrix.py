@@ -587,7 +587,7 @@ def test_an_older_marker_of_the_same_application_is_an_error() -> None:
     store = _table()
     stale = DeltaTable.open(store)
     DeltaTable.open(store).append(_arrow({200: ("p1", 1.0)}), txn=("app", 1))
-    with pytest.raises(ConcurrentTransaction, match="two writers share this id"):
+    with pytest.raises(ConcurrentTransaction, match="two writers share this application id"):
         stale.append(_arrow(NEW), txn=("app", 2))
     assert stale.refresh().append(_arrow(NEW), txn=("app", 2)).version == 4
     stale = DeltaTable.open(store)

@@ -31,7 +31,7 @@ def test_a_table_is_not_created_among_foreign_files(store: MemoryStore, key: str
 def test_the_error_names_the_first_files_only(store: MemoryStore) -> None:
     for number in range(5):
         store.put(f"{number}.parquet", b"x")
-    with pytest.raises(FolderNotEmpty, match=r"'0.parquet', '1.parquet', '2.parquet', …\. Make"):
+    with pytest.raises(FolderNotEmpty, match=r"'0.parquet', '1.parquet', '2.parquet', …\. Convert"):
         DeltaTable.create(store, SCHEMA, exist_ok=True)
 
 
@@ -58,7 +58,7 @@ def test_a_table_in_a_folder_below_is_not_in_the_way(tmp_path: Path) -> None:
 def test_a_file_beside_a_table_below_is_in_the_way(tmp_path: Path) -> None:
     DeltaTable.create(tmp_path / "t" / "inner", SCHEMA).append(rows(0, 3))
     (tmp_path / "t" / "z.parquet").write_bytes(b"x")
-    with pytest.raises(FolderNotEmpty, match=r"are no table's: 'z.parquet'\."):
+    with pytest.raises(FolderNotEmpty, match=r"that do not belong to a table: 'z.parquet'\."):
         DeltaTable.create(tmp_path / "t", SCHEMA)
 
 

@@ -120,7 +120,7 @@ def test_gaps_are_named(store: MemoryStore) -> None:
     assert ids(DeltaTable.open(store, version=10).to_arrow()) == list(range(10))
     store.delete([commit_key(number) for number in range(5)])
     assert ids(DeltaTable.open(store, version=8).to_arrow()) == list(range(8))
-    with pytest.raises(VersionNotFound, match="cleaned up: the oldest that can be opened is 5"):
+    with pytest.raises(VersionNotFound, match="cleaned up: the oldest version that can be opened is 5"):
         DeltaTable.open(store, version=4)
 
 

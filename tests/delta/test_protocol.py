@@ -228,7 +228,7 @@ def test_a_change_puts_nothing_in_force_that_was_not_asked_for(store: MemoryStor
         ({"delta.checkpointInterval": "0"}, "whole number"),
         ({"delta.columnMapping.mode": "NAME"}, "'name'"),
         ({"delta.columnMapping.mode": "id"}, "'none' to 'name'"),
-        ({"delta.columnMapping.maxColumnId": "0"}, "table's own"),
+        ({"delta.columnMapping.maxColumnId": "0"}, "set by the table itself"),
         ({"delta.dataSkippingNumIndexedCols": "-2"}, "whole number"),
         ({"delta.dataSkippingStatsColumns": "id,zz"}, "zz"),
         ({"delta.dataSkippingStatsColumns": "`id"}, "commas"),
@@ -249,7 +249,7 @@ def test_properties_that_make_no_sense_are_refused(store: MemoryStore, propertie
     with pytest.raises(InvalidProperty, match=text):
         table.set_properties(properties)
     assert table.refresh().version == 0
-    if properties and text not in ("'none' to 'name'", "table's own", "created"):
+    if properties and text not in ("'none' to 'name'", "set by the table itself", "created"):
         other = MemoryStore()
         with pytest.raises(InvalidProperty, match=text):
             DeltaTable.create(other, SCHEMA, properties=properties)

@@ -251,7 +251,7 @@ def test_convert_with_given_partitions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "error", "text"),
     [
-        ({}, ConvertFailed, "no Parquet file"),
+        ({}, ConvertFailed, "no Parquet files"),
         ({"a.parquet": DATA, "k=1/b.parquet": DATA}, ConvertFailed, "partitioned alike"),
         ({"k=1/b.parquet": DATA, "j=1/b.parquet": DATA}, ConvertFailed, "partitioned alike"),
         ({"k=1/k=2/b.parquet": DATA}, ConvertFailed, "twice"),

@@ -79,7 +79,7 @@ def test_columns_are_added_also_nested(store: MemoryStore) -> None:
         ([("s", pa.struct([("y", pa.int64()), ("Y", pa.int64())]))], SchemaMismatch, "same name"),
         ([pa.field("n", pa.int64(), nullable=False)], SchemaMismatch, "NOT NULL"),
         ([("n", pa.time64("us"))], UnsupportedType, "time64"),
-        ([("", pa.int64())], SchemaMismatch, "empty name"),
+        ([("", pa.int64())], SchemaMismatch, "not empty"),
         ([pa.field("n", pa.int64(), metadata={ARROW_METADATA_KEY: b"{nope"})], SchemaMismatch, "field metadata"),
         ([pa.field("n", pa.int64(), metadata={ARROW_METADATA_KEY: b"[1]"})], SchemaMismatch, "field metadata"),
         ([pa.field("n", pa.int64(), metadata={ARROW_METADATA_KEY: b"[" * 100_000})], SchemaMismatch, "field metadata"),
@@ -203,13 +203,13 @@ def test_rename_and_drop_need_mapping_and_upgrade_only_on_request(store: MemoryS
     assert table.to_arrow().num_rows == 3
     with pytest.raises(SchemaMismatch, match="same name"):
         table.rename_column("v", "ID")
-    with pytest.raises(SchemaMismatch, match="partitions the table"):
+    with pytest.raises(SchemaMismatch, match="is a partition column"):
         table.drop_columns(["p"])
-    with pytest.raises(SchemaMismatch, match="every column"):
+    with pytest.raises(SchemaMismatch, match="no column would remain"):
         table.drop_columns(["id", "v"])
     with pytest.raises(SchemaMismatch, match="list of names"):
         table.drop_columns("id")
-    with pytest.raises(SchemaMismatch, match="empty name"):
+    with pytest.raises(SchemaMismatch, match="not empty"):
         table.rename_column("v", "")
     table.rename_column("v", "V")  # names differ in case only
     table.rename_column("P", "part")
@@ -327,7 +327,7 @@ def test_an_overwrite_may_change_the_partitioning(store: MemoryStore) -> None:
         (lambda: table.overwrite(rows(0, 1), schema_mode="overwrite", dynamic=True), "without"),
         (lambda: table.overwrite(rows(0, 1), schema_mode="sideways"), "schema_mode"),  # type: ignore[arg-type]
         (lambda: table.overwrite(pa.table({"a": [1], "A": [1]}), schema_mode="overwrite"), "same name"),
-        (lambda: table.overwrite(rows(0, 1), dynamic=True, where="id = 1"), "not both"),
+        (lambda: table.overwrite(rows(0, 1), dynamic=True, where="id = 1"), "only one of them"),
     ]
     for operation, text in wrong:
         with pytest.raises(SchemaMismatch, match=text):

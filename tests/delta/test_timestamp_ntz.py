@@ -94,7 +94,7 @@ def test_partitions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [CLOCK, pa.struct([("x", CLOCK)]), pa.list_(CLOCK), pa.map_(pa.string(), CLOCK)])
 def test_a_table_that_did_not_ask_gets_none(kind: pa.DataType) -> None:
     store = MemoryStore()
-    with pytest.raises(UnsupportedType, match="'moment' has timestamps with no time zone"):
+    with pytest.raises(UnsupportedType, match="'moment' has timestamps without a time zone"):
         DeltaTable.create(store, pa.schema([("id", pa.int64()), ("moment", kind)]))
     assert not list(store.list())
     table = DeltaTable.create(store, SCHEMA)

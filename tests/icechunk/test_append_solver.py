@@ -82,7 +82,7 @@ def test_an_append_that_does_not_fill_whole_chunks_is_refused() -> None:
     append(early, days(4, 5))
     append(late, days(5, 6))
     early.commit("early")
-    with pytest.raises(RebaseFailedError, match="Append whole chunks") as caught:
+    with pytest.raises(RebaseFailedError, match="append whole chunks") as caught:
         late.commit("late", rebase_with=AppendSolver("time"))
     assert caught.value.snapshot == repository.lookup_branch("main")
     assert {conflict.path for conflict in caught.value.conflicts} == {"/temperature", "/cloudy", "/time"}

@@ -17,7 +17,7 @@ from lake_core.icechunk.manifest import ReferenceKind
 from lake_core.icechunk.snapshot import ArrayNode
 from tests.icechunk.cases import CASES, digest, expected, names, open_case
 
-pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason=f"{CASES} is not there")
+pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason=f"{CASES} does not exist")
 SOUND = [name for name in names(damaged=False) if name != "duplicate-path"]
 each_case = pytest.mark.parametrize("name", SOUND)
 

@@ -128,7 +128,7 @@ def test_refs(repository: Repository) -> None:
     with pytest.raises(RefAlreadyExists):
         repository.create_tag("v1", second)
     repository.delete_tag("v1")
-    with pytest.raises(RefAlreadyExists, match="never used twice"):
+    with pytest.raises(RefAlreadyExists, match="cannot be used again"):
         repository.create_tag("v1", second)
     with pytest.raises(RefNotFound):
         repository.lookup_tag("v1")

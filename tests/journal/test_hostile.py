@@ -116,7 +116,7 @@ def test_mutated_snapshots_are_refused() -> None:
 )
 def test_entries_that_are_none(change: dict[str, object]) -> None:
     body = json.loads(CODEC.encode(SEED)) | change
-    with pytest.raises(CorruptEntry, match="entry 17 is not one"):
+    with pytest.raises(CorruptEntry, match="entry 17 is not valid"):
         CODEC.decode(17, json.dumps(body).encode())
 
 

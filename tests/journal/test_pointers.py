@@ -207,7 +207,7 @@ def test_a_snapshot_under_another_number_is_skipped(caplog: pytest.LogCaptureFix
     store.put("refs/snapshots/junk", b"")
     store.put("refs/snapshots/deeper/" + "0" * 20 + ".json", b"")
     assert Journal(store, "refs").state() == {"n": 200}
-    assert "says that it is of entry 128" in caplog.text
+    assert "claims to be the snapshot of entry 128" in caplog.text
 
 
 def test_too_large_a_snapshot_is_neither_read_nor_written(caplog: pytest.LogCaptureFixture) -> None:

@@ -310,7 +310,7 @@ def test_a_writer_that_slept_while_putting_says_that_it_does_not_know(
         return result if landed else do()
 
     store.on_put = on_put
-    with pytest.raises(AppendOutcomeUnknown, match="slept for days") as raised:
+    with pytest.raises(AppendOutcomeUnknown, match="suspended for days") as raised:
         journal.append(count)
     assert raised.value.number == 6
     assert _open(store, clock).state() == {"n": 46 if landed else 45}

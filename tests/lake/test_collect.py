@@ -311,8 +311,8 @@ def _publisher(root: str, worker: int, count: int) -> None:
             # publishes are refused.
             assert (
                 "collected" in str(error)
-                or "gone" in str(error)
-                or "no commit" in str(error)
+                or "missing" in str(error)
+                or "does not exist" in str(error)
                 or isinstance(error, NotFound)
             ), error
             continue

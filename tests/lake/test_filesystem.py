@@ -353,7 +353,7 @@ def test_modes_of_writing(disk: Lake) -> None:
             fs.pipe_file("notes.txt", b"", mode="create")
         with fs.open("made.txt", "xb") as file:
             file.write(b"x")
-        with pytest.raises(ValueError, match="written whole"):
+        with pytest.raises(ValueError, match="write them whole"):
             fs.open("notes.txt", "r+b")
         fs.cp_file("made.txt", "copied.txt")
         fs.mv("made.txt", "moved.txt")

@@ -225,7 +225,7 @@ def test_a_file_that_was_brought_in_and_replaced_is_not_served(
     local: Lake, imported: Path, requested: tuple[int | None, int | None]
 ) -> None:
     imported.write_bytes(b"id\n1\n2\n")
-    with pytest.raises(ContentChanged, match=r"landing/a\.csv has 7 bytes, and had 5"):
+    with pytest.raises(ContentChanged, match=r"landing/a\.csv has 7 bytes, but had 5"):
         local.at().get("landing/a.csv", *requested)
 
 

@@ -94,7 +94,7 @@ def test_a_ref_that_leads_nowhere_says_why(empty: Lake, time: ManualClock) -> No
         empty.at(f"dev@{{{before}}}")
     with pytest.raises(RefNotFound, match=r"'dev\^2' names a parent that is not there: commit \w{12} has 1 parent$"):
         empty.at("dev^2")
-    with pytest.raises(RefNotFound, match=r"no branch 'other'; branches are dev, main"):
+    with pytest.raises(RefNotFound, match=r"the branch 'other' does not exist; the branches are dev, main"):
         empty.merge("dev", into="other")
 
 

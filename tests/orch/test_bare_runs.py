@@ -166,7 +166,7 @@ def test_a_run_reads_one_commit(lake: Lake, instance: dg.DagsterInstance) -> Non
 
 
 def test_runs_on_a_branch(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RefNotFound, match="no branch 'pr-7'"):
+    with pytest.raises(RefNotFound, match="the branch 'pr-7' does not exist"):
         dg.materialize(assets(), resources=resources(lake, branch="pr-7"), instance=instance)
     monkeypatch.setenv("LAKE_BRANCH", "pr-7")
     on_branch = resources(lake, branch=dg.EnvVar("LAKE_BRANCH"), branch_from="main")

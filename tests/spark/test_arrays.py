@@ -213,8 +213,8 @@ def test_arrays_that_have_no_rows_are_refused(spark: SparkSession, tmp_path: Pat
     for names, error, message in (
         (["flag"], UnsupportedArray, "its values are complex128"),
         (["seen"], UnsupportedArray, "its values are datetime64"),
-        (["t2m", "height"], UnsupportedArray, "Read them apart"),
-        (["time"], UnsupportedArray, "two columns of one name"),
+        (["t2m", "height"], UnsupportedArray, "Read them separately"),
+        (["time"], UnsupportedArray, "two columns the same name"),
         (["nanos"], InvalidCoordinates, "whole microseconds"),
     ):
         with pytest.raises(error, match=message):
@@ -299,7 +299,7 @@ def test_rows_that_fit_no_cell_change_nothing(spark: SparkSession, tmp_path: Pat
             InvalidValues,
             "does not fit /packed: its cells are int16",
         ),
-        (good, "t2m", {"value": "v"}, InvalidColumns, "no column 'v'; there are time, station, t2m"),
+        (good, "t2m", {"value": "v"}, InvalidColumns, "no column 'v'; its columns are time, station, t2m"),
         (good, "t2m", {"dims": ["time"]}, InvalidColumns, "dimensions of /t2m are time, station"),
         (good, "whole", {"value": "t2m"}, InvalidColumns, "the values of /whole are int64"),
         (

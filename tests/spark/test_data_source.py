@@ -237,13 +237,13 @@ def test_what_is_asked_for_wrongly_is_told(source: SparkSession, lake: Lake, tab
     assert "no Delta table" in read(TableNotFound, f"{url(table)}-none")
     assert "names no table" in read(InvalidUrl, lake.uri("main"))
     assert "no delta dataset" in read(DatasetNotFound, lake.uri("main", "t/none"))
-    assert "no branch, tag, commit or session" in read(RefNotFound, lake.uri("none", "t/orders"))
+    assert "is not a branch, tag, commit or session" in read(RefNotFound, lake.uri("none", "t/orders"))
     written = T.StructType([T.StructField("id", T.LongType())])
-    for options, message in (({"txnAppId": "a"}, "go together"), ({"replaceWhere": "id = 1"}, "goes with mode")):
+    for options, message in (({"txnAppId": "a"}, "passed together"), ({"replaceWhere": "id = 1"}, "goes with mode")):
         with pytest.raises(InvalidOption, match=message):
             source_class({"path": url(table), **options}).writer(written, False)
 
-    assert "only chooses columns" in failure_message(
+    assert "can only select columns" in failure_message(
         lambda: source.read.format("lake").schema("id string").load(url(table)).collect()
     )
     assert "needs a path" in failure_message(lambda: source.read.format("lake").load().collect())

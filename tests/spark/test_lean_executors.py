@@ -82,8 +82,8 @@ def test_a_session_of_a_lake_runs_in_them(report: dict[str, Any]) -> None:
 
 def test_a_data_source_is_planned_where_the_package_is(report: dict[str, Any]) -> None:
     """Spark plans Python data sources by the executors' Python, on the driver's machine."""
-    assert "lake-orch is not installed for the Python that Spark plans with" in report["source"]
-    assert "lake-orch is not installed for the Python that Spark plans with" in report["source write"]
+    assert "lake-orch is not installed for the Python with which Spark plans queries" in report["source"]
+    assert "lake-orch is not installed for the Python with which Spark plans queries" in report["source write"]
 
 
 @pytest.mark.parametrize("kind", [pytest.param("classic", marks=pytest.mark.exhaustive), "connect"])

@@ -129,7 +129,7 @@ def test_what_a_pool_cannot_hold_is_refused_before_spark_is_asked(spark: SparkSe
     for sql, message in (
         ("1 AS x", r"lacks 'k', the key .* columns are x: add it"),
         ("1 AS k, 1.5BD AS d", "column 'd' cannot be stored in a pool: .*decimal"),
-        ("1 AS k, TIMESTAMP_NTZ'2024-01-01 00:00:00' AS t", "'t' has timestamps without a zone"),
+        ("1 AS k, TIMESTAMP_NTZ'2024-01-01 00:00:00' AS t", "'t' has timestamps without a time zone"),
         ("map(1, 2) AS k", "cannot sort by 'k'"),
     ):
         with pytest.raises(InvalidColumns, match=message):
@@ -148,7 +148,7 @@ def test_what_a_pool_cannot_hold_is_refused_before_spark_is_asked(spark: SparkSe
 def test_times_between_two_microseconds_are_cut_off_only_where_asked() -> None:
     schema = arrow_schema_of(TIME)
     times = pa.array([1704067200000000999], pa.timestamp("ns", "UTC"))
-    with pytest.raises(InvalidValues, match="cut them off with truncate_times=True"):
+    with pytest.raises(InvalidValues, match="truncate them with truncate_times=True"):
         to_batch(times, TIME, schema, truncate_times=False)
     assert to_batch(times, TIME, schema, truncate_times=True)[0].cast(pa.int64()).to_pylist() == [1704067200000000]
 

@@ -35,7 +35,7 @@ def test_hostile_keys_are_none(key: str) -> None:
         ("a/../b", "the component '..'"),
         ("a//b", "the component ''"),
         ("a\tb", "a control character"),
-        ("\udcff", "a lone surrogate"),
+        ("\udcff", "half of a surrogate pair"),
         ("x" * 256, "a component longer than 255 bytes"),
         ("a/" * 600 + "a", "longer than 1024 bytes"),
         (".lake-tmp-1", "reserved"),

@@ -103,7 +103,7 @@ def test_object_and_folder_of_one_name(store: LocalStore) -> None:
     store.put("a", b"")
     store.put("b/c", b"")
     for if_absent in (False, True):
-        with pytest.raises(InvalidKey, match="'a/b/c' cannot stand below the object 'a' on a file system"):
+        with pytest.raises(InvalidKey, match="'a/b/c' cannot be below the object 'a' on a file system"):
             store.put("a/b/c", b"", if_absent=if_absent)
         with pytest.raises(InvalidKey, match="'b' is a folder here"):
             store.put("b", b"", if_absent=if_absent)
@@ -328,7 +328,7 @@ def test_file_system_whose_links_replace_is_refused(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "link", lambda *_, **__: None)
-    with pytest.raises(UnsafeStore, match="replaces what exists"):
+    with pytest.raises(UnsafeStore, match="replaces an existing file"):
         store.put("a", b"", if_absent=True)
     assert _files(tmp_path / "root") == []
 

@@ -445,7 +445,7 @@ def test_wrong_options_are_named_without_their_values(s3_options: dict[str, obje
 
 
 def test_missing_bucket_is_named(s3_options: dict[str, object]) -> None:
-    with pytest.raises(NotFound, match="no bucket 'no-such-bucket'"):
+    with pytest.raises(NotFound, match="the bucket 'no-such-bucket' does not exist"):
         open_store("s3://no-such-bucket/x", storage_options=s3_options)
     store = S3Store("no-such-bucket", storage_options=s3_options)
     for use in (
@@ -454,7 +454,7 @@ def test_missing_bucket_is_named(s3_options: dict[str, object]) -> None:
         lambda: store.put("a", b"", if_absent=True),
         lambda: store.delete(["a", "b"]),
     ):
-        with pytest.raises(NotFound, match="no bucket 'no-such-bucket'"):
+        with pytest.raises(NotFound, match="the bucket 'no-such-bucket' does not exist"):
             use()
 
 

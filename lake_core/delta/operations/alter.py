@@ -41,11 +41,11 @@ def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operati
     for key in properties:
         if key.startswith(CONSTRAINT_PREFIX):
             raise InvalidProperty(
-                f"{key} is a CHECK constraint: add it with add_constraint, which looks at the rows that are there"
+                f"{key} is a CHECK constraint: add it with add_constraint, which checks the existing rows"
             )
         if key.startswith("delta.columnMapping.") and key != MODE_PROPERTY:
             raise InvalidProperty(
-                f"{key} is the table's own: with another value its files could be read as other columns"
+                f"{key} is set by the table itself: another value could change which columns the files are read as"
             )
     protocol, plain_properties = asked_protocol(snapshot.protocol, properties)
     metadata = snapshot.metadata
@@ -69,7 +69,7 @@ def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operati
 def unset_properties(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
     """Take table properties away; those that the table does not have are passed over. Raises InvalidProperty."""
     if isinstance(names, str):
-        raise InvalidProperty(f"properties are unset by a list of names: [{names!r}]")
+        raise InvalidProperty(f"the properties to unset must be a list of names: [{names!r}]")
     for name in names:
         if name.startswith((CONSTRAINT_PREFIX, "delta.columnMapping.")) and name in snapshot.metadata.configuration:
             raise InvalidProperty(
@@ -93,7 +93,7 @@ def add_constraint(snapshot: Snapshot, name: str, sql: str) -> Operation:
         or not name.strip()
         or any(other.lower() == name.lower() for other in constraints(snapshot.metadata))
     ):
-        raise InvalidProperty(f"the name of a constraint is text that no other one of the table has, not {name!r}")
+        raise InvalidProperty(f"the name of a constraint must be text that no other one of the table has, not {name!r}")
     check = constraint(name, sql, snapshot.metadata.arrow_schema)
     broken = 0
     for batch in stream_rows(plan_scan(snapshot, None, None)):
@@ -118,7 +118,7 @@ def drop_constraint(snapshot: Snapshot, name: str) -> Operation:
     )
     if key is None:
         names = ", ".join(constraints(snapshot.metadata)) or "none"
-        raise ConstraintNotFound(f"the table has no constraint {name!r}; it has {names}")
+        raise ConstraintNotFound(f"the constraint {name!r} does not exist; the table has {names}")
     configuration = {other: value for other, value in snapshot.metadata.configuration.items() if other != key}
     changed = replace(snapshot.metadata, configuration=configuration)
     return Operation("DROP CONSTRAINT", {"name": name}, snapshot, metadata=changed)
@@ -133,9 +133,8 @@ def add_columns(snapshot: Snapshot, schema: pa.Schema) -> Operation | None:
     for child in walk(new):
         if GENERATION_EXPRESSION in child.metadata or INVARIANTS in child.metadata:
             raise SchemaMismatch(
-                f"column {child.name!r} has a rule (generated, or an invariant) that the rows that are there do not "
-                "keep: create the "
-                f"table with it, or add the column without its field metadata"
+                f"column {child.name!r} has a rule (generated, or an invariant) that the existing rows do not "
+                "meet: create the table with the column, or add it without its field metadata"
             )
     fields = added(snapshot.metadata.schema, new)
     if fields == snapshot.metadata.schema:
@@ -153,7 +152,7 @@ def rename_column(snapshot: Snapshot, column: str, name: str) -> Operation | Non
 def drop_columns(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
     """Drop columns; needs column mapping. Raises SchemaMismatch."""
     if isinstance(names, str):
-        raise SchemaMismatch(f"columns are dropped by a list of names: [{names!r}]")
+        raise SchemaMismatch(f"the columns to drop must be a list of names: [{names!r}]")
     return _redefined(snapshot, "DROP COLUMNS", {"columns": json.dumps(list(names))}, dropped(snapshot.metadata, names))
 
 
@@ -186,7 +185,7 @@ def _has_commit_times(metadata: Metadata) -> bool:
 def _remapped(metadata: Metadata, configuration: dict[str, str]) -> tuple[Metadata, dict[str, str]]:
     before, after = metadata.column_mapping.mode, configuration[MODE_PROPERTY]
     if after not in ("none", "name", "id"):
-        raise InvalidProperty(f"{MODE_PROPERTY} is {after!r}: use 'name' (or 'id' when a table is created)")
+        raise InvalidProperty(f"{MODE_PROPERTY} is {after!r}, but must be 'name' (or 'id' when a table is created)")
     if before == after:
         return metadata, configuration
     if (before, after) != ("none", "name"):

@@ -31,7 +31,7 @@ def parse_assignments(
     """
     if not isinstance(changes, Mapping) or not changes:
         raise SchemaMismatch(
-            'assignments are a mapping from column to SQL, such as {"price": "price * 2"}, with one entry at least'
+            "assignments must be a mapping from columns to SQL with at least one entry, such as {'price': 'price * 2'}"
         )
     assignments: list[Assignment] = []
     assigned: set[tuple[str, ...]] = set()

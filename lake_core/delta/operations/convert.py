@@ -53,11 +53,11 @@ def convert(
     ConvertFailed, SchemaMismatch, UnsupportedType, CorruptDataFile.
     """
     if log_exists(store):
-        raise TableAlreadyExists(f"a table stands at {store.url()}: open it")
+        raise TableAlreadyExists(f"a table exists at {store.url()} already: open it with DeltaTable.open")
     data_files = [meta for meta in store.list() if _is_data(meta.key)]
     if not data_files:
         raise ConvertFailed(
-            f"no Parquet file lies at {store.url()}: nothing to convert. To begin an empty table: DeltaTable.create"
+            f"there are no Parquet files at {store.url()} to convert: to create an empty table, use DeltaTable.create"
         )
     keys, sizes = [meta.key for meta in data_files], [meta.size for meta in data_files]
     texts = [_partition_texts(key) for key in keys]
@@ -110,7 +110,7 @@ def _partition_texts(key: str) -> dict[str, str | None]:
         if not equals:
             continue
         if unquote(name) in texts:
-            raise ConvertFailed(f"the folders of {key} spell the partition column {unquote(name)!r} twice")
+            raise ConvertFailed(f"the folder names of {key} contain the partition column {unquote(name)!r} twice")
         texts[unquote(name)] = None if value in (_NULL, "") else unquote(value)
     return texts
 
@@ -119,7 +119,7 @@ def _partition_columns(
     partition_by: pa.Schema | Sequence[str] | None, keys: Sequence[str], texts: Sequence[dict[str, str | None]]
 ) -> pa.Schema:
     if isinstance(partition_by, str):
-        raise SchemaMismatch(f"partition_by takes a list of columns: [{partition_by!r}]")
+        raise SchemaMismatch(f"partition_by must be a list of columns: [{partition_by!r}]")
     names = (
         list(texts[0])
         if partition_by is None
@@ -130,8 +130,8 @@ def _partition_columns(
     for key, text in zip(keys, texts, strict=True):
         if list(text) != names:
             raise ConvertFailed(
-                f"the folders of {key} spell the partition columns {list(text)}, not {names}: "
-                "all files of a table are partitioned alike"
+                f"the folder names of {key} contain the partition columns {list(text)}, not {names}: all files "
+                "of a table must be partitioned alike"
             )
     columns = (
         partition_by
@@ -162,7 +162,7 @@ def _data_schema(keys: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema
             raise SchemaMismatch(f"the files' schemas do not fit together, at {key}: {error}") from None
     if struct is None:
         raise ConvertFailed(
-            "there is no Parquet file to take the columns from: to begin an empty table, use DeltaTable.create"
+            "there are no Parquet files from which to take the columns: to create an empty table, use DeltaTable.create"
         )
     return struct.to_arrow()
 
@@ -195,7 +195,9 @@ class _SchemaTask:
         try:
             file = pq.ParquetFile(source, coerce_int96_timestamp_unit=_INT96.unit)
         except (pa.ArrowException, OSError) as error:
-            raise CorruptDataFile(f"{self.keys[index]} is no Parquet file ({error}): remove or mend it first") from None
+            raise CorruptDataFile(
+                f"{self.keys[index]} is not a Parquet file ({error}): remove or repair it first"
+            ) from None
         fields = [pa.field(child.name, _with_instants(child.type)) for child in file.schema_arrow]
         return pa.schema(fields)
 

@@ -100,7 +100,9 @@ class Merge:
     def when_not_matched_by_source_update(self, set: Values, condition: str | None = None) -> Merge:
         """Update rows of the table that match no source row; expressions see the table alone."""
         if set == "*":
-            raise InvalidMerge('rows that match no source row have no source to take "*" from: give the columns')
+            raise InvalidMerge(
+                'rows that match no source row cannot take their values from "*": name the columns and their values'
+            )
         self._text.not_matched_by_source.append(ClauseText("update", set, condition))
         return self
 
@@ -131,10 +133,10 @@ class Merge:
 
 def _aliases(alias: tuple[str, str]) -> tuple[str, str]:
     if isinstance(alias, str) or len(alias) != 2 or not all(isinstance(name, str) and name for name in alias):
-        raise InvalidMerge(f'alias names the table and the source, such as ("t", "s"), not {alias!r}')
+        raise InvalidMerge(f'alias must name the table and the source, such as ("t", "s"), not {alias!r}')
     target, source = alias
     if target.lower() == source.lower():
-        raise InvalidMerge(f"the table and the source are both called {target!r}: columns could not be told apart")
+        raise InvalidMerge(f"the table and the source are both called {target!r}: give them different aliases")
     return target, source
 
 
@@ -429,9 +431,8 @@ def settled(
     if (clause[again] >= 0).any() and not clauses.deletes_whatever_matches:
         several = int((clause[again] >= 0).sum())
         raise MultipleSourceRows(
-            f"{count_of(several, 'row')} of the table {'matches' if several == 1 else 'match'} more than one source "
-            "row, so the outcome "
-            "depends on their order. Make the source unique by the columns of ON, or narrow the clauses' conditions; "
-            "nothing was changed"
+            f"{count_of(several, 'row')} of the table {'matches' if several == 1 else 'match'} more than one "
+            "source row, so the result is ambiguous. Make the source unique by the columns of ON, or narrow "
+            "the clauses' conditions. Nothing was changed"
         )
     return Matches(rows[kept], clause[kept], source.take(pa.array(number[kept])))

@@ -65,14 +65,18 @@ def parse_clause(
     if text.values == "*":
         if source is None:
             raise InvalidMerge(
-                'a clause for rows that the source lacks takes no "*": name the columns and their values'
+                'a clause for rows that the source lacks cannot use "*": name the columns and their values'
             )
         return Clause(text.kind, condition, _all_columns(table, scope.field(source).type, source, generated))
     if not isinstance(text.values, Mapping):
-        raise SchemaMismatch(f'a clause takes "*" or a mapping from column to SQL, not {text.values!r}')
+        raise SchemaMismatch(
+            f'the values of a clause must be "*" or a mapping from columns to SQL, not {text.values!r}'
+        )
     assignments = parse_assignments(text.values, table, scope, now, relations=True)
     if text.kind == "insert" and any(len(assignment.target) > 1 for assignment in assignments):
-        raise InvalidMerge("a merge inserts whole columns: name the column, and build its struct with named_struct(…)")
+        raise InvalidMerge(
+            "a merge can only insert whole columns: name the column, and build its struct with named_struct(…)"
+        )
     return Clause(text.kind, condition, assignments)
 
 
@@ -96,8 +100,8 @@ def _all_columns(
     missing = [name for name in table.names if name.lower() not in by_name and name not in generated]
     if missing:
         raise InvalidMerge(
-            f'the source has no column {missing[0]!r}, which "*" needs. Give the columns one by one, or add it to the '
-            "source"
+            f'the source has no column {missing[0]!r}, which "*" needs: list the columns one by one, or add '
+            "this one to the source"
         )
     assignments = []
     for child in table:
@@ -113,11 +117,11 @@ def check_clauses(
 ) -> None:
     """Raise InvalidMerge if there is no clause, or if one can never be reached."""
     if not (matched or not_matched or by_source):
-        raise InvalidMerge("a merge needs a clause: when_matched_update, when_not_matched_insert, …")
+        raise InvalidMerge("a merge needs at least one clause: when_matched_update, when_not_matched_insert, …")
     for texts in (matched, not_matched, by_source):
         if any(text.condition is None for text in texts[:-1]):
             raise InvalidMerge(
-                "only the last clause of its kind may stand without a condition: those after it would never be reached"
+                "only the last clause of a kind may have no condition: the clauses after it would never apply"
             )
 
 

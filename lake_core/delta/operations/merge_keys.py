@@ -28,11 +28,11 @@ def key_names(source: pa.Schema, keys: Sequence[str]) -> list[str]:
     for key in keys:
         if key.lower() not in spelled:
             raise SchemaMismatch(
-                f"the source has no column {key!r}, which is a key of the merge: its columns are {list(source.names)}"
+                f"the merge key {key!r} is not a column of the source: its columns are {list(source.names)}"
             )
         if pa.types.is_nested(source.field(spelled[key.lower()]).type):
             raise SchemaMismatch(
-                f"column {key!r} is nested, and a key of the merge: only columns of a primitive type can be keys"
+                f"the merge key {key!r} is a nested column: only columns of a primitive type can be keys"
             )
     return [spelled[key.lower()] for key in keys]
 
@@ -59,10 +59,9 @@ def check_keys(source: pa.Table, keys: Sequence[str]) -> None:
 def null_keys(names: Sequence[str], rows: int) -> NullKeys:
     """Return the error for rows without a key."""
     return NullKeys(
-        f"{rows} of the rows to merge have a null in the key ({', '.join(names)}): they match no row, and would be "
-        "added anew with each "
-        "merge. Leave them out or give them a key, or spell the merge with a condition and clauses. "
-        "Nothing was changed"
+        f"{rows} of the rows to merge have a null in the key ({', '.join(names)}): they match no row, "
+        "and each merge would insert them again. Leave them out, give them a key, or write the merge "
+        "with a condition and clauses. Nothing was changed"
     )
 
 
@@ -71,7 +70,7 @@ def duplicate_keys(names: Sequence[str], rows: int, keys: int, shown: Sequence[t
     samples = ", ".join(str(key[0]) if len(key) == 1 else f"({', '.join(map(str, key))})" for key in shown)
     more = ", …" if keys > len(shown) else ""
     return DuplicateKeys(
-        f"{rows} of the rows to merge share a key ({', '.join(names)}) with another one, such as {samples}{more}, so "
-        "which of them counts "
-        f"is unknown. Keep one row for each key, such as the latest, or add a column to the key. Nothing was changed"
+        f"{rows} of the rows to merge share a key ({', '.join(names)}) with another one, such as "
+        f"{samples}{more}, so the result is ambiguous. Keep one row for each key, such as the latest, or "
+        "add a column to the key. Nothing was changed"
     )

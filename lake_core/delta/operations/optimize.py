@@ -99,18 +99,18 @@ def _curve(snapshot: Snapshot, zorder_by: Sequence[str]) -> tuple[tuple[str, ...
     Raises SchemaMismatch for those that have no order, or one value a file.
     """
     if isinstance(zorder_by, str):
-        raise SchemaMismatch(f"zorder_by takes a list of columns: [{zorder_by!r}]")
+        raise SchemaMismatch(f"zorder_by must be a list of columns: [{zorder_by!r}]")
     columns = [resolve(name, snapshot.metadata.arrow_schema) for name in zorder_by]
     for path, kind in columns:
         if pa.types.is_nested(kind) or pa.types.is_null(kind):
             raise SchemaMismatch(
-                f"column {'.'.join(path)!r} is {kind}, whose values have no order: "
-                "name a field inside it, or another column"
+                f"column {'.'.join(path)!r} is {kind}, whose values have no order: choose a field inside it, or "
+                "another column"
             )
         if path[0] in snapshot.partition_columns:
             raise SchemaMismatch(
-                f"column {path[0]!r} partitions the table: "
-                "all rows of a file have one value of it, so there is nothing to sort"
+                f"column {path[0]!r} is a partition column, of which each file has one value only: choose "
+                "another column to sort by"
             )
     return tuple(path for path, _ in columns)
 
@@ -133,7 +133,7 @@ def _added_metrics(added_sizes: Sequence[int]) -> dict[str, int]:
 def _target_size(snapshot: Snapshot, size: int | None) -> int:
     if size is not None:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise InvalidProperty(f"target_size is a number of bytes, not {size!r}")
+            raise InvalidProperty(f"target_size must be a number of bytes, not {size!r}")
         return size
     text = snapshot.metadata.configuration.get(_TARGET_PROPERTY)
     if text is None:
@@ -141,7 +141,7 @@ def _target_size(snapshot: Snapshot, size: int | None) -> int:
     number = text.strip().lower().rstrip("bkmg")
     unit = text.strip().lower()[len(number) :]
     if not (number.isascii() and number.strip().isdigit() and unit in _UNITS and int(number)):
-        raise InvalidProperty(f"{_TARGET_PROPERTY} is {text!r}: use bytes, or a size such as '128mb'")
+        raise InvalidProperty(f"{_TARGET_PROPERTY} is {text!r}: use a number of bytes, or a size such as '128mb'")
     return int(number) * _UNITS[unit]
 
 
@@ -151,7 +151,7 @@ def _chosen(snapshot: Snapshot, where: str | None, now: int) -> pa.Table:
     if predicate is not None and not on_partitions_only(predicate, snapshot.metadata):
         columns = ", ".join(snapshot.partition_columns) or "none"
         raise InvalidPredicate(
-            f"optimize takes whole partitions: {where!r} must name partition columns only (the table's: {columns})"
+            f"optimize works on whole partitions: {where!r} may only name the table's partition columns ({columns})"
         )
     return files_of_partitions(snapshot, fields, predicate)
 

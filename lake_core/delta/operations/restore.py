@@ -75,9 +75,8 @@ def _check_present(store: ObjectStore, files: pa.Table, version: int) -> None:
         missing = [key for key in keys if key not in present]
     if missing:
         raise DataFileMissing(
-            f"version {version} cannot be restored: {len(missing)} of its data files are gone, e.g. {missing[0]}. They "
-            "were vacuumed; "
-            f"restore a later version, or bring them back from a backup"
+            f"version {version} cannot be restored: {len(missing)} of its data files were vacuumed, such as "
+            f"{missing[0]}. Restore a later version, or restore the files from a backup"
         )
 
 

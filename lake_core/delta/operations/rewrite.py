@@ -118,8 +118,8 @@ def check_not_append_only(snapshot: Snapshot) -> None:
     """Raise AppendOnlyTable for a table that does not allow its rows to be deleted or changed."""
     if is_active("appendOnly", snapshot.protocol, snapshot.metadata):
         raise AppendOnlyTable(
-            f"the table at {snapshot.store.url()} takes only appends: its rows cannot be changed or deleted. "
-            f"If they must be, set the property delta.appendOnly to false first"
+            f"the table at {snapshot.store.url()} is append-only: its rows cannot be changed or deleted. To "
+            "change them, set the property delta.appendOnly to false first"
         )
 
 

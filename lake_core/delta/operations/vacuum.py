@@ -82,7 +82,7 @@ def vacuum(
     unless `allow_unsafe`, and the store's errors.
     """
     if orphans not in get_args(Orphans):
-        raise ValueError(f"orphans is 'own' or 'delta', not {orphans!r}")
+        raise ValueError(f"orphans must be 'own' or 'delta', not {orphans!r}")
     kept_ms = _retention_ms(snapshot, retention, allow_unsafe)
     cutoff = now - kept_ms
     if snapshot.store.versioned:
@@ -101,7 +101,7 @@ def vacuum(
     elif mode == "lite":
         files, last = _by_log(snapshot, cutoff, longer)
     else:
-        raise ValueError(f"mode is 'full' or 'lite', not {mode!r}")
+        raise ValueError(f"mode must be 'full' or 'lite', not {mode!r}")
     if not dry_run:
         for start in range(0, len(files), _DELETE_AT_ONCE):
             _delete(snapshot.store, files[start : start + _DELETE_AT_ONCE].to_pylist())
@@ -133,8 +133,8 @@ def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | str | None, allo
     if retention is None:
         if configured is None:
             raise UnsafeRetention(
-                "the table's delta.deletedFileRetentionDuration cannot be read: "
-                "pass retention, or set the property anew"
+                "the table's delta.deletedFileRetentionDuration cannot be read: pass retention, or set the "
+                "property again"
             )
         return configured
     if isinstance(retention, str):
@@ -142,13 +142,15 @@ def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | str | None, allo
     elif isinstance(retention, dt.timedelta) and retention >= dt.timedelta():
         milliseconds = int(retention.total_seconds() * 1000)
     else:
-        raise ValueError(f"retention is a timedelta from 0 up, or an interval such as '7 days', not {retention!r}")
+        raise ValueError(
+            f"retention must be a timedelta that is not negative, or an interval such as '7 days', not {retention!r}"
+        )
     if not allow_unsafe and (configured is None or milliseconds < configured):
         kept = "unknown" if configured is None else dt.timedelta(milliseconds=configured)
         raise UnsafeRetention(
-            f"a retention of {retention} is shorter than the table's own ({kept}): readers of older versions and "
-            "writers that are under "
-            f"way could lose files. Pass a longer one, or allow_unsafe=True if nobody else uses the table now"
+            f"a retention of {retention} is shorter than the table's own ({kept}): readers of older versions "
+            "and active writers could lose files. Pass a longer retention, or allow_unsafe=True if nothing "
+            "else uses the table now"
         )
     return milliseconds
 

@@ -112,7 +112,8 @@ def plan_append(snapshot: Snapshot, data: pa.Schema, now: int, schema_mode: Sche
     """
     if schema_mode not in (None, "merge"):
         raise SchemaMismatch(
-            f"an append takes schema_mode='merge' or none, not {schema_mode!r}: it keeps the columns that are there"
+            f"schema_mode of an append must be 'merge' or None, not {schema_mode!r}, because an append keeps "
+            "the existing columns"
         )
     metadata = _planned(snapshot.metadata, data, schema_mode)
     writer = _writer(snapshot, metadata, now)
@@ -140,18 +141,21 @@ def plan_overwrite(
     check_not_append_only(snapshot)
     if where is not None and dynamic:
         raise SchemaMismatch(
-            "an overwrite replaces what `where` says, or the partitions that get rows (dynamic): not both"
+            "an overwrite replaces either the rows that match `where` or the partitions that get rows "
+            "(dynamic): pass only one of them"
         )
     if schema_mode == "overwrite" and (where is not None or dynamic):
         raise SchemaMismatch(
-            "schema_mode='overwrite' replaces the whole table: it goes without `where` and dynamic partitions"
+            "schema_mode='overwrite' replaces the whole table: pass neither `where` nor dynamic with it"
         )
     if partition_by is not None and schema_mode != "overwrite":
-        raise SchemaMismatch("a table's partitioning changes only with its schema: pass schema_mode='overwrite' too")
+        raise SchemaMismatch(
+            "the partitioning of a table can only change together with its schema: pass schema_mode='overwrite' too"
+        )
     metadata = _planned(snapshot.metadata, data, schema_mode, partition_by)
     if dynamic and not metadata.partition_columns:
         raise SchemaMismatch(
-            "the table has no partitions that could be overwritten one by one: overwrite it whole, or with `where`"
+            "the table has no partitions to overwrite one by one: overwrite the whole table, or pass `where`"
         )
     parameters = _parameters("Overwrite", metadata)
     replace_where = None
@@ -182,7 +186,7 @@ def _planned(
     if mode is None:
         return metadata
     if mode not in ("merge", "overwrite"):
-        raise SchemaMismatch(f"schema_mode is 'merge', 'overwrite' or none, not {mode!r}")
+        raise SchemaMismatch(f"schema_mode must be 'merge', 'overwrite' or None, not {mode!r}")
     if mode == "merge":
         return evolved(metadata, data)
     schema = replaced(metadata.schema, schema_from_arrow(data))

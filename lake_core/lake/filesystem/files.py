@@ -155,7 +155,7 @@ class LakeReader(AbstractBufferedFile):  # type: ignore[misc]
     def _fetch_range(self, start: int, end: int) -> bytes:
         data = self._state.get(self._key, start, end)
         if data.etag != self.details["ETag"]:
-            raise FileChanged(f"{self._key!r} was written in {self._state.name} while it was read: open it again")
+            raise FileChanged(f"{self._key!r} was rewritten in {self._state.name} while it was read: open it again")
         return bytes(data)
 
 
@@ -207,5 +207,5 @@ class LakeWriter(io.BytesIO):
 
     def __del__(self) -> None:
         if not self.closed:
-            warnings.warn(f"{self.path} was not closed: it is not written", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{self.path} was not closed, so it is not written", RuntimeWarning, stacklevel=2)
             self.discard()

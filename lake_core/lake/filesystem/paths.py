@@ -104,9 +104,9 @@ class Paths:
                     self._open(scheme + location[:end], scheme + location[:end])
                     return scheme + location[:end]
         raise LakeMissing(
-            f"{path!r} is in no lake: a path is <lake>/<ref>/<path>, and the lake a name of the option lakes= "
-            f"({', '.join(sorted(self._lakes)) or 'none'} given) or of LAKE_URL_<NAME> in the environment, "
-            "or a location"
+            f"{path!r} is in no known lake: write a path as <lake>/<ref>/<path>, where <lake> is a location, "
+            f"a name of the option lakes= ({', '.join(sorted(self._lakes)) or 'none'} given), or a <NAME> "
+            "for which the environment has LAKE_URL_<NAME>"
         )
 
     def _url(self, name: str) -> str | None:

@@ -93,8 +93,8 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def __reduce__(self) -> tuple[Any, ...]:
         if self._bound is not None:
             raise TypeError(
-                f"{self._bound.state.name} stays in its process: "
-                "hand on the URL that Lake.uri(ref) gives, and open that"
+                f"{self._bound.state.name} cannot leave its process: pass on the URL that Lake.uri(ref) returns, "
+                "and open that"
             )
         return _rebuilt, (type(self), self.storage_args, self.storage_options, self._paths.pins())
 
@@ -128,7 +128,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         except (NotFound, InvalidKey):
             if is_folder(place, f"{key}/"):
                 return folder_info(front + key)
-        raise FileMissing(f"nothing stands at {key!r} in {place.state.name}", key=path)
+        raise FileMissing(f"there is nothing at {key!r} in {place.state.name}", key=path)
 
     def exists(self, path: str, **options: Any) -> bool:
         """Return whether a file or folder exists at the path. Errors other than its absence are raised."""
@@ -184,7 +184,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         try:
             return bytes(place.state.get(key, start, end))
         except (NotFound, InvalidKey):
-            raise FileMissing(f"no file stands at {key!r} in {place.state.name}", key=path) from None
+            raise FileMissing(f"there is no file at {key!r} in {place.state.name}", key=path) from None
 
     def cat_ranges(
         self,
@@ -228,7 +228,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Return when a file was written. Raises FileMissing; ValueError for a folder."""
         info = self.info(path)
         if info["type"] != "file":
-            raise ValueError(f"{path!r} is a folder: it has no time")
+            raise ValueError(f"{path!r} is a folder, which has no modification time")
         modified: datetime = info["modified"]
         return modified
 
@@ -247,10 +247,12 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 raise IsADirectoryError(errno.EISDIR, "a folder cannot be read", path)
             return LakeReader(self, path, place, key, block_size=block_size, cache_options=cache_options, **options)
         if mode not in ("wb", "ab", "xb"):
-            raise ValueError(f"mode {mode!r} is not offered: files are read (rb), or written whole (wb, ab, xb)")
+            raise ValueError(
+                f"the mode {mode!r} is not supported: read files with rb, and write them whole with wb, ab or xb"
+            )
         self._target(path)
         if mode == "xb" and self.exists(path):
-            raise FilePresent(f"a file stands at {path!r}", key=path)
+            raise FilePresent(f"there is already a file at {path!r}", key=path)
         before = self.cat_file(path) if mode == "ab" and self.exists(path) else b""
         # Within a transaction what is closed is seen at once, and taken back where it fails.
         store = autocommit or self._gathered is not None
@@ -297,9 +299,9 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if place is None or not key or not isinstance(place.state, WriteSession):
             where = path if place is None else place.state.name
             raise WriteRefused(
-                f"{where} is only read: write {key or path!r} in a session, `with lake.session(branch) as s: "
-                "s.filesystem()…`, or on "
-                f"`lake://<lake>/<id>/…` of a shared one that `lake.open_session(branch)` opens"
+                f"{where} is read-only: write {key or path!r} in a session, `with lake.session(branch) as s: "
+                "s.filesystem()…`, or at `lake://<lake>/<id>/…` of a shared session that "
+                "`lake.open_session(branch)` opens"
             )
         return place.state, place, key
 
@@ -358,8 +360,8 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             owner = dataset_above(key, target.datasets())
             if owner is not None:
                 raise WriteRefused(
-                    f"{key!r} is of the dataset {owner.path!r}: "
-                    "take rows out of it as its format does, or drop it whole"
+                    f"{key!r} belongs to the dataset {owner.path!r}: delete rows through the dataset's format, or "
+                    "drop the whole dataset"
                 )
             targets.setdefault(place, (target, place, []))[2].append(key)
         return list(targets.values())

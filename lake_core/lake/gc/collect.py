@@ -110,7 +110,7 @@ def _mark(
         reachable.add(retained_states(refs, cutoff), refs, now)
     except LakeError as error:
         raise CollectionRefused(
-            f"a live state cannot be read, so what it reaches is not known, and nothing was deleted: {error}"
+            f"a live state cannot be read, so it is unknown which objects it needs, and nothing was deleted: {error}"
         ) from error
     return reachable
 

@@ -65,7 +65,7 @@ def verify(
         yield Problem(
             "not in place",
             head.id,
-            "main's last commit is published, and not yet in place: `lake checkout` completes it",
+            "main's last commit is published but not yet in place: run `lake checkout` to complete it",
         )
 
 
@@ -77,16 +77,16 @@ def _check(
     try:
         if hashes and digest is not None:
             if sha256(root.get(key)).hexdigest() != digest:
-                yield Problem("corrupt", key, "its bytes are not those that it is named by: restore it from a backup")
+                yield Problem("corrupt", key, "its bytes do not match its name: restore it from a backup")
         elif hashes and key.startswith("_lakefs/"):
             table = read_sstable(root.get(key))
             named = {name: str(value) for name, value in table.properties.items() if name not in AFTER_HASHING}
             if table_id(table.pairs, named) != key.removeprefix("_lakefs/"):
-                yield Problem("corrupt", key, "its records are not those that it is named by: restore it from a backup")
+                yield Problem("corrupt", key, "its records do not match its name: restore it from a backup")
         elif (key not in present) if present is not None else not root.exists(key):
-            yield Problem("missing", key, "a live state reaches it, and it is gone: restore it from a backup")
+            yield Problem("missing", key, "a live state refers to it, but it is missing: restore it from a backup")
     except NotFound:
-        yield Problem("missing", key, "a live state reaches it, and it is gone: restore it from a backup")
+        yield Problem("missing", key, "a live state refers to it, but it is missing: restore it from a backup")
     except LakeError as error:
         yield Problem("corrupt", key, str(error))
 
@@ -109,7 +109,7 @@ def _check_reference(
     }
     if False in same:
         detail = (
-            "it is not the file that was brought in, which must not change: "
-            "put that one back, or bring this one in under another name"
+            "it is not the file that was imported, which must not change: restore that file, or import this "
+            "one under another name"
         )
         yield Problem("changed", key, detail)

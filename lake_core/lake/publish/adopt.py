@@ -21,10 +21,10 @@ def adopt(repository: Repository, path: str) -> Published:
     head = refs.branch(branch)
     if path not in repository.commit_state(refs.commit(head), branch).registered():
         raise DatasetNotFound(
-            f"no dataset at {path!r} in {branch}: bring it in with `lake import {path}`, or "
+            f"there is no dataset at {path!r} in {branch}: run `lake import {path}`, or call "
             f"session.import_delta({path!r})"
         )
     published = commit_to_branch(repository, Adoption(repository, path))
     if published.commit == head:
-        raise NothingToApply(f"the log of {path!r} in place is that of {branch}: there is nothing to adopt")
+        raise NothingToApply(f"the log of {path!r} in place equals that of {branch}: there is nothing to adopt")
     return published

@@ -63,8 +63,8 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
                 items[f"{path}/{key}"] = new_item(view.place.get(key), now)
             except NotFound:
                 raise Conflict(
-                    f"{path}: the log in place went on past the lake, and {key} was cleaned up before it was adopted: "
-                    f"`lake release {path}`, then bring it in again with import_delta",
+                    f"{path}: another writer extended the log in place, but {key} was cleaned up before it could be "
+                    f"adopted: run `lake release {path}`, then import the table again with import_delta",
                     datasets=[path],
                     kinds={path: "LogCleanedUp"},
                 ) from None
@@ -80,8 +80,8 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
             applied = view.format.apply(before, view, onto, ApplyContext(now, view.place, onto=f"{path} in place"))
         except DatasetConflict as error:
             raise Conflict(
-                f"{path}: what another writer committed in place contradicts what the lake has published: {error}. "
-                "Undo one of the two",
+                f"{path}: what another writer committed in place conflicts with what the lake has published: "
+                f"{error}. Undo one of the two",
                 datasets=[path],
                 kinds={path: error.kind},
             ) from None
@@ -104,8 +104,8 @@ def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetV
             continue
         if current is not None and not view.format.is_behind(key, view, view.place):
             raise Conflict(
-                f"{path}: {key} in place does not follow what the lake has published: "
-                f"`lake release {path}`, then bring it in again",
+                f"{path}: {key} in place does not follow what the lake has published: run `lake release {path}`, "
+                "then import the table again",
                 datasets=[path],
                 kinds={path: "PointerMoved"},
             )

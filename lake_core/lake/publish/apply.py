@@ -63,8 +63,7 @@ def apply(
     datasets = _apply_datasets(formats, application, report, strategy)
     for path in _hidden_files(changed, base, incoming):
         message = (
-            f"plain files would come back at {path!r}, where a dataset has taken their place: "
-            "copy them from an older commit"
+            f"plain files would come back at {path!r}, where there is a dataset now: copy them from an older commit"
         )
         report.add_dataset(path, DatasetConflict(message, kind="InsideDataset"))
     items = {**keys.items, **datasets.items}

@@ -136,7 +136,7 @@ class DatasetApplication:
     def _drop(self, before: DatasetRecord, head: DatasetRecord) -> AppliedDataset:
         if head.imported:
             raise DatasetConflict(
-                "it was brought in from outside: to take it out of the lake is to release it, `lake release`",
+                "it was imported from outside the lake: run `lake release` to take it out of the lake",
                 kind="Imported",
             )
         view = self.target.folder_of(head)
@@ -197,9 +197,9 @@ class DatasetApplication:
         )
         if nested is not None:
             raise DatasetConflict(
-                f"{target.name} has the dataset {nested.path!r} by now, and datasets do not nest", kind="Nested"
+                f"{target.name} has the dataset {nested.path!r} now, and datasets cannot be nested", kind="Nested"
             )
         files = (key for key, _ in target.view.list(f"{path}/") if key not in self.replaced)
         plain = None if target.registered().get(path) is not None else next(files, None)
         if plain is not None or target.view.get(path) is not None:
-            raise DatasetConflict(f"{target.name} has plain files at {path!r} by now", kind="InsideDataset")
+            raise DatasetConflict(f"{target.name} has plain files at {path!r} now", kind="InsideDataset")

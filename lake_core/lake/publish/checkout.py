@@ -135,7 +135,7 @@ def try_check_out(repository: Repository, commits: Sequence[Commit]) -> bool:
             check_out_branch(repository)  # which looks at the newest refs before it takes anything for another writer's
     except (Diverged, StoreError):
         last = commits[-1].id[:12]
-        _LOG.warning("commit %s is published, but not yet in place: the next publish completes it", last, exc_info=True)
+        _LOG.warning("commit %s is published but not yet in place: the next publish completes it", last, exc_info=True)
         return False
     return True
 
@@ -269,8 +269,8 @@ def check_free(state: StateStore, record: DatasetRecord, version: int | None, it
 def _diverged(view: DatasetView, key: str) -> Diverged:
     path = view.record.path
     return Diverged(
-        f"{path}/{key} stands in place, and is not the lake's: another writer has committed to {path}. "
-        f"`lake adopt {path}` brings what it wrote into the lake",
+        f"{path}/{key} is in place, but the lake did not write it: another writer has committed to "
+        f"{path}. Run `lake adopt {path}` to bring what it wrote into the lake",
         path=path,
     )
 
@@ -286,4 +286,4 @@ def derive(state: StateStore, path: str) -> None:
     except UnknownFormat:
         raise
     except Exception:
-        _LOG.warning("%s is in place, but what is derived from its log could not be written", path, exc_info=True)
+        _LOG.warning("%s is in place, but the files derived from its log could not be written", path, exc_info=True)

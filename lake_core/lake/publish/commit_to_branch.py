@@ -48,8 +48,8 @@ def commit_to_branch(repository: Repository, source: Source) -> Published:
                     raise
                 continue
     raise PublishTimeout(
-        f"branch {branch!r} moved {_MOST_TRIES} times while this was applied to it: nothing was published. "
-        "Publish again"
+        f"the branch {branch!r} moved {_MOST_TRIES} times while the changes were applied to it, so "
+        "nothing was published: publish again"
     )
 
 

@@ -55,7 +55,8 @@ class ConflictReport:
         named = [*self._datasets, *self._keys][:_NAMED]
         contradictions = [Contradiction(path, self._kinds[path], self._explanations[path]) for path in named]
         raise Conflict(
-            f"{self._onto} (commit {self._commit[:12]}) contradicts this in {count_of(len(self._kinds), 'place')}",
+            f"{self._onto} (commit {self._commit[:12]}) conflicts with these changes in "
+            f"{count_of(len(self._kinds), 'place')}",
             contradictions=contradictions,
             datasets=list(self._datasets),
             keys=self._keys,

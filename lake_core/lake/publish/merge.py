@@ -66,7 +66,7 @@ class Merge:
         """Find the merge base. Raises NothingToApply, RefNotFound."""
         head = refs.commit(refs.branch(self.branch))
         if is_ancestor(refs, self.incoming, head):
-            raise NothingToApply(f"branch {self.branch!r} has all of {self.name!r} already")
+            raise NothingToApply(f"the branch {self.branch!r} has all of {self.name!r} already")
         return merge_base(refs, self.incoming, head)
 
     def proposal(self) -> Proposal:
@@ -86,9 +86,9 @@ class Merge:
             self.repository.commit_state(self.incoming, self.name),
             strategy=self.strategy,
             remedy=(
-                f"Nothing was merged: merge with strategy='theirs' to take what {self.name} has of these, with "
-                "strategy='ours' to keep "
-                f"what {self.branch} has of them, or do the work again on a new branch of {self.branch}"
+                f"Nothing was merged: merge with strategy='theirs' to take what {self.name} has of these or with "
+                f"strategy='ours' to keep what {self.branch} has of them, or do the work again on a new branch "
+                f"of {self.branch}"
             ),
         )
 
@@ -152,7 +152,7 @@ def revert(repository: Repository, commit: Commit, branch: str, parent: int, mes
     """Take back what a commit did, against its `parent`-th parent, as a new commit. Raises NothingToApply, Conflict."""
     before = _parent(repository, commit, parent, "there is nothing before it")
     proposal = Proposal(branch, message or f"Revert {commit.message or commit.id[:12]}", {"revert": commit.id})
-    return _replay(Replay(repository, proposal, commit, before), f"commit {commit.id[:12]} is taken back already")
+    return _replay(Replay(repository, proposal, commit, before), f"commit {commit.id[:12]} is reverted already")
 
 
 def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, message: str | None) -> Published:
@@ -160,7 +160,7 @@ def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, 
     before = _parent(repository, commit, parent, "it changed nothing")
     metadata = {"cherry-pick-origin": commit.id, "cherry-pick-committer": commit.committer}
     source = Replay(repository, Proposal(onto, message or commit.message, metadata), before, commit)
-    return _replay(source, f"branch {onto!r} has commit {commit.id[:12]} already")
+    return _replay(source, f"the branch {onto!r} has commit {commit.id[:12]} already")
 
 
 def _replay(source: Replay, nothing: str) -> Published:
@@ -183,4 +183,4 @@ def _parent(repository: Repository, commit: Commit, number: int, without: str) -
 
 def _check_strategy(strategy: Strategy | None) -> None:
     if strategy not in (None, "ours", "theirs"):
-        raise ValueError(f"a merge's strategy is 'ours' or 'theirs', not {strategy!r}")
+        raise ValueError(f"the strategy of a merge must be 'ours' or 'theirs', not {strategy!r}")

@@ -185,7 +185,10 @@ def _write_commit(
     pending = repository.pending_deletions(refs)
     gone = next((key for key in update.references if pending(key)), None)
     if gone is not None:
-        raise Collected(f"{gone}, which this would bring back, is being collected: its commit is past the retention")
+        raise Collected(
+            f"{gone}, which this change would bring back, is being garbage-collected, because "
+            "its commit is past the retention"
+        )
     onto = update.onto
     if update.taken and any(pending.range(name) for name in repository.graveler.names(onto)):
         # What the session built on its own may stand under names that are being collected.

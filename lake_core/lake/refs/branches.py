@@ -41,7 +41,7 @@ def delete_tag(journal: Journal, name: str) -> None:
 
     def plan(state: State) -> Sequence[Action]:
         if name not in RefsState(state).tags():
-            raise RefNotFound(f"no tag {name!r}")
+            raise RefNotFound(f"the tag {name!r} does not exist")
         return [Update(f"tag/{name}", dict(DELETED))]
 
     journal.append(plan)
@@ -61,7 +61,7 @@ def unprotect(journal: Journal, pattern: str) -> None:
 
     def plan(state: State) -> Sequence[Action]:
         if f"protect/{pattern}" not in state:
-            raise RefNotFound(f"no protection {pattern!r}")
+            raise RefNotFound(f"the protection {pattern!r} does not exist")
         return [Delete(f"protect/{pattern}")]
 
     journal.append(plan)
@@ -75,7 +75,7 @@ def _add_ref(journal: Journal, key: str, at: str, exist_ok: bool) -> str:
         if key in state and exist_ok:
             return Append((), text_of(key, state[key], "commit"))
         if any(f"{other}/{name}" in state for other in ("branch", "tag", "session")):
-            raise RefExists(f"{name!r} is, or was, the name of a branch, tag or session: choose another one")
+            raise RefExists(f"{name!r} is or was the name of a branch, tag or session: choose another one")
         return Append([Add(key, {"commit": commit.id})], commit.id)
 
     return journal.append(plan)

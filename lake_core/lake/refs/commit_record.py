@@ -43,7 +43,7 @@ def commit_of(id: str, value: Mapping[str, Any]) -> Commit:
             generation=value["generation"],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedLake(f"the record of commit {id!r} in the refs journal makes no sense: {error!r}") from None
+        raise DamagedLake(f"the record of commit {id!r} in the refs journal is damaged: {error!r}") from None
     texts = [
         commit.metarange_id,
         commit.message,
@@ -57,7 +57,7 @@ def commit_of(id: str, value: Mapping[str, Any]) -> Commit:
         or not all(isinstance(text, str) for text in texts)
         or commit.creation_date.tzinfo is None
     ):
-        raise DamagedLake(f"the record of commit {id!r} in the refs journal makes no sense")
+        raise DamagedLake(f"the record of commit {id!r} in the refs journal is damaged")
     return commit
 
 
@@ -68,7 +68,7 @@ def changed_datasets(commit: Commit) -> Mapping[str, Mapping[str, object]]:
     except ValueError:
         datasets = None
     if not isinstance(datasets, dict) or not all(isinstance(update, dict) for update in datasets.values()):
-        raise DamagedLake(f"commit {commit.id[:12]} does not tell which datasets it touched")
+        raise DamagedLake(f"commit {commit.id[:12]} does not record which datasets it changed")
     return datasets
 
 

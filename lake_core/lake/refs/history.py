@@ -73,5 +73,5 @@ def merge_base(refs: RefsState, left: Commit, right: Commit) -> Commit:
         for parent in refs.commit(id).parents:
             push(parent, sides[id])
     raise RefNotFound(
-        f"commits {left.id[:12]} and {right.id[:12]} share no history that is retained: they cannot be merged"
+        f"commits {left.id[:12]} and {right.id[:12]} have no retained commit in common: they cannot be merged"
     )

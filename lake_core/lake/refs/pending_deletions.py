@@ -67,7 +67,7 @@ def read_list(store: ObjectStore, key: str) -> frozenset[str]:
     except NotFound:
         return frozenset()
     except (zlib.error, UnicodeDecodeError):
-        raise DamagedLake(f"{key} is no list of a collection: restore it from a backup") from None
+        raise DamagedLake(f"{key} is not a list of objects to delete: restore it from a backup") from None
 
 
 def encode_list(keys: list[str]) -> bytes:

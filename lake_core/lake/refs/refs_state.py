@@ -41,7 +41,8 @@ def check_name(name: str, what: str) -> str:
     """Check that a name can be a branch's, tag's or session's. Raises InvalidRef."""
     if not isinstance(name, str) or not NAME.fullmatch(name) or _COMMIT_ID.fullmatch(name) or name.endswith("."):
         raise InvalidRef(
-            f"{name!r} cannot name a {what}: letters, digits, '_', '-' and '.', beginning with one of the first three"
+            f"{name!r} is not a valid name of a {what}: use letters, digits, '_', '-' and '.', and begin "
+            "with one of the first three"
         )
     return name
 
@@ -61,7 +62,9 @@ class RefsState:
         """Return the commit that a branch points at. Raises RefNotFound."""
         value = self.state.get(f"branch/{name}")
         if value is None:
-            raise RefNotFound(f"no branch {name!r}; branches are {', '.join(sorted(self.branches())) or 'none'}")
+            raise RefNotFound(
+                f"the branch {name!r} does not exist; the branches are {', '.join(sorted(self.branches())) or 'none'}"
+            )
         return text_of(f"branch/{name}", value, "commit")
 
     def branches(self) -> dict[str, str]:
@@ -77,7 +80,9 @@ class RefsState:
         """Return a commit by its id. Raises RefNotFound."""
         value = self.state.get(f"commit/{id}")
         if value is None:
-            raise RefNotFound(f"no commit {id!r} in this lake, or it is past the retention and was collected")
+            raise RefNotFound(
+                f"the commit {id!r} does not exist in this lake, or was garbage-collected after the retention"
+            )
         return commit_of(id, value)
 
     def first_parent(self, commit: Commit) -> Commit:
@@ -98,7 +103,9 @@ class RefsState:
         """Return a session by its id. Raises SessionNotFound."""
         value = self.state.get(f"session/{id}")
         if value is None:
-            raise SessionNotFound(f"no session {id!r}: it was never opened, or ended more than a week ago")
+            raise SessionNotFound(
+                f"the session {id!r} does not exist: it was never opened, or ended more than a week ago"
+            )
         return SessionRecord.from_json(id, value)
 
     def sessions(self) -> list[SessionRecord]:

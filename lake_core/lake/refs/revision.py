@@ -33,7 +33,10 @@ def resolve(refs: RefsState, journal: Journal, expression: str) -> Revision:
     """Resolve an expression. Raises InvalidRef, RefNotFound."""
     match = _EXPRESSION.fullmatch(expression) if isinstance(expression, str) else None
     if match is None:
-        raise InvalidRef(f"{expression!r} is no ref: a branch, tag, commit or session, then ~n, ^n or @{{time}}")
+        raise InvalidRef(
+            f"{expression!r} is not a ref: write a branch, tag, commit or session, optionally followed by "
+            f"~n, ^n or @{{time}}"
+        )
     name, suffix = match[1], match[2]
     modifiers = list(_MODIFIER.finditer(suffix))
     if modifiers and modifiers[0][0].startswith("@"):
@@ -44,7 +47,7 @@ def resolve(refs: RefsState, journal: Journal, expression: str) -> Revision:
         revision = _named(refs, name)
     for modifier in modifiers:
         if modifier[0].startswith("@"):
-            raise InvalidRef(f"{expression!r}: @ stands right behind a branch")
+            raise InvalidRef(f"{expression!r} is not a ref: @ must directly follow a branch")
         if isinstance(revision, SessionRecord):
             revision = (
                 refs.commit(revision.base)
@@ -68,7 +71,8 @@ def resolve_commit(refs: RefsState, journal: Journal, expression: str) -> Commit
     revision = resolve(refs, journal, expression)
     if isinstance(revision, SessionRecord):
         raise InvalidRef(
-            f"{expression!r} is a session, where a commit is asked for: publish it, or name its base, {expression}~1"
+            f"{expression!r} is a session, but a commit is needed: publish the session, or name its base, "
+            f"{expression}~1"
         )
     return revision
 
@@ -87,9 +91,10 @@ def _named(refs: RefsState, name: str) -> Revision:
         if len(matches) == 1:
             return refs.commit(matches[0])
         if matches:
-            raise InvalidRef(f"{len(matches)} commits begin with {name!r}: give more of the id")
+            raise InvalidRef(f"the ids of {len(matches)} commits begin with {name!r}: write more of the id")
     raise RefNotFound(
-        f"no branch, tag, commit or session {name!r}; branches are {', '.join(sorted(refs.branches())) or 'none'}"
+        f"{name!r} is not a branch, tag, commit or session; the branches are "
+        f"{', '.join(sorted(refs.branches())) or 'none'}"
     )
 
 
@@ -97,24 +102,24 @@ def _at(refs: RefsState, journal: Journal, branch: str, text: str) -> Commit:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidRef(f"{text!r} is no instant: use ISO 8601, such as 2026-01-31T12:00:00Z") from None
+        raise InvalidRef(f"{text!r} is not a timestamp: use ISO 8601, such as 2026-01-31T12:00:00Z") from None
     if when.tzinfo is None:
         raise InvalidRef(f"{text!r} has no time zone: add one, such as Z")
     try:
         when = when.astimezone(UTC)
     except OverflowError:
-        raise InvalidRef(f"{text!r} is outside of the years 1 to 9999 in UTC") from None
+        raise InvalidRef(f"{text!r} is outside the years 1 to 9999 in UTC") from None
     try:
         return refs.commit(RefsState(journal.state_at(when)).branch(branch))
     except (HistoryPurged, NoSuchEntry):
         pass
     except RefNotFound:
-        raise RefNotFound(f"branch {branch!r} did not exist at {text}") from None
+        raise RefNotFound(f"the branch {branch!r} did not exist at {text}") from None
     # The entries of that time are purged. The commits record their own times.
     revision = refs.commit(refs.branch(branch))
     while revision.creation_date > when:
         if not revision.parents:
-            raise RefNotFound(f"branch {branch!r} did not exist at {text}")
+            raise RefNotFound(f"the branch {branch!r} did not exist at {text}")
         revision = refs.first_parent(revision)
     return revision
 
@@ -131,10 +136,14 @@ def _parent(refs: RefsState, commit: Commit, number: int, expression: str) -> Co
     if number == 0:
         return commit
     if number > len(commit.parents):
-        what = f"{count_of(len(commit.parents), 'parent')}" if commit.parents else "no parent: it is the first commit"
-        raise RefNotFound(f"{expression!r} names a parent that is not there: commit {commit.id[:12]} has {what}")
+        what = (
+            f"{count_of(len(commit.parents), 'parent')}"
+            if commit.parents
+            else "no parent, because it is the first commit"
+        )
+        raise RefNotFound(f"{expression!r} names a parent that does not exist: commit {commit.id[:12]} has {what}")
     return refs.commit(commit.parents[number - 1])
 
 
 def _no_parent(expression: str) -> Commit:
-    raise RefNotFound(f"{expression!r} goes back behind the first commit")
+    raise RefNotFound(f"{expression!r} goes back past the first commit")

@@ -123,7 +123,7 @@ class SessionRecord:
             )
             record._check()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DamagedLake(f"the record of session {id!r} in the refs journal makes no sense: {error!r}") from None
+            raise DamagedLake(f"the record of session {id!r} in the refs journal is damaged: {error!r}") from None
         return record
 
     def _check(self) -> None:

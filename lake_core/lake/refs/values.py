@@ -13,7 +13,7 @@ def text_of(key: str, value: Any, name: str) -> str:
     """Read a text that a value of the refs journal holds. Raises DamagedLake where it holds none."""
     text = value.get(name) if isinstance(value, Mapping) else None
     if not isinstance(text, str):
-        raise DamagedLake(f"the value of {key!r} in the refs journal makes no sense: {str(value)[:100]!r}")
+        raise DamagedLake(f"the value of {key!r} in the refs journal is damaged: {str(value)[:100]!r}")
     return text
 
 
@@ -24,5 +24,5 @@ def instant_of(key: str, value: Any, name: str) -> datetime:
     except ValueError:
         instant = None
     if instant is None or instant.tzinfo is None:
-        raise DamagedLake(f"the value of {key!r} in the refs journal holds no instant: {str(value)[:100]!r}")
+        raise DamagedLake(f"the value of {key!r} in the refs journal is not a timestamp: {str(value)[:100]!r}")
     return instant

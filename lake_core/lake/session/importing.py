@@ -43,7 +43,7 @@ def import_dataset(session: WritableState, path: str, format: str) -> DatasetRec
     if path in session.datasets():
         raise DatasetExists(f"{path!r} is a dataset of the lake already")
     if not rules.exists(place):
-        raise DatasetNotFound(f"no {format} dataset stands at {place.url()}")
+        raise DatasetNotFound(f"there is no {format} dataset at {place.url()}")
     session.check_free(path)
     record = DatasetRecord(path, format, str(runtime.uuid4()), imported=True)
     for key in rules.import_keys(place):
@@ -116,7 +116,7 @@ def references(session: WritableState, prefix: str, to: str) -> Iterator[tuple[s
         if key.startswith(RESERVED) or inside is not None or key in datasets:
             where = "the lake itself" if inside is None else f"the dataset {inside.path!r}"
             raise InvalidKey(
-                f"{meta.key!r} cannot be named {key!r}, which belongs to {where}: choose another prefix, or `to`",
+                f"{meta.key!r} cannot be imported as {key!r}, which belongs to {where}: choose another prefix, or `to`",
                 key=key,
             )
         yield key, reference(meta.key, meta.size, meta.etag, meta.last_modified)

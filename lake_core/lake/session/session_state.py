@@ -31,7 +31,8 @@ def closed(record: SessionRecord) -> SessionClosed:
         PUBLISHED: f"was published as commit {(record.commit or '')[:12]}",
         ABANDONED: "was abandoned",
         EXPIRED: "has expired",
-        FAILED: f"failed ({record.reason}): resume it with open_session, or carry on what does not conflict with fork",
+        FAILED: f"failed ({record.reason}): resume it with open_session, or use fork to carry on with what does "
+        "not conflict",
     }
     return SessionClosed(f"session {record.id!r} {reasons.get(record.state, record.state)}", state=record.state)
 
@@ -67,7 +68,7 @@ def check_epoch(record: SessionRecord, epoch: int | None) -> None:
     """Check that a session was not resumed since an epoch. Raises StaleEpoch."""
     if epoch is not None and epoch < record.epoch:
         raise StaleEpoch(
-            f"session {record.id!r} was resumed (epoch {record.epoch}; this is epoch {epoch}): what is written here is "
-            "refused. "
-            f"If this process is the one to go on, join the session again"
+            f"session {record.id!r} was resumed (it has epoch {record.epoch}, and this process has epoch "
+            f"{epoch}), so writes from here are refused: join the session again if this process is the one "
+            "to continue"
         )

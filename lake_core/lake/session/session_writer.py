@@ -84,7 +84,7 @@ class SessionWriter(WriteSession):
             tree = self._try_flush(refs, record)
             if tree is not None:
                 return tree
-        raise SessionClosed(f"session {self.session!r} is written by too many at once: flush again", state=OPEN)
+        raise SessionClosed(f"too many processes write to session {self.session!r} at once: flush again", state=OPEN)
 
     def _try_flush(self, refs: RefsState, record: SessionRecord) -> str | None:
         """Bring the changes in, once; return the session's new tree, None where another batch was faster."""
@@ -150,8 +150,8 @@ class SessionWriter(WriteSession):
         newest = max((batch.attempt for batch in others), default=-1)
         if newest > self.attempt:
             raise StaleAttempt(
-                f"attempt {newest} at {self.task!r} is in session {record.id!r} already: this is attempt "
-                f"{self.attempt}, and too late"
+                f"session {record.id!r} already has attempt {newest} of {self.task!r}, which is newer than this "
+                f"attempt, {self.attempt}"
             )
         is_whole = any(batch.attempt == self.attempt and batch.is_last for batch in others)
         return ([], True) if is_whole else (others, False)
@@ -191,7 +191,8 @@ def _reverted(repository: Repository, record: SessionRecord, batch: Batch, tree:
         )
     except Conflict as error:
         summary = (
-            f"attempt {batch.attempt} at {batch.task!r} is to be replaced, but others have built on it: {error.summary}"
+            f"attempt {batch.attempt} of {batch.task!r} is to be replaced, but other writes build on it: "
+            f"{error.summary}"
         )
         raise error.replace(summary=summary, remedy="Start a new run") from None
     return write_tree(repository, update.onto, update.items, pending)

@@ -55,9 +55,9 @@ class SharedOptions:
     def check(self) -> None:
         """Check the options. Raises ValueError."""
         if not timedelta(0) < self.expires_in <= MOST_EXPIRY:
-            raise ValueError(f"a session lives up to {MOST_EXPIRY.days} days, not {self.expires_in}")
+            raise ValueError(f"a session lasts at most {MOST_EXPIRY.days} days, not {self.expires_in}")
         if self.isolation not in ("snapshot", "serializable"):
-            raise ValueError(f"isolation is 'snapshot' or 'serializable', not {self.isolation!r}")
+            raise ValueError(f"isolation must be 'snapshot' or 'serializable', not {self.isolation!r}")
 
 
 class SharedSession(StateStore):
@@ -160,7 +160,7 @@ def open_shared(
     def plan(state: State) -> Append[SessionRecord]:
         refs, now = RefsState(state), repository.clock()
         if any(f"{other}/{name}" in state for other in ("branch", "tag")):
-            raise RefExists(f"{name!r} is, or was, the name of a branch or tag: choose another id for the session")
+            raise RefExists(f"{name!r} is or was the name of a branch or tag: choose another id for the session")
         if f"session/{name}" in state:
             record = refs.session(name)
             if record.state not in (OPEN, FAILED):
@@ -271,7 +271,7 @@ def _publish(repository: Repository, id: str, epoch: int | None) -> Published:
 def _published(repository: Repository, refs: RefsState, record: SessionRecord) -> Published:
     if record.commit is None:
         raise DamagedLake(
-            f"the record of session {record.id!r} in the refs journal does not say as which commit it was published"
+            f"the record of session {record.id!r} in the refs journal does not name the commit that it was published as"
         )
     return published_earlier(repository, refs, record.branch, record.id, refs.commit(record.commit))
 

@@ -61,7 +61,7 @@ class Changes(StateTree):
     def check_open(self) -> None:
         """Raise SessionClosed where no more changes are taken."""
         if self.status != "open":
-            raise SessionClosed(f"{self.name} is {self.status}: open another one", state=self.status)
+            raise SessionClosed(f"{self.name} is {self.status}: open another session", state=self.status)
 
     def check_conditions(self, key: str, if_absent: bool, if_match: str | None) -> None:
         """Raise AlreadyExists or PreconditionFailed where a put at a key asks for what is not so."""
@@ -69,7 +69,7 @@ class Changes(StateTree):
             return
         old = self.view.get(key)
         if if_absent and old is not None:
-            raise AlreadyExists(f"an object stands at {key!r} in {self.name} already", key=key)
+            raise AlreadyExists(f"there is already an object at {key!r} in {self.name}", key=key)
         if if_match is not None and (old is None or old.entry.etag != if_match):
             raise PreconditionFailed(f"the object at {key!r} in {self.name} is not the one to replace", key=key)
 
@@ -129,7 +129,7 @@ class Changes(StateTree):
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            f"{self.name} lives in the process that writes it, and cannot be pickled: open a shared session with "
-            "Lake.open_session, "
-            f"pass its id and epoch on, and there `lake.get_session(id, epoch=epoch).join()`"
+            f"{self.name} exists only in the process that writes it, and cannot be pickled: open a shared "
+            "session with Lake.open_session, pass on its id and epoch, and call `lake.get_session(id, "
+            "epoch=epoch).join()` in the other process"
         )

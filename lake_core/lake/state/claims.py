@@ -31,11 +31,10 @@ def claim(root: ObjectStore, path: str, format: str, *, occupied: bool = False) 
         # Another session may have claimed it, and begun to write, in between.
         if stranger is not None and not root.exists(key):
             raise DatasetExists(
-                f"the folder {path!r} holds files already, such as {stranger.key!r}, which are not the lake's: bring "
-                "them in with "
-                f"`lake import {path}`, or in Python with session.import_delta({path!r}) for a Delta table, "
-                "session.import_parquet for "
-                f"Parquet files and session.import_objects for others; or choose another path"
+                f"the folder {path!r} holds files such as {stranger.key!r}, which are not in the lake: run `lake "
+                f"import {path}`, or import them in Python with session.import_delta({path!r}) for a Delta "
+                "table, session.import_parquet for Parquet files and session.import_objects for others; or "
+                "choose another path"
             )
     try:
         root.put(key, format.encode(), if_absent=True)

@@ -121,13 +121,16 @@ class ContentStore:
                 data = self.get(item)
             except ContentMissing:
                 raise Collected(
-                    f"{address}, which stood there when it was written, was collected meanwhile: write it again"
+                    f"{address}, which existed when it was written, was garbage-collected in the meantime: write it "
+                    "again"
                 ) from None
         else:
             data = item.data
         digest, generation = digest_of(address), 0
         if digest is None:
-            raise ContentMissing(f"{address} is being collected, and lies outside of {OBJECTS}: it cannot be put again")
+            raise ContentMissing(
+                f"{address} is being garbage-collected, and lies outside of {OBJECTS}: it cannot be written again"
+            )
         while is_pending(address):
             generation += 1
             address = address_of(digest, generation)
@@ -155,8 +158,8 @@ class ContentStore:
             answers = self._root.get_many([_request(*requests[place]) for place in remote])
         except NotFound as error:
             raise ContentMissing(
-                f"{error.key} is gone, though a commit refers to it: restore it from a backup. "
-                "`lake verify` tells what else is missing"
+                f"{error.key} is missing, though a commit refers to it: restore it from a backup, and run `lake "
+                "verify` to find what else is missing"
             ) from None
         for place, data in zip(remote, answers, strict=True):
             _check_unchanged(requests[place][0].entry, data.meta)
@@ -183,9 +186,8 @@ def _check_unchanged(entry: Entry, meta: ObjectMeta) -> None:
     """
     if entry.size != meta.size and _OFFSET not in entry.metadata and digest_of(entry.address) is None:
         raise ContentChanged(
-            f"{meta.key} has {meta.size} bytes, and had {entry.size} when it was brought in: it was replaced where it "
-            "lies. "
-            f"Put the old file back, or bring in the new one under another name"
+            f"{meta.key} has {meta.size} bytes, but had {entry.size} when it was imported: it was replaced "
+            "in place. Restore the old file, or import the new one under another name"
         )
 
 

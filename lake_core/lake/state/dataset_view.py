@@ -68,7 +68,7 @@ class DatasetView(DatasetStore):
         path = self._record.path
         if not self._changes(path).has_buffer(path, buffer):
             raise DatasetNotFound(
-                f"{path!r} was dropped in {self._tree.name}: open the dataset that stands there now, and write to that"
+                f"{path!r} was dropped in {self._tree.name}: open the dataset that is there now, and write to that"
             )
 
     def note_scan(self) -> None:
@@ -181,7 +181,7 @@ class DatasetView(DatasetStore):
 
     def _check_derived(self, key: str) -> None:
         if self._format.key_class(key) is KeyClass.DERIVED and not self._is_own(key):
-            raise NotFound(f"{self._prefix}{key} is not of {self._tree.name}", key=key)
+            raise NotFound(f"{self._prefix}{key} does not belong to {self._tree.name}", key=key)
 
     def _is_own(self, key: str) -> bool:
         """Return whether a derived object in place comes from this state's log.
@@ -220,12 +220,16 @@ class DatasetView(DatasetStore):
         kind = self._class_of(key)
         if kind is KeyClass.UNIQUE:
             if if_match is not None:
-                raise ReadOnly(f"{path!r} is a data file of {self._record.path}, which never change: write another one")
+                raise ReadOnly(
+                    f"{path!r} is a data file of {self._record.path}, and data files never change: write a new one"
+                )
             # It stands in place at once, for all commits: whoever does not vouch for the name may only take one that is
             # free.
             return self._place.put(key, data, if_absent=if_absent or not unique, unique=unique and not if_absent)
         if kind is KeyClass.DERIVED:
-            raise ReadOnly(f"{path!r} is derived from what the session does: it is written once that is published")
+            raise ReadOnly(
+                f"{path!r} is derived from the session's changes: it is written when the session is published"
+            )
         with changes.lock:
             with renamed(self._prefix, ""):
                 changes.check_conditions(path, if_absent, if_match)
@@ -239,8 +243,8 @@ class DatasetView(DatasetStore):
         for key in keys:
             if not self.in_place(key):
                 raise ReadOnly(
-                    f"{self._prefix + key!r} is of the log of {self._record.path}, which only grows: "
-                    "drop the dataset instead"
+                    f"{self._prefix + key!r} belongs to the log of {self._record.path}, from which nothing can be "
+                    "deleted: drop the dataset instead"
                 )
             # Data files stay: other states may need them, and deleting is left to garbage collection.
 

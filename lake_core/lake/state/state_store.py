@@ -84,7 +84,7 @@ class StateStore(ObjectStore):
         if record is None or (format is not None and record.format != format):
             what = "dataset" if format is None else f"{format} dataset"
             paths = ", ".join(sorted(self.datasets())) or "none"
-            raise DatasetNotFound(f"no {what} at {path!r} in {self.name}; there are {paths}")
+            raise DatasetNotFound(f"there is no {what} at {path!r} in {self.name}; there are {paths}")
         return self.folder_of(record)
 
     def folder_of(self, record: DatasetRecord) -> DatasetView:
@@ -133,7 +133,9 @@ class StateStore(ObjectStore):
     def _owner(self, key: str) -> tuple[DatasetView, str] | None:
         """Find the dataset that a key belongs to, and the key within it. Raises InvalidKey for the lake's own keys."""
         if key.startswith(RESERVED):
-            raise InvalidKey(f"{key!r} belongs to the lake itself: {' and '.join(RESERVED)} are not for data", key=key)
+            raise InvalidKey(
+                f"{key!r} belongs to the lake itself: data cannot be written under {' and '.join(RESERVED)}", key=key
+            )
         record = dataset_above(key, self.datasets())
         return None if record is None else (self.folder_of(record), key[len(record.path) + 1 :])
 

@@ -48,7 +48,7 @@ class StateTree:
         items = []
         for (key, _, _), item in zip(requests, self.view.get_many([key for key, _, _ in requests]), strict=True):
             if item is None:
-                raise NotFound(f"no object stands at {key!r} in {self.name}", key=key)
+                raise NotFound(f"there is no object at {key!r} in {self.name}", key=key)
             items.append(item)
         bodies = self.content.get_many(
             [(item, start, end) for item, (_, start, end) in zip(items, requests, strict=True)]
@@ -59,7 +59,7 @@ class StateTree:
         """Give the metadata of an object of the tree. Raises NotFound."""
         item = self.view.get(key)
         if item is None:
-            raise NotFound(f"no object stands at {key!r} in {self.name}", key=key)
+            raise NotFound(f"there is no object at {key!r} in {self.name}", key=key)
         return item.meta(key)
 
     def note_read(self, what: str) -> None:
@@ -68,12 +68,12 @@ class StateTree:
     def refusal(self, key: str) -> ReadOnly:
         """Return why nothing can be written at a key."""
         return ReadOnly(
-            f"{self.name} is only read: write {key!r} in a session, `with lake.session(branch) as s: s.put(…)`"
+            f"{self.name} is read-only: write {key!r} in a session, `with lake.session(branch) as s: s.put(…)`"
         )
 
     def __getstate__(self) -> dict[str, Any]:
         if self.view.overlay:
-            raise TypeError(f"{self.name} has changes that are nowhere but in this process: it cannot be pickled")
+            raise TypeError(f"{self.name} has changes that exist only in this process, so it cannot be pickled")
         return self.__dict__ | {"view": (self.view.graveler, self.view.tree), "lock": None, "_registered": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -53,8 +53,8 @@ class WritableState(StateStore):
         below = next((other for other in datasets if other.startswith(f"{path}/")), None)
         if above is not None or below is not None:
             raise DatasetExists(
-                f"{path!r} lies in, or around, the dataset {above.path if above is not None else below!r}: "
-                "datasets do not nest"
+                f"{path!r} is inside or around the dataset {above.path if above is not None else below!r}, and "
+                "datasets cannot be nested: choose another path"
             )
         plain = next((meta.key for meta in self.plain(f"{path}/")), None)
         if plain is not None:
@@ -62,7 +62,7 @@ class WritableState(StateStore):
                 f"{path!r} holds plain files, such as {plain!r}: choose another path, or delete them first"
             )
         if not path or path.split("/")[0].startswith(("_lake", ".")):
-            raise InvalidKey(f"{path!r} cannot be a dataset's path", key=path)
+            raise InvalidKey(f"{path!r} is not a valid path of a dataset", key=path)
 
     def drop(self, path: str) -> None:
         """Take a dataset away. Its history stays, and older commits still show it. Raises DatasetNotFound."""

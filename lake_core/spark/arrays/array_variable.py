@@ -81,7 +81,7 @@ class ArrayGroup:
             raise
         except (KeyError, ValueError, TypeError, OverflowError, AssertionError) as error:
             why = str(error)[:300] or type(error).__name__
-            raise unsupported(f"/{path}", f"xarray does not open its group: {why}") from None
+            raise unsupported(f"/{path}", f"xarray cannot open its group: {why}") from None
 
     def variable(self, name: str) -> ArrayVariable:
         """Return an array of the group. Raises NodeNotFound, UnsupportedArray."""
@@ -89,20 +89,22 @@ class ArrayGroup:
         node = self._session.array(path)
         dimensions = node.dimension_names
         if not node.shape:
-            raise unsupported(path, "it has no dimensions, and so a single value. Read it with Zarr or xarray")
+            raise unsupported(path, "it has no dimensions, and thus a single value. Read it with Zarr or xarray")
         if not dimensions or any(dimension is None for dimension in dimensions):
             raise unsupported(path, "its dimensions have no names. Create it with dimension_names, as xarray does")
         if len(set(dimensions)) < len(dimensions) or name in dimensions:
             raise unsupported(
                 path,
-                "a coordinate, or a dimension that it has twice, would be two columns of one name. Name another array",
+                "a coordinate or a repeated dimension would give two columns the same name. Choose another array",
             )
         array = zarr.open_array(self._store, path=path.strip("/"), mode="r")
         stored = array.dtype
         encoding = self._encoding(path, name, stored)
         type_ = arrow_type(encoding.decoded)
         if type_ is None or encoding.decoded.kind == "M":
-            raise unsupported(path, f"its values are {encoding.decoded}, and rows hold numbers, booleans and texts")
+            raise unsupported(
+                path, f"its values are {encoding.decoded}, but rows can hold only numbers, booleans and texts"
+            )
         codec = chunk_codec(node.user_data, stored, node.chunk_shape)
         return ArrayVariable(node, name, tuple(map(str, dimensions)), array.fill_value, codec, encoding, type_)
 
@@ -120,7 +122,7 @@ class ArrayGroup:
         except (ValueError, TypeError, OverflowError) as error:
             names = "scale_factor, add_offset, _FillValue and missing_value"
             raise unsupported(
-                path, f"{error}. Of its attributes, {names} are numbers, and the last two fit its cells"
+                path, f"{error}. Check that its attributes {names} are numbers, and that the last two fit its cells"
             ) from None
         return CFEncoding(path, stored, np.dtype(variable.dtype), missing, factor, offset)
 
@@ -137,9 +139,8 @@ class ArrayGroup:
             return to_arrow(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             raise InvalidCoordinates(
-                f"the coordinates along {dimension!r} have no column of Spark: {str(error)[:200]}. There are columns "
-                "for numbers "
-                f"below 2**63, for texts, and for times of the standard calendar in whole microseconds"
+                f"the coordinates along {dimension!r} cannot be a column of Spark: {str(error)[:200]}. Supported "
+                "are numbers below 2**63, texts, and times of the standard calendar in whole microseconds"
             ) from None
 
 
@@ -162,6 +163,7 @@ def common_group(paths: Sequence[str]) -> str:
     if len(groups) > 1:
         raise unsupported(
             paths[-1],
-            f"arrays of one read are of one group, and these are of {', '.join(f'/{group}' for group in groups)}",
+            "the arrays of one read must be in one group, but these are in "
+            f"{', '.join(f'/{group}' for group in groups)}",
         )
     return groups[0]

@@ -102,9 +102,8 @@ class CFEncoding:
         for missing in self.missing:
             if (cells[~absent] == missing).any():
                 raise InvalidValues(
-                    f"a value takes the cell {missing}, which stands for a missing value in {self.path}: filter such "
-                    "rows, or store the "
-                    f"array with another _FillValue"
+                    f"a value would be stored as {missing}, which stands for a missing value in {self.path}: filter "
+                    "such rows, or store the array with another _FillValue"
                 )
         if absent.any():
             cells[absent] = self.missing[0] if self.missing else np.nan
@@ -129,9 +128,8 @@ class CFEncoding:
 
     def _outside(self, number: Any) -> InvalidValues:
         return InvalidValues(
-            f"a value takes the cell {number:g}, which does not fit {self.path}: its cells are {self.stored.name}. "
-            "Store the array with "
-            f"another type or scale_factor, or filter such rows"
+            f"a value would be stored as {number:g}, which does not fit {self.path}, whose cells are "
+            f"{self.stored.name}: store the array with another type or scale_factor, or filter such rows"
         )
 
     def _without_nulls(self, values: pa.Array) -> pa.Array:
@@ -141,9 +139,9 @@ class CFEncoding:
 
     def _no_missing_value(self, count: int) -> InvalidValues:
         return InvalidValues(
-            f"{count_of(count, 'row')} without a value, and {self.path} has no _FillValue that stands for that: filter "
-            "them, which leaves "
-            f"their cells as they are, or store the array with a _FillValue"
+            f"{count_of(count, 'row')} without a value cannot be stored, because {self.path} has no "
+            "_FillValue: filter them, which leaves their cells unchanged, or store the array with a "
+            "_FillValue"
         )
 
 

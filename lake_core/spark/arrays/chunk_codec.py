@@ -169,8 +169,8 @@ def check_zarr() -> str | None:
 
         major = int(zarr.__version__.split(".")[0])
     except ModuleNotFoundError as error:
-        return f"it has no package {error.name}"
-    return None if major >= 3 else f"it has zarr {zarr.__version__}"
+        return f"the package {error.name} is missing"
+    return None if major >= 3 else f"its version of zarr is {zarr.__version__}"
 
 
 def unsupported(path: str, why: str) -> UnsupportedArray:

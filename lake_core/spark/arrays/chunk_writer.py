@@ -205,9 +205,8 @@ class ChunkWriter:
             )
             place = tuple(int(cell) + coordinate * chunk for cell, coordinate, chunk in steps)
             raise DuplicateCells(
-                f"several rows are of one cell of {self.array.path}, such as the one at the place {place}: keep one of "
-                "them, by "
-                f"dropDuplicates or an aggregate"
+                f"several rows belong to one cell of {self.array.path}, such as the cell at {place}: keep one of "
+                "them, with dropDuplicates or an aggregate"
             )
 
 

@@ -77,13 +77,14 @@ def coordinate_index(coordinates: Coordinates, column_type: pa.DataType) -> Coor
     ordered = comparable.take(pa.array(order))
     if values.null_count:
         raise InvalidCoordinates(
-            f"a coordinate along {coordinates.dimension!r} is missing (NaT or None): give each place one"
+            f"a coordinate along {coordinates.dimension!r} is missing (NaT or None): set a coordinate for each position"
         )
     equal = pc.equal(ordered[1:], ordered[:-1]).to_numpy(zero_copy_only=False).astype(bool)
     if equal.any():
         twice = ordered[int(equal.argmax())].as_py()
         raise InvalidCoordinates(
-            f"the coordinate {twice} occurs twice along {coordinates.dimension!r}: rows cannot be told apart by it"
+            f"the coordinate {twice} occurs twice along {coordinates.dimension!r}, so rows cannot be "
+            "assigned to one position"
         )
     return CoordinateIndex(coordinates.dimension, type_, ordered, order)
 

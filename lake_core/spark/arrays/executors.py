@@ -26,10 +26,9 @@ def check_executors(spark: SparkSession, path: str) -> None:
     for obstacle in rows["obstacle"].to_pylist():
         if obstacle is not None:
             raise MissingPackage(
-                f"Spark's executors need the package zarr (3 or newer) for the codecs of {path}, and one cannot use "
-                f"it: {obstacle}. "
-                "Install it there, or create the array without shards and filters, "
-                "with the compressor zstd or gzip or none"
+                f"Spark's executors need the package zarr (3 or newer) for the codecs of {path}, and one cannot "
+                f"use it: {obstacle}. Install it there, or create the array without shards and filters, and with "
+                "the compressor zstd, gzip or none"
             )
 
 

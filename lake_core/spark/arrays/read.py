@@ -64,7 +64,7 @@ def read_array(
         MissingPackage: The array has codecs for which executors need the package zarr, and they lack it.
     """
     if isinstance(variables, str) or not variables:
-        raise ValueError("variables is a list of paths of arrays: variables=['t2m']")
+        raise ValueError("variables must be a list of paths of arrays, such as variables=['t2m']")
     session = session_of(source)
     group = ArrayGroup(session, common_group(variables))
     arrays = [group.variable(split_path(path)[1]) for path in dict.fromkeys(variables)]
@@ -102,10 +102,9 @@ def _check_same_dimensions(arrays: Sequence[ArrayVariable]) -> None:
         if (array.dimensions, array.node.shape) != (first.dimensions, first.node.shape):
             raise unsupported(
                 array.path,
-                f"it has the dimensions {dict(zip(array.dimensions, array.node.shape, strict=True))}, and {first.path} "
-                "has "
-                f"{dict(zip(first.dimensions, first.node.shape, strict=True))}. "
-                "Read them apart, and join the DataFrames",
+                f"it has the dimensions {dict(zip(array.dimensions, array.node.shape, strict=True))}, but "
+                f"{first.path} has {dict(zip(first.dimensions, first.node.shape, strict=True))}. Read them "
+                "separately, and join the DataFrames",
             )
 
 
@@ -116,7 +115,8 @@ def _check_names(names: Sequence[str], arrays: Sequence[ArrayVariable]) -> None:
         if alike:
             raise unsupported(
                 array.path,
-                f"its name and {alike[0]!r} differ in case alone, which columns may not. Read or name it apart",
+                f"its name differs from {alike[0]!r} only in case, which columns may not. Read it separately or "
+                "rename it",
             )
 
 

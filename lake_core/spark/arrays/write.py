@@ -129,16 +129,15 @@ def _columns(df: DataFrame, array: ArrayVariable, dims: Sequence[str] | None, va
     """
     if dims is not None and (isinstance(dims, str) or sorted(dims) != sorted(array.dimensions)):
         raise InvalidColumns(
-            f"dims names {dims}, and the dimensions of {array.path} are {', '.join(array.dimensions)}: "
-            "name each of them"
+            f"dims names {dims}, but the dimensions of {array.path} are {', '.join(array.dimensions)}: name "
+            "each of them"
         )
     columns = [*array.dimensions, array.name if value is None else value]
     for column in columns:
         if column not in df.columns:
             raise InvalidColumns(
-                f"the DataFrame has no column {column!r}; there are {', '.join(df.columns)}. A write to {array.path} "
-                "takes a "
-                f"column for each of its dimensions, named like it, and one of values (value=)"
+                f"the DataFrame has no column {column!r}; its columns are {', '.join(df.columns)}. A write to "
+                f"{array.path} needs a column with the name of each dimension, and one of values (value=)"
             )
     return columns
 
@@ -151,8 +150,8 @@ def _check_value(column: pa.Field, array: ArrayVariable) -> None:
     fits = numbers if pa.types.is_integer(array.type) or pa.types.is_floating(array.type) else column.type == array.type
     if not fits:
         raise InvalidColumns(
-            f"the column {column.name!r} is of the type {column.type}, "
-            f"and the values of {array.path} are {array.type}: cast it"
+            f"the column {column.name!r} has the type {column.type}, but the values of {array.path} are "
+            f"{array.type}: cast it"
         )
 
 
@@ -180,7 +179,8 @@ def _references(written: pa.Table, node: ArrayNode) -> ChunkReferences:
     numbers = written["chunk"].to_numpy()
     if len(np.unique(numbers)) < count:
         raise SparkJobFailed(
-            f"two tasks wrote the same chunk of {node.path}, which is not how Spark distributes rows: write it again"
+            f"two tasks wrote the same chunk of {node.path}, which Spark's distribution of rows should "
+            "prevent: write it again"
         )
     inline = written["data"].is_valid().to_numpy()
     data_length = np.where(inline, written["length"].to_numpy(), 0)
@@ -216,7 +216,7 @@ def _check_unchanged(session: Session, node: ArrayNode, before: ChunkReferences,
         *(references.take(is_in(references.index, written.index)) for references in (before, session.references(now)))
     ):
         raise ArrayChanged(
-            f"chunks of {node.path} that Spark wrote were changed in the session meanwhile: write them again"
+            f"chunks of {node.path} were changed in the session while Spark wrote them: write them again"
         )
 
 

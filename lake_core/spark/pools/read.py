@@ -132,7 +132,7 @@ def open_pool(
     if isinstance(pool, Pool):
         return pool
     if name is None:
-        raise ValueError("a location holds several pools: name one, or give a Pool")
+        raise ValueError("a location holds several pools: name one, or pass a Pool")
     return PoolLake.open(pool, storage_options=storage_options).pool(name)
 
 

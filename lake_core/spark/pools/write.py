@@ -146,7 +146,7 @@ def _record_type(df: DataFrame) -> RecordType:
             continue
         if pa.types.is_timestamp(arrow.type) and arrow.type.tz is None:
             raise InvalidColumns(
-                f"the column {column.name!r} has timestamps without a zone: cast it to timestamp first"
+                f"the column {column.name!r} has timestamps without a time zone: cast it to timestamp first"
             )
         try:
             fields.append(Field(column.name, inferred_type(arrow.type)))
