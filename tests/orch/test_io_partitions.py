@@ -83,8 +83,18 @@ KINDS: dict[str, tuple[dg.PartitionsDefinition, Any, Any, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("mode", ["overwrite", "merge"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        *((kind, "overwrite") for kind in KINDS),
+        *((kind, "merge") for kind in ("daily", "dynamic x time")),
+        *(
+            pytest.param(kind, "merge", marks=pytest.mark.exhaustive)
+            for kind in KINDS
+            if kind not in ("daily", "dynamic x time")
+        ),
+    ],
+)
 def test_a_run_replaces_its_own_partition_and_reads_it_back(
     root: str, resources: dict[str, Any], kind: str, mode: str
 ) -> None:

@@ -44,7 +44,7 @@ class Landing:
 
 @pytest.fixture
 def landing(tmp_path: Path) -> Iterator[Landing]:
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+    with dg.DagsterInstance.ephemeral(str(tmp_path)) as instance:
         yield Landing(tmp_path, instance)
 
 

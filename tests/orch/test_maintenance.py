@@ -3,6 +3,7 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
 import os
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,10 +34,10 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield instance
 
 
-@pytest.fixture(params=["lake", "plain"])
-def resource(request: pytest.FixtureRequest, tmp_path: Path) -> LakeResource:
+@pytest.fixture(scope="module", params=["lake", "plain"])
+def prepared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Create two tables of twelve files each, in a lake and without one."""
-    root = tmp_path / "root"
+    root = tmp_path_factory.mktemp("maintenance") / "root"
     if request.param == "lake":
         lake = Lake.create(root)
         for path in PATHS:
@@ -51,7 +52,14 @@ def resource(request: pytest.FixtureRequest, tmp_path: Path) -> LakeResource:
             table = DeltaTable.create(str(root / path), SCHEMA, partition_by=["p"])
             for number in range(12):
                 table.append(rows(number))
-    return LakeResource(root=str(root))
+    return root
+
+
+@pytest.fixture
+def resource(prepared: Path, tmp_path: Path) -> LakeResource:
+    """A copy of the tables, which a test may change."""
+    shutil.copytree(prepared, tmp_path / "root")
+    return LakeResource(root=str(tmp_path / "root"))
 
 
 def ids(resource: LakeResource, path: str, **options: Any) -> list[int]:

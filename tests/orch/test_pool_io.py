@@ -413,7 +413,7 @@ def test_an_asset_reads_what_was_added_since_its_last_run(
     def rows() -> list[dict[str, Any]]:
         return resources["lake"].read_table("tables/table", None).to_arrow().sort_by("k").to_pylist()
 
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+    with dg.DagsterInstance.ephemeral(str(tmp_path)) as instance:
 
         def run(asset: Any, **options: Any) -> dg.ExecuteInProcessResult:
             return dg.materialize([events, table], selection=[asset], resources=resources, instance=instance, **options)
