@@ -208,7 +208,8 @@ def partition_map(struct: pa.StructArray, keys: Sequence[str]) -> pa.MapArray:
 
 @cache
 def _no_rows(fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
-    return pa.schema([*fields, ("commit", pa.int64()), ("position", pa.int64())]).empty_table()
+    schema = pa.schema([*fields, ("commit", pa.int64()), ("position", pa.int64())])
+    return pa.table([pa.nulls(0, kind) for kind in schema.types], schema=schema)
 
 
 @lru_cache(maxsize=256)

@@ -21,7 +21,7 @@ from lake_core.delta.numpy_arrays import integers, mask
 from lake_core.delta.path import locate_all
 from lake_core.delta.skipping import matching_partitions, partition_filter, partition_table, skip
 from lake_core.errors import NotFound
-from lake_core.expression import Literal, Predicate, columns, matching, parse_predicate
+from lake_core.expression import TRUE, Predicate, columns, matching, parse_predicate
 from lake_core.store.object_file import open_object
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Scan:
     @property
     def condition(self) -> Predicate:
         """What is true for the rows of the scan: the predicate, or TRUE without one."""
-        return Literal(pa.scalar(True)) if self.predicate is None else self.predicate
+        return TRUE if self.predicate is None else self.predicate
 
 
 def plan_read(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | Predicate | None) -> Scan:

@@ -150,9 +150,10 @@ Expression: TypeAlias = (
 Predicate: TypeAlias = Expression
 """An expression of type boolean."""
 
-TRUE = Literal(pa.scalar(True))
-FALSE = Literal(pa.scalar(False))
-NULL = Literal(pa.scalar(None, pa.bool_()))
+# Not `pa.scalar`: its first call imports pandas where that is installed.
+TRUE, FALSE, NULL = (
+    Literal(value) for value in pa.Array.from_buffers(pa.bool_(), 3, [pa.py_buffer(b"\x03"), pa.py_buffer(b"\x01")])
+)
 
 
 def operands(expression: Expression) -> Iterator[Expression]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from decimal import Decimal
@@ -82,6 +83,15 @@ def test_rows_are_read_into_pandas_and_polars(table: DeltaTable) -> None:
     table.append(rows(0, 3))
     assert table.to_pandas(["id"], "id > 0")["id"].tolist() == [1, 2]
     assert table.to_polars(["id"], "id > 0")["id"].to_list() == [1, 2]
+
+
+def test_a_table_is_opened_without_pandas(tmp_path: Path) -> None:
+    DeltaTable.create(tmp_path, SCHEMA).append(rows(0, 3))
+    code = (
+        f"import sys; from lake_core.delta import DeltaTable; assert DeltaTable.open({str(tmp_path)!r}).version == 1; "
+        "sys.exit('pandas' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 _LAST_VACUUM = f"{LOG_FOLDER}/_last_vacuum_info"
-_NO_KEYS = pa.array([], pa.string())
+_NO_KEYS = pa.nulls(0, pa.string())
 _DELETE_AT_ONCE = 1000
 _LISTED_AT_ONCE = 1 << 13
 _DAY = 86_400
