@@ -2,19 +2,55 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
-from multiprocessing.context import SpawnContext
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
 
-SPAWN: SpawnContext = multiprocessing.get_context("spawn")
+
+class _Process(ForkServerProcess):
+    """A process with the environment variables that its creator has now, not those of the fork server's start."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._environment = dict(os.environ)
+
+    def run(self) -> None:
+        os.environ.clear()
+        os.environ.update(self._environment)
+        super().run()
+
+
+class _Context(ForkServerContext):
+    Process = _Process  # type: ignore[assignment,misc]
+
+
+CONTEXT = _Context()
+"""Where processes of tests come from: forked from a process that has imported the package and done nothing else.
+
+To import the package takes longer than most of these processes need for their work.
+"""
+CONTEXT.set_forkserver_preload(
+    [
+        "pytest",
+        "deltalake",
+        "zarr",
+        "lake_core.delta",
+        "lake_core.icechunk",
+        "lake_core.lake",
+        "lake_core.lake.filesystem",
+        "lake_core.pool",
+        "lake_core.store.s3",
+        "tests.lake.lakes",
+    ]
+)
 
 
 def run_together(target: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -> None:
     """Run `target` with each of these arguments in a process of its own, and check that every process succeeds."""
-    workers = [SPAWN.Process(target=target, args=each) for each in arguments]
+    workers = [CONTEXT.Process(target=target, args=each) for each in arguments]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -21,7 +21,7 @@ from lake_core.store import MemoryStore
 from lake_core.store.object_store import Bytes, ObjectMeta
 from lake_core.testing import FaultStore
 from tests.delta.tables import SCHEMA, ids, rows
-from tests.processes import SPAWN, run_together
+from tests.processes import CONTEXT, run_together
 
 LOST = StoreUnavailable("no answer", key="k")
 
@@ -153,7 +153,7 @@ def _append_many(url: str, worker: int, appends: int) -> None:
 @pytest.mark.parametrize(
     "appends",
     [
-        15,
+        5,
         pytest.param(50, marks=pytest.mark.exhaustive),
         pytest.param(500, marks=[pytest.mark.stress, pytest.mark.timeout(1800)]),
     ],
@@ -183,7 +183,7 @@ def _same_marker(url: str, barrier: object) -> None:
 def test_processes_with_one_marker_write_once(tmp_path: Path) -> None:
     url = str(tmp_path / "table")
     DeltaTable.create(url, SCHEMA)
-    barrier = SPAWN.Barrier(4)
+    barrier = CONTEXT.Barrier(4)
     run_together(_same_marker, [(url, barrier)] * 4)
     table = DeltaTable.open(url)
     assert (table.version, ids(table.to_arrow())) == (1, [0, 1, 2, 3, 4])

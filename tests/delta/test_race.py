@@ -21,7 +21,7 @@ import pytest
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ConcurrentModification, DataFileMissing, LogGap, VersionNotFound
 from lake_core.delta.file_name import new_name
-from tests.processes import SPAWN, run_together
+from tests.processes import CONTEXT, run_together
 
 KINDS = ("append", "merge", "delete", "update", "optimize", "vacuum")
 WORKERS = 16
@@ -160,8 +160,8 @@ def _advance(clock: Synchronized[float], start_times: SynchronizedArray[float], 
 def test_sixteen_processes(tmp_path: Path, seconds: float) -> None:
     url, now = tmp_path / "table", time.time()
     seeded, model = _seed(url, now)
-    clock, start_times = SPAWN.Value("d", now), SPAWN.Array("d", [now] * WORKERS)
-    counts, barrier = SPAWN.Array("l", [0] * len(KINDS)), SPAWN.Barrier(WORKERS)
+    clock, start_times = CONTEXT.Value("d", now), CONTEXT.Array("d", [now] * WORKERS)
+    counts, barrier = CONTEXT.Array("l", [0] * len(KINDS)), CONTEXT.Barrier(WORKERS)
     stop = threading.Event()
     days = threading.Thread(target=_advance, args=(clock, start_times, stop))
     days.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from lake_core.icechunk.snapshot_file import decode_snapshot, encode_snapshot
 from lake_core.store import LocalStore, MemoryStore, ObjectStore
 from lake_core.testing import FaultStore, StoreDied
 from lake_core.testing.fault_store import FaultMode
+from tests.processes import CONTEXT
 
 LENGTH = 8
 
@@ -204,12 +204,12 @@ def _commit_several(folder: Path, writer: int, commits: int) -> int:
 
 
 @pytest.mark.parametrize(
-    "commits", [pytest.param(10, id="few"), pytest.param(50, id="many", marks=pytest.mark.exhaustive)]
+    "commits", [pytest.param(4, id="few"), pytest.param(50, id="many", marks=pytest.mark.exhaustive)]
 )
 def test_no_acknowledged_commit_of_eight_processes_is_lost(tmp_path: Path, commits: int) -> None:
     writers = 8
     repository = create(tmp_path, writers * commits)
-    with multiprocessing.get_context("spawn").Pool(writers) as pool:
+    with CONTEXT.Pool(writers) as pool:
         acknowledged = pool.starmap(_commit_several, [(tmp_path, writer, commits) for writer in range(writers)])
     assert acknowledged == [commits] * writers
     assert values(repository) == [1] * writers * commits
@@ -268,7 +268,7 @@ def test_dying_during_a_rebased_commit_leaves_the_old_or_the_new_state(mode: Fau
 )
 def test_a_killed_process_leaves_a_local_repository_usable(tmp_path: Path, at: int) -> None:
     create(tmp_path)
-    process = multiprocessing.get_context("spawn").Process(target=_die, args=(tmp_path, at))
+    process = CONTEXT.Process(target=_die, args=(tmp_path, at))
     process.start()
     process.join(60)
     repository = Repository.open(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,6 +36,7 @@ from lake_core.icechunk.errors import (
 from lake_core.icechunk.identifier import encode_id
 from lake_core.store import FolderStore, LocalStore, MemoryStore
 from tests.icechunk.upkeep import RacingStore
+from tests.processes import CONTEXT
 
 
 @pytest.fixture
@@ -307,7 +307,7 @@ def test_local_files_lose_no_acknowledged_commit(tmp_path: Path) -> None:
     session = repository.writable_session("main")
     zarr.create_array(session.store, name="a", shape=(30,), chunks=(1,), dtype="i4")
     session.commit("first")
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
+    with CONTEXT.Pool(3) as pool:
         assert sum(pool.starmap(_commit_several, [(tmp_path, writer) for writer in range(3)])) == 30
     assert values(repository) == [1] * 30
     assert len(list(repository.ancestry(branch="main"))) == 32

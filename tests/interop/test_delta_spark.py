@@ -21,7 +21,7 @@ import pytest
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ConstraintViolation
 from tests.delta.tables import SCHEMA, ids, rows
-from tests.processes import SPAWN
+from tests.processes import CONTEXT
 
 PYTHON = os.environ.get("DELTA_SPARK_PYTHON", "")
 
@@ -263,7 +263,7 @@ def test_its_tables_are_read_and_continued_here(delta_spark: DeltaSpark, tmp_pat
 def test_mixed_writers_lose_nothing(delta_spark: DeltaSpark, tmp_path: Path) -> None:
     url, rounds = str(tmp_path), 15
     DeltaTable.create(url, SCHEMA)
-    writers = [SPAWN.Process(target=_append, args=(url, first, rounds)) for first in (1000, 2000)]
+    writers = [CONTEXT.Process(target=_append, args=(url, first, rounds)) for first in (1000, 2000)]
     for writer in writers:
         writer.start()
     for number in range(rounds):

@@ -20,7 +20,7 @@ from lake_core.journal.errors import HistoryPurged, KeyExists
 from lake_core.store import LocalStore, MemoryStore, ObjectStore, open_store
 from lake_core.testing import FaultStore
 from tests.journal.plans import count
-from tests.processes import SPAWN, run_together
+from tests.processes import CONTEXT, run_together
 from tests.store.s3_server import S3Server
 
 
@@ -110,7 +110,7 @@ def _die(root: str, number: int, mode: str, at: int) -> None:
 def test_killed_processes_hold_up_nobody(tmp_path: Path) -> None:
     """Each is killed (SIGKILL) somewhere in the middle of appending, while others append."""
     root = str(tmp_path / "lake")
-    workers = [SPAWN.Process(target=_die, args=(root, number, "exit", 30 + 7 * number)) for number in range(4)]
+    workers = [CONTEXT.Process(target=_die, args=(root, number, "exit", 30 + 7 * number)) for number in range(4)]
     for worker in workers:
         worker.start()
     journal = Journal(LocalStore(root), "refs")

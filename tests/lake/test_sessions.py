@@ -25,7 +25,7 @@ from lake_core.lake.errors import (
 from lake_core.store import MemoryStore
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.lakes import SCHEMA, create_tables, ids, plain, rows, values
-from tests.processes import SPAWN
+from tests.processes import CONTEXT
 
 
 def test_a_private_session_is_seen_whole_or_not_at_all(lake: Lake, store: MemoryStore) -> None:
@@ -435,7 +435,7 @@ def test_a_stopped_process_that_wakes_up_after_the_publish_is_refused(tmp_path: 
     lake = Lake.create(root)
     create_tables(lake, "t/orders")
     opened = lake.open_session(id="run")
-    orphan = SPAWN.Process(target=_orphan, args=(root, "run", opened.epoch))
+    orphan = CONTEXT.Process(target=_orphan, args=(root, "run", opened.epoch))
     orphan.start()
     assert orphan.pid is not None
     while not Path(f"{root}.ready").exists():

@@ -11,7 +11,7 @@ import deltalake
 
 from lake_core import Lake
 from tests.lake.lakes import create_tables, ids, rows
-from tests.processes import SPAWN
+from tests.processes import CONTEXT
 
 TABLES = ("t/a", "t/b", "t/c")
 OLD = list(range(10))
@@ -58,10 +58,10 @@ def test_readers_see_all_or_nothing(tmp_path: Path) -> None:
     root, report = str(tmp_path / "lake"), str(tmp_path / "told")
     lake = Lake.create(root)
     create_tables(lake, *TABLES, partition_by=["p"])
-    reader = SPAWN.Process(target=_reader, args=(root, report))
+    reader = CONTEXT.Process(target=_reader, args=(root, report))
     reader.start()
     opened = lake.open_session("main", message="four processes")
-    writers = [SPAWN.Process(target=_writer, args=(root, opened.id, worker)) for worker in range(1, 5)]
+    writers = [CONTEXT.Process(target=_writer, args=(root, opened.id, worker)) for worker in range(1, 5)]
     for writer in writers:
         writer.start()
     for writer in writers:
