@@ -239,8 +239,16 @@ def test_a_data_file_that_is_being_collected_cannot_be_brought_back(lake: Lake, 
         lake.revert("main")
 
 
-@pytest.mark.parametrize("mode", ["before", "after"])
-def test_a_collection_interrupted_anywhere_is_safe_to_repeat(mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "sampled"),
+    [
+        ("before", 7),
+        ("after", 11),
+        pytest.param("before", 1, marks=pytest.mark.exhaustive),
+        pytest.param("after", 3, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_collection_interrupted_anywhere_is_safe_to_repeat(mode: str, sampled: int) -> None:
     def new_store() -> tuple[MemoryStore, ManualClock]:
         time = ManualClock()
         store = MemoryStore(clock=time)
@@ -257,7 +265,7 @@ def test_a_collection_interrupted_anywhere_is_safe_to_repeat(mode: str) -> None:
     whole = FaultStore(store, 0)
     garbage = Lake.open(whole, clock=time).maintenance.gc().keys
     assert len(garbage) > 5
-    for at in range(1, whole.operations + 1, 1 if mode == "before" else 3):
+    for at in range(1, whole.operations + 1, sampled):
         store, time = new_store()
         dying = FaultStore(store, at, mode)  # type: ignore[arg-type]
         with suppress(StoreDied, CollectionRefused):
@@ -360,7 +368,7 @@ def _race(folder: Path, workers: int, count: int, garbage: int) -> tuple[int, in
 
 
 def test_collecting_while_others_publish(tmp_path: Path) -> None:
-    collected, _ = _race(tmp_path, workers=3, count=8, garbage=200)
+    collected, _ = _race(tmp_path, workers=2, count=5, garbage=200)
     assert collected >= 200
 
 

@@ -122,8 +122,9 @@ def _retry(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("doing", [work, work_shared])
-def test_death_at_operations_of_a_publish(doing: Callable[[Lake], None]) -> None:
-    operations, outcomes = sweep(doing, "before", sampled=3, late=0)
+@pytest.mark.parametrize("sampled", [11, pytest.param(3, marks=pytest.mark.exhaustive)])
+def test_death_at_operations_of_a_publish(doing: Callable[[Lake], None], sampled: int) -> None:
+    operations, outcomes = sweep(doing, "before", sampled=sampled, late=0)
     assert operations > 30
     assert outcomes == sorted(outcomes), "the state went back"
     assert not outcomes[0]

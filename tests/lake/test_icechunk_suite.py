@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import pytest
 import zarr
 
 from lake_core.icechunk import ConflictDetector, DatasetRepository, Repository
@@ -40,6 +41,11 @@ class TestIcechunk(DatasetFormatSuite):
         store = dataset.store if isinstance(dataset, DatasetRepository) else dataset.readonly_session("main").store
         values: Any = zarr.open_array(store, path="values", mode="r")[:]
         return list(map(int, values[::CHUNK]))
+
+    @pytest.mark.exhaustive
+    @pytest.mark.parametrize("mode", ["before", "after"])
+    def test_death_at_any_operation_leaves_all_or_nothing(self, mode: Literal["before", "after"]) -> None:
+        super().test_death_at_any_operation_leaves_all_or_nothing(mode)
 
 
 def _set(store: Any, chunk: int, value: int) -> None:

@@ -72,7 +72,7 @@ def _race(folder: Path, workers: int, count: int) -> Lake:
 def test_processes_that_publish_on_one_branch(tmp_path: Path) -> None:
     import deltalake
 
-    lake = _race(tmp_path, workers=4, count=12)
+    lake = _race(tmp_path, workers=4, count=6)
     for path in SHARED:
         table = deltalake.DeltaTable(str(tmp_path / "lake" / path))
         assert table.version() == lake.delta(path).version

@@ -218,7 +218,7 @@ def _race(url: str, options: Options, workers: int, count: int) -> None:
 
 
 def test_processes_that_publish_on_one_branch(s3_url: str, s3_options: Options) -> None:
-    _race(s3_url, s3_options, workers=4, count=4)
+    _race(s3_url, s3_options, workers=3, count=3)
 
 
 @pytest.mark.stress

@@ -35,7 +35,13 @@ def _history(*scripts: list[Action], fault: Fault) -> History[Action]:
     return History(7, tuple(tuple(Step(next(numbers), action) for action in script) for script in scripts), (fault,))
 
 
-@pytest.mark.parametrize("operations", [range(1, 25), range(25, 50), range(50, 75)])
+@pytest.mark.parametrize(
+    "operations",
+    [
+        range(1, 75, 6),
+        *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (range(1, 25), range(25, 50), range(50, 75))),
+    ],
+)
 def test_a_publisher_that_is_overtaken_anywhere_accuses_nobody(operations: range) -> None:
     slow = Publish(_work(1, Change("count", "t/a", 1), Change("add", "t/b", 2)))
     fast = [Publish(_work(number, Change("add", "t/a", 1), Change("count", "t/b", 2))) for number in (2, 3)]
@@ -43,7 +49,13 @@ def test_a_publisher_that_is_overtaken_anywhere_accuses_nobody(operations: range
         check_history(_history([slow], [*fast], fault=Fault(1, operation, "stall", 60.0)), LakeScenario)
 
 
-@pytest.mark.parametrize("operations", [range(1, 60, 4), range(3, 60, 4)])
+@pytest.mark.parametrize(
+    "operations",
+    [
+        range(1, 60, 11),
+        *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (range(1, 60, 4), range(3, 60, 4))),
+    ],
+)
 def test_an_adopter_that_is_overtaken_anywhere_accuses_nobody(operations: range) -> None:
     others: list[Action] = [
         Foreign(1, 2),
@@ -57,7 +69,10 @@ def test_an_adopter_that_is_overtaken_anywhere_accuses_nobody(operations: range)
             check_history(_history([action], others, fault=Fault(1, operation, "stall", 60.0)), LakeScenario)
 
 
-@pytest.mark.parametrize("operations", [range(1, 30), range(30, 60)])
+@pytest.mark.parametrize(
+    "operations",
+    [range(1, 60, 5), *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (range(1, 30), range(30, 60)))],
+)
 def test_a_publisher_that_dies_anywhere_leaves_nothing_half(operations: range) -> None:
     work = _work(1, Change("count", "t/a", 1), Change("add", "t/b", 2), Change("list", "list/x"))
     for operation in operations:

@@ -91,7 +91,7 @@ def test_a_history_takes_the_same_course_in_another_process(kind: str) -> None:
         f"from lake_core.testing.simulation import run\n"
         f"from tests.simulation.{kind}_histories import {kind}_history\n"
         f"from tests.simulation.{kind}_scenario import {kind.title()}Scenario\n"
-        f"print([run({kind}_history(seed), {kind.title()}Scenario).digest for seed in range(4)])"
+        f"print([run({kind}_history(seed), {kind.title()}Scenario).digest for seed in range(2)])"
     )
     digests = {
         subprocess.run(
@@ -185,8 +185,7 @@ def test_a_store_that_breaks_its_promises_is_found_out(
         world.store = broken(clock=lambda: world.time)
         return scenario(world)
 
-    kinds = {violation.kind for seed in range(12) for violation in run(history(seed), on_broken).violations}  # type: ignore[operator,arg-type]
-    assert kinds
+    assert any(run(history(seed), on_broken).violations for seed in range(12))  # type: ignore[operator,arg-type]
 
 
 def test_a_dead_process_touches_nothing_any_more() -> None:
