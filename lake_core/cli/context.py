@@ -75,8 +75,8 @@ class Context:
                     "or name one with --lake or LAKE_URL"
                 ) from None
             raise LakeNotFound(
-                f"there is no lake at {self.url}: create one with `lake init {self.url}`, or name another one "
-                "with --lake or LAKE_URL"
+                f"there is no lake at {self.url}: "
+                f"create one with `lake init {self.url}`, or name another one with --lake or LAKE_URL"
             ) from None
 
 

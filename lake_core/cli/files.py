@@ -290,8 +290,8 @@ def _look(lake: Lake, path: str, kind: Kind | None) -> Import:
     if tables:
         names = ", ".join(repr(table) for table in sorted(tables))
         raise LakeError(
-            f"{path!r} holds Delta tables: {names}. Import each of them separately, such as with `lake "
-            f"import {min(tables)}`"
+            f"{path!r} holds Delta tables: {names}. "
+            f"Import each of them separately, such as with `lake import {min(tables)}`"
         )
     return Import(path, _checked(path, kind, apparent), len(metas), sum(meta.size for meta in metas))
 

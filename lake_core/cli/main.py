@@ -38,8 +38,8 @@ def main(ctx: click.Context, url: str | None, options: tuple[str, ...], as_json:
     context = ctx.ensure_object(Context)
     if url is not None and not url.strip():
         raise click.UsageError(
-            "--lake is empty: name a folder or URL, or leave it out to use the nearest lake at or above the "
-            "working directory"
+            "--lake is empty: name a folder or URL, "
+            "or leave it out to use the nearest lake at or above the working directory"
         )
     context.url = url
     context.output.as_json = as_json

@@ -114,8 +114,8 @@ def show(context: Context, commit: str, sample: int) -> None:
     lake = context.open()
     if commit in {session.id for session in lake.list_sessions(include_ended=True)}:
         raise InvalidRef(
-            f"{commit!r} is a session, not a commit: run `lake diff {commit}~1 {commit}` to see what it has "
-            "changed so far"
+            f"{commit!r} is a session, not a commit: "
+            f"run `lake diff {commit}~1 {commit}` to see what it has changed so far"
         )
     (record,) = lake.log(commit, limit=1)
     comparison = _against_parent(lake, record, sample=sample)

@@ -220,8 +220,8 @@ class _Feed:
                 # Writers by hand use texts of their own, which are theirs to understand.
                 if rows[CHANGE_TYPE].null_count:
                     raise CorruptDataFile(
-                        f"change file {files.keys[index]} of version {version} has rows without {CHANGE_TYPE}: restore "
-                        "it from a backup"
+                        f"change file {files.keys[index]} of version {version} has rows without {CHANGE_TYPE}: "
+                        "restore it from a backup"
                     )
                 yield rows
 

@@ -81,8 +81,8 @@ class CommitRange:
         if len(kinds) > 1:
             raise MixedRearrangement(
                 "the session both rearranged this table (optimize, Z-order) and changed its rows, and in one "
-                "version its new rows could not be told apart: publish the changes first, and optimize in "
-                "another session"
+                "version its new rows could not be told apart: "
+                "publish the changes first, and optimize in another session"
             )
         return kinds == {True}
 

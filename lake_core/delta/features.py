@@ -245,7 +245,7 @@ def _refuse_read(feature: str) -> None:
 def _refuse_write(feature: str, where: str = "") -> None:
     raise UnsupportedWriterFeature(
         f"the table uses the feature {feature!r}{where}, which this writer does not implement, so a "
-        "write could break the table for other clients. Write it with another Delta client, or write to "
-        "a new table",
+        "write could break the table for other clients. "
+        "Write it with another Delta client, or write to a new table",
         feature=feature,
     )

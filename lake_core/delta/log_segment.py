@@ -116,8 +116,8 @@ class LogListing:
             yield LogSegment(target, base, tuple((number, number) for number in range(first, target + 1)))
         elif compacted is None and base is None and (oldest := self._cleaned_up_to(target)) is not None:
             yield VersionNotFound(
-                f"version {target} is no longer in the log, which was cleaned up: the oldest version that can be "
-                f"opened is {oldest}"
+                f"version {target} is no longer in the log, which was cleaned up: "
+                f"the oldest version that can be opened is {oldest}"
             )
         elif compacted is None:
             since = f"the checkpoint of version {base.version}" if base else "the start of the log"
@@ -236,8 +236,8 @@ def find_segments(store: ObjectStore, version: int | None) -> Iterator[LogSegmen
     listing = list_log(store)
     if not listing.commits and not listing.checkpoints:
         raise TableNotFound(
-            f"there is no Delta table at {store.url()}, as {LOG_FOLDER}/ holds no commits: create one with "
-            "DeltaTable.create"
+            f"there is no Delta table at {store.url()}, as {LOG_FOLDER}/ holds no commits: "
+            "create one with DeltaTable.create"
         )
     for segment in listing.segments(version):
         if isinstance(segment, DeltaError):

@@ -264,8 +264,8 @@ def data_file_missing(version: int, what: str) -> DataFileMissing:
     """Return the error for a data file that the log names and the store lacks."""
     return DataFileMissing(
         f"data file {what} of version {version} is gone: it was vacuumed while this reader used an old "
-        "version, or deleted by hand. Refresh the table; if the latest version lacks it too, restore "
-        "the file from a backup"
+        "version, or deleted by hand. Refresh the table; "
+        "if the latest version lacks it too, restore the file from a backup"
     )
 
 

@@ -196,8 +196,8 @@ def check_names(schema: StructType) -> None:
             if child.name.lower() in names:
                 other = names[child.name.lower()]
                 raise SchemaMismatch(
-                    f"columns {other!r} and {child.name!r} have the same name, because Delta ignores case: rename "
-                    "one of them"
+                    f"columns {other!r} and {child.name!r} have the same name, because Delta ignores case: "
+                    "rename one of them"
                 )
             names[child.name.lower()] = child.name
 

@@ -68,8 +68,8 @@ def added(schema: StructType, new: StructType, path: str = "") -> StructType:
             fields[child.name.lower()] = existing if kind == existing.type else replace(existing, type=kind)
         elif not child.nullable:
             raise SchemaMismatch(
-                f"column {path}{child.name!r} is NOT NULL, but the existing rows have no value for it: add it as "
-                "nullable"
+                f"column {path}{child.name!r} is NOT NULL, but the existing rows have no value for it: "
+                "add it as nullable"
             )
         else:
             fields[child.name.lower()] = edited_metadata(StructType((child,)), _foreign).fields[0]
@@ -171,8 +171,8 @@ def dropped(metadata: Metadata, names: Sequence[str]) -> Metadata:
         path = _path(schema, column)
         if path[0] in metadata.partition_columns:
             raise SchemaMismatch(
-                f"column {column!r} is a partition column and cannot be dropped: overwrite the table with "
-                "another partitioning"
+                f"column {column!r} is a partition column and cannot be dropped: "
+                "overwrite the table with another partitioning"
             )
         _check_unused(metadata, path, "dropped")
         schema = _edited(schema, path, lambda child: None)

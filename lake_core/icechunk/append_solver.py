@@ -145,8 +145,8 @@ class AppendSolver:
         for path, node in step.changes.nodes.items():
             if path.rpartition("/")[0] in shifts and path not in moved and self._changes_length(node, step):
                 raise step.failed(
-                    f"{path} has the dimension {self.dimension} too, and cannot be moved with the arrays that were "
-                    "appended to"
+                    f"{path} has the dimension {self.dimension} too, "
+                    "and cannot be moved with the arrays that were appended to"
                 )
 
     def _changes_length(self, node: Node, step: RebaseStep) -> bool:

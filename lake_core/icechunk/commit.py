@@ -79,8 +79,8 @@ class Commit:
             raise TypeError(f"the message of a commit must be text, not {type(self.message).__name__}")
         if METADATA_KEY in self.metadata:
             raise IcechunkError(
-                f"the metadata key {METADATA_KEY!r} is reserved for the markers of commits: use another key, or "
-                "pass txn=…"
+                f"the metadata key {METADATA_KEY!r} is reserved for the markers of commits: "
+                "use another key, or pass txn=…"
             )
         try:
             for value in self.metadata.values():

@@ -23,8 +23,8 @@ def check_hierarchy(changes: ChangeSet, parent: Snapshot) -> None:
         before = nodes.get(path)
         if before is not None and before.node_id != node.node_id and before.node_id not in changes.deleted:
             raise InvalidHierarchy(
-                f"{path} would have two nodes, because another commit has created it too: write to a new session "
-                "of the branch instead"
+                f"{path} would have two nodes, because another commit has created it too: "
+                "write to a new session of the branch instead"
             )
         _check_parent(path, changes, parent)
     deleted = (node.path for node in changes.deleted.values() if isinstance(node, GroupNode))
@@ -44,8 +44,8 @@ def _check_parent(path: str, changes: ChangeSet, parent: Snapshot) -> None:
         raise InvalidHierarchy(f"{path} would lie inside the array {above}: delete one of them, or choose another path")
     if node is None and above != "/":
         raise InvalidHierarchy(
-            f"{path} would have no parent, because there is no group {above}: create that group first, or "
-            f"delete {path} too"
+            f"{path} would have no parent, because there is no group {above}: "
+            f"create that group first, or delete {path} too"
         )
 
 

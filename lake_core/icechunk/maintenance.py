@@ -150,8 +150,8 @@ class RepositoryMaintenance:
         if not refs.move_branch(self._store, tip, snapshot_id):
             actual = encode_id(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id)
             raise ConflictError(
-                f"the branch {branch} moved while its manifests were rewritten, so nothing was changed: rewrite "
-                "them again",
+                f"the branch {branch} moved while its manifests were rewritten, so nothing was changed: "
+                "rewrite them again",
                 expected_parent=encode_id(tip.snapshot_id),
                 actual_parent=actual,
             )

@@ -9,7 +9,7 @@ _PACKAGES = ("msgpack", "xarray", "yaml", "zarr", "zstandard")
 _missing = [name for name in _PACKAGES if find_spec(name) is None]
 if _missing:
     raise ModuleNotFoundError(
-        f"arrays need the package {_missing[0]}, which is not installed: install it with `pip install "
-        "'lake-orch[arrays]'`",
+        f"arrays need the package {_missing[0]}, which is not installed: "
+        "install it with `pip install 'lake-orch[arrays]'`",
         name=_missing[0],
     )

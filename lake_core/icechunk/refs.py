@@ -153,8 +153,8 @@ def delete_branch(store: ObjectStore, name: str) -> None:
     """Delete a branch. Raises RefNotFound; InvalidRefName for the main branch."""
     if name == MAIN:
         raise InvalidRefName(
-            "the branch main cannot be deleted, because every repository has it: use reset_branch to move "
-            "it to another snapshot"
+            "the branch main cannot be deleted, because every repository has it: "
+            "use reset_branch to move it to another snapshot"
         )
     lookup_key(store, RefKind.BRANCH, name)
     store.delete([ref_key(RefKind.BRANCH, name)])

@@ -234,8 +234,8 @@ class Session(SessionState):
         for other in others:
             if not isinstance(other, ForkSession):
                 raise TypeError(
-                    "only forks of a session can be merged into it (session.fork()), not an object of type "
-                    f"{type(other).__name__}"
+                    "only forks of a session can be merged into it (session.fork()), "
+                    f"not an object of type {type(other).__name__}"
                 )
             if other._base_id != self._base_id:
                 raise UnmergeableFork(

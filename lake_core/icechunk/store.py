@@ -377,8 +377,8 @@ def _checked_chunk_place(key: str) -> tuple[str, ChunkIndex]:
     if place is None:
         version = " (Zarr v2 is not supported)" if key.rpartition("/")[2] in _V2_NAMES else ""
         raise InvalidStoreKey(
-            f"a repository cannot store the key {key[:200]!r}{version}: it stores zarr.json documents and "
-            "chunks, such as c/0/0"
+            f"a repository cannot store the key {key[:200]!r}{version}: "
+            "it stores zarr.json documents and chunks, such as c/0/0"
         )
     return place
 

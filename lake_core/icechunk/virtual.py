@@ -82,8 +82,8 @@ def normal_location(location: str) -> str:
     match = _LOCATION.fullmatch(location) if isinstance(location, str) else None
     if match is None or match.group(1) not in _SCHEMES:
         raise InvalidVirtualReference(
-            f"the location of a virtual chunk must be an absolute URL ({', '.join(_SCHEMES[:4])}, …), not "
-            f"{str(location)[:200]!r}"
+            f"the location of a virtual chunk must be an absolute URL ({', '.join(_SCHEMES[:4])}, …), "
+            f"not {str(location)[:200]!r}"
         )
     scheme, (authority, _, path) = match.group(1), match.group(2).partition("/")
     if "@" in authority:
@@ -158,8 +158,8 @@ class VirtualChunks:
                 data = _read_url(location, container, options, chunk, start, end)
         except (OSError, NotFound) as error:
             raise VirtualChunkError(
-                f"the virtual chunk in {location} cannot be read ({type(error).__name__}): its object is missing "
-                "or unreachable"
+                f"the virtual chunk in {location} cannot be read ({type(error).__name__}): "
+                "its object is missing or unreachable"
             ) from None
         if len(data) < end - start:
             raise VirtualChunkError(

@@ -115,8 +115,8 @@ class Appender:
             if runtime.monotonic() >= self.end:
                 raise AppendTimeout(
                     f"{self.reader.entry_key(entry.number)} was written by another writer or purged, like the "
-                    f"{lost - 1} entries before it. Nothing was written: try again, or let fewer writers append to "
-                    "this journal"
+                    f"{lost - 1} entries before it. Nothing was written: "
+                    "try again, or let fewer writers append to this journal"
                 )
             runtime.sleep(pause_after_loss(lost, self.put_seconds))
             fresh, state = True, self._newest(refresh)

@@ -177,8 +177,8 @@ class Journal:
             self._check_retained(next_number)
         if next_number <= sure:
             raise JournalDamaged(
-                f"{self._reader.entry_key(next_number)} is missing, though entry {sure} existed: restore it from "
-                "a backup"
+                f"{self._reader.entry_key(next_number)} is missing, though entry {sure} existed: "
+                "restore it from a backup"
             )
 
     def _next(self, batches: Iterator[list[Entry]], first: int) -> list[Entry] | None:
@@ -251,8 +251,8 @@ class Journal:
         end = runtime.monotonic() + deadline.total_seconds()
         if not self._turn.acquire(timeout=min(max(0.0, deadline.total_seconds()), threading.TIMEOUT_MAX)):
             raise AppendTimeout(
-                f"other threads appended to {self._reader.prefix} for {deadline}: try again, or open one handle "
-                "for each thread"
+                f"other threads appended to {self._reader.prefix} for {deadline}: "
+                "try again, or open one handle for each thread"
             )
         try:
             return self._append(plan, end)

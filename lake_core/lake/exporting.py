@@ -66,8 +66,8 @@ def _take(target: ObjectStore, lake: str) -> None:
     other = next((meta.key for meta in target.list() if not is_ours or not _EXPORTED.fullmatch(meta.key)), None)
     if other is not None:
         raise FolderInUse(
-            f"{target.url()} holds {other!r}, which is not from an earlier export of this lake: export into "
-            "an empty folder"
+            f"{target.url()} holds {other!r}, which is not from an earlier export of this lake: "
+            "export into an empty folder"
         )
     if not is_ours:
         target.put(_MARKER, marker)

@@ -161,8 +161,8 @@ def _source_class(name_: str, access: _Access) -> type[DataSource]:
 
                 raise ModuleNotFoundError(
                     f"lake-orch is not installed for the Python with which Spark plans queries, {sys.executable} on "
-                    "the driver's machine (PYSPARK_PYTHON): install it there; the other machines do not need it "
-                    f"({error})"
+                    "the driver's machine (PYSPARK_PYTHON): install it there; "
+                    f"the other machines do not need it ({error})"
                 ) from None
 
             self.options = dict(options)
@@ -380,8 +380,8 @@ def _txn(options: Mapping[str, str]) -> tuple[str, int] | None:
     app, version = _option(options, "txnAppId"), _option(options, "txnVersion")
     if (app is None) != (version is None):
         raise InvalidOption(
-            "txnAppId and txnVersion must be passed together: they are the source of the rows and the "
-            "number of the batch"
+            "txnAppId and txnVersion must be passed together: "
+            "they are the source of the rows and the number of the batch"
         )
     return None if app is None or version is None else (app, _whole(version, "txnVersion"))
 

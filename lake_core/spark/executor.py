@@ -68,8 +68,8 @@ def by_value(obj: object) -> bytes:
                 return buffer.getvalue()
         except (TypeError, pickle.PicklingError) as error:
             raise UnreachableStore(
-                f"the store cannot be sent to Spark's executors ({error}): keep tables and arrays for Spark in "
-                "files or in S3"
+                f"the store cannot be sent to Spark's executors ({error}): "
+                "keep tables and arrays for Spark in files or in S3"
             ) from None
         finally:
             cloudpickle.unregister_pickle_by_value(lake_core)  # type: ignore[no-untyped-call]

@@ -88,8 +88,8 @@ def _check_components(normal: str, raw: str, what: str) -> None:
     for component in normal.split("/"):
         if component in ("", ".", ".."):
             raise InvalidKey(
-                f"{what} {raw[:80]!r} has the component {component!r}, but keys must be relative, without empty "
-                "parts, '.' and '..'",
+                f"{what} {raw[:80]!r} has the component {component!r}, but keys must be relative, "
+                "without empty parts, '.' and '..'",
                 key=raw,
             )
         if len(component.encode()) > _MAX_COMPONENT:

@@ -476,8 +476,8 @@ def _check_case(key: str, root: str) -> None:
             for name in names:
                 if name.casefold() == component.casefold():
                     raise InvalidKey(
-                        f"{key!r} differs only in case from the existing {name!r}, and this file system treats both as "
-                        "one file",
+                        f"{key!r} differs only in case from the existing {name!r}, "
+                        "and this file system treats both as one file",
                         key=key,
                     )
         path = os.path.join(path, component)

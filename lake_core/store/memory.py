@@ -162,8 +162,8 @@ def _same_process(pid: int, name: str, prefix: str, clock: Callable[[], datetime
     space = _NAMED.get(name) or _PRIVATE.get(name)
     if pid != os.getpid() or space is None:
         raise InvalidUrl(
-            f"the memory store {name!r} exists in another process only: use a local or S3 store to share "
-            "data between processes"
+            f"the memory store {name!r} exists in another process only: "
+            "use a local or S3 store to share data between processes"
         )
     store = MemoryStore.__new__(MemoryStore)
     store._space, store._prefix, store._clock = space, prefix, clock

@@ -118,8 +118,8 @@ class S3Store(ObjectStore):
         prefix = prefix.rstrip("/")
         if prefix and not is_key(prefix):
             raise InvalidUrl(
-                f"the prefix {prefix[:80]!r} is not valid: it must not have empty, '.' or '..' parts or control "
-                "characters"
+                f"the prefix {prefix[:80]!r} is not valid: "
+                "it must not have empty, '.' or '..' parts or control characters"
             )
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""

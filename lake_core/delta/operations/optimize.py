@@ -104,8 +104,8 @@ def _curve(snapshot: Snapshot, zorder_by: Sequence[str]) -> tuple[tuple[str, ...
     for path, kind in columns:
         if pa.types.is_nested(kind) or pa.types.is_null(kind):
             raise SchemaMismatch(
-                f"column {'.'.join(path)!r} is {kind}, whose values have no order: choose a field inside it, or "
-                "another column"
+                f"column {'.'.join(path)!r} is {kind}, whose values have no order: "
+                "choose a field inside it, or another column"
             )
         if path[0] in snapshot.partition_columns:
             raise SchemaMismatch(

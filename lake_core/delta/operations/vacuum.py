@@ -133,8 +133,8 @@ def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | str | None, allo
     if retention is None:
         if configured is None:
             raise UnsafeRetention(
-                "the table's delta.deletedFileRetentionDuration cannot be read: pass retention, or set the "
-                "property again"
+                "the table's delta.deletedFileRetentionDuration cannot be read: "
+                "pass retention, or set the property again"
             )
         return configured
     if isinstance(retention, str):
@@ -149,8 +149,8 @@ def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | str | None, allo
         kept = "unknown" if configured is None else dt.timedelta(milliseconds=configured)
         raise UnsafeRetention(
             f"a retention of {retention} is shorter than the table's own ({kept}): readers of older versions "
-            "and active writers could lose files. Pass a longer retention, or allow_unsafe=True if nothing "
-            "else uses the table now"
+            "and active writers could lose files. "
+            "Pass a longer retention, or allow_unsafe=True if nothing else uses the table now"
         )
     return milliseconds
 

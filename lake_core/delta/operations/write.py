@@ -112,8 +112,8 @@ def plan_append(snapshot: Snapshot, data: pa.Schema, now: int, schema_mode: Sche
     """
     if schema_mode not in (None, "merge"):
         raise SchemaMismatch(
-            f"schema_mode of an append must be 'merge' or None, not {schema_mode!r}, because an append keeps "
-            "the existing columns"
+            f"schema_mode of an append must be 'merge' or None, not {schema_mode!r}, "
+            "because an append keeps the existing columns"
         )
     metadata = _planned(snapshot.metadata, data, schema_mode)
     writer = _writer(snapshot, metadata, now)

@@ -124,8 +124,8 @@ def _live(place: OpenState, view: DatasetView, prefix: str, start_after: str) ->
             meta = metas.get(key) or view.place.head(key)
         except NotFound:
             raise ContentMissing(
-                f"{folder}{key} is missing, though {place.state.name} refers to it: run `lake verify` to find "
-                "what else is missing"
+                f"{folder}{key} is missing, though {place.state.name} refers to it: "
+                "run `lake verify` to find what else is missing"
             ) from None
         yield ObjectMeta(folder + key, meta.size, meta.etag, meta.last_modified)
 

@@ -93,8 +93,8 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def __reduce__(self) -> tuple[Any, ...]:
         if self._bound is not None:
             raise TypeError(
-                f"{self._bound.state.name} cannot leave its process: pass on the URL that Lake.uri(ref) returns, "
-                "and open that"
+                f"{self._bound.state.name} cannot leave its process: "
+                "pass on the URL that Lake.uri(ref) returns, and open that"
             )
         return _rebuilt, (type(self), self.storage_args, self.storage_options, self._paths.pins())
 
@@ -360,8 +360,8 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             owner = dataset_above(key, target.datasets())
             if owner is not None:
                 raise WriteRefused(
-                    f"{key!r} belongs to the dataset {owner.path!r}: delete rows through the dataset's format, or "
-                    "drop the whole dataset"
+                    f"{key!r} belongs to the dataset {owner.path!r}: "
+                    "delete rows through the dataset's format, or drop the whole dataset"
                 )
             targets.setdefault(place, (target, place, []))[2].append(key)
         return list(targets.values())

@@ -109,7 +109,7 @@ def _check_reference(
     }
     if False in same:
         detail = (
-            "it is not the file that was imported, which must not change: restore that file, or import this "
-            "one under another name"
+            "it is not the file that was imported, which must not change: "
+            "restore that file, or import this one under another name"
         )
         yield Problem("changed", key, detail)

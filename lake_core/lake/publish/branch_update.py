@@ -69,8 +69,8 @@ class NotProtected:
         pattern = refs.protected(self.branch)
         if pattern is not None:
             raise ProtectedBranch(
-                f"the branch {self.branch!r} is protected (by {pattern!r}): publish on another branch, and merge "
-                "that branch"
+                f"the branch {self.branch!r} is protected (by {pattern!r}): "
+                "publish on another branch, and merge that branch"
             )
 
 

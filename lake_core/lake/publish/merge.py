@@ -87,8 +87,8 @@ class Merge:
             strategy=self.strategy,
             remedy=(
                 f"Nothing was merged: merge with strategy='theirs' to take what {self.name} has of these or with "
-                f"strategy='ours' to keep what {self.branch} has of them, or do the work again on a new branch "
-                f"of {self.branch}"
+                f"strategy='ours' to keep what {self.branch} has of them, "
+                f"or do the work again on a new branch of {self.branch}"
             ),
         )
 

@@ -34,8 +34,8 @@ def resolve(refs: RefsState, journal: Journal, expression: str) -> Revision:
     match = _EXPRESSION.fullmatch(expression) if isinstance(expression, str) else None
     if match is None:
         raise InvalidRef(
-            f"{expression!r} is not a ref: write a branch, tag, commit or session, optionally followed by "
-            f"~n, ^n or @{{time}}"
+            f"{expression!r} is not a ref: write a branch, tag, commit or session, "
+            f"optionally followed by ~n, ^n or @{{time}}"
         )
     name, suffix = match[1], match[2]
     modifiers = list(_MODIFIER.finditer(suffix))
@@ -71,8 +71,8 @@ def resolve_commit(refs: RefsState, journal: Journal, expression: str) -> Commit
     revision = resolve(refs, journal, expression)
     if isinstance(revision, SessionRecord):
         raise InvalidRef(
-            f"{expression!r} is a session, but a commit is needed: publish the session, or name its base, "
-            f"{expression}~1"
+            f"{expression!r} is a session, but a commit is needed: "
+            f"publish the session, or name its base, {expression}~1"
         )
     return revision
 

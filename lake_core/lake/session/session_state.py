@@ -31,8 +31,8 @@ def closed(record: SessionRecord) -> SessionClosed:
         PUBLISHED: f"was published as commit {(record.commit or '')[:12]}",
         ABANDONED: "was abandoned",
         EXPIRED: "has expired",
-        FAILED: f"failed ({record.reason}): resume it with open_session, or use fork to carry on with what does "
-        "not conflict",
+        FAILED: f"failed ({record.reason}): resume it with open_session, "
+        "or use fork to carry on with what does not conflict",
     }
     return SessionClosed(f"session {record.id!r} {reasons.get(record.state, record.state)}", state=record.state)
 
@@ -69,6 +69,6 @@ def check_epoch(record: SessionRecord, epoch: int | None) -> None:
     if epoch is not None and epoch < record.epoch:
         raise StaleEpoch(
             f"session {record.id!r} was resumed (it has epoch {record.epoch}, and this process has epoch "
-            f"{epoch}), so writes from here are refused: join the session again if this process is the one "
-            "to continue"
+            f"{epoch}), so writes from here are refused: "
+            "join the session again if this process is the one to continue"
         )

@@ -150,8 +150,8 @@ class SessionWriter(WriteSession):
         newest = max((batch.attempt for batch in others), default=-1)
         if newest > self.attempt:
             raise StaleAttempt(
-                f"session {record.id!r} already has attempt {newest} of {self.task!r}, which is newer than this "
-                f"attempt, {self.attempt}"
+                f"session {record.id!r} already has attempt {newest} of {self.task!r}, "
+                f"which is newer than this attempt, {self.attempt}"
             )
         is_whole = any(batch.attempt == self.attempt and batch.is_last for batch in others)
         return ([], True) if is_whole else (others, False)

@@ -40,8 +40,8 @@ class WriteSession(WritableState):
             exists = record is not None
             if record is not None and (not exist_ok or record.format != format):
                 raise DatasetExists(
-                    f"there is already a {record.format} dataset at {path!r} in {self.name}: open it, or pass "
-                    "exist_ok=True"
+                    f"there is already a {record.format} dataset at {path!r} in {self.name}: "
+                    "open it, or pass exist_ok=True"
                 )
             dropped = {}
             if record is None:

@@ -33,8 +33,8 @@ def claim(root: ObjectStore, path: str, format: str, *, occupied: bool = False) 
             raise DatasetExists(
                 f"the folder {path!r} holds files such as {stranger.key!r}, which are not in the lake: run `lake "
                 f"import {path}`, or import them in Python with session.import_delta({path!r}) for a Delta "
-                "table, session.import_parquet for Parquet files and session.import_objects for others; or "
-                "choose another path"
+                "table, session.import_parquet for Parquet files and session.import_objects for others; "
+                "or choose another path"
             )
     try:
         root.put(key, format.encode(), if_absent=True)

@@ -121,8 +121,8 @@ class ContentStore:
                 data = self.get(item)
             except ContentMissing:
                 raise Collected(
-                    f"{address}, which existed when it was written, was garbage-collected in the meantime: write it "
-                    "again"
+                    f"{address}, which existed when it was written, was garbage-collected in the meantime: "
+                    "write it again"
                 ) from None
         else:
             data = item.data

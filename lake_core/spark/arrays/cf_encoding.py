@@ -140,8 +140,8 @@ class CFEncoding:
     def _no_missing_value(self, count: int) -> InvalidValues:
         return InvalidValues(
             f"{count_of(count, 'row')} without a value cannot be stored, because {self.path} has no "
-            "_FillValue: filter them, which leaves their cells unchanged, or store the array with a "
-            "_FillValue"
+            "_FillValue: filter them, which leaves their cells unchanged, "
+            "or store the array with a _FillValue"
         )
 
 

@@ -115,8 +115,8 @@ def _check_names(names: Sequence[str], arrays: Sequence[ArrayVariable]) -> None:
         if alike:
             raise unsupported(
                 array.path,
-                f"its name differs from {alike[0]!r} only in case, which columns may not. Read it separately or "
-                "rename it",
+                f"its name differs from {alike[0]!r} only in case, which columns may not. "
+                "Read it separately or rename it",
             )
 
 

@@ -129,8 +129,8 @@ def _columns(df: DataFrame, array: ArrayVariable, dims: Sequence[str] | None, va
     """
     if dims is not None and (isinstance(dims, str) or sorted(dims) != sorted(array.dimensions)):
         raise InvalidColumns(
-            f"dims names {dims}, but the dimensions of {array.path} are {', '.join(array.dimensions)}: name "
-            "each of them"
+            f"dims names {dims}, but the dimensions of {array.path} are {', '.join(array.dimensions)}: "
+            "name each of them"
         )
     columns = [*array.dimensions, array.name if value is None else value]
     for column in columns:
@@ -150,8 +150,8 @@ def _check_value(column: pa.Field, array: ArrayVariable) -> None:
     fits = numbers if pa.types.is_integer(array.type) or pa.types.is_floating(array.type) else column.type == array.type
     if not fits:
         raise InvalidColumns(
-            f"the column {column.name!r} has the type {column.type}, but the values of {array.path} are "
-            f"{array.type}: cast it"
+            f"the column {column.name!r} has the type {column.type}, "
+            f"but the values of {array.path} are {array.type}: cast it"
         )
 
 
@@ -179,8 +179,8 @@ def _references(written: pa.Table, node: ArrayNode) -> ChunkReferences:
     numbers = written["chunk"].to_numpy()
     if len(np.unique(numbers)) < count:
         raise SparkJobFailed(
-            f"two tasks wrote the same chunk of {node.path}, which Spark's distribution of rows should "
-            "prevent: write it again"
+            f"two tasks wrote the same chunk of {node.path}, "
+            "which Spark's distribution of rows should prevent: write it again"
         )
     inline = written["data"].is_valid().to_numpy()
     data_length = np.where(inline, written["length"].to_numpy(), 0)

@@ -154,8 +154,8 @@ class _Converter:
                 keys, values = array.values.field(0), array.values.field(1)
                 if keys.null_count:
                     raise InvalidValues(
-                        f"a map in {name!r} has a null key, which Spark's maps do not allow: read other records with "
-                        "shape="
+                        f"a map in {name!r} has a null key, which Spark's maps do not allow: "
+                        "read other records with shape="
                     )
                 pair = [self.column(keys, key, name), self.column(values, value, name)]
                 return _nested(array, _column_type(plain), struct_array(("key", "value"), pair, len(array.values)))
@@ -172,8 +172,8 @@ class _Converter:
             return array.cast(_TIMESTAMP)
         except pa.ArrowInvalid:
             raise InvalidValues(
-                f"times in {name!r} have nanoseconds, which Spark's timestamps cannot hold: truncate them with "
-                "truncate_times=True"
+                f"times in {name!r} have nanoseconds, which Spark's timestamps cannot hold: "
+                "truncate them with truncate_times=True"
             ) from None
 
 
