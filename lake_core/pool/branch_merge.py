@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from itertools import zip_longest
+from typing import Final, NamedTuple
 
 from lake_core.pool.action import Action, AddObject, DeleteObject
 from lake_core.pool.commit_store import Change, CommitStore
-from lake_core.pool.errors import DeleteConflict
+from lake_core.pool.errors import DamagedLake, DeleteConflict
 from lake_core.pool.ksuid import NIL
+
+_CLOCKS_DIFFER: Final = timedelta(days=1)
+"""By how much the clocks of writers differ at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class BranchMerge:
             DamagedLake: A commit cannot be read.
         """
         parent_side, child_side, ancestor = sides(self.commits, tip, self.child)
-        base = self.commits.objects(_merge_base(parent_side, child_side) or ancestor)
+        base = self.commits.objects(_merge_base(self.commits, parent_side, child_side) or ancestor)
         child, parent = self.commits.objects(self.child), self.commits.objects(tip)
         # Objects that the parent has had before came by an earlier merge. It has deleted or rewritten them since.
         had = parent_side.added()
@@ -113,21 +119,66 @@ def _before(changes: Sequence[Change], ancestor: str) -> list[Change]:
     return list(changes[: ids.index(ancestor)] if ancestor in ids else changes)
 
 
-def _merge_base(parent_side: Side, child_side: Side) -> str | None:
-    """Return the last commit of one side that was merged into the other; None where neither side recorded a merge."""
+def _merge_base(commits: CommitStore, parent_side: Side, child_side: Side) -> str | None:
+    """Return the last commit of one side that was merged into the other; None where neither side has merged one."""
     # The child may have been merged into the parent before, and the parent into the child: the later of the two counts.
-    into_parent = _newest_merge(parent_side, child_side)
-    into_child = _newest_merge(child_side, parent_side)
+    into_parent = _newest_merge(commits, parent_side, child_side)
+    into_child = _newest_merge(commits, child_side, parent_side)
     if into_parent is None:
-        return None if into_child is None else into_child.commit.merged
+        return None if into_child is None else into_child.source
     if into_child is None:
-        return into_parent.commit.merged
+        return into_parent.source
     positions = parent_side.positions()
-    is_later = positions[into_child.commit.merged] <= positions[into_parent.commit.id]
-    return into_child.commit.merged if is_later else into_parent.commit.merged
+    is_later = positions[into_child.source] <= positions[into_parent.commit]
+    return into_child.source if is_later else into_parent.source
 
 
-def _newest_merge(target: Side, source: Side) -> Change | None:
-    """Return the newest commit of a side that merged one of the other side."""
-    ids = source.positions()
-    return next((change for change in target.changes if change.commit.merged in ids), None)
+class _Merged(NamedTuple):
+    """A merge of one side into the other.
+
+    Attributes:
+        commit: The commit that merged.
+        source: The newest commit of the other side that went into it.
+    """
+
+    commit: str
+    source: str
+
+
+def _newest_merge(commits: CommitStore, target: Side, source: Side) -> _Merged | None:
+    """Return the newest commit of a side that merged one of the other side, also by way of a third branch."""
+    positions = source.positions()
+    if not positions:
+        return None
+    since = min(change.commit.date for change in source.changes) - _CLOCKS_DIFFER
+    visited = {change.commit.id for change in target.changes}
+    for change in target.changes:
+        reached = _reached(commits, change.commit.merged, positions, since, visited)
+        if reached:
+            return _Merged(change.commit.id, min(reached, key=positions.__getitem__))
+    return None
+
+
+def _reached(commits: CommitStore, tip: str, ids: Container[str], since: datetime, visited: set[str]) -> set[str]:
+    """Return the first of some commits on each way back from a commit, by parents and merges.
+
+    Args:
+        commits: The commits of the pool.
+        tip: The id of the commit.
+        ids: The ids of those that are looked for.
+        since: None of these is older.
+        visited: The ids of commits that are not read again. The ones that are read are added.
+    """
+    reached: set[str] = set()
+    pending = [tip]
+    while pending:
+        id = pending.pop()
+        if id in ids:
+            reached.add(id)
+        elif id != NIL and id not in visited:
+            visited.add(id)
+            # Earlier versions vacuumed commits that were merged from branches deleted since.
+            with suppress(DamagedLake):
+                commit = commits.read(id).commit
+                pending += [commit.parent, commit.merged] if commit.date >= since else []
+    return reached

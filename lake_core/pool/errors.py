@@ -142,7 +142,7 @@ class DeleteConflict(ObjectsGone):
 
 
 class ObjectsVacuumed(ObjectsGone):
-    """Data objects that a commit would bring back have been deleted from the store."""
+    """Data objects or commits that a revert or a new branch would bring back have been deleted from the store."""
 
 
 class OwnedByLake(PoolError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -25,6 +26,7 @@ from lake_core.pool.ksuid import parse_ksuid
 from lake_core.pool.load import Loader
 from lake_core.pool.marker import TXN_RETENTION, Markers
 from lake_core.pool.metadata import nanoseconds_of
+from lake_core.pool.pins import check_not_vacuumed, pin
 from lake_core.pool.replace import Replacement, check_objects, checked
 from lake_core.pool.revert import Revert
 from lake_core.pool.rows import batches_of_rows, value_of
@@ -87,11 +89,17 @@ class Pool:
             InvalidBranchName: A branch cannot have such a name. Nothing was written.
             BranchExists: The pool has a branch of that name already.
             NoSuchBranch: The pool has neither a branch nor a commit `at`.
+            ObjectsVacuumed: Data objects or commits that the commit needs are gone from the store.
             DamagedLake: The journal cannot be read.
         """
-        branch = BranchConfig(nanoseconds_of(self._clock()), name, self._commit_at(at))
-        create_branch(self._branches, branch)
-        return branch
+        start = self._state().get(at)
+        if isinstance(start, BranchConfig):
+            return self._create_branch(name, start.commit)
+        self._check_commit(at)
+        with pin(self._commits, at, self._clock):
+            tips = {each.commit for each in self._state().values()}
+            check_not_vacuumed(self._commits, at, tips)
+            return self._create_branch(name, at)
 
     def delete_branch(self, name: str) -> None:
         """Delete a branch. Its commits stay readable by their ids until they are vacuumed.
@@ -428,23 +436,27 @@ class Pool:
         Raises:
             NoSuchBranch: The pool has no such branch.
             NoSuchCommit: The branch has no such commit.
-            DeleteConflict: Data objects that the commit added were rewritten since.
+            DeleteConflict: Data objects that the commit added were deleted or rewritten since. Or the commit was
+                reverted, and that revert was reverted too.
             ObjectsVacuumed: Data objects that the commit deleted are gone from the store.
             InvalidValue: The meta has no form as a value.
             WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal or a commit cannot be read.
         """
-        return self._writer.commit(
-            branch, _details(author, message, meta), Revert(self._commits, commit).plan, lambda _: f"reverted {commit}"
-        )
+        details = _details(author, message, meta)
+        with ExitStack() as pins:
+            revert = Revert(
+                self._commits, commit, lambda parent: pins.enter_context(pin(self._commits, parent, self._clock))
+            )
+            return self._writer.commit(branch, details, revert.plan, lambda _: f"reverted {commit}")
 
     def vacuum(self, retention: timedelta = RETENTION, *, dry_run: bool = False) -> VacuumResult:
         """Delete data objects, commits and cached snapshots that are older than a retention and that no branch needs.
 
         A vacuum keeps the data objects of the tips of branches, those that commits of branches have deleted within the
-        retention, which readers may still need, and all commits of branches. It deletes what writers that died have
-        left, and the commits of deleted branches. Of the cached snapshots, it keeps those that are needed to read the
-        pool quickly.
+        retention, which readers may still need, and all commits of branches. It keeps those of a deleted branch for the
+        retention after its deletion. It deletes what writers that died have left, and the commits of deleted branches
+        that were not merged. Of the cached snapshots, it keeps those that are needed to read the pool quickly.
 
         In a state of a lake, nothing is deleted. The vacuum only ends the lake's retention of older states, and the
         lake collects garbage.
@@ -467,12 +479,14 @@ class Pool:
             if not dry_run:
                 self._store.end_retention(before)
             return VacuumResult((), 0, dry_run)
-        return vacuum(self._commits, self._branches, before, dry_run=dry_run)
+        return vacuum(self._commits, self._branches, before, self._clock, dry_run=dry_run)
 
-    def _commit_at(self, at: str) -> str:
-        branch = self._state().get(at)
-        if isinstance(branch, BranchConfig):
-            return branch.commit
+    def _create_branch(self, name: str, commit: str) -> BranchConfig:
+        branch = BranchConfig(nanoseconds_of(self._clock()), name, commit)
+        create_branch(self._branches, branch)
+        return branch
+
+    def _check_commit(self, at: str) -> None:
         try:
             parse_ksuid(at)
             self._commits.check(at)
@@ -480,7 +494,6 @@ class Pool:
             raise NoSuchBranch(
                 f"the pool has no branch or commit {at!r}; its branches are {', '.join(self._state()) or 'none'}"
             ) from None
-        return at
 
     def _state(self) -> State:
         return read_state(self._branches)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from lake_core.pool.action import Action, AddObject, DeleteObject
 from lake_core.pool.commit_store import Change, CommitStore
-from lake_core.pool.data_object import data_key
-from lake_core.pool.errors import DeleteConflict, NoSuchCommit, ObjectsVacuumed
+from lake_core.pool.errors import DeleteConflict, NoSuchCommit
+from lake_core.pool.pins import check_objects_remain
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +19,20 @@ class Revert:
     Attributes:
         commits: The pool's commits.
         commit: The id of the commit that is reverted.
+        pin: Pins a commit, so that no vacuum deletes what is brought back.
     """
 
     commits: CommitStore
     commit: str
+    pin: Callable[[str], None]
 
     def plan(self, tip: str) -> list[Action]:
         """Return the actions of a revert on top of a tip; none where the commit is reverted already.
 
         Raises:
             NoSuchCommit: The commit is not among those of the branch.
-            DeleteConflict: Data objects that it added were rewritten since.
+            DeleteConflict: Data objects that it added were deleted or rewritten since. Or it was reverted, and that was
+                reverted too.
             ObjectsVacuumed: Data objects that it deleted are gone from the store.
             DamagedLake: A commit cannot be read.
         """
@@ -35,10 +40,18 @@ class Revert:
         objects = self.commits.objects(tip)
         self._check_added(reverted, later)
         added_since = {id for change in later for id in change.added}
-        restored = [id for id in reverted.deleted if id not in objects and id not in added_since]
-        self._check_restored(restored)
-        before = self.commits.objects(reverted.commit.parent) if restored else {}
+        absent = [id for id in reverted.deleted if id not in objects]
+        restored = [id for id in absent if id not in added_since]
         deletes = [DeleteObject(id) for id in reverted.added if id in objects]
+        if deletes and len(restored) < len(absent):
+            self._refuse(
+                [id for id in absent if id in added_since], "deleted", "which an earlier revert of it brought back"
+            )
+        before = {}
+        if restored:
+            self.pin(reverted.commit.parent)
+            check_objects_remain(self.commits, restored, f"the commit {self.commit} cannot be reverted")
+            before = self.commits.objects(reverted.commit.parent)
         return [*deletes, *(AddObject(before[id]) for id in restored)]
 
     def _find(self, tip: str) -> tuple[Change, list[Change]]:
@@ -51,24 +64,24 @@ class Revert:
         raise NoSuchCommit(f"the branch has no commit {self.commit}; `log` lists those that can be reverted")
 
     def _check_added(self, reverted: Change, later: list[Change]) -> None:
-        """Raise DeleteConflict if objects that the commit added were rewritten: other objects hold their values now."""
-        added, deleted = set(reverted.added), set(reverted.deleted)
-        rewritten = {
-            id for change in later if not deleted.issuperset(change.added) for id in change.deleted if id in added
-        }  # A commit that adds nothing but what the commit deleted is a revert of it.
-        if rewritten:
-            ids = tuple(sorted(rewritten))
-            raise DeleteConflict(
-                f"the commit {self.commit} cannot be reverted: later commits rewrote {', '.join(ids)}, which it added; "
-                "revert those first",
-                ids,
-            )
+        """Raise DeleteConflict where objects that the commit added were deleted or rewritten.
 
-    def _check_restored(self, restored: list[str]) -> None:
-        missing = tuple(id for id in restored if not self.commits.store.exists(data_key(self.commits.folder, id)))
-        if missing:
-            raise ObjectsVacuumed(
-                f"the commit {self.commit} cannot be reverted: {', '.join(missing)}, which it deleted, were vacuumed; "
-                "load again",
-                missing,
-            )
+        Rewritten values are in other objects now. Deleted ones may be in objects that the commit deleted, and would
+        return with these.
+        """
+        added = set(reverted.added)
+        gone = {id for change in later if not _undoes(change, reverted) for id in change.deleted if id in added}
+        if gone:
+            self._refuse(sorted(gone), "deleted or rewrote", "which it added")
+
+    def _refuse(self, ids: Sequence[str], verb: str, which: str) -> NoReturn:
+        raise DeleteConflict(
+            f"the commit {self.commit} cannot be reverted: later commits {verb} {', '.join(ids)}, {which}; "
+            "revert those first",
+            tuple(ids),
+        )
+
+
+def _undoes(change: Change, reverted: Change) -> bool:
+    """Return whether a later commit adds nothing but what a commit deleted, and some of that if it deleted anything."""
+    return set(reverted.deleted).issuperset(change.added) and bool(change.added or not reverted.deleted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -66,6 +66,10 @@ class Scan:
         self._range = key_range
         self._where = where
         self._names = None if columns is None else list(dict.fromkeys(columns))
+        # Kept here, as a functools.cached_property of Python 3.11 has one lock for all scans of a process.
+        self._type: Type | None = None
+        self._fused_type: Type | None = None
+        self._bound_filter: Filter | None = None
 
     def values(self) -> Iterator[Value]:
         """Yield the values.
@@ -110,21 +114,18 @@ class Scan:
         The type has all fields, so the scan must not select columns.
         """
         other = copy(self)
-        other.type = type
+        other._type = type
         return other
 
-    @cached_property
+    @property
     def type(self) -> Type:
         """Return the type that the values are fused into. Reads all of them once. Raises as `values` does."""
-        self._check_names()
-        if self._names is None:
-            return self._whole_type
-        if under(self._whole_type) == NULL:
-            return RecordType(tuple(Field(name, NULL) for name in self._names))
-        fields = {each.name: each for each in fields_of(self._whole_type)}
-        return RecordType(tuple(fields[name] for name in self._names))
+        if self._type is None:
+            self._check_names()
+            self._type = self._whole_type if self._names is None else self._selected_type(self._names)
+        return self._type
 
-    @cached_property
+    @property
     def schema(self) -> pa.Schema:
         """Return the schema of the values as an Arrow stream. Reads all of them once. Raises as `values` does."""
         return to_table(self.type, []).schema
@@ -143,23 +144,32 @@ class Scan:
             groups = list(groups)
             distinct = {column.type for columns in groups for column in columns}
             if len(distinct) == 1:
-                self._whole_type = distinct.pop()
+                self._fused_type = distinct.pop()
         return pa.Table.from_batches(self._record_batches(groups), self.schema)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the values as a stream of Arrow's C interface."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
-    @cached_property
+    @property
     def _whole_type(self) -> Type:
         """Return the type that the values in the range are fused into, with all fields."""
-        return fused_types((shape.type for shape in self._shapes()), "union")
+        if self._fused_type is None:
+            self._fused_type = fused_types((shape.type for shape in self._shapes()), "union")
+        return self._fused_type
 
-    @cached_property
+    def _selected_type(self, names: Sequence[str]) -> Type:
+        """Return the type that the values in the range are fused into, with some of the fields."""
+        if under(self._whole_type) == NULL:
+            return RecordType(tuple(Field(name, NULL) for name in names))
+        fields = {each.name: each for each in fields_of(self._whole_type)}
+        return RecordType(tuple(fields[name] for name in names))
+
+    @property
     def _filter(self) -> Filter | None:
-        if self._where is None or under(self._whole_type) == NULL:
-            return None
-        return Filter.of(self._where, self._whole_type)
+        if self._bound_filter is None and self._where is not None and under(self._whole_type) != NULL:
+            self._bound_filter = Filter.of(self._where, self._whole_type)
+        return self._bound_filter
 
     def _check_names(self) -> None:
         """Raise InvalidValue for columns that the values do not have."""
@@ -217,13 +227,14 @@ class Scan:
     def _record_batches(self, groups: Iterable[Sequence[Column]]) -> Iterator[pa.RecordBatch]:
         """Yield columns as batches of the schema, without the rows that the filter excludes."""
         names = self._read_names
+        schema, where = self.schema, self._filter
         type = self.type if names is None else projected_type(self._whole_type, names)
         for columns in groups:
             for array in widen_columns(columns, type):
-                rows = array if self._filter is None else array.filter(pa.array(self._filter.mask_of_records(array)))
+                rows = array if where is None else array.filter(pa.array(where.mask_of_records(array)))
                 # The fields of a null record are null themselves.
-                arrays = [rows.field(each.name) for each in self.schema] if fields_of(type) else [rows]
-                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+                arrays = [rows.field(each.name) for each in schema] if fields_of(type) else [rows]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _counted(shapes: Iterable[Shape], names: Sequence[str] | None = None) -> list[Shape]:

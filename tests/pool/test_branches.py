@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -17,6 +18,7 @@ from lake_core.pool.errors import (
 )
 from lake_core.pool.key_range import KeyRange
 from lake_core.store import MemoryStore
+from lake_core.testing import ManualClock
 
 
 @pytest.fixture
@@ -144,6 +146,30 @@ def test_a_marker_is_merged_with_its_load(pool: Pool) -> None:
     assert pool.load([{"k": 2}], txn=("app", 1)) is None
 
 
+def test_a_merge_of_an_older_commit_brings_nothing_twice(pool: Pool) -> None:
+    pool.load([{"k": 2}])
+    pool.create_branch("older")
+    pool.compact()
+    pool.merge("main", into="dev")
+    assert pool.merge("older", into="dev") is None
+    pool.load([{"k": 3}], "older")
+    pool.merge("older", into="dev")
+    assert keys(pool, "dev") == [1, 2, 3]
+
+
+def test_what_came_by_a_deleted_branch_is_not_merged_twice(pool: Pool) -> None:
+    pool.load([{"k": 2}])
+    pool.create_branch("between")
+    pool.load([{"k": 3}], "between")
+    pool.merge("between", into="dev")
+    pool.delete_branch("between")
+    clock = ManualClock(dt.datetime.now(dt.UTC) + dt.timedelta(days=30))
+    PoolLake.open(pool.store, clock=clock).pool("events").vacuum()
+    pool.compact()
+    pool.merge("main", into="dev")
+    assert keys(pool, "dev") == [1, 2, 3]
+
+
 def test_a_merge_between_branches_without_a_common_commit_takes_all(pool: Pool) -> None:
     pool = PoolLake.create(MemoryStore()).create_pool("events", key="k", order="asc")
     pool.create_branch("dev")
@@ -185,9 +211,38 @@ def test_a_revert_of_a_revert_brings_the_change_back(pool: Pool) -> None:
 def test_a_commit_whose_values_were_rewritten_since_is_not_reverted(pool: Pool) -> None:
     commit = load(pool)
     rewrite(pool, "main", 8, 9, [8, 8])
-    with pytest.raises(DeleteConflict, match="later commits rewrote"):
+    with pytest.raises(DeleteConflict, match="later commits deleted or rewrote"):
         pool.revert(commit)
     assert keys(pool) == [1, 7, 8, 8]
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_revert_does_not_return_what_later_commits_deleted(pool: Pool, ids: bool) -> None:
+    pool.load([{"k": 7}])
+    compaction = pool.compact()
+    assert compaction is not None
+    if ids:
+        pool.delete(ids=[each.id for each in pool.objects()])
+    else:
+        pool.delete("true")
+    with pytest.raises(DeleteConflict, match="later commits deleted or rewrote"):
+        pool.revert(compaction.id)
+    assert keys(pool) == []
+
+
+def test_a_deletion_that_was_reverted_twice_over_keeps_the_other_values(pool: Pool) -> None:
+    load(pool)
+    deletion = pool.delete("k = 7")
+    assert deletion is not None
+    undone = pool.revert(deletion.id)
+    assert undone is not None
+    redone = pool.revert(undone.id)
+    assert redone is not None
+    with pytest.raises(DeleteConflict, match="which an earlier revert of it brought back; revert those first"):
+        pool.revert(deletion.id)
+    assert keys(pool) == [1, 8]
+    pool.revert(redone.id)
+    assert keys(pool) == [1, 7, 8]
 
 
 def test_a_commit_of_another_branch_is_not_reverted(pool: Pool) -> None:

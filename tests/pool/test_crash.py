@@ -25,7 +25,7 @@ VERBS: dict[str, Callable[[Pool], object]] = {
 
 
 def build() -> MemoryStore:
-    """Return a lake with two branches."""
+    """Return a lake with two branches, and with data objects that a vacuum deletes."""
     store = MemoryStore()
     pool = PoolLake.create(store).create_pool("events", key="k", order="asc")
     pool.load([{"k": 1}, {"k": 2}])
@@ -33,6 +33,7 @@ def build() -> MemoryStore:
     pool.load([{"k": 3}], "dev")
     pool.delete("k = 1", "dev")
     pool.load([{"k": 4}])
+    pool.write_objects([{"k": 5}])
     return store
 
 

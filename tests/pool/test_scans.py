@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 from lake_core.pool.errors import DamagedLake
 from lake_core.pool.lake import PoolLake
 from lake_core.pool.pool import Pool
-from lake_core.store import MemoryStore
+from lake_core.store import MemoryStore, ObjectBytes
 from tests.pool.cases import damaged_lakes, expected_branches, lake_path
 
 _RANGE = re.compile(r"k >= (\d+) and k < (\d+)|k >= (\d+) and k <= (\d+)|k < (\d+)|k >= (\d+)")
@@ -120,3 +121,40 @@ def test_columns_that_are_asked_for_are_there_where_no_values_are_in_range(rows:
     pool.load(rows)
     scan = pool.scan(start=7 if rows != [None] else None, columns=["v", "k"])
     assert scan.to_table().to_pydict() == {"v": [None] * (rows == [None]), "k": [None] * (rows == [None])}
+
+
+class SlowStore(MemoryStore):
+    """A store that gives no answer before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.is_asked = threading.Event()
+
+    def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
+        self.is_asked.set()
+        self.may_answer.wait(10)
+        return super()._get(key, start, end)
+
+
+def test_a_scan_does_not_wait_for_the_store_of_another() -> None:
+    store = SlowStore()
+    scans = []
+    for each in (store, MemoryStore()):
+        pool = PoolLake.create(each).create_pool("p", key="k", order="asc")
+        pool.load([{"k": 1}])
+        scans.append(pool.scan())
+    slow, fast = scans
+    store.may_answer.clear()
+    store.is_asked.clear()
+    reader = threading.Thread(target=lambda: slow.type)
+    reader.start()
+    assert store.is_asked.wait(10)
+    types = []
+    other = threading.Thread(target=lambda: types.append(fast.type))
+    other.start()
+    other.join(5)
+    store.may_answer.set()
+    reader.join()
+    assert len(types) == 1

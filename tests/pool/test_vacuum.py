@@ -7,9 +7,9 @@ import datetime as dt
 import pytest
 
 from lake_core.pool import Pool, PoolLake
-from lake_core.pool.errors import InvalidValue
-from lake_core.store import MemoryStore
-from lake_core.testing import ManualClock
+from lake_core.pool.errors import InvalidValue, NoSuchCommit, ObjectsVacuumed
+from lake_core.store import MemoryStore, ObjectStore
+from lake_core.testing import FaultStore, ManualClock, StoreDied
 
 NOW = dt.timedelta(0)
 
@@ -30,6 +30,13 @@ def pool(clock: ManualClock) -> Pool:
 
 def keys(pool: Pool, branch: str = "main", commit: str | None = None) -> list[int]:
     return [record["k"] for record in pool.scan(branch, commit).records()]
+
+
+def copied(store: ObjectStore) -> MemoryStore:
+    copy = MemoryStore()
+    for meta in store.list():
+        copy.put(meta.key, store.get(meta.key))
+    return copy
 
 
 def files(pool: Pool, folder: str) -> int:
@@ -85,6 +92,53 @@ def test_commits_of_deleted_branches_go_and_those_of_others_stay(pool: Pool, clo
     clock.pass_days(8)
     assert len(pool.vacuum().keys) == 3
     assert len(list(pool.log())) == files(pool, "commits") == 3
+
+
+def test_a_deleted_branch_is_read_by_its_commit_within_the_retention(clock: ManualClock) -> None:
+    pool = PoolLake.create(MemoryStore(clock=clock), clock=clock).create_pool("events", key="k", order="asc")
+    pool.create_branch("dev")
+    pool.load([{"k": 4}], "dev")
+    tip = pool.tip("dev")
+    clock.pass_days(30)
+    pool.delete_branch("dev")
+    pool.vacuum()
+    assert keys(pool, commit=tip) == [4]
+    clock.pass_days(8)
+    pool.vacuum()
+    with pytest.raises(NoSuchCommit):
+        pool.scan(commit=tip)
+
+
+def test_a_branch_does_not_begin_at_a_commit_that_was_vacuumed(pool: Pool, clock: ManualClock) -> None:
+    before = pool.tip()
+    pool.delete("k = 2")
+    clock.pass_days(8)
+    pool.vacuum()
+    with pytest.raises(ObjectsVacuumed, match="no branch can begin at"):
+        pool.create_branch("before", at=before)
+    assert [branch.name for branch in pool.list_branches()] == ["main"]
+
+
+@pytest.mark.parametrize("verb", ["revert", "create_branch"])
+def test_a_vacuum_that_died_is_taken_for_one_that_goes_on(pool: Pool, clock: ManualClock, verb: str) -> None:
+    before = pool.tip()
+    deletion = pool.delete("k = 2")
+    assert deletion is not None
+    clock.pass_days(8)
+    # Its last operation removes the list of what it deletes, and the one before it deletes.
+    whole = FaultStore(copied(pool.store), 0)
+    PoolLake.open(whole, clock=clock).pool("events").vacuum()
+    store = FaultStore(copied(pool.store), whole.operations - 1, "before")
+    with pytest.raises(StoreDied):
+        PoolLake.open(store, clock=clock).pool("events").vacuum()
+    left = PoolLake.open(store.inner, clock=clock).pool("events")
+    with pytest.raises(ObjectsVacuumed):
+        left.revert(deletion.id) if verb == "revert" else left.create_branch("before", at=before)
+    left.vacuum()
+    assert keys(left) == [1, 3]
+    clock.pass_days(8)
+    left.vacuum()
+    assert files(left, "deletions") == files(left, "pins") == 0
 
 
 def test_cached_snapshots_are_pruned(clock: ManualClock) -> None:

@@ -31,6 +31,8 @@ from tests.simulation.delta_histories import delta_history
 from tests.simulation.delta_scenario import DeltaScenario
 from tests.simulation.lake_histories import lake_history
 from tests.simulation.lake_scenario import LakeScenario
+from tests.simulation.pool_histories import pool_history
+from tests.simulation.pool_scenario import PoolScenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def test_a_history_takes_the_same_course_each_time() -> None:
     assert first.digest == second.digest
 
 
-@pytest.mark.parametrize("kind", ["lake", "delta"])
+@pytest.mark.parametrize("kind", ["lake", "delta", "pool"])
 def test_a_history_takes_the_same_course_in_another_process(kind: str) -> None:
     code = (
         f"from lake_core.testing.simulation import run\n"
@@ -161,11 +163,11 @@ class OverwritingStore(MemoryStore):
 
 
 class ForgetfulStore(MemoryStore):
-    """A store that acknowledges a commit of a Delta log, and keeps nothing of it."""
+    """A store that acknowledges an entry of a Delta log, or of the branches of a pool, and keeps nothing of it."""
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         meta = super()._put(key, data, if_absent, if_match, unique)
-        if key.endswith("_delta_log/00000000000000000003.json"):
+        if key.endswith(("_delta_log/00000000000000000003.json", "branches/25.zng")):
             super()._delete([key])
         return meta
 
@@ -176,6 +178,8 @@ class ForgetfulStore(MemoryStore):
         (OverwritingStore, LakeScenario, lake_history),
         (OverwritingStore, DeltaScenario, delta_history),
         (ForgetfulStore, DeltaScenario, delta_history),
+        (OverwritingStore, PoolScenario, pool_history),
+        (ForgetfulStore, PoolScenario, pool_history),
     ],
 )
 def test_a_store_that_breaks_its_promises_is_found_out(
