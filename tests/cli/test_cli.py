@@ -70,7 +70,7 @@ def test_looking(root: str) -> None:
     assert "there are t/orders" in run_json(root, "log", "--dataset", "t/other", code=1)["error"]
     keys = [row["key"] for row in run_json(root, "diff", "main~1", "main", "--keys")]
     assert keys == ["t/orders/_delta_log/00000000000000000000.json"]
-    assert "error: no branch" in run(root, "diff", "nope", code=1)
+    assert "error: 'nope' is not a branch" in run(root, "diff", "nope", code=1)
     assert run_json(root, "log", "nope", code=1)["kind"] == "RefNotFound"
 
 

@@ -152,7 +152,7 @@ def test_a_table_of_another_branch_is_not_imported(root: str, lake: Lake) -> Non
         ("", "the lake's folder as a whole cannot be imported"),
         ("_lake", "'_lake' belongs to the lake itself"),
         ("_lake/format", "belongs to the lake itself"),
-        ("broken", "a.parquet is no Parquet file"),
+        ("broken", "a.parquet is not a Parquet file"),
         ("reports/files", "holds plain files"),
         ("cut", "it is not a complete table"),
     ],

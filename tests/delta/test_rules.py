@@ -104,7 +104,7 @@ def test_constraints_are_added_listed_and_dropped(store: MemoryStore, table: Del
         table.set_properties({"delta.constraints.x": "v > 0"})
     with pytest.raises(InvalidProperty, match="drop_constraint"):
         table.unset_properties(["delta.constraints.low"])
-    with pytest.raises(ConstraintNotFound, match="it has low"):
+    with pytest.raises(ConstraintNotFound, match="the table has low"):
         table.drop_constraint("high")
     table.drop_constraint("LOW")
     assert table.constraints == {}

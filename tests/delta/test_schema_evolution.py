@@ -323,8 +323,8 @@ def test_an_overwrite_may_change_the_partitioning(store: MemoryStore) -> None:
         ),
         (lambda: table.overwrite(rows(0, 1), schema_mode="overwrite", partition_by=["p", "id", "v"]), "every column"),
         (lambda: table.overwrite(rows(0, 1), partition_by=["id"]), "schema_mode"),
-        (lambda: table.overwrite(rows(0, 1), schema_mode="overwrite", where="id = 1"), "without"),
-        (lambda: table.overwrite(rows(0, 1), schema_mode="overwrite", dynamic=True), "without"),
+        (lambda: table.overwrite(rows(0, 1), schema_mode="overwrite", where="id = 1"), "pass neither"),
+        (lambda: table.overwrite(rows(0, 1), schema_mode="overwrite", dynamic=True), "pass neither"),
         (lambda: table.overwrite(rows(0, 1), schema_mode="sideways"), "schema_mode"),  # type: ignore[arg-type]
         (lambda: table.overwrite(pa.table({"a": [1], "A": [1]}), schema_mode="overwrite"), "same name"),
         (lambda: table.overwrite(rows(0, 1), dynamic=True, where="id = 1"), "only one of them"),

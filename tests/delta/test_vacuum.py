@@ -841,6 +841,6 @@ def test_a_retention_in_words(tmp_path: Path) -> None:
     table.append(rows(0, 1))
     with pytest.raises(UnsafeRetention, match="6 days is shorter"):
         table.vacuum("6 days")
-    with pytest.raises(InvalidProperty, match="not 'some days'"):
+    with pytest.raises(InvalidProperty, match="is 'some days'"):
         table.vacuum("some days")
     assert len(table.vacuum("interval 2 weeks").files) == 0

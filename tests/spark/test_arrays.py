@@ -283,7 +283,7 @@ def test_rows_that_fit_no_cell_change_nothing(spark: SparkSession, tmp_path: Pat
             r"2 rows.*station (12|6)\)",
         ),
         (good.selectExpr("CAST(NULL AS timestamp) time", "station", "t2m"), "t2m", {}, UnknownCoordinates, "time None"),
-        (good.union(good), "t2m", {}, DuplicateCells, r"place \((0, 0|5, 3)\)"),
+        (good.union(good), "t2m", {}, DuplicateCells, r"cell at \((0, 0|5, 3)\)"),
         (frame(spark, [(0, 0)], [None], kind=pa.int64()), "whole", {"value": "t2m"}, InvalidValues, "_FillValue"),
         (
             frame(spark, [(0, 0)], [-1]),
@@ -340,7 +340,7 @@ def write_beside(array: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [(resize, "was resized"), (write_beside, "chunks of /t2m that Spark wrote")]
+    ("change", "message"), [(resize, "was resized"), (write_beside, "chunks of /t2m were changed")]
 )
 def test_what_the_session_has_changed_meanwhile_is_not_overwritten(
     spark: SparkSession, tmp_path: Path, change: Callable[[Any], None], message: str
