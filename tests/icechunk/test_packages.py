@@ -31,4 +31,7 @@ def test_the_error_names_what_to_install(code: str) -> None:
     process = subprocess.run(
         [sys.executable, "-c", WITHOUT_XARRAY.format(code=code)], capture_output=True, text=True, timeout=120
     )
-    assert process.stdout == "arrays need the package xarray: pip install 'lake-orch[arrays]'\n", process.stderr
+    message = (
+        "arrays need the package xarray, which is not installed: install it with `pip install 'lake-orch[arrays]'`\n"
+    )
+    assert process.stdout == message, process.stderr

@@ -276,7 +276,7 @@ def test_a_writer_whose_clocks_slept_too_learns_from_tail(store: ScriptedStore, 
 
 def test_a_writer_that_slept_past_its_deadline_wrote_nothing(store: ScriptedStore, clock: Clock) -> None:
     journal = _daily(store, clock, 5)
-    with pytest.raises(AppendTimeout, match=f"{6:020d}.json was taken by another writer, or purged"):
+    with pytest.raises(AppendTimeout, match=f"{6:020d}.json was written by another writer or purged"):
         journal.append(lambda state: _sleeps(store, clock) or count(state))  # type: ignore[func-returns-value]
     assert journal.state() == {"n": 45}
     assert 6 not in _numbers(store)
