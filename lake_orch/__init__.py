@@ -98,7 +98,10 @@ def __getattr__(name: str) -> Any:
         try:
             from lake_orch.io_managers.icechunk import IcechunkIOManager
         except ModuleNotFoundError as error:
-            message = f"arrays need the package {error.name}: pip install 'lake-orch[arrays]'"
+            message = (
+                f"arrays need the package {error.name}, which is not installed: "
+                "install it with `pip install 'lake-orch[arrays]'`"
+            )
             raise ModuleNotFoundError(message, name=error.name) from error
 
         return IcechunkIOManager

@@ -92,7 +92,7 @@ def test_a_ref_that_leads_nowhere_says_why(empty: Lake, time: ManualClock) -> No
     empty.create_branch("dev")
     with pytest.raises(RefNotFound, match=r"branch 'dev' did not exist at"):
         empty.at(f"dev@{{{before}}}")
-    with pytest.raises(RefNotFound, match=r"'dev\^2' names a parent that is not there: commit \w{12} has 1 parent$"):
+    with pytest.raises(RefNotFound, match=r"'dev\^2' names a parent that does not exist: commit \w{12} has 1 parent$"):
         empty.at("dev^2")
     with pytest.raises(RefNotFound, match=r"the branch 'other' does not exist; the branches are dev, main"):
         empty.merge("dev", into="other")
