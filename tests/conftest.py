@@ -79,6 +79,22 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _no_storage_of_an_earlier_instance() -> Iterator[None]:
+    """Begin each test without Dagster's current storage of definitions' state.
+
+    Dagster resets it when an instance is left. Where the collector leaves two in another order than they were entered,
+    what stays current belongs to an instance that is gone, and every later `materialize` fails.
+    """
+    if "dagster" not in sys.modules:
+        yield
+        return
+    from dagster._core.storage.defs_state.base import set_defs_state_storage
+
+    with set_defs_state_storage(None):
+        yield
+
+
 @pytest.fixture(scope="session")
 def cases() -> Path:
     """The folder of reference tables; where it is absent, tests that need it are skipped (even in CI, and said so)."""

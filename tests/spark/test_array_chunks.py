@@ -71,9 +71,9 @@ def test_values_that_would_be_read_back_otherwise_are_refused() -> None:
     assert packed.encode(pa.array([1.5, None, float("nan")])).tolist() == [3, -1, -1]
     single = CFEncoding("/a", np.dtype("f4"), np.dtype("f4"))
     for encoding, value, message in (
-        (packed, -0.5, "the cell -1, which stands for a missing value"),
-        (packed, float("inf"), "does not fit /a: its cells are int16"),
-        (single, 1e300, "does not fit /a: its cells are float32"),
+        (packed, -0.5, "a value would be stored as -1"),
+        (packed, float("inf"), "does not fit /a, whose cells are int16"),
+        (single, 1e300, "does not fit /a, whose cells are float32"),
         (CFEncoding("/a", np.dtype("i8"), np.dtype("f8"), (), 1.0), 2.0**63, "does not fit"),
         (CFEncoding("/a", np.dtype("u8"), np.dtype("u8")), -1, "does not fit"),
     ):
@@ -85,7 +85,7 @@ def test_whole_numbers_are_stored_as_they_are_beside_missing_ones() -> None:
     large = 2**53 + 1
     encoding = CFEncoding("/a", np.dtype("i8"), np.dtype("f8"), (np.int64(-1),))
     assert encoding.encode(pa.array([large, None, 0])).tolist() == [large, -1, 0]
-    with pytest.raises(InvalidValues, match="the cell -1, which stands for a missing value"):
+    with pytest.raises(InvalidValues, match="a value would be stored as -1"):
         encoding.encode(pa.array([large, -1]))
 
 

@@ -39,8 +39,8 @@ def test_hostile_keys_are_none(key: str) -> None:
         ("x" * 256, "a component longer than 255 bytes"),
         ("a/" * 600 + "a", "longer than 1024 bytes"),
         (".lake-tmp-1", "reserved"),
-        (b"a", "a key is a str, not bytes"),
-        (None, "a key is a str, not NoneType"),
+        (b"a", "a key must be a str, not bytes"),
+        (None, "a key must be a str, not NoneType"),
     ],
 )
 def test_reason_is_named(key: str, reason: str) -> None:

@@ -65,7 +65,7 @@ def test_another_process_is_told_that_it_can_not_have_it() -> None:
         program = "import pickle, sys; pickle.loads(sys.stdin.buffer.read())"
         run = subprocess.run([sys.executable, "-c", program], input=pickle.dumps(store), capture_output=True)
         assert run.returncode != 0
-        assert b"lives in another process" in run.stderr
+        assert b"exists in another process only" in run.stderr
 
 
 def test_listing_goes_on_while_objects_come_and_go() -> None:

@@ -63,7 +63,7 @@ def test_unknown_scheme_names_the_known_ones(scheme: str) -> None:
         ("gs://bucket/x", "Google Cloud Storage is not supported yet"),
         ("hdfs:/x", "HDFS is not supported"),
         ("s3n://bucket/x", "pass an s3:// URL"),
-        ("odd:/x", "scheme 'odd'. This kind of location is not known"),
+        ("odd:/x", "scheme 'odd'. This kind of location is unknown"),
         (Path("gs://bucket/x"), "Google Cloud Storage is not supported yet"),
         ("S3:/bucket", "two slashes"),
     ],
