@@ -136,10 +136,9 @@ def reason_at(failure: Failure, endpoint: str | None) -> str:
         )
     parts = urlsplit(endpoint)
     place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-    return f"{failure.reason}, at the endpoint {place}: check its host and port (endpoint_url), and that it "
-
-
-"is running"
+    return (
+        f"{failure.reason}, at the endpoint {place}: check its host and port (endpoint_url), and that the server runs"
+    )
 
 
 def _kind(code: str, status: int) -> Kind:
