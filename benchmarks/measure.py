@@ -11,12 +11,13 @@ from dataclasses import dataclass
 _FRAME = """
 import json, sys, time
 {setup}
-begin, cpu = time.perf_counter(), time.process_time()
+# Names that no body uses for its own.
+_frame_begin, _frame_cpu_begin = time.perf_counter(), time.process_time()
 {body}
-seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+_frame_seconds, _frame_cpu = time.perf_counter() - _frame_begin, time.process_time() - _frame_cpu_begin
 # Not getrusage: its maximum starts with that of the process that forked this one.
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
-print(json.dumps({{"seconds": seconds, "cpu": cpu, "peak": peak, "result": result}}))
+print(json.dumps({{"seconds": _frame_seconds, "cpu": _frame_cpu, "peak": peak, "result": result}}))
 """
 
 
