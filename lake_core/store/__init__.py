@@ -11,7 +11,7 @@ from lake_core.store.object_store import ObjectBytes, ObjectMeta, ObjectStore
 from lake_core.store.open import open_store, store_at
 
 if TYPE_CHECKING:
-    from lake_core.store.s3 import S3Store
+    from lake_core.store.cloud.s3 import S3Store
 
 __all__ = [
     "FolderStore",
@@ -29,7 +29,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     # s3fs is optional and slow to import.
     if name == "S3Store":
-        from lake_core.store.s3 import S3Store
+        from lake_core.store.cloud.s3 import S3Store
 
         return S3Store
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

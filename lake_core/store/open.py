@@ -116,7 +116,7 @@ def _open_memory(location: str, storage_options: Mapping[str, object], read_only
 
 def _open_s3(location: str, storage_options: Mapping[str, object], read_only: bool) -> ObjectStore:
     # Importing s3fs takes long, and it is an optional install.
-    from lake_core.store.s3 import S3Store
+    from lake_core.store.cloud.s3 import S3Store
 
     bucket, _, prefix = location.partition("/")
     store = S3Store(bucket, prefix, storage_options=storage_options)
