@@ -147,6 +147,8 @@ def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
         message = match[1] if (match := _MESSAGE.search(text)) else ""
         reason = f"{code or status}: {message}" if message else code or status
         return Failure(_kind(code, status), code or status, redact(reason, secrets), path)
+    if "Wanted range starting at" in text:
+        return Failure(Kind.RANGE, name, "the range begins behind the object's end")
     if "non-partial response" in text or (isinstance(error, NotSupportedError) and "range" in text):
         return Failure(Kind.RANGE_IGNORED, name, "the range was ignored")
     if isinstance(error, (UnauthenticatedError, PermissionDeniedError)):
@@ -191,6 +193,6 @@ def _kind(code: str, status: str) -> Kind:
     kind = _KINDS.get(code)
     if kind is not None:
         return kind
-    if status in _STATUSES:
-        return _STATUSES[status]
+    if (status or code) in _STATUSES:
+        return _STATUSES[status or code]
     return Kind.UNKNOWN_OUTCOME if status.startswith("5") else Kind.OTHER

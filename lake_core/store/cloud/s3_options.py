@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lake_core.errors import StoreError
+from lake_core.store.cloud.option_values import flag, mapping, seconds, text
 
 _OF_FSSPEC = {
     "asynchronous",
@@ -120,27 +121,27 @@ class S3Options:
     def _set(self, name: str, meaning: str, value: Any) -> None:
         match meaning:
             case "key" | "secret" | "token" | "region" | "profile":
-                setattr(self, meaning, _text(name, value))
+                setattr(self, meaning, text(name, value))
             case "endpoint_url":
-                self.endpoint = _text(name, value)
+                self.endpoint = text(name, value)
             case "anon":
-                self.anonymous = _flag(name, value)
+                self.anonymous = flag(name, value)
             case "requester_pays":
-                if _flag(name, value):
+                if flag(name, value):
                     self.config["request_payer"] = True
             case "virtual_hosted_style_request":
-                self.virtual_hosted = _flag(name, value)
+                self.virtual_hosted = flag(name, value)
                 self.config[meaning] = self.virtual_hosted
             case "use_ssl":
                 pass  # The endpoint's scheme says so.
             case "client_kwargs":
-                self._set_client(name, _mapping(name, value))
+                self._set_client(name, mapping(name, value))
             case "config_kwargs":
-                self._set_config(name, _mapping(name, value))
+                self._set_config(name, mapping(name, value))
             case "s3_additional_kwargs":
-                self._set_arguments(name, _mapping(name, value))
+                self._set_arguments(name, mapping(name, value))
             case "client_options":
-                self.client_options.update(_mapping(name, value))
+                self.client_options.update(mapping(name, value))
             case _ if meaning in _CONFIG:
                 self.config[meaning] = value
             case _ if name not in _OF_FSSPEC:
@@ -150,12 +151,12 @@ class S3Options:
         for inner, value in values.items():
             match inner:
                 case "region_name" if self.region is None:
-                    self.region = _text(f"{name}.{inner}", value)
+                    self.region = text(f"{name}.{inner}", value)
                 case "endpoint_url" if self.endpoint is None:
-                    self.endpoint = _text(f"{name}.{inner}", value)
+                    self.endpoint = text(f"{name}.{inner}", value)
                 case "aws_access_key_id" | "aws_secret_access_key" | "aws_session_token":
                     meaning = _SAME[inner.removeprefix("aws_")]
-                    setattr(self, meaning, _text(f"{name}.{inner}", value))
+                    setattr(self, meaning, text(f"{name}.{inner}", value))
                 case "verify":
                     self._set_verify(value)
                 case "region_name" | "endpoint_url" | "use_ssl" | "api_version":
@@ -174,18 +175,18 @@ class S3Options:
         for inner, value in values.items():
             match inner:
                 case "connect_timeout" | "read_timeout":
-                    setattr(self, inner, _seconds(f"{name}.{inner}", value))
+                    setattr(self, inner, seconds(f"{name}.{inner}", value))
                 case "region_name":
-                    self.region = self.region or _text(f"{name}.{inner}", value)
+                    self.region = self.region or text(f"{name}.{inner}", value)
                 case "s3":
-                    style = _mapping(f"{name}.{inner}", value).get("addressing_style")
+                    style = mapping(f"{name}.{inner}", value).get("addressing_style")
                     self.virtual_hosted = style == "virtual"
                     self.config["virtual_hosted_style_request"] = self.virtual_hosted
                 case "signature_version":
                     # botocore.UNSIGNED is not a text.
                     self.anonymous |= not isinstance(value, str)
                 case "proxies":
-                    proxies = _mapping(f"{name}.{inner}", value)
+                    proxies = mapping(f"{name}.{inner}", value)
                     self.client_options["proxy_url"] = next(iter(proxies.values()))
                 case _ if inner not in _OF_BOTOCORE:
                     raise StoreError(f"{name!r} holds {inner!r}, which is not supported: remove it")
@@ -193,7 +194,7 @@ class S3Options:
     def _set_arguments(self, name: str, values: Mapping[str, object]) -> None:
         for inner, value in values.items():
             if inner == "Metadata":
-                self.metadata = {str(key): str(text) for key, text in _mapping(f"{name}.{inner}", value).items()}
+                self.metadata = {str(key): str(value) for key, value in mapping(f"{name}.{inner}", value).items()}
             elif inner in _ENCRYPTION:
                 self.config[_ENCRYPTION[inner]] = value
             elif inner == "StorageClass":
@@ -233,27 +234,3 @@ class S3Options:
             value = self.config.get(name)
             if isinstance(value, str):
                 yield value
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise StoreError(f"the storage option {name} must be a text, not a {type(value).__name__}")
-    return value
-
-
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise StoreError(f"the storage option {name} must be True or False, not a {type(value).__name__}")
-    return value
-
-
-def _seconds(name: str, value: object) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
-        raise StoreError(f"the storage option {name} must be a number of seconds above 0")
-    return float(value)
-
-
-def _mapping(name: str, value: object) -> Mapping[str, object]:
-    if not isinstance(value, Mapping):
-        raise StoreError(f"the storage option {name} must be a mapping, not a {type(value).__name__}")
-    return value

@@ -74,6 +74,8 @@ class CloudStore(Requests, ObjectStore):
 
     put_id: ClassVar[str] = "lake-put"
     """The name of the metadata that holds the id of a conditional put."""
+    suffix_ranges: ClassVar[bool] = True
+    """Whether the service reads the last bytes of an object without being told its size."""
 
     def __init__(
         self, name: str, prefix: str, storage_options: Mapping[str, object] | None, retry: RetryPolicy | None
@@ -125,6 +127,8 @@ class CloudStore(Requests, ObjectStore):
         if end is not None and end == (start or 0):
             return ObjectBytes(b"", self._head(key))
         path = self._path(key)
+        if start is not None and start < 0 and not self.suffix_ranges:
+            start = max(0, self._head(key).size + start)
         requested: dict[str, object] | None = None
         if end is not None:
             requested = {"range": (start or 0, end)}
@@ -163,7 +167,7 @@ class CloudStore(Requests, ObjectStore):
         folder = prefix[: prefix.rfind("/") + 1]
         offset = max(start_after, _just_before(prefix) if prefix != folder else "")
         last = ""
-        for page in self._pages(folder, offset):
+        for page in self._sorted(self._pages(folder, offset)):
             metas = []
             for item in page:
                 path: str = item["path"]
@@ -181,6 +185,10 @@ class CloudStore(Requests, ObjectStore):
             if last > self._prefix + prefix and not last.startswith(self._prefix + prefix):
                 # What follows sorts behind all keys with the prefix.
                 return
+
+    def _sorted(self, pages: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+        """Return the pages of a listing in the order of their keys' UTF-8 bytes, which is most services' own."""
+        return pages
 
     def _pages(self, folder: str, offset: str) -> Iterator[Sequence[Any]]:
         path = (self._prefix + folder).rstrip("/") or None
