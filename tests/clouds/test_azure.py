@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,29 +10,22 @@ from lake_core.errors import InvalidKey
 from lake_core.store import ObjectStore, open_store
 from lake_core.testing import SharedObjectStoreSuite
 from lake_core.testing.object_store_suite import ODD_KEYS
-from tests.clouds.azurite import azurite
 from tests.clouds.servers import CloudServer
 
 pytestmark = pytest.mark.clouds
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudServer]:
-    with azurite(tmp_path_factory.mktemp("azurite")) as server:
-        yield server
 
 
 class TestAzureBlobStore(SharedObjectStoreSuite):
     odd_keys = tuple(key for key in ODD_KEYS if "\\" not in key and not key.endswith("."))
 
     @pytest.fixture
-    def store(self, server: CloudServer) -> ObjectStore:
-        return open_store(server.url(uuid.uuid4().hex), storage_options=server.storage_options)
+    def store(self, azure_server: CloudServer) -> ObjectStore:
+        return open_store(azure_server.url(uuid.uuid4().hex), storage_options=azure_server.storage_options)
 
 
 @pytest.mark.parametrize("key", ["a\\b", "a./b", "a."])
-def test_names_that_the_service_changes_are_refused(server: CloudServer, key: str) -> None:
-    store = open_store(server.url(uuid.uuid4().hex), storage_options=server.storage_options)
+def test_names_that_the_service_changes_are_refused(azure_server: CloudServer, key: str) -> None:
+    store = open_store(azure_server.url(uuid.uuid4().hex), storage_options=azure_server.storage_options)
     for use in (store.get, store.head, lambda key: store.put(key, b""), lambda key: store.delete([key])):
         with pytest.raises(InvalidKey, match="which Azure Storage changes"):
             use(key)
