@@ -2,7 +2,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-all test-unit stress interop bench lint docs .venv java
+.PHONY: help demo ui test test-all test-unit test-clouds stress interop bench lint docs .venv java
 
 PY := .venv/bin/python
 INSTALLED := .venv/.installed
@@ -25,14 +25,14 @@ ui: java ## serve the same pipeline, with the demo's runs, at http://localhost:3
 
 test: java ## run the tests that hold the product: half an hour on two cores
 	@$(MAKE) .venv
-	@exec $(PY) -m pytest -n 2 --dist loadgroup -m "not exhaustive and not stress and not interop" $(ARGS)
+	@exec $(PY) -m pytest -n 2 --dist loadgroup -m "not exhaustive and not stress and not interop and not clouds" $(ARGS)
 
 test-all: java ## run these, and every matrix, sweep and random history
 	@$(MAKE) .venv
-	@exec $(PY) -m pytest -n 2 --dist loadgroup -m "not stress and not interop" $(ARGS)
+	@exec $(PY) -m pytest -n 2 --dist loadgroup -m "not stress and not interop and not clouds" $(ARGS)
 
 test-unit: .venv ## run the tests that need neither Java nor a browser, on several cores
-	@exec $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not spark and not browser and not exhaustive and not stress and not interop" $(ARGS)
+	@exec $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not spark and not browser and not exhaustive and not stress and not interop and not clouds" $(ARGS)
 
 stress: java ## run the long versions of races and sweeps
 	@$(MAKE) .venv
@@ -48,6 +48,14 @@ interop: java ## run delta-spark, zq (where Go is) and this on the same data; fe
 	    else echo "Go is missing: the tests against zq and zed are skipped." >&2; fi
 	@built() { test -x .venv-interop/$$1 && echo $(CURDIR)/.venv-interop/$$1; }; DELTA_SPARK_PYTHON=$(CURDIR)/.venv-interop/bin/python \
 	    ZQ=$$(built zed-1.18.0/zq) ZED_1_18=$$(built zed-1.18.0/zed) ZED_1_6=$$(built zed-1.6.0/zed) exec $(PY) -m pytest -m interop $(ARGS)
+
+test-clouds: .venv ## run the stores against servers of Azure (where npm is) and Google Cloud (where Go is), which it builds into .clouds
+	@if command -v npm >/dev/null; then test -x .clouds/node_modules/.bin/azurite-blob || npm install --silent --prefix .clouds azurite@3; \
+	    else echo "npm is missing: the tests against Azurite are skipped." >&2; fi
+	@if command -v go >/dev/null; then test -x .clouds/fake-gcs-server || GOBIN=$(CURDIR)/.clouds go install github.com/fsouza/fake-gcs-server@v1.56.1; \
+	    else echo "Go is missing: the tests against fake-gcs-server are skipped." >&2; fi
+	@built() { test -x .clouds/$$1 && echo $(CURDIR)/.clouds/$$1; }; \
+	    AZURITE=$$(built node_modules/.bin/azurite-blob) FAKE_GCS_SERVER=$$(built fake-gcs-server) exec $(PY) -m pytest -m clouds $(ARGS)
 
 bench: .venv ## measure against deltalake
 	@exec $(PY) -m benchmarks $(ARGS)

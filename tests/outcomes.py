@@ -15,9 +15,9 @@ import pytest
 DOCS = Path(__file__).parent.parent / "docs"
 _ROW = re.compile(r"^\| (?P<section>[^|]+) \|(?: [^|]+ \|)+ (?P<tests>[^|]+) \|$")
 
-EVERYTHING = "not stress and not interop"
+EVERYTHING = "not stress and not interop and not clouds"
 """The selection of `make test-all`, and of pytest without arguments."""
-USUAL = "not exhaustive and not stress and not interop"
+USUAL = "not exhaustive and not stress and not interop and not clouds"
 """The selection of `make test`."""
 
 _unproved: list[str] = []

@@ -42,7 +42,7 @@ CONTEXT.set_forkserver_preload(
         "lake_core.lake",
         "lake_core.lake.filesystem",
         "lake_core.pool",
-        "lake_core.store.s3",
+        "lake_core.store.cloud.s3",
         "tests.lake.lakes",
     ]
 )

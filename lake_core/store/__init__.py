@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lake_core.store.folder import FolderStore
@@ -11,10 +12,14 @@ from lake_core.store.object_store import ObjectBytes, ObjectMeta, ObjectStore
 from lake_core.store.open import open_store, store_at
 
 if TYPE_CHECKING:
-    from lake_core.store.s3 import S3Store
+    from lake_core.store.cloud.azure import AzureBlobStore
+    from lake_core.store.cloud.gcs import GCSStore
+    from lake_core.store.cloud.s3 import S3Store
 
 __all__ = [
+    "AzureBlobStore",
     "FolderStore",
+    "GCSStore",
     "LocalStore",
     "MemoryStore",
     "ObjectBytes",
@@ -26,10 +31,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    # s3fs is optional and slow to import.
-    if name == "S3Store":
-        from lake_core.store.s3 import S3Store
+_CLOUDS = {"AzureBlobStore": "azure", "GCSStore": "gcs", "S3Store": "s3"}
 
-        return S3Store
+
+def __getattr__(name: str) -> object:
+    # obstore is optional.
+    if name in _CLOUDS:
+        return getattr(import_module(f"lake_core.store.cloud.{_CLOUDS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,14 +15,19 @@ from lake_core.store.object_store import ObjectStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lake_core.store.cloud.azure import AzureBlobStore
+    from lake_core.store.cloud.gcs import GCSStore
+    from lake_core.store.cloud.s3 import S3Store
+
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
 """A location of another kind than a path. A single letter is a drive of Windows."""
 # What pathlib makes of a URL: Path("s3://bucket") is "s3:/bucket".
-_MANGLED = re.compile(r"(memory|s3|s3a):/(?!/)")
+_MANGLED = re.compile(r"(memory|s3|s3a|gs|gcs|az|azure|abfs|abfss|wasb|wasbs):/(?!/)")
+_AZURE_ACCOUNT = re.compile(r"([^@/]+)@([a-z0-9]{3,24})\.(?:blob|dfs)(\.[a-z0-9.\-]+)")
+"""container@account.dfs.core.windows.net, of abfss:// and wasbs:// URLs."""
 _UNSUPPORTED = {
-    **dict.fromkeys(("abfs", "abfss", "adl", "az", "azure", "wasb", "wasbs"), "Azure Storage is not supported yet"),
-    **dict.fromkeys(("gs", "gcs"), "Google Cloud Storage is not supported yet"),
+    "adl": "Data Lake Storage Gen1 is not supported: it was retired",
     "dbfs": "Databricks' file system is not supported: pass the s3:// URL that it stands for",
     "hdfs": "HDFS is not supported",
     "s3n": "Hadoop's old name for S3 is not supported: pass an s3:// URL",
@@ -37,19 +42,21 @@ def open_store(
 
     - a path (a leading `~` is the home folder), a `pathlib.Path`, `file:///path`: a file system
     - `memory://name`: memory of this process, shared by all who open the same name
-    - `s3://bucket/prefix`, `s3a://…`: S3 and services with its protocol, through s3fs
+    - `s3://bucket/prefix`, `s3a://…`: S3 and services with its protocol
+    - `gs://bucket/prefix`, `gcs://…`: Google Cloud Storage
+    - `az://container/prefix`, `abfs://…`, `abfss://container@account.dfs.core.windows.net/prefix`: Azure Storage
 
     URLs are taken as they are, as fsspec does: nothing is percent-decoded, `?` and `#` belong to the name. A file
     system's root need not exist yet. A location that begins with another `name:/` is not a path, except for drives of
     Windows.
 
-    An S3 endpoint other than AWS is tested here for conditional puts, by putting an object that is deleted again. With
-    `read_only` (the caller will only read) the test waits until the first put.
+    An endpoint other than the cloud's own is tested here for conditional puts, by putting an object that is deleted
+    again. With `read_only` (the caller will only read) the test waits until the first put.
 
-    `storage_options` are s3fs's; file systems and memory need none.
+    `storage_options` are those of s3fs, gcsfs or adlfs, or obstore's; file systems and memory need none.
 
     Raises InvalidUrl: a scheme that is not supported, no bucket, credentials inside the URL (the message does not
-    repeat them; pass them in `storage_options`). For S3 also UnsafeStore, NotFound (no such bucket), AccessDenied,
+    repeat them; pass them in `storage_options`). For clouds also UnsafeStore, NotFound (no such bucket), AccessDenied,
     StoreUnavailable.
     """
     text = os.fspath(url)
@@ -78,7 +85,7 @@ def open_store(
         # Before anything is said of credentials: in abfss://container@account the first part is none.
         raise _unsupported(scheme)
     authority = location.partition("/")[0]
-    if "@" in authority:
+    if "@" in authority and not (scheme in _AZURE and _AZURE_ACCOUNT.fullmatch(authority)):
         raise CredentialsInUrl(f"a {scheme}:// URL must not hold credentials: pass them in storage_options")
     return _OPENERS[scheme](location, storage_options or {}, read_only)
 
@@ -115,21 +122,53 @@ def _open_memory(location: str, storage_options: Mapping[str, object], read_only
 
 
 def _open_s3(location: str, storage_options: Mapping[str, object], read_only: bool) -> ObjectStore:
-    # Importing s3fs takes long, and it is an optional install.
-    from lake_core.store.s3 import S3Store
+    # Importing obstore takes time, and it is an optional install.
+    from lake_core.store.cloud.s3 import S3Store
 
+    return _checked(S3Store, location, storage_options, read_only)
+
+
+def _open_gcs(location: str, storage_options: Mapping[str, object], read_only: bool) -> ObjectStore:
+    from lake_core.store.cloud.gcs import GCSStore
+
+    return _checked(GCSStore, location, storage_options, read_only)
+
+
+def _open_azure(location: str, storage_options: Mapping[str, object], read_only: bool) -> ObjectStore:
+    from lake_core.store.cloud.azure import AzureBlobStore
+
+    authority, slash, prefix = location.partition("/")
+    if match := _AZURE_ACCOUNT.fullmatch(authority):
+        container, account, suffix = match.groups()
+        location = f"{container}{slash}{prefix}"
+        storage_options = {"account_name": account, **storage_options}
+        if suffix != ".core.windows.net":
+            storage_options = {"account_host": f"{account}.blob{suffix}", **storage_options}
+    return _checked(AzureBlobStore, location, storage_options, read_only)
+
+
+def _checked(
+    kind: type[S3Store | GCSStore | AzureBlobStore],
+    location: str,
+    storage_options: Mapping[str, object],
+    read_only: bool,
+) -> ObjectStore:
     bucket, _, prefix = location.partition("/")
-    store = S3Store(bucket, prefix, storage_options=storage_options)
+    store = kind(bucket, prefix, storage_options=storage_options)
     if not read_only:
         store.check_conditional_puts()
     return store
 
 
+_AZURE = ("az", "azure", "abfs", "abfss", "wasb", "wasbs")
 _OPENERS: Mapping[str, Callable[[str, Mapping[str, object], bool], ObjectStore]] = {
     "file": _open_file,
     "memory": _open_memory,
     "s3": _open_s3,
     "s3a": _open_s3,
+    "gs": _open_gcs,
+    "gcs": _open_gcs,
+    **dict.fromkeys(_AZURE, _open_azure),
 }
 """What opens the rest of a URL, by its scheme. A new kind of store is added here."""
 

@@ -15,7 +15,7 @@ from lake_core.delta.log_segment import commit_key
 from lake_core.delta.path import encode_path, locate
 from lake_core.delta.scan import open_data_files, plan_scan
 from lake_core.store import LocalStore, MemoryStore
-from lake_core.store.s3 import S3Store
+from lake_core.store.cloud.s3 import S3Store
 from tests.delta.tables import SCHEMA, ids, rows
 
 

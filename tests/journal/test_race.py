@@ -54,7 +54,7 @@ def _work(url: str, options: dict[str, object], worker: int, appends: int, resul
         json.dump({"acknowledged": acknowledged, "refused": refused}, file)
 
 
-def _race(url: str, options: dict[str, object], workers: int, appends: int, results: Path) -> None:
+def race(url: str, options: dict[str, object], workers: int, appends: int, results: Path) -> None:
     run_together(_work, [(url, options, worker, appends, str(results)) for worker in range(workers)])
     reports = [json.loads((results / f"{worker}.json").read_text()) for worker in range(workers)]
     journal = Journal(open_store(url, storage_options=options), "refs")
@@ -76,11 +76,11 @@ def _race(url: str, options: dict[str, object], workers: int, appends: int, resu
 
 def test_processes_race_on_one_disk(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    _race(f"file://{tmp_path}/lake", {}, 6, 30, tmp_path / "results")
+    race(f"file://{tmp_path}/lake", {}, 6, 30, tmp_path / "results")
 
 
 def test_processes_race_in_s3(s3_url: str, s3_options: dict[str, object], tmp_path: Path) -> None:
-    _race(s3_url, s3_options, 3, 5, tmp_path)
+    race(s3_url, s3_options, 3, 5, tmp_path)
 
 
 def test_lost_answers_of_s3(s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server) -> None:
@@ -168,7 +168,7 @@ def test_forty_writers_get_their_turn() -> None:
 @pytest.mark.stress
 def test_many_processes_race_for_long(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    _race(f"file://{tmp_path}/lake", {}, 12, 300, tmp_path / "results")
+    race(f"file://{tmp_path}/lake", {}, 12, 300, tmp_path / "results")
 
 
 @pytest.mark.stress

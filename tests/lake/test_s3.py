@@ -9,25 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import sleep
 
-import deltalake
-import pyarrow as pa
 import pytest
 
 from lake_core import Lake
-from lake_core.lake.errors import Conflict
 from lake_core.lake.gc import collect
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.pool import PoolLake
 from lake_core.store import FolderStore, ObjectStore, open_store
 from lake_core.testing.fault_store import FaultMode
 from lake_core.testing.manual_clock import ManualClock
-from tests.lake.lakes import create_tables, ids, plain, rows, values
+from tests.lake.in_a_bucket import TABLES, Options, race, theirs, work_on_sessions_branches_and_merges
+from tests.lake.lakes import create_tables, ids, rows
 from tests.lake.test_crash import before, sweep, work, work_shared
 from tests.processes import run_together
 from tests.store.s3_server import S3Server
-
-TABLES = ("t/a", "t/b", "t/c")
-Options = dict[str, object]
 
 
 @pytest.fixture(autouse=True)
@@ -49,68 +44,8 @@ def test_pools_are_published_and_stand_in_place(s3_url: str, s3_options: Options
     assert [record["k"] for record in in_place.scan().records()] == [1, 2, 3]
 
 
-def _theirs(url: str, path: str, options: Options) -> list[int]:
-    """Return the ids of a table as deltalake reads it in place."""
-    environment = {
-        "AWS_ACCESS_KEY_ID": str(options["key"]),
-        "AWS_SECRET_ACCESS_KEY": str(options["secret"]),
-        "AWS_ENDPOINT_URL": str(options["endpoint_url"]),
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-    }
-    table = deltalake.DeltaTable(f"{url}/{path}", storage_options=environment)
-    result = deltalake.QueryBuilder().register("t", table).execute("select id from t").read_all()
-    return sorted(pa.table(result)["id"].to_pylist())
-
-
 def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
-    lake = Lake.create(s3_url, storage_options=s3_options)
-    create_tables(lake, *TABLES)
-    before_all = lake.create_tag("first")
-    with lake.session(message="three tables and files") as s:
-        for number, path in enumerate(TABLES):
-            s.delta(path).append(rows([100 + number]), txn=("job", 1))
-            s.delta(path).update({"v": "7"}, "id = 1")
-        s.put("reports/a b%41.json", b"{}", if_absent=True)
-        s.put("reports/é/😀", b"1")
-        assert ids(lake.delta(TABLES[0])) == list(range(10)), "isolated outside"
-    again = Lake.open(s3_url, storage_options=s3_options)
-    for number, path in enumerate(TABLES):
-        expected = [*range(10), 100 + number]
-        assert (
-            ids(again.delta(path))
-            == ids(plain(again.repository.root, path))
-            == _theirs(s3_url, path, s3_options)
-            == expected
-        )
-        assert values(again.delta(path))[1] == 7
-        assert again.delta(path).version == 1
-    assert [meta.key for meta in again.at().list("reports/")] == ["reports/a b%41.json", "reports/é/😀"]
-    assert ids(again.delta("t/a", ref="first")) == list(range(10))
-    assert again.list_tags() == {"first": before_all}
-
-    again.create_branch("dev")
-    with again.session("dev") as s:
-        s.delta("t/a").append(rows([500]))
-        s.put("reports/dev", b"dev")
-    with again.session() as s:
-        s.delta("t/a").append(rows([600]))
-        s.delta("t/b").delete("id < 5")
-    assert 500 not in _theirs(s3_url, "t/a", s3_options)
-    merged = again.merge("dev")
-    assert merged.is_checked_out
-    assert again.log()[0].id == merged.commit
-    assert ids(again.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [*range(10), 100, 500, 600]
-    assert _theirs(s3_url, "t/b", s3_options) == [*range(5, 10), 101]
-    assert bytes(again.at().get("reports/dev")) == b"dev"
-    with pytest.raises(Conflict) as caught, again.session() as first, again.session() as other:
-        first.put("contested", b"1")
-        other.put("contested", b"2")
-    assert caught.value.keys == ("contested",)
-    again.revert(merged.commit)
-    assert ids(again.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [*range(10), 100, 600]
-    assert again.maintenance.verify() == []
-    assert again.status().pending_checkout == []
+    work_on_sessions_branches_and_merges(s3_url, s3_options)
 
 
 def _part(url: str, options: Options, session: str, worker: int) -> None:
@@ -127,7 +62,7 @@ def test_a_session_that_processes_share(s3_url: str, s3_options: Options) -> Non
     shared = lake.open_session(message="shared")
     run_together(_part, [(s3_url, s3_options, shared.id, worker) for worker in range(2)])
     assert ids(lake.delta("t/common", ref=shared.id)) == [*range(10), 2000, 2001]
-    assert ids(lake.delta("t/common")) == list(range(10)) == _theirs(s3_url, "t/common", s3_options)
+    assert ids(lake.delta("t/common")) == list(range(10)) == theirs(s3_url, "t/common", s3_options)
     first = shared.publish()
     again = shared.publish()
     assert (
@@ -136,8 +71,8 @@ def test_a_session_that_processes_share(s3_url: str, s3_options: Options) -> Non
         == (lake.log()[0].id, dict.fromkeys(("t/a", "t/b", "t/common"), 1))
     )
     for worker, path in enumerate(TABLES[:2]):
-        assert ids(lake.delta(path)) == _theirs(s3_url, path, s3_options) == [*range(10), 1000 + worker]
-    assert _theirs(s3_url, "t/common", s3_options) == [*range(10), 2000, 2001]
+        assert ids(lake.delta(path)) == theirs(s3_url, path, s3_options) == [*range(10), 1000 + worker]
+    assert theirs(s3_url, "t/common", s3_options) == [*range(10), 2000, 2001]
     assert [bytes(data) for data in lake.at().get_many([f"parts/{worker}" for worker in range(2)])] == [b"0", b"1"]
     assert lake.maintenance.verify() == []
 
@@ -168,7 +103,7 @@ def test_garbage_goes_by_the_lakes_clock(s3_url: str, s3_options: Options, monke
     assert address_of(new_item(b"old content", time()).entry.etag) in content - _keys(store, f"{OBJECTS}/")
     assert len(files & set(collected.keys)) >= 2
     assert not set(collected.keys) & _keys(store)
-    assert ids(lake.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [1]
+    assert ids(lake.delta("t/a")) == theirs(s3_url, "t/a", s3_options) == [1]
     assert bytes(lake.at().get("file")) == b"new content"
     assert lake.maintenance.verify() == []
     with lake.session() as s:
@@ -182,49 +117,14 @@ def _keys(store: ObjectStore, prefix: str = "") -> set[str]:
     return {meta.key for meta in store.list(prefix)}
 
 
-def _publisher(url: str, options: Options, worker: int, count: int) -> None:
-    lake = Lake.open(url, storage_options=options)
-    for number in range(count):
-        id = worker * 1000 + 100 + number
-        with lake.session(message=f"{worker}/{number}") as s:
-            s.delta("t/shared").append(rows([id]), txn=(f"worker-{worker}", number))
-            s.put(f"files/{worker}/{number}", b"%d" % id)
-
-
-def _race(url: str, options: Options, workers: int, count: int) -> None:
-    lake = Lake.create(url, storage_options=options)
-    create_tables(lake, "t/shared")
-    run_together(_publisher, [(url, options, worker, count) for worker in range(workers)])
-    log = lake.log()
-    assert len(log) == 2 + workers * count
-    assert sorted(commit.message for commit in log[:-2]) == sorted(
-        f"{w}/{n}" for w in range(workers) for n in range(count)
-    )
-    assert lake.delta("t/shared").version == workers * count
-    written = [worker * 1000 + 100 + number for worker in range(workers) for number in range(count)]
-    expected = sorted([*range(10), *written])
-    assert (
-        ids(lake.delta("t/shared"))
-        == ids(plain(lake.repository.root, "t/shared"))
-        == _theirs(url, "t/shared", options)
-        == expected
-    )
-    at = lake.at()
-    files = [f"files/{worker}/{number}" for worker in range(workers) for number in range(count)]
-    assert [meta.key for meta in at.list("files/")] == sorted(files)
-    assert [int(data) for data in at.get_many(files)] == written
-    assert lake.maintenance.verify() == []
-    assert lake.status().pending_checkout == []
-
-
 def test_processes_that_publish_on_one_branch(s3_url: str, s3_options: Options) -> None:
-    _race(s3_url, s3_options, workers=3, count=3)
+    race(s3_url, s3_options, workers=3, count=3)
 
 
 @pytest.mark.stress
 @pytest.mark.timeout(900)
 def test_eight_processes_publish_ten_times_each(s3_url: str, s3_options: Options) -> None:
-    _race(s3_url, s3_options, workers=8, count=10)
+    race(s3_url, s3_options, workers=8, count=10)
 
 
 def _lake_copier(url: str, options: Options) -> Callable[[ManualClock], ObjectStore]:
@@ -274,6 +174,6 @@ def test_answers_that_get_lost_while_publishing(s3_url: str, s3_options: Options
             s.delta("t/a").append(rows([100 + number]), txn=("job", number))
             s.put("file", b"%d" % number)
     assert [commit.message for commit in lake.log()[:-2]] == [*reversed(kinds)]
-    assert ids(lake.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [*range(10), *range(100, 106)]
+    assert ids(lake.delta("t/a")) == theirs(s3_url, "t/a", s3_options) == [*range(10), *range(100, 106)]
     assert bytes(lake.at().get("file")) == b"5"
     assert lake.maintenance.verify() == []

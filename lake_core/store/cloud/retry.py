@@ -1,4 +1,4 @@
-"""How S3 is asked again."""
+"""How a cloud is asked again."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from lake_core.backoff import Backoff
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long a request is tried again that S3 did not answer, or answered with "not now". Seconds throughout."""
+    """How long a request is tried again that had no answer, or the answer "not now". Seconds throughout."""
 
     attempts: int = 5
-    """Requests at most while S3 is overloaded or out of reach."""
+    """Requests at most while the service is overloaded or out of reach."""
     conflict_seconds: float = 30.0
     """For how long a conditional put is tried again that met another one of the same key."""
     backoff: Backoff = field(default_factory=lambda: Backoff(0.1, 5.0, shortest_share=0.2))

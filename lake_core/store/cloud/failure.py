@@ -1,0 +1,198 @@
+"""What a refused request means, in any of the clouds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from html import unescape
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from obstore.exceptions import InvalidPathError, NotSupportedError, PermissionDeniedError, UnauthenticatedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([\w.\-]+)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_PATH = re.compile(r'[Pp]ath "((?:[^"\\]|\\.)*)"|<Key>([^<]*)</Key>')
+_OF_BATCH = re.compile(r"request failed for key (.*): (.*) \(code: (\w+)\)", re.DOTALL)
+"""What is said of one object of a batch."""
+
+_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"}
+_ABSENT = {"NoSuchKey", "NotFound", "BlobNotFound"}
+_PRECONDITION = {"PreconditionFailed", "ConditionNotMet", "TargetConditionNotMet", "BlobAlreadyExists"}
+_CONFLICT = {"ConditionalRequestConflict", "OperationAborted"}
+_RANGE = {"InvalidRange"}
+_UNSUPPORTED = {"NotImplemented", "MethodNotAllowed", "UnsupportedHeader", "MissingContentMD5"}
+_DENIED = {
+    "AccessDenied",
+    "AccountProblem",
+    "AllAccessDisabled",
+    "AuthenticationFailed",
+    "AuthorizationFailure",
+    "AuthorizationPermissionMismatch",
+    "ExpiredToken",
+    "Forbidden",
+    "InsufficientAccountPermissions",
+    "InvalidAccessKeyId",
+    "InvalidAuthenticationInfo",
+    "InvalidSecurity",
+    "InvalidToken",
+    "NoAuthenticationInformation",
+    "NotSignedUp",
+    "PublicAccessNotPermitted",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "TokenRefreshRequired",
+    "UnauthorizedAccess",
+}
+# Refused before anything was done. So another attempt cannot meet the traces of this one.
+_THROTTLED = {
+    "RequestLimitExceeded",
+    "ServerBusy",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequests",
+    "TooManyRequestsException",
+}
+_UNKNOWN_OUTCOME = {"InternalError", "OperationTimedOut", "RequestTimeout", "ServiceUnavailable"}
+
+
+class Kind(Enum):
+    """What a failure means, whatever the words."""
+
+    ABSENT = auto()
+    NO_BUCKET = auto()
+    PRECONDITION = auto()
+    CONFLICT = auto()
+    """Another conditional put of the same key was under way: nothing was done, and nothing is known of the key."""
+    RANGE = auto()
+    RANGE_IGNORED = auto()
+    """The service answered with the whole object."""
+    NAME = auto()
+    """A listing holds the name of an object that cannot be a key."""
+    REGION = auto()
+    """The bucket is in another region."""
+    DENIED = auto()
+    THROTTLED = auto()
+    """Nothing was done."""
+    UNKNOWN_OUTCOME = auto()
+    """It may have been done or not."""
+    UNSUPPORTED = auto()
+    OTHER = auto()
+
+
+_KINDS = {
+    **dict.fromkeys(_NO_BUCKET, Kind.NO_BUCKET),
+    **dict.fromkeys(_ABSENT, Kind.ABSENT),
+    **dict.fromkeys(_PRECONDITION, Kind.PRECONDITION),
+    **dict.fromkeys(_CONFLICT, Kind.CONFLICT),
+    **dict.fromkeys(_RANGE, Kind.RANGE),
+    **dict.fromkeys(_UNSUPPORTED, Kind.UNSUPPORTED),
+    **dict.fromkeys(_DENIED, Kind.DENIED),
+    **dict.fromkeys(_THROTTLED, Kind.THROTTLED),
+    **dict.fromkeys(_UNKNOWN_OUTCOME, Kind.UNKNOWN_OUTCOME),
+    "PermanentRedirect": Kind.REGION,
+    "AuthorizationHeaderMalformed": Kind.REGION,
+}
+_STATUSES = {
+    "301": Kind.REGION,
+    "401": Kind.DENIED,
+    "403": Kind.DENIED,
+    "404": Kind.ABSENT,
+    "405": Kind.UNSUPPORTED,
+    "409": Kind.CONFLICT,
+    "412": Kind.PRECONDITION,
+    "416": Kind.RANGE,
+    "429": Kind.THROTTLED,
+    "501": Kind.UNSUPPORTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed request. Its text holds no secret."""
+
+    kind: Kind
+    code: str
+    reason: str
+    path: str = ""
+    """The object that the service complains of, where it names one."""
+    after_unknown_outcome: bool = False
+    """Whether an earlier attempt at the same request may have been done."""
+    no_connection: bool = False
+    """Whether there was no answer at all, so that the endpoint itself may be the mistake."""
+
+
+def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
+    """Return the meaning of an error that obstore raised.
+
+    Its own text is not passed on: it holds the URL, and with it a signature where one is used.
+    """
+    text = str(error).partition("\n\nDebug source:")[0]
+    name = type(error).__name__
+    path = unescape(match[1] or match[2]) if (match := _PATH.search(text)) else ""
+    if isinstance(error, InvalidPathError) or "Encountered object with invalid path" in text:
+        return Failure(Kind.NAME, name, name, path)
+    if of_batch := _OF_BATCH.search(text):
+        path, message, code = of_batch.groups()
+        return Failure(_kind(code, ""), code, redact(f"{code}: {message}" if message else code, secrets), path)
+    status = match[1] if (match := _STATUS.search(text)) else ""
+    code = match[1] if (match := _CODE.search(text)) else ""
+    if status or code:
+        message = match[1] if (match := _MESSAGE.search(text)) else ""
+        reason = f"{code or status}: {message}" if message else code or status
+        return Failure(_kind(code, status), code or status, redact(reason, secrets), path)
+    if "Wanted range starting at" in text:
+        return Failure(Kind.RANGE, name, "the range begins behind the object's end")
+    if "non-partial response" in text or (isinstance(error, NotSupportedError) and "range" in text):
+        return Failure(Kind.RANGE_IGNORED, name, "the range was ignored")
+    if isinstance(error, (UnauthenticatedError, PermissionDeniedError)):
+        return Failure(Kind.DENIED, name, f"no usable credentials ({name})")
+    if isinstance(error, NotSupportedError):
+        return Failure(Kind.UNSUPPORTED, name, name)
+    if isinstance(error, (OSError, TimeoutError)) or "HTTP error" in text or "error sending request" in text:
+        return Failure(Kind.UNKNOWN_OUTCOME, name, "the connection failed", no_connection=True)
+    return Failure(Kind.OTHER, name, name)
+
+
+def reason_at(failure: Failure, service: str, endpoint: str | None) -> str:
+    """Give a failure's reason; where there was no answer at all, with the endpoint that was asked.
+
+    Args:
+        failure: What happened.
+        service: The name of the cloud's service.
+        endpoint: Where it was asked; None is the cloud's own.
+    """
+    if not failure.no_connection:
+        return failure.reason
+    if endpoint is None:
+        return (
+            f"{failure.reason}, with {service}'s own endpoint: check the network, or set another endpoint in "
+            "storage_options"
+        )
+    parts = urlsplit(endpoint)
+    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    return (
+        f"{failure.reason}, at the endpoint {place}: check its host and port (endpoint_url), and that the server runs"
+    )
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """Return the text without any of the secrets."""
+    for secret in secrets:
+        text = text.replace(secret, "…")
+    return text
+
+
+def _kind(code: str, status: str) -> Kind:
+    kind = _KINDS.get(code)
+    if kind is not None:
+        return kind
+    if (status or code) in _STATUSES:
+        return _STATUSES[status or code]
+    return Kind.UNKNOWN_OUTCOME if status.startswith("5") else Kind.OTHER

@@ -1,0 +1,262 @@
+"""Objects in Google Cloud Storage."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+import obstore
+
+from lake_core.errors import AccessDenied, InvalidUrl, LakeError, NotFound, PreconditionFailed, StoreError
+
+try:
+    from obstore.store import GCSStore as Bucket
+
+    from lake_core.store.cloud.store import CloudStore
+except ImportError:
+    raise LakeError(
+        "Google Cloud Storage needs obstore, which is not installed: install it with `pip install 'lake-orch[gcs]'`"
+    ) from None
+
+from lake_core.store.cloud.failure import redact
+from lake_core.store.cloud.option_values import canonical, mapping, of_fsspec, seconds, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from obstore.store import ClientConfig, GCSConfig, GCSCredential, GCSCredentialProvider
+
+    from lake_core.store.cloud.retry import RetryPolicy
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9]")
+_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+_SAME = {
+    "google_service_account": "service_account",
+    "google_service_account_path": "service_account",
+    "google_service_account_key": "service_account_key",
+    "google_application_credentials": "application_credentials",
+    "service_account_path": "service_account",
+    "base_url": "endpoint_url",
+    "endpoint": "endpoint_url",
+}
+"""Names that mean the same as another one."""
+_FILES = ("service_account", "application_credentials")
+_KNOWN = {
+    "bearer_token",
+    "client_options",
+    "connect_timeout",
+    "endpoint_url",
+    "read_timeout",
+    "service_account_key",
+    "skip_signature",
+    "token",
+    *_FILES,
+}
+_OF_FSSPEC = {
+    "access",
+    "asynchronous",
+    "block_size",
+    "cache_timeout",
+    "cache_type",
+    "check_connection",
+    "consistency",
+    "default_location",
+    "loop",
+    "project",
+    "requester_pays",
+    "secure_serialize",
+    "session_kwargs",
+    "skip_instance_cache",
+    "timeout",
+    "use_listings_cache",
+    "version_aware",
+}
+"""Options of gcsfs that say how files are read with it. They do not concern this store."""
+_OF_OBSTORE = {"bearer_token", "client_options", "connect_timeout", "read_timeout", "service_account_key"} | {
+    "skip_signature",
+    *_FILES,
+}
+
+
+class GCSStore(CloudStore):
+    """An object store below a prefix of a bucket of Google Cloud Storage.
+
+    `storage_options` are those of gcsfs or of obstore. Where they name no credentials, google-auth finds them: the
+    environment, `gcloud auth application-default login`, workload identity, the metadata server.
+    """
+
+    service = "Google Cloud Storage"
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        if not _BUCKET.fullmatch(bucket):
+            raise InvalidUrl(
+                "a URL of Google Cloud Storage must be gs://bucket/prefix, and this one names no valid bucket"
+            )
+        super().__init__(bucket, prefix, storage_options, retry)
+        self._values = canonical("Google Cloud Storage", self._options, _SAME, _KNOWN, _OF_FSSPEC)
+        self._timeouts = (
+            seconds("connect_timeout", self._values.get("connect_timeout", 10)),
+            seconds("read_timeout", self._values.get("read_timeout", 60)),
+        )
+
+    def url(self, key: str = "") -> str:
+        """Return a `gs://` URL."""
+        return f"gs://{self._name}/{self._prefix}{key}".rstrip("/")
+
+    @property
+    def storage_options(self) -> dict[str, object]:
+        """What gcsfs needs to read the same objects. Holds secrets: never log them."""
+        options = of_fsspec(self._options, _SAME, _OF_OBSTORE)
+        if self._values.get("skip_signature"):
+            options["token"] = "anon"
+        elif key := self._values.get("service_account_key"):
+            options["token"] = json.loads(text("service_account_key", key))
+        else:
+            options.update(("token", self._values[name]) for name in _FILES if name in self._values)
+        return options
+
+    def endpoint(self, *, environment: bool = True) -> str | None:
+        """Return the endpoint that the options name, or else the environment. None: Google's own."""
+        named = self._values.get("endpoint_url")
+        if named is None and environment and (host := os.environ.get("STORAGE_EMULATOR_HOST")):
+            named = host if "://" in host else f"http://{host}"
+        return None if named is None else text("endpoint_url", named).rstrip("/")
+
+    def _is_own_endpoint(self) -> bool:
+        endpoint = self.endpoint()
+        return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(".googleapis.com")
+
+    def _secrets(self) -> Iterator[str]:
+        for name in ("bearer_token", "service_account_key"):
+            value = self._values.get(name)
+            if isinstance(value, str):
+                yield value
+        token = self._values.get("token")
+        if isinstance(token, dict):
+            yield from (str(token[name]) for name in ("private_key", "client_secret", "refresh_token") if name in token)
+
+    def _limits(self) -> tuple[float, float]:
+        return self._timeouts
+
+    def _mode(self, key: str, if_absent: bool, if_match: str | None) -> Any:
+        if if_match is None:
+            return super()._mode(key, if_absent, if_match)
+        # Writes are conditional on an object's generation here, not on its tag.
+        path = self._path(key)
+        try:
+            meta = self.answer(key, lambda: obstore.head(self._client(), path))
+        except NotFound:
+            meta = None
+        if meta is None or meta["e_tag"] != if_match:
+            raise PreconditionFailed(f"the object at {key!r} is not the one to replace", key=key)
+        return {"e_tag": meta["e_tag"], "version": meta["version"]}
+
+    def _other_version(self) -> Any:
+        return {"e_tag": '"0"', "version": "1"}
+
+    def _connect(self, seconds: int, one_by_one: bool) -> Any:
+        config: dict[str, object] = {}
+        endpoint = self.endpoint()
+        if endpoint is not None:
+            config["base_url"] = endpoint
+        provider = None
+        token = self._values.get("token")
+        if self._values.get("skip_signature") or token == "anon":
+            config["skip_signature"] = True
+            # obstore asks the metadata server for a token all the same. An emulator takes any.
+            provider = None if self._is_own_endpoint() else _fixed("anonymous")
+        elif bearer := self._values.get("bearer_token"):
+            provider = _fixed(text("bearer_token", bearer))
+        elif key := self._values.get("service_account_key"):
+            provider = self._account(json.loads(text("service_account_key", key)))
+        elif isinstance(token, dict):
+            provider = self._account(token)
+        elif file := self._values.get("service_account") or self._values.get("application_credentials") or _path(token):
+            with open(text("service_account", file), encoding="utf-8") as stream:
+                provider = self._account(json.load(stream))
+        elif endpoint is not None and os.environ.get("STORAGE_EMULATOR_HOST"):
+            provider = _fixed("anonymous")
+        else:
+            provider = self._default()
+        client_options = {
+            **mapping("client_options", self._values.get("client_options", {})),
+            "allow_http": endpoint is not None and endpoint.startswith("http://"),
+            "connect_timeout": timedelta(seconds=self._timeouts[0]),
+            "timeout": timedelta(seconds=seconds),
+        }
+        try:
+            return Bucket(
+                self._name,
+                config=cast("GCSConfig", config),
+                client_options=cast("ClientConfig", client_options),
+                retry_config={"max_retries": 0},
+                credential_provider=provider,
+            )
+        except Exception as error:
+            refused = redact(f"{type(error).__name__}: {error}", self._secrets())
+        raise StoreError(f"obstore does not accept the storage_options: {refused}")
+
+    def _account(self, account: Mapping[str, object]) -> GCSCredentialProvider:
+        auth = self._google_auth()
+        credentials, _ = auth.load_credentials_from_dict(dict(account), scopes=[_SCOPE])
+        return _renewed(credentials)
+
+    def _default(self) -> GCSCredentialProvider:
+        """Return what obstore asks for credentials. Raises AccessDenied where there are none."""
+        auth = self._google_auth()
+        try:
+            credentials, _ = auth.default(scopes=[_SCOPE])
+        except auth.exceptions.DefaultCredentialsError:
+            credentials = None
+        if credentials is None:
+            raise AccessDenied(
+                f"Google Cloud Storage refused access to {self.url()}: no usable credentials. Run `gcloud auth "
+                "application-default login`, set GOOGLE_APPLICATION_CREDENTIALS, or pass token in storage_options",
+                key=None,
+            )
+        return _renewed(credentials)
+
+    def _google_auth(self) -> Any:
+        try:
+            import google.auth
+            import google.auth.exceptions
+        except ImportError:
+            raise AccessDenied(
+                f"Google Cloud Storage refused access to {self.url()}: credentials need google-auth: install it with "
+                "`pip install 'lake-orch[gcs]'`",
+                key=None,
+            ) from None
+        return google.auth
+
+
+def _path(token: object) -> str | None:
+    """Return the path of a file of credentials, where gcsfs's `token` is one and not a method of logging in."""
+    return token if isinstance(token, str) and token not in ("google_default", "cloud", "cache", "browser") else None
+
+
+def _fixed(token: str) -> GCSCredentialProvider:
+    credential: GCSCredential = {"token": token, "expires_at": None}
+    return lambda: credential
+
+
+def _renewed(credentials: Any) -> GCSCredentialProvider:
+    from google.auth.transport.requests import Request
+
+    def current() -> Any:
+        if not credentials.valid:
+            credentials.refresh(Request())
+        expiry = credentials.expiry
+        return {"token": credentials.token, "expires_at": expiry and expiry.replace(tzinfo=UTC)}
+
+    return current

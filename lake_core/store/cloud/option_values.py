@@ -1,0 +1,70 @@
+"""The values of storage options, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from lake_core.errors import StoreError
+
+
+def text(name: str, value: object) -> str:
+    """Return an option's value, which must be a text. Raises StoreError, which does not repeat it."""
+    if not isinstance(value, str):
+        raise StoreError(f"the storage option {name} must be a text, not a {type(value).__name__}")
+    return value
+
+
+def flag(name: str, value: object) -> bool:
+    """Return an option's value, which must be True or False. Raises StoreError, which does not repeat it."""
+    if not isinstance(value, bool):
+        raise StoreError(f"the storage option {name} must be True or False, not a {type(value).__name__}")
+    return value
+
+
+def seconds(name: str, value: object) -> float:
+    """Return an option's value, which must be a number of seconds. Raises StoreError, which does not repeat it."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
+        raise StoreError(f"the storage option {name} must be a number of seconds above 0")
+    return float(value)
+
+
+def mapping(name: str, value: object) -> Mapping[str, object]:
+    """Return an option's value, which must be a mapping. Raises StoreError, which does not repeat it."""
+    if not isinstance(value, Mapping):
+        raise StoreError(f"the storage option {name} must be a mapping, not a {type(value).__name__}")
+    return value
+
+
+def canonical(
+    service: str, given: Mapping[str, object], same: Mapping[str, str], known: Set[str], ignored: Set[str] = frozenset()
+) -> dict[str, object]:
+    """Return the options that have a value, each under one name.
+
+    Args:
+        service: What the options are of, as a message says it.
+        given: The storage options.
+        same: Names that mean the same as another one, and that one.
+        known: The names that are returned.
+        ignored: Names that are accepted and left out.
+
+    Raises:
+        StoreError: A name is unknown, or two mean the same. The message repeats no value.
+    """
+    values: dict[str, object] = {}
+    seen: dict[str, str] = {}
+    for name, value in given.items():
+        meaning = same.get(name, name)
+        if meaning in seen:
+            raise StoreError(f"the storage_options {seen[meaning]} and {name} mean the same: pass one of them")
+        seen[meaning] = name
+        if meaning in known:
+            if value is not None:
+                values[meaning] = value
+        elif name not in ignored:
+            raise StoreError(f"{name!r} is not an option of {service}: remove it from storage_options")
+    return values
+
+
+def of_fsspec(given: Mapping[str, object], same: Mapping[str, str], foreign: Set[str]) -> dict[str, object]:
+    """Return the options as fsspec names them, without those that only obstore has."""
+    return {same.get(name, name): value for name, value in given.items() if same.get(name, name) not in foreign}

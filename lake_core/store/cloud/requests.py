@@ -1,0 +1,139 @@
+"""Requests to a bucket: one by one, tried again, with errors in the project's terms."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from lake_core import runtime
+from lake_core.errors import AccessDenied, NotFound, StoreError, StoreUnavailable
+from lake_core.store.cloud.failure import Failure, Kind, failure_of, reason_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lake_core.store.cloud.retry import RetryPolicy
+
+Answer = TypeVar("Answer")
+
+
+class Requests(ABC):
+    """Ask one service about one bucket.
+
+    obstore's own retries are off: they would hide that an outcome was unknown.
+    """
+
+    service: str
+    """The name of the cloud's service, as messages give it."""
+    container: str = "bucket"
+    """What the service calls a bucket."""
+    _name: str
+    """The bucket's name."""
+    _retry: RetryPolicy
+
+    def ask(self, key: str | None, request: Callable[[], Answer], *, retry_conflicts: bool = True) -> Answer | Failure:
+        """Send a request. Returns its answer, or the reason of a final failure.
+
+        Raises StoreUnavailable when the retries are used up.
+        """
+        policy = self._retry
+        deadline = runtime.monotonic() + policy.conflict_seconds
+        attempts = conflicts = 0
+        unknown = False
+        while True:
+            # Returned rather than raised: no error of ours then drags along one that holds a signature.
+            try:
+                return request()
+            except StoreError:
+                raise
+            except Exception as error:
+                failure = failure_of(error, self._secrets())
+            key = self._key_at(failure.path) or key
+            if failure.kind is Kind.CONFLICT and retry_conflicts:
+                conflicts += 1
+                if runtime.monotonic() > deadline:
+                    raise StoreUnavailable(
+                        f"{self.service} kept answering {failure.code} for {self._shown(key)} for "
+                        f"{policy.conflict_seconds:g} s: {failure.reason}",
+                        key=key,
+                    )
+                policy.backoff.wait(conflicts)
+                continue
+            if failure.kind not in (Kind.THROTTLED, Kind.UNKNOWN_OUTCOME):
+                return replace(failure, after_unknown_outcome=unknown)
+            unknown |= failure.kind is Kind.UNKNOWN_OUTCOME
+            attempts += 1
+            if attempts >= policy.attempts:
+                raise StoreUnavailable(
+                    f"{self.service} gave no final answer for {self._shown(key)} in {attempts} attempts: "
+                    f"{reason_at(failure, self.service, self.endpoint())}",
+                    key=key,
+                )
+            policy.backoff.wait(attempts)
+
+    def answer(self, key: str | None, request: Callable[[], Answer]) -> Answer:
+        """Send a request and return its answer.
+
+        Raises NotFound, AccessDenied, StoreUnavailable, StoreError.
+        """
+        answer = self.ask(key, request)
+        if isinstance(answer, Failure):
+            self.fail(answer, key)
+        return answer
+
+    def fail(self, failure: Failure, key: str | None) -> NoReturn:
+        """Raise the error that a failure stands for."""
+        shown = self._shown(key)
+        match failure.kind:
+            case Kind.NO_BUCKET:
+                raise NotFound(f"the {self.container} {self._name!r} does not exist", key=key)
+            case Kind.ABSENT:
+                raise NotFound(f"there is no object at {shown}", key=key)
+            case Kind.DENIED:
+                hint = (
+                    f". {self.service} also answers so for missing objects if the caller may not list the "
+                    f"{self.container}"
+                    if failure.code == "403"
+                    else ""
+                )
+                raise AccessDenied(f"{self.service} refused access to {shown} ({failure.reason}){hint}", key=key)
+            case Kind.UNKNOWN_OUTCOME | Kind.THROTTLED | Kind.CONFLICT:
+                raise StoreUnavailable(
+                    f"{self.service} gave no final answer for {shown}: "
+                    f"{reason_at(failure, self.service, self.endpoint())}",
+                    key=key,
+                )
+            case Kind.REGION:
+                raise StoreError(
+                    f"the {self.container} {self._name!r} is in another region than the one that was asked "
+                    f"({failure.reason}): name it in storage_options, as region",
+                    key=key,
+                )
+            case Kind.NAME:
+                raise StoreError(
+                    f"{self.url()} holds an object with a name that is not valid here, {failure.path!r}: names with "
+                    "empty, '.' or '..' parts or control characters cannot be listed. Rename or delete it",
+                    key=key,
+                )
+            case _:
+                raise StoreError(f"{self.service} refused a request for {shown}: {failure.reason}", key=key)
+
+    @abstractmethod
+    def url(self, key: str = "") -> str:
+        """Return where fsspec finds an object."""
+
+    @abstractmethod
+    def endpoint(self, *, environment: bool = True) -> str | None:
+        """Return the endpoint that the options name, or else the environment. None: the cloud's own."""
+
+    @abstractmethod
+    def _secrets(self) -> Iterable[str]:
+        """Return every secret of the options and of the environment."""
+
+    @abstractmethod
+    def _key_at(self, path: str) -> str | None:
+        """Return the key of an object that the service names. None: it names none, or one outside of the store."""
+
+    def _shown(self, key: str | None) -> str:
+        return self.url() if key is None else f"{key!r}"

@@ -1,0 +1,177 @@
+"""Objects in S3 and in stores that speak its protocol."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from lake_core.errors import AccessDenied, InvalidUrl, LakeError, StoreError
+
+try:
+    from botocore.credentials import RefreshableCredentials
+    from botocore.exceptions import BotoCoreError
+    from botocore.session import Session
+    from obstore.store import S3Store as Bucket
+
+    from lake_core.store.cloud.store import CloudStore
+except ImportError:
+    raise LakeError("S3 needs obstore, which is not installed: install it with `pip install 'lake-orch[s3]'`") from None
+
+from lake_core.store.cloud.failure import redact
+from lake_core.store.cloud.s3_options import S3Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from obstore.store import ClientConfig, S3Config, S3Credential, S3CredentialProvider
+
+    from lake_core.store.cloud.retry import RetryPolicy
+
+_AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{1,254}")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_CREDENTIAL_LIFE = timedelta(minutes=5)
+"""For how long credentials that botocore renews are used before it is asked again."""
+
+
+class S3Store(CloudStore):
+    """An object store below a prefix of an S3 bucket.
+
+    `storage_options` are those of s3fs or of obstore; `lake_core.store.cloud.s3_options` lists them. Where they name no
+    credentials, botocore finds them: the environment, profiles, single sign-on, web identity, instance roles.
+    """
+
+    service = "S3"
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        if not _BUCKET.fullmatch(bucket):
+            # Not repeated: it may be half of a URL with credentials in it.
+            raise InvalidUrl("an S3 URL must be s3://bucket/prefix, and this one names no valid bucket")
+        if bucket.endswith("--x-s3"):
+            raise InvalidUrl(
+                f"{bucket} is a directory bucket of S3 Express, which does not list in order: "
+                "use a general purpose bucket"
+            )
+        super().__init__(bucket, prefix, storage_options, retry)
+        self._given = S3Options.parse(self._options)
+        if (endpoint := self.endpoint()) is not None:
+            parts = urlsplit(endpoint)
+            if parts.username is not None or parts.password is not None:
+                raise InvalidUrl("endpoint_url must not hold credentials: pass them as key and secret")
+
+    def url(self, key: str = "") -> str:
+        """Return an `s3://` URL."""
+        return f"s3://{self._name}/{self._prefix}{key}".rstrip("/")
+
+    @property
+    def storage_options(self) -> dict[str, object]:
+        """What s3fs needs to read the same objects. Holds secrets: never log them."""
+        return self._given.for_fsspec()
+
+    def endpoint(self, *, environment: bool = True) -> str | None:
+        """Return the endpoint that the options name, or else the environment. None: AWS."""
+        named = [self._given.endpoint]
+        if environment:
+            named += [os.environ.get(name) for name in _ENDPOINTS]
+        return next((endpoint for endpoint in named if endpoint), None)
+
+    def _is_own_endpoint(self) -> bool:
+        endpoint = self.endpoint()
+        return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(_AWS_HOSTS)
+
+    def _secrets(self) -> Iterator[str]:
+        yield from self._given.secrets()
+        for name in _SECRETS:
+            if value := os.environ.get(name):
+                yield value
+
+    def _limits(self) -> tuple[float, float]:
+        return self._given.connect_timeout, self._given.read_timeout
+
+    def _metadata(self) -> dict[str, str]:
+        return self._given.metadata
+
+    def _connect(self, seconds: int, one_by_one: bool) -> Any:
+        given = self._given
+        session = Session(profile=given.profile)
+        config: dict[str, object] = {**given.config, "region": given.region or self._region(session)}
+        endpoint = self.endpoint()
+        if endpoint is not None:
+            config["endpoint"] = endpoint
+            if given.virtual_hosted:
+                scheme, _, host = endpoint.partition("://")
+                config["endpoint"] = f"{scheme}://{self._name}.{host}"
+        if one_by_one:
+            config["disable_bulk_delete"] = True
+        provider = None
+        if given.anonymous:
+            config["skip_signature"] = True
+        else:
+            provider = self._credentials(session)
+        client_options = {
+            **given.client_options,
+            "allow_http": endpoint is not None and endpoint.startswith("http://"),
+            "connect_timeout": timedelta(seconds=given.connect_timeout),
+            "timeout": timedelta(seconds=seconds),
+        }
+        try:
+            return Bucket(
+                self._name,
+                config=cast("S3Config", config),
+                client_options=cast("ClientConfig", client_options),
+                retry_config={"max_retries": 0},
+                credential_provider=provider,
+            )
+        except Exception as error:
+            refused = redact(f"{type(error).__name__}: {error}", self._secrets())
+        raise StoreError(f"obstore does not accept the storage_options: {refused}")
+
+    def _region(self, session: Session) -> str:
+        try:
+            return session.get_config_variable("region") or os.environ.get("AWS_REGION") or "us-east-1"
+        except BotoCoreError as error:
+            failure = type(error).__name__
+        raise AccessDenied(f"no usable credentials for {self.url()} ({failure})", key=None)
+
+    def _credentials(self, session: Session) -> S3CredentialProvider:
+        """Return what obstore asks for credentials. Raises AccessDenied where there are none."""
+        given = self._given
+        if given.key is not None:
+            fixed: S3Credential = {
+                "access_key_id": given.key,
+                "secret_access_key": given.secret or "",
+                "token": given.token,
+                "expires_at": None,
+            }
+            return lambda: fixed
+        failure = "NoCredentialsError"
+        credentials = None
+        try:
+            credentials = session.get_credentials()
+        except BotoCoreError as error:
+            failure = type(error).__name__
+        if credentials is None:
+            raise AccessDenied(f"S3 refused access to {self.url()}: no usable credentials ({failure})", key=None)
+
+        def current() -> S3Credential:
+            frozen = credentials.get_frozen_credentials()
+            renewed = isinstance(credentials, RefreshableCredentials)
+            return {
+                "access_key_id": frozen.access_key,
+                "secret_access_key": frozen.secret_key,
+                "token": frozen.token,
+                "expires_at": datetime.now(UTC) + _CREDENTIAL_LIFE if renewed else None,
+            }
+
+        return current

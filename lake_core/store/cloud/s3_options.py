@@ -1,0 +1,236 @@
+"""The options of S3, in s3fs's names or in obstore's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lake_core.errors import StoreError
+from lake_core.store.cloud.option_values import flag, mapping, seconds, text
+
+_OF_FSSPEC = {
+    "asynchronous",
+    "cache_regions",
+    "default_block_size",
+    "default_cache_type",
+    "default_fill_cache",
+    "fixed_upload_size",
+    "listings_expiry_time",
+    "loop",
+    "max_concurrency",
+    "max_paths",
+    "skip_instance_cache",
+    "use_listings_cache",
+    "version_aware",
+}
+"""Options of s3fs that say how files are read with it. They do not concern this store."""
+_OF_BOTOCORE = {
+    "max_pool_connections",
+    "request_checksum_calculation",
+    "response_checksum_validation",
+    "retries",
+    "tcp_keepalive",
+    "user_agent_extra",
+}
+"""Options of botocore that have no counterpart here."""
+_CONFIG = {
+    "checksum_algorithm",
+    "container_authorization_token_file",
+    "container_credentials_full_uri",
+    "container_credentials_relative_uri",
+    "disable_bulk_delete",
+    "disable_tagging",
+    "imdsv1_fallback",
+    "metadata_endpoint",
+    "request_payer",
+    "role_arn",
+    "role_session_name",
+    "server_side_encryption",
+    "sse_bucket_key_enabled",
+    "sse_customer_key_base64",
+    "sse_kms_key_id",
+    "sts_endpoint",
+    "unsigned_payload",
+    "web_identity_token_file",
+}
+"""Options of obstore that are passed on as they are."""
+_ENCRYPTION = {
+    "BucketKeyEnabled": "sse_bucket_key_enabled",
+    "RequestPayer": "request_payer",
+    "SSEKMSKeyId": "sse_kms_key_id",
+    "ServerSideEncryption": "server_side_encryption",
+}
+"""Arguments of requests, as `s3_additional_kwargs` gives them, and obstore's names of them."""
+_SAME = {
+    "access_key_id": "key",
+    "secret_access_key": "secret",
+    "session_token": "token",
+    "username": "key",
+    "password": "secret",
+    "endpoint": "endpoint_url",
+    "endpoint_url_s3": "endpoint_url",
+    "skip_signature": "anon",
+    "default_region": "region",
+    "region_name": "region",
+}
+"""Names that mean the same as another one."""
+
+
+@dataclass(slots=True)
+class S3Options:
+    """The options of a bucket, each under one name."""
+
+    given: dict[str, object]
+    key: str | None = None
+    secret: str | None = None
+    token: str | None = None
+    endpoint: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    anonymous: bool = False
+    virtual_hosted: bool = False
+    connect_timeout: float = 10.0
+    """Seconds."""
+    read_timeout: float = 60.0
+    """Seconds until an answer begins."""
+    config: dict[str, object] = field(default_factory=dict)
+    """Options of obstore that have no field of their own."""
+    client_options: dict[str, object] = field(default_factory=dict)
+    """obstore's options of the HTTP client."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Metadata that every object gets."""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, object]) -> S3Options:
+        """Read storage options. Raises StoreError, which names an unknown option but no value."""
+        options = cls(dict(given))
+        seen: dict[str, str] = {}
+        for name, value in given.items():
+            plain = name.removeprefix("aws_")
+            meaning = _SAME.get(plain, plain)
+            if meaning in seen:
+                raise StoreError(f"the storage_options {seen[meaning]} and {name} mean the same: pass one of them")
+            seen[meaning] = name
+            if value is not None:
+                options._set(name, meaning, value)
+        if (options.key is None) != (options.secret is None):
+            raise StoreError("the storage_options name half of a credential: pass key and secret, or neither")
+        return options
+
+    def _set(self, name: str, meaning: str, value: Any) -> None:
+        match meaning:
+            case "key" | "secret" | "token" | "region" | "profile":
+                setattr(self, meaning, text(name, value))
+            case "endpoint_url":
+                self.endpoint = text(name, value)
+            case "anon":
+                self.anonymous = flag(name, value)
+            case "requester_pays":
+                if flag(name, value):
+                    self.config["request_payer"] = True
+            case "virtual_hosted_style_request":
+                self.virtual_hosted = flag(name, value)
+                self.config[meaning] = self.virtual_hosted
+            case "use_ssl":
+                pass  # The endpoint's scheme says so.
+            case "client_kwargs":
+                self._set_client(name, mapping(name, value))
+            case "config_kwargs":
+                self._set_config(name, mapping(name, value))
+            case "s3_additional_kwargs":
+                self._set_arguments(name, mapping(name, value))
+            case "client_options":
+                self.client_options.update(mapping(name, value))
+            case _ if meaning in _CONFIG:
+                self.config[meaning] = value
+            case _ if name not in _OF_FSSPEC:
+                raise StoreError(f"{name!r} is not an option of S3: remove it from storage_options")
+
+    def _set_client(self, name: str, values: Mapping[str, object]) -> None:
+        for inner, value in values.items():
+            match inner:
+                case "region_name" if self.region is None:
+                    self.region = text(f"{name}.{inner}", value)
+                case "endpoint_url" if self.endpoint is None:
+                    self.endpoint = text(f"{name}.{inner}", value)
+                case "aws_access_key_id" | "aws_secret_access_key" | "aws_session_token":
+                    meaning = _SAME[inner.removeprefix("aws_")]
+                    setattr(self, meaning, text(f"{name}.{inner}", value))
+                case "verify":
+                    self._set_verify(value)
+                case "region_name" | "endpoint_url" | "use_ssl" | "api_version":
+                    pass
+                case _:
+                    raise StoreError(f"{name!r} holds {inner!r}, which is not supported: remove it")
+
+    def _set_verify(self, value: object) -> None:
+        if value is False:
+            self.client_options["allow_invalid_certificates"] = True
+        elif isinstance(value, str):
+            with open(value, "rb") as file:
+                self.client_options["root_certificate"] = file.read()
+
+    def _set_config(self, name: str, values: Mapping[str, object]) -> None:
+        for inner, value in values.items():
+            match inner:
+                case "connect_timeout" | "read_timeout":
+                    setattr(self, inner, seconds(f"{name}.{inner}", value))
+                case "region_name":
+                    self.region = self.region or text(f"{name}.{inner}", value)
+                case "s3":
+                    style = mapping(f"{name}.{inner}", value).get("addressing_style")
+                    self.virtual_hosted = style == "virtual"
+                    self.config["virtual_hosted_style_request"] = self.virtual_hosted
+                case "signature_version":
+                    # botocore.UNSIGNED is not a text.
+                    self.anonymous |= not isinstance(value, str)
+                case "proxies":
+                    proxies = mapping(f"{name}.{inner}", value)
+                    self.client_options["proxy_url"] = next(iter(proxies.values()))
+                case _ if inner not in _OF_BOTOCORE:
+                    raise StoreError(f"{name!r} holds {inner!r}, which is not supported: remove it")
+
+    def _set_arguments(self, name: str, values: Mapping[str, object]) -> None:
+        for inner, value in values.items():
+            if inner == "Metadata":
+                self.metadata = {str(key): str(value) for key, value in mapping(f"{name}.{inner}", value).items()}
+            elif inner in _ENCRYPTION:
+                self.config[_ENCRYPTION[inner]] = value
+            elif inner == "StorageClass":
+                self.metadata["Storage-Class"] = str(value)
+            else:
+                raise StoreError(f"{name!r} holds {inner!r}, which is not supported: remove it")
+
+    def for_fsspec(self) -> dict[str, object]:
+        """Return the options as s3fs takes them. Holds secrets: never log them."""
+        options: dict[str, object] = {}
+        client: dict[str, object] = {}
+        arguments: dict[str, object] = {}
+        config: dict[str, object] = {}
+        for name, value in self.given.items():
+            plain = name.removeprefix("aws_")
+            meaning = _SAME.get(plain, plain)
+            if meaning == "region":
+                client["region_name"] = value
+            elif meaning == "virtual_hosted_style_request":
+                config["s3"] = {"addressing_style": "virtual" if value else "path"}
+            elif meaning == "request_payer":
+                options["requester_pays"] = bool(value)
+            elif meaning in _ENCRYPTION.values():
+                arguments[next(key for key, same in _ENCRYPTION.items() if same == meaning)] = value
+            elif meaning not in _CONFIG and meaning != "client_options":
+                options[meaning] = value
+        for name, values in (("client_kwargs", client), ("config_kwargs", config), ("s3_additional_kwargs", arguments)):
+            if values:
+                inner = options.get(name)
+                options[name] = {**(inner if isinstance(inner, Mapping) else {}), **values}
+        return options
+
+    def secrets(self) -> Iterator[str]:
+        """Yield every secret that the options hold."""
+        yield from (value for value in (self.key, self.secret, self.token) if value)
+        for name in ("sse_customer_key_base64",):
+            value = self.config.get(name)
+            if isinstance(value, str):
+                yield value

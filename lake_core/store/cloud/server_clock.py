@@ -1,0 +1,47 @@
+"""The time by a server's clock, which an answer to a put does not tell."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from lake_core.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lake_core.store.object_store import ObjectMeta
+
+_FRESH_SECONDS = 600.0
+_JUMP_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class ServerClock:
+    """The time of a server, compared with this machine's at an object that was just put, and followed from there."""
+
+    _server: datetime | None = None
+    _monotonic: float = 0.0
+    _wall: float = 0.0
+
+    def now(self, head: Callable[[], ObjectMeta]) -> datetime:
+        """Return the server's time in whole seconds, right to some seconds.
+
+        Args:
+            head: Reads the metadata of an object that was put just now. Called about every ten minutes.
+        """
+        monotonic, wall = time.monotonic(), time.time()
+        elapsed = monotonic - self._monotonic
+        # The monotonic clock of some systems stands still while they sleep.
+        jumped = abs((wall - self._wall) - elapsed) > _JUMP_SECONDS
+        if self._server is None or jumped or elapsed > _FRESH_SECONDS:
+            try:
+                server = head().last_modified
+            except StoreError:
+                # The put itself was done: who may not read, or was overtaken by a deletion, goes by this machine.
+                return datetime.now(UTC).replace(microsecond=0)
+            self._server, self._monotonic, self._wall = server, monotonic, wall
+            return server
+        return (self._server + timedelta(seconds=elapsed)).astimezone(UTC).replace(microsecond=0)

@@ -1,0 +1,404 @@
+"""An object store in a cloud. obstore sends the requests."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from abc import abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from enum import Enum, auto
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import obstore
+
+from lake_core.errors import (
+    AccessDenied,
+    AlreadyExists,
+    InvalidKey,
+    InvalidUrl,
+    NotFound,
+    PreconditionFailed,
+    StoreError,
+    StoreUnavailable,
+    UnsafeStore,
+)
+from lake_core.store.cloud.failure import Failure, Kind
+from lake_core.store.cloud.requests import Requests
+from lake_core.store.cloud.retry import RetryPolicy
+from lake_core.store.cloud.server_clock import ServerClock
+from lake_core.store.key import TEMPORARY_PREFIX, is_key
+from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectStore, contiguous
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+_LARGEST_PUT = 5 * 2**30
+_LARGEST_KEY = 1024
+_DELETE_BATCH = 1000
+_PAGE = 1000
+_SIDE_BY_SIDE = 16
+_SLOWEST_UPLOAD = 64 * 1024
+"""Bytes a second."""
+_SMALL = 4 * 2**20
+"""Bytes up to which all objects share a time limit."""
+
+
+class _Safety(Enum):
+    UNKNOWN = auto()
+    SAFE = auto()
+    UNSAFE = auto()
+
+
+class _Runtime:
+    """The process that obstore's threads run in. They do not follow a fork, and a request of the child would hang."""
+
+    process: ClassVar[int | None] = None
+
+
+class CloudStore(Requests, ObjectStore):
+    """An object store below a prefix of a bucket.
+
+    A put is one request, so an object holds at most 5 GiB. Conditional puts leave their id in the object's metadata, by
+    which a repeated put knows its own work.
+
+    The clouds themselves honor conditional puts; any other endpoint is asked, by `check_conditional_puts` (as
+    `open_store` does) or at the first put: with an object of a hidden name that is deleted again.
+
+    A child process that was forked after a request cannot send one: start it with `spawn` or `forkserver`.
+    """
+
+    put_id: ClassVar[str] = "lake-put"
+    """The name of the metadata that holds the id of a conditional put."""
+    suffix_ranges: ClassVar[bool] = True
+    """Whether the service reads the last bytes of an object without being told its size."""
+
+    def __init__(
+        self, name: str, prefix: str, storage_options: Mapping[str, object] | None, retry: RetryPolicy | None
+    ) -> None:
+        prefix = prefix.rstrip("/")
+        if prefix and not is_key(prefix):
+            raise InvalidUrl(
+                f"the prefix {prefix[:80]!r} is not valid: "
+                "it must not have empty, '.' or '..' parts or control characters"
+            )
+        self._name = name
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._options = dict(storage_options or {})
+        self._retry = retry or RetryPolicy()
+        self._safety = _Safety.UNKNOWN
+        self._clients: dict[tuple[int, bool], Any] = {}
+        self._clock = ServerClock()
+
+    @abstractmethod
+    def _connect(self, seconds: int, one_by_one: bool) -> Any:
+        """Return an obstore store at the root of the bucket.
+
+        Args:
+            seconds: How long a request may take.
+            one_by_one: Whether objects are deleted by requests of their own, where the service has batches too.
+
+        Raises AccessDenied where there are no credentials, StoreError for options that do not fit.
+        """
+
+    @abstractmethod
+    def _limits(self) -> tuple[float, float]:
+        """Return the seconds to connect, and to wait for an answer."""
+
+    def _metadata(self) -> dict[str, str]:
+        """Return the metadata that the options give every object."""
+        return {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url()!r})"
+
+    def __getstate__(self) -> dict[str, object]:
+        # Which endpoint the environment names is asked again elsewhere.
+        safety = self._safety if self.endpoint(environment=False) is not None else _Safety.UNKNOWN
+        return {**self.__dict__, "_safety": safety, "_clients": {}, "_clock": ServerClock()}
+
+    # Reading
+
+    def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
+        if end is not None and end == (start or 0):
+            return ObjectBytes(b"", self._head(key))
+        path = self._path(key)
+        if start is not None and start < 0 and not self.suffix_ranges:
+            start = max(0, self._head(key).size + start)
+        requested: dict[str, object] | None = None
+        if end is not None:
+            requested = {"range": (start or 0, end)}
+        elif start:
+            requested = {"range": {"suffix": -start} if start < 0 else {"offset": start}}
+        answer = self.ask(key, partial(self._fetch, path, requested))
+        if isinstance(answer, Failure) and answer.kind is Kind.RANGE_IGNORED:
+            data, meta = self.answer(key, partial(self._fetch, path, None))
+            return ObjectBytes(memoryview(data)[start:end], self._meta(key, meta))
+        if isinstance(answer, Failure):
+            if answer.kind is Kind.RANGE:
+                return ObjectBytes(b"", self._head(key))
+            self.fail(answer, key)
+        data, meta = answer
+        return ObjectBytes(data, self._meta(key, meta))
+
+    def _fetch(self, path: str, requested: Mapping[str, object] | None) -> tuple[Any, Any]:
+        answer = obstore.get(self._client(), path, options=requested)  # type: ignore[arg-type]
+        return answer.bytes(), answer.meta
+
+    def _get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> list[ObjectBytes]:
+        if len(requests) < 2:
+            return super()._get_many(requests)
+        return _side_by_side(lambda request: self._get(*request), requests)
+
+    def _head(self, key: str) -> ObjectMeta:
+        path = self._path(key)
+        return self._meta(key, self.answer(key, lambda: obstore.head(self._client(), path)))
+
+    def _head_with_id(self, key: str) -> tuple[ObjectMeta, str | None]:
+        path = self._path(key)
+        answer = self.answer(key, lambda: obstore.get(self._client(), path, options={"head": True}))
+        return self._meta(key, answer.meta), answer.attributes.get(self.put_id)
+
+    def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+        folder = prefix[: prefix.rfind("/") + 1]
+        offset = max(start_after, _just_before(prefix) if prefix != folder else "")
+        last = ""
+        for page in self._sorted(self._pages(folder, offset)):
+            metas = []
+            for item in page:
+                path: str = item["path"]
+                if path <= last:
+                    raise StoreError(
+                        f"{self.url()} lists {path!r} after {last!r}, not in the order of keys, so it cannot be used",
+                        key=prefix,
+                    )
+                last = path
+                key = path[len(self._prefix) :]
+                # Others are names of foreign tools, and probes.
+                if key.startswith(prefix) and key > start_after and is_key(key):
+                    metas.append(self._meta(key, item))
+            yield from self._without_markers(metas)
+            if last > self._prefix + prefix and not last.startswith(self._prefix + prefix):
+                # What follows sorts behind all keys with the prefix.
+                return
+
+    def _sorted(self, pages: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+        """Return the pages of a listing in the order of their keys' UTF-8 bytes, which is most services' own."""
+        return pages
+
+    def _pages(self, folder: str, offset: str) -> Iterator[Sequence[Any]]:
+        path = (self._prefix + folder).rstrip("/") or None
+        stream: Any = None
+        after = self._prefix + offset if offset else None
+
+        def next_page() -> Sequence[Any] | None:
+            nonlocal stream
+            if stream is None:
+                stream = obstore.list(self._client(), path, offset=after, chunk_size=_PAGE)
+            try:
+                return next(stream, None)
+            except Exception:
+                # A stream that failed ends as if nothing followed. The next attempt begins behind the last page.
+                stream = None
+                raise
+
+        while page := self.answer(folder, next_page):
+            yield page
+            after = page[-1]["path"]
+
+    def _without_markers(self, metas: list[ObjectMeta]) -> Iterable[ObjectMeta]:
+        """Leave out the markers of folders, which are objects named `folder/` and are listed as `folder`.
+
+        Only an empty object can be one; it is looked up by its listed name, which a marker does not have.
+        """
+        empty = [meta.key for meta in metas if not meta.size]
+        if not empty:
+            return metas
+        there = _side_by_side(self.exists, empty)
+        markers = {key for key, exists in zip(empty, there, strict=True) if not exists}
+        return (meta for meta in metas if meta.key not in markers)
+
+    def _list_folders(self, prefix: str) -> list[str]:
+        path = (self._prefix + prefix).rstrip("/") or None
+        answer = self.answer(prefix, lambda: obstore.list_with_delimiter(self._client(), path))
+        folders = (folder.rstrip("/")[len(self._prefix) :] for folder in answer["common_prefixes"])
+        return sorted((folder[len(prefix) :] for folder in folders if is_key(folder)), key=lambda name: f"{name}/")
+
+    # Writing
+
+    def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
+        path = self._path(key)
+        size = memoryview(data).nbytes
+        if size > _LARGEST_PUT:
+            raise StoreError(
+                f"{key!r} would be larger than 5 GiB, which {self.service} does not accept in one put: split it",
+                key=key,
+            )
+        self._ensure_safe(key[: key.rfind("/") + 1])
+        put_id = uuid.uuid4().hex if if_absent or if_match is not None else None
+        mode = self._mode(key, if_absent, if_match)
+        answer = self.ask(key, partial(self._send, path, contiguous(data), mode, put_id))
+        if not isinstance(answer, Failure):
+            return ObjectMeta(key, size, answer["e_tag"], self._clock.now(partial(self._head, key)))
+        refused = answer.kind is Kind.PRECONDITION or (answer.kind is Kind.ABSENT and if_match is not None)
+        if not refused or put_id is None:
+            self.fail(answer, key)
+        # A request may have been sent again after an answer was lost: then the second met what the first did.
+        with suppress(NotFound, AccessDenied):
+            meta, standing_id = self._head_with_id(key)
+            if standing_id == put_id:
+                return meta
+        if if_absent:
+            raise AlreadyExists(f"there is already an object at {key!r}", key=key)
+        if answer.after_unknown_outcome:
+            raise StoreUnavailable(
+                f"an earlier attempt to put {key!r} may have succeeded, and its object may have been replaced since",
+                key=key,
+            )
+        raise PreconditionFailed(f"the object at {key!r} is not the one to replace, or there is none", key=key)
+
+    def _send(self, path: str, data: Any, mode: Any, put_id: str | None) -> Any:
+        attributes = {**self._metadata(), **({self.put_id: put_id} if put_id else {})}
+        return obstore.put(
+            self._client(len(data)), path, data, mode=mode, attributes=attributes or None, use_multipart=False
+        )
+
+    def _mode(self, key: str, if_absent: bool, if_match: str | None) -> Any:
+        """Return obstore's name for the conditions of a put."""
+        if if_match is not None:
+            return {"e_tag": if_match}
+        return "create" if if_absent else "overwrite"
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        for begin in range(0, len(keys), _DELETE_BATCH):
+            batch = keys[begin : begin + _DELETE_BATCH]
+            if len(batch) == 1 or not self._delete_batch(batch):
+                _side_by_side(self._delete_one, batch)
+
+    def _delete_one(self, key: str) -> None:
+        path = self._path(key)
+        answer = self.ask(key, lambda: obstore.delete(self._client(one_by_one=True), path))
+        if isinstance(answer, Failure) and answer.kind is not Kind.ABSENT:
+            self.fail(answer, key)
+
+    def _delete_batch(self, keys: Sequence[str]) -> bool:
+        """Delete the keys in one request. Returns False if this store takes no batches, or one is absent."""
+        paths = [self._path(key) for key in keys]
+        answer = self.ask(keys[0], lambda: obstore.delete(self._client(), paths))
+        if not isinstance(answer, Failure):
+            return True
+        if answer.kind in (Kind.UNSUPPORTED, Kind.ABSENT, Kind.OTHER):
+            return False
+        self.fail(answer, self._key_at(answer.path) or keys[0])
+
+    # Safety
+
+    def check_conditional_puts(self) -> None:
+        """Ask an endpoint other than the cloud's own whether it honors conditional puts. Raises UnsafeStore if not.
+
+        Without permission to write, nothing is found out: the store can be read, and is asked again before the first
+        put. Raises NotFound (no such bucket) and StoreUnavailable too.
+        """
+        if self.endpoint() is None:
+            return
+        with suppress(AccessDenied):
+            self._ensure_safe("")
+
+    def _ensure_safe(self, folder: str) -> None:
+        if self._safety is _Safety.UNKNOWN:
+            safe = self._is_own_endpoint() or self._probe(f"{folder}{TEMPORARY_PREFIX}probe-{uuid.uuid4().hex}")
+            self._safety = _Safety.SAFE if safe else _Safety.UNSAFE
+        if self._safety is _Safety.UNSAFE:
+            raise UnsafeStore(
+                f"the store at {self.url()} ignores conditional puts (if absent, if unchanged): concurrent writers "
+                f"could lose data, so nothing is written. Use {self.service} or a store that honors them"
+            )
+
+    @abstractmethod
+    def _is_own_endpoint(self) -> bool:
+        """Return whether requests go to the cloud's own servers, which honor conditional puts."""
+
+    def _probe(self, key: str) -> bool:
+        """Return whether conditions are honored, tested with an object at the key, which is deleted again."""
+        path = self._path(key)
+        created = self.ask(None, partial(self._send, path, b"", "create", None))
+        if isinstance(created, Failure):
+            if created.kind is Kind.UNSUPPORTED:
+                return False
+            # A first attempt whose answer was lost may have made it.
+            if created.kind is not Kind.PRECONDITION:
+                self.fail(created, None)
+        try:
+            return self._refused(path, "create") and self._refused(path, self._other_version())
+        finally:
+            # Who may write but not delete leaves it behind: it is hidden.
+            self.ask(None, lambda: obstore.delete(self._client(one_by_one=True), path))
+
+    def _other_version(self) -> Any:
+        """Return the condition that no object meets."""
+        return {"e_tag": '"00000000000000000000000000000000"'}
+
+    def _refused(self, path: str, mode: Any) -> bool:
+        answer = self.ask(None, partial(self._send, path, b"", mode, None), retry_conflicts=False)
+        if not isinstance(answer, Failure) or answer.kind is Kind.UNSUPPORTED:
+            return False
+        if answer.kind not in (Kind.PRECONDITION, Kind.CONFLICT, Kind.ABSENT):
+            self.fail(answer, None)
+        return True
+
+    # Requests
+
+    def _path(self, key: str) -> str:
+        path = self._prefix + key
+        if len(path.encode()) > _LARGEST_KEY:
+            raise InvalidKey(f"key {key[:80]!r}… is longer than {_LARGEST_KEY} bytes with the store's prefix", key=key)
+        return path
+
+    def _key_at(self, path: str) -> str | None:
+        inside = path.startswith(self._prefix) and len(path) > len(self._prefix)
+        return path[len(self._prefix) :] if inside else None
+
+    def _meta(self, key: str, item: Any) -> ObjectMeta:
+        # Only some listings have fractions of a second.
+        return ObjectMeta(key, item["size"], item["e_tag"], item["last_modified"].replace(microsecond=0))
+
+    def _client(self, size: int = 0, *, one_by_one: bool = False) -> Any:
+        """Return an obstore store whose time limit fits a request of so many bytes."""
+        if _Runtime.process not in (None, os.getpid()):
+            raise StoreError(
+                f"this process was forked from one that had already sent requests to {self.service}, and cannot send "
+                "any: start processes with the method 'spawn' or 'forkserver' of multiprocessing"
+            )
+        limit = 0 if size <= _SMALL else size.bit_length()
+        client = self._clients.get((limit, one_by_one))
+        if client is None:
+            connect, read = self._limits()
+            seconds = connect + read + (2**limit / _SLOWEST_UPLOAD if limit else 0)
+            client = self._connect(max(1, round(seconds)), one_by_one)
+            client = self._clients.setdefault((limit, one_by_one), client)
+        _Runtime.process = os.getpid()
+        return client
+
+
+def _side_by_side(function: Callable[[Argument], Result], arguments: Sequence[Argument]) -> list[Result]:
+    """Apply a function that sends requests. The first failure is raised, and what was not begun is left out."""
+    if len(arguments) < 2:
+        return [function(argument) for argument in arguments]
+    pool = ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(arguments)), thread_name_prefix="lake-request")
+    try:
+        return list(pool.map(function, arguments))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _just_before(prefix: str) -> str:
+    """Return a text that sorts before every key with the prefix, and behind most other keys."""
+    previous = ord(prefix[-1]) - 1
+    if 0xD800 <= previous <= 0xDFFF:
+        previous = 0xD7FF
+    # A control character is no part of a name: then all of the folder is listed up to the prefix.
+    return f"{prefix[:-1]}{chr(previous)}~~~~" if previous > 0x20 and not 0x7E < previous < 0xA1 else prefix[:-1]

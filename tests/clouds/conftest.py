@@ -1,0 +1,30 @@
+"""The servers, one of each for the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clouds.azurite import azurite
+from tests.clouds.fake_gcs import fake_gcs
+from tests.clouds.servers import CloudServer
+
+
+@pytest.fixture(scope="session")
+def azure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudServer]:
+    with azurite(tmp_path_factory.mktemp("azurite")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudServer]:
+    with fake_gcs(tmp_path_factory.mktemp("gcs")) as server:
+        yield server
+
+
+@pytest.fixture(params=["azure_server", "gcs_server"])
+def cloud_server(request: pytest.FixtureRequest) -> CloudServer:
+    """Each of the servers in turn."""
+    server: CloudServer = request.getfixturevalue(request.param)
+    return server
