@@ -21,6 +21,7 @@ from typing import Any
 KEY = "test-access-key-7361"
 SECRET = "test-secret-never-shown-9f2c"
 _CONTROL = "/_control"
+_PARTS = 10
 _IGNORED = {
     "ignore_conditions": ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"),
     "ignore_if_match": ("HTTP_IF_MATCH",),
@@ -78,6 +79,7 @@ class S3Server:
         - `drop_before`, `drop_after`: the connection is closed without an answer; nothing was done, or all
         - `hang_after`: done, and answered only after `seconds`
         - `cut`: the connection is closed halfway through the answer
+        - `slow`: the body comes in ten parts, over `seconds`
         - `ignore_conditions`, `ignore_if_match`, `ignore_range`: the headers have no effect
         """
         fault = {"kind": kind, "times": times, "method": method, "key": key, "code": code, "message": message}
@@ -129,7 +131,9 @@ class _Faulty:
         if fault is not None and kind == "hang_after":
             time.sleep(fault["seconds"])
         start_response(status, headers)
-        return _cut(content, environ["werkzeug.socket"]) if kind == "cut" else [content]
+        if kind == "cut":
+            return _cut(content, environ["werkzeug.socket"])
+        return _slow(content, fault["seconds"]) if fault is not None and kind == "slow" else [content]
 
     def _answer(
         self, fault: dict[str, Any] | None, environ: dict[str, Any], method: str, path: str
@@ -181,6 +185,13 @@ class _Faulty:
 def _cut(content: bytes, connection: socket.socket) -> Iterable[bytes]:
     yield content[: len(content) // 2]
     connection.shutdown(socket.SHUT_RDWR)
+
+
+def _slow(content: bytes, seconds: float) -> Iterable[bytes]:
+    size = len(content) // _PARTS + 1
+    for begin in range(0, len(content), size):
+        time.sleep(seconds / _PARTS)
+        yield content[begin : begin + size]
 
 
 def _error(status: str, code: str, message: str, method: str, body: str = "") -> tuple[str, Any, bytes]:

@@ -240,6 +240,20 @@ def test_body_that_ends_early_is_asked_for_again(store: S3Store, s3_endpoint: S3
         store.get("big")
 
 
+def test_a_body_may_take_longer_than_the_time_to_wait_for_one(
+    s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server
+) -> None:
+    bucket, _, prefix = s3_url.removeprefix("s3://").partition("/")
+    options = {**s3_options, "config_kwargs": {"connect_timeout": 0.5, "read_timeout": 0.5}}
+    store = S3Store(bucket, prefix, storage_options=options, retry=RetryPolicy(attempts=1))
+    store.put("a", b"x" * 100_000)
+    s3_endpoint.fault("slow", method="GET", seconds=2)
+    assert len(store.get("a")) == 100_000
+    s3_endpoint.fault("hang_after", method="GET", seconds=2)
+    with pytest.raises(StoreUnavailable):
+        store.get("a")
+
+
 def test_nobody_listens(s3_options: dict[str, object]) -> None:
     store = S3Store("lake", storage_options={**s3_options, "endpoint_url": "http://127.0.0.1:9"}, retry=QUICK)
     for use in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -222,7 +222,7 @@ class AzureBlobStore(CloudStore):
             yield ordered
         yield sorted(run, key=itemgetter("path"))
 
-    def _connect(self, seconds: int, one_by_one: bool) -> Any:
+    def _connect(self, client_options: Mapping[str, object], one_by_one: bool) -> Any:
         config: dict[str, object] = {name: self._values[name] for name in _CONFIG if name in self._values}
         config["account_name"] = self._value("account_name")
         if config["account_name"] is None:
@@ -242,12 +242,7 @@ class AzureBlobStore(CloudStore):
             config["sas_key"] = sas.removeprefix("?")
         elif not _CREDENTIALS & config.keys():
             provider = self._identity()
-        client_options = {
-            **mapping("client_options", self._values.get("client_options", {})),
-            "allow_http": endpoint is not None and endpoint.startswith("http://"),
-            "connect_timeout": timedelta(seconds=self._timeouts[0]),
-            "timeout": timedelta(seconds=seconds),
-        }
+        client_options = {**client_options, **mapping("client_options", self._values.get("client_options", {}))}
         try:
             return Container(
                 self._name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from datetime import UTC, timedelta
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
@@ -165,7 +165,7 @@ class GCSStore(CloudStore):
     def _other_version(self) -> Any:
         return {"e_tag": '"0"', "version": "1"}
 
-    def _connect(self, seconds: int, one_by_one: bool) -> Any:
+    def _connect(self, client_options: Mapping[str, object], one_by_one: bool) -> Any:
         config: dict[str, object] = {}
         endpoint = self.endpoint()
         if endpoint is not None:
@@ -189,12 +189,7 @@ class GCSStore(CloudStore):
             provider = _fixed("anonymous")
         else:
             provider = self._default()
-        client_options = {
-            **mapping("client_options", self._values.get("client_options", {})),
-            "allow_http": endpoint is not None and endpoint.startswith("http://"),
-            "connect_timeout": timedelta(seconds=self._timeouts[0]),
-            "timeout": timedelta(seconds=seconds),
-        }
+        client_options = {**client_options, **mapping("client_options", self._values.get("client_options", {}))}
         try:
             return Bucket(
                 self._name,

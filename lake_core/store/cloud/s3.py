@@ -102,7 +102,7 @@ class S3Store(CloudStore):
     def _metadata(self) -> dict[str, str]:
         return self._given.metadata
 
-    def _connect(self, seconds: int, one_by_one: bool) -> Any:
+    def _connect(self, client_options: Mapping[str, object], one_by_one: bool) -> Any:
         given = self._given
         session = Session(profile=given.profile)
         config: dict[str, object] = {**given.config, "region": given.region or self._region(session)}
@@ -119,12 +119,7 @@ class S3Store(CloudStore):
             config["skip_signature"] = True
         else:
             provider = self._credentials(session)
-        client_options = {
-            **given.client_options,
-            "allow_http": endpoint is not None and endpoint.startswith("http://"),
-            "connect_timeout": timedelta(seconds=given.connect_timeout),
-            "timeout": timedelta(seconds=seconds),
-        }
+        client_options = {**client_options, **given.client_options}
         try:
             return Bucket(
                 self._name,

@@ -7,6 +7,7 @@ import uuid
 from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -45,7 +46,8 @@ _SIDE_BY_SIDE = 16
 _SLOWEST_UPLOAD = 64 * 1024
 """Bytes a second."""
 _SMALL = 4 * 2**20
-"""Bytes up to which all objects share a time limit."""
+"""Bytes up to which all puts share a time limit."""
+_UNLIMITED = timedelta(days=1)
 
 
 class _Safety(Enum):
@@ -91,15 +93,15 @@ class CloudStore(Requests, ObjectStore):
         self._options = dict(storage_options or {})
         self._retry = retry or RetryPolicy()
         self._safety = _Safety.UNKNOWN
-        self._clients: dict[tuple[int, bool], Any] = {}
+        self._clients: dict[tuple[int | None, bool], Any] = {}
         self._clock = ServerClock()
 
     @abstractmethod
-    def _connect(self, seconds: int, one_by_one: bool) -> Any:
+    def _connect(self, client_options: Mapping[str, object], one_by_one: bool) -> Any:
         """Return an obstore store at the root of the bucket.
 
         Args:
-            seconds: How long a request may take.
+            client_options: Time limits, and whether the endpoint is reached without TLS.
             one_by_one: Whether objects are deleted by requests of their own, where the service has batches too.
 
         Raises AccessDenied where there are no credentials, StoreError for options that do not fit.
@@ -107,7 +109,7 @@ class CloudStore(Requests, ObjectStore):
 
     @abstractmethod
     def _limits(self) -> tuple[float, float]:
-        """Return the seconds to connect, and to wait for an answer."""
+        """Return the seconds to connect, and to wait for an answer or for the next part of one."""
 
     def _metadata(self) -> dict[str, str]:
         """Return the metadata that the options give every object."""
@@ -366,22 +368,33 @@ class CloudStore(Requests, ObjectStore):
         # Only some listings have fractions of a second.
         return ObjectMeta(key, item["size"], item["e_tag"], item["last_modified"].replace(microsecond=0))
 
-    def _client(self, size: int = 0, *, one_by_one: bool = False) -> Any:
-        """Return an obstore store whose time limit fits a request of so many bytes."""
+    def _client(self, body: int | None = None, *, one_by_one: bool = False) -> Any:
+        """Return an obstore store whose time limits fit a request with a body of so many bytes, or without one."""
         if _Runtime.process not in (None, os.getpid()):
             raise StoreError(
                 f"this process was forked from one that had already sent requests to {self.service}, and cannot send "
                 "any: start processes with the method 'spawn' or 'forkserver' of multiprocessing"
             )
-        limit = 0 if size <= _SMALL else size.bit_length()
+        limit = None if body is None else body.bit_length() if body > _SMALL else 0
         client = self._clients.get((limit, one_by_one))
         if client is None:
-            connect, read = self._limits()
-            seconds = connect + read + (2**limit / _SLOWEST_UPLOAD if limit else 0)
-            client = self._connect(max(1, round(seconds)), one_by_one)
+            client = self._connect(self._client_options(limit), one_by_one)
             client = self._clients.setdefault((limit, one_by_one), client)
         _Runtime.process = os.getpid()
         return client
+
+    def _client_options(self, limit: int | None) -> dict[str, object]:
+        """Return obstore's options for requests whose bodies have up to `limit` bits in their length."""
+        connect, read = self._limits()
+        # The answer to a put begins when all of it was sent. The body of any other answer may take as long as it comes.
+        upload = 2**limit / _SLOWEST_UPLOAD if limit else 0
+        endpoint = self.endpoint()
+        return {
+            "allow_http": endpoint is not None and endpoint.startswith("http://"),
+            "connect_timeout": timedelta(seconds=connect),
+            "read_timeout": timedelta(seconds=read + upload),
+            "timeout": _UNLIMITED if limit is None else timedelta(seconds=connect + read + upload),
+        }
 
 
 def _side_by_side(function: Callable[[Argument], Result], arguments: Sequence[Argument]) -> list[Result]:
