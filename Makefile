@@ -23,13 +23,13 @@ ui: java ## serve the same pipeline, with the demo's runs, at http://localhost:3
 	@.venv/bin/lake init --exist-ok "$(LAKE_ROOT)" >/dev/null
 	@exec $(PY) -m dagster dev -w workspace.yaml -h 127.0.0.1 -p $(or $(PORT),3000)
 
-test: java ## run the tests that hold the product: half an hour on two cores
+test: java ## run the tests that hold the product: a quarter of an hour on two cores
 	@$(MAKE) .venv
-	@exec $(PY) -m pytest -n 2 --dist loadgroup -m "not exhaustive and not stress and not interop and not clouds" $(ARGS)
+	@exec $(PY) -m pytest -n 3 --dist loadgroup -m "not exhaustive and not stress and not interop and not clouds" $(ARGS)
 
 test-all: java ## run these, and every matrix, sweep and random history
 	@$(MAKE) .venv
-	@exec $(PY) -m pytest -n 2 --dist loadgroup -m "not stress and not interop and not clouds" $(ARGS)
+	@exec $(PY) -m pytest -n 3 --dist loadgroup -m "not stress and not interop and not clouds" $(ARGS)
 
 test-unit: .venv ## run the tests that need neither Java nor a browser, on several cores
 	@exec $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not spark and not browser and not exhaustive and not stress and not interop and not clouds" $(ARGS)
