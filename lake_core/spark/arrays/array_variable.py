@@ -131,6 +131,18 @@ class ArrayGroup:
         shape = zip(variable.dimensions, variable.node.shape, strict=True)
         return tuple(Coordinates(dimension, self._values(dimension, length)) for dimension, length in shape)
 
+    def coordinate_variables(self, dimensions: Sequence[str]) -> dict[str, xr.Variable]:
+        """Return the coordinates along those of some dimensions that the group has, without their encoding.
+
+        A dimension that has none counts 0, 1, ….
+        """
+        variables = {name: self._dataset[name].variable for name in dimensions if name in self._dataset.sizes}
+        return {
+            name: variable.to_base_variable().drop_encoding()
+            for name, variable in variables.items()
+            if variable.dims == (name,)
+        }
+
     def _values(self, dimension: str, length: int) -> pa.Array:
         if dimension not in self._dataset.variables:
             return pa.array(np.arange(length, dtype=np.int64))
