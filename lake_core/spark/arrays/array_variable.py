@@ -49,6 +49,8 @@ class ArrayVariable:
 
     def stored(self, session: Session, extents: Extents | None = None) -> StoredArray:
         """Return the array as executors need it, with all of its chunks or those in a box of its grid."""
+        references = session.references(self.node, extents)
+        session.virtual_chunks.open_buckets(references.locations())
         return StoredArray(
             path=self.path,
             shape=self.node.shape,
@@ -56,7 +58,7 @@ class ArrayVariable:
             dtype=self.encoding.stored,
             fill_value=self.fill_value,
             codec=self.codec,
-            references=session.references(self.node, extents),
+            references=references,
             store=session.assets.store.data_root,
             virtual_chunks=session.virtual_chunks,
         )
