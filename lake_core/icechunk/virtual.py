@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
 import fsspec
 
 from lake_core.errors import LakeError, NotFound
 from lake_core.icechunk.errors import InvalidVirtualReference, VirtualChunkError, VirtualChunkNotAuthorized
+from lake_core.icechunk.http_range import read_http_range
 from lake_core.icechunk.manifest import VirtualChunk
 from lake_core.store import LocalStore, ObjectStore
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lake_core.icechunk.config import VirtualChunkContainer
 
 Access: TypeAlias = "Mapping[str, Any] | ObjectStore | None"
@@ -99,10 +102,17 @@ def normal_location(location: str) -> str:
                 raise InvalidVirtualReference(f"the location {location[:200]!r} leads above its root")
             parts.pop()
         elif part not in ("", "."):
+            _check_part(scheme, part, location)
             parts.append(part)
     if not parts:
         raise InvalidVirtualReference(f"the location {location[:200]!r} names no object")
     return f"{scheme}://{authority}/{'/'.join(parts)}"
+
+
+def _check_part(scheme: str, part: str, location: str) -> None:
+    """Raise InvalidVirtualReference for a part of a path that a web server takes for several, or for `..`."""
+    if scheme in ("http", "https") and not {".", ".."}.isdisjoint(re.split(r"[/\\]", unquote(part))):
+        raise InvalidVirtualReference(f"the location {location[:200]!r} has an encoded '.' or '..' in its path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +123,8 @@ class VirtualChunks:
     """By URL prefix, as configured."""
     authorized: Mapping[str, Access]
     """By URL prefix."""
+    _buckets: dict[tuple[str, str], ObjectStore] = field(default_factory=dict, repr=False, compare=False)
+    """The stores of buckets, by the URL prefix of the container and the URL of the bucket."""
 
     def container(self, location: str) -> VirtualChunkContainer | None:
         """Return the container that holds a location: the one with the longest prefix, or None."""
@@ -126,36 +138,19 @@ class VirtualChunks:
             InvalidVirtualReference: No container holds the location.
             VirtualChunkNotAuthorized: The caller did not authorize the container.
             VirtualChunkError: The object is missing, too short, or changed.
+            AccessDenied, StoreUnavailable: The object's bucket did not answer, or refused.
         """
         location = normal_location(chunk.location)
-        container = self.container(location)
-        if container is None:
-            raise InvalidVirtualReference(
-                f"no virtual chunk container of the repository holds {location}: add one with "
-                "config.set_virtual_chunk_container"
-            )
-        prefix = container.url_prefix
-        if prefix not in self.authorized:
-            raise VirtualChunkNotAuthorized(
-                f"the virtual chunk container {prefix} is not authorized: open the repository with "
-                f"authorize_virtual_chunk_access={{…}}"
-            )
-        end = chunk.length if end is None else min(end, chunk.length)
+        container = self._authorized_container(location)
         if chunk.length == 0:
             raise VirtualChunkError(f"the reference to {location} has a length of 0 bytes")
         if chunk.offset + chunk.length > LARGEST:
             raise VirtualChunkError(f"the reference to {location} ends past the largest possible object")
-        access = self.authorized[prefix]
-        store, options = (access, {}) if isinstance(access, ObjectStore) else (None, access or {})
+        end = chunk.length if end is None else min(end, chunk.length)
+        if start >= end:
+            return b""
         try:
-            if isinstance(store, LocalStore):
-                data = _read_file(os.path.join(store.root, location[len(prefix) :]), chunk, start, end)
-            elif store is not None:
-                data = _read_object(store, location[len(prefix) :], chunk, start, end)
-            elif location.startswith("file://"):
-                data = _read_file(location[len("file://") :], chunk, start, end)
-            else:
-                data = _read_url(location, container, options, chunk, start, end)
+            data = self._read(location, container, chunk, start, end)
         except (OSError, NotFound) as error:
             raise VirtualChunkError(
                 f"the virtual chunk in {location} cannot be read ({type(error).__name__}): "
@@ -166,6 +161,68 @@ class VirtualChunks:
                 f"{location} is too short: a chunk in it ends at byte {chunk.offset + chunk.length}"
             )
         return data
+
+    def open_buckets(self, locations: Iterable[str]) -> None:
+        """Open the buckets of those of some locations that may be read.
+
+        Processes that lack this package, and get this object by value, can then read them.
+        """
+        for location in locations:
+            container = self.container(location)
+            if container is None or not location.startswith("s3://"):
+                continue
+            is_authorized = container.url_prefix in self.authorized
+            access = self.authorized.get(container.url_prefix)
+            if is_authorized and not isinstance(access, ObjectStore):
+                self._bucket(location, container, access)
+
+    def _authorized_container(self, location: str) -> VirtualChunkContainer:
+        container = self.container(location)
+        if container is None:
+            raise InvalidVirtualReference(
+                f"no virtual chunk container of the repository holds {location}: add one with "
+                "config.set_virtual_chunk_container"
+            )
+        if container.url_prefix not in self.authorized:
+            raise VirtualChunkNotAuthorized(
+                f"the virtual chunk container {container.url_prefix} is not authorized: open the repository with "
+                f"authorize_virtual_chunk_access={{…}}"
+            )
+        return container
+
+    def _read(
+        self, location: str, container: VirtualChunkContainer, chunk: VirtualChunk, start: int, end: int
+    ) -> bytes:
+        prefix = container.url_prefix
+        access = self.authorized[prefix]
+        key = location[len(prefix) :]
+        if isinstance(access, LocalStore):
+            return _read_file(os.path.join(access.root, key), chunk, start, end)
+        if isinstance(access, ObjectStore):
+            return _read_object(access, key, chunk, start, end)
+        scheme, _, path = location.partition("://")
+        if scheme == "file":
+            return _read_file(path, chunk, start, end)
+        if scheme == "s3":
+            return _read_object(self._bucket(location, container, access), path.partition("/")[2], chunk, start, end)
+        if scheme in ("http", "https"):
+            return _read_http(location, prefix, access or {}, chunk, start, end)
+        return _read_url(location, access or {}, chunk, start, end)
+
+    def _bucket(
+        self, location: str, container: VirtualChunkContainer, options: Mapping[str, Any] | None
+    ) -> ObjectStore:
+        """Return the store of the bucket that a location of S3 is in."""
+        bucket = location[: location.index("/", len("s3://"))]
+        store = self._buckets.get((container.url_prefix, bucket))
+        if store is None:
+            # Here, because the function does not travel to Spark's executors, which have their buckets open.
+            from lake_core.store import open_store
+
+            merged = {**_s3_options(container), **(options or {})}
+            store = open_store(bucket, storage_options=merged, read_only=True)
+            self._buckets[container.url_prefix, bucket] = store
+        return store
 
 
 def _check_unchanged(chunk: VirtualChunk, etag: str | None, last_modified: datetime | None) -> None:
@@ -184,46 +241,67 @@ def _read_file(path: str, chunk: VirtualChunk, start: int, end: int) -> bytes:
         if chunk.offset + chunk.length > status.st_size:
             return b""
         file.seek(chunk.offset + start)
-        return file.read(max(0, end - start))
+        return file.read(end - start)
 
 
 def _read_object(store: ObjectStore, key: str, chunk: VirtualChunk, start: int, end: int) -> bytes:
-    data = store.get(key, chunk.offset + start, chunk.offset + max(start, end))
+    data = store.get(key, chunk.offset + start, chunk.offset + end)
     _check_unchanged(chunk, data.etag, data.last_modified)
     return data
 
 
-def _read_url(
-    location: str,
-    container: VirtualChunkContainer,
-    options: Mapping[str, Any],
-    chunk: VirtualChunk,
-    start: int,
-    end: int,
+def _read_http(
+    location: str, prefix: str, options: Mapping[str, Any], chunk: VirtualChunk, start: int, end: int
 ) -> bytes:
+    def may_follow(url: str) -> bool:
+        try:
+            return normal_location(url.partition("?")[0]).startswith(prefix)
+        except InvalidVirtualReference:
+            return False
+
     try:
-        filesystem, path = fsspec.core.url_to_fs(location, **{**_filesystem_options(container), **options})
+        answer = read_http_range(location, chunk.offset + start, chunk.offset + end, options, may_follow)
+    except LakeError:
+        raise
+    except Exception as error:
+        raise _unreadable(location, error) from None
+    _check_unchanged(chunk, answer.etag, answer.last_modified)
+    return answer.data
+
+
+def _read_url(location: str, options: Mapping[str, Any], chunk: VirtualChunk, start: int, end: int) -> bytes:
+    try:
+        filesystem, path = fsspec.core.url_to_fs(location, **{"use_listings_cache": False, **options})
+        data = bytes(filesystem.cat_file(path, start=chunk.offset + start, end=chunk.offset + end))
         if chunk.etag is not None or chunk.last_modified:
+            # What is unchanged after the read was unchanged in it.
             info = filesystem.info(path)
             modified = info.get("LastModified") or info.get("mtime") or info.get("last_modified")
             _check_unchanged(
                 chunk, info.get("ETag") or info.get("etag"), modified if isinstance(modified, datetime) else None
             )
-        return bytes(filesystem.cat_file(path, chunk.offset + start, chunk.offset + max(start, end)))
+        return data
     except LakeError:
         raise
     except Exception as error:
-        # Messages of clients may hold signed URLs.
-        raise VirtualChunkError(f"{location} cannot be read: {type(error).__name__}") from None
+        raise _unreadable(location, error) from None
 
 
-def _filesystem_options(container: VirtualChunkContainer) -> dict[str, Any]:
+def _unreadable(location: str, error: Exception) -> VirtualChunkError:
+    # Messages of clients may hold signed URLs.
+    return VirtualChunkError(f"{location} cannot be read: {type(error).__name__}")
+
+
+def _s3_options(container: VirtualChunkContainer) -> dict[str, Any]:
+    """Return the storage options that a container of S3 is configured with."""
     settings = container.store.options
-    if urlsplit(container.url_prefix).scheme != "s3" or not isinstance(settings, Mapping):
+    if not isinstance(settings, Mapping):
         return {}
-    options: dict[str, Any] = {"anon": bool(settings.get("anonymous"))}
+    options: dict[str, Any] = {"anon": True} if settings.get("anonymous") else {}
     if settings.get("endpoint_url"):
         options["endpoint_url"] = settings["endpoint_url"]
     if settings.get("region"):
         options["client_kwargs"] = {"region_name": settings["region"]}
+    if settings.get("force_path_style"):
+        options["config_kwargs"] = {"s3": {"addressing_style": "path"}}
     return options

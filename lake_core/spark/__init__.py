@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lake_core.spark.arrays.array_spec import ArraySpec
 from lake_core.spark.data_source import register
 from lake_core.spark.errors import (
     ArrayChanged,
     DuplicateCells,
+    InvalidArraySpec,
     InvalidColumns,
     InvalidCoordinates,
     InvalidOption,
@@ -38,8 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArrayChanged",
+    "ArraySpec",
     "ArrayWriteResult",
     "DuplicateCells",
+    "InvalidArraySpec",
     "InvalidColumns",
     "InvalidCoordinates",
     "InvalidOption",

@@ -39,6 +39,10 @@ class UnsupportedArray(LakeError):
     """
 
 
+class InvalidArraySpec(LakeError):
+    """An array cannot be created as its `ArraySpec` says. Nothing was written."""
+
+
 class MissingPackage(LakeError):
     """Spark's executors lack a Python package that the array needs. Nothing was written."""
 

@@ -33,7 +33,9 @@ from lake_core.icechunk.errors import NodeNotFound, ReadOnlySession
 from lake_core.icechunk.identifier import encode_id
 from lake_core.spark import (
     ArrayChanged,
+    ArraySpec,
     DuplicateCells,
+    InvalidArraySpec,
     InvalidColumns,
     InvalidCoordinates,
     InvalidValues,
@@ -229,6 +231,104 @@ def test_arrays_that_have_no_rows_are_refused(spark: SparkSession, tmp_path: Pat
         read_array(spark, session, variables=["absent"])
     with pytest.raises(UnreachableStore, match="files or in S3"):
         read_array(spark, created(MemoryStore(), weather()), variables=["t2m"])
+
+
+# Creating
+
+
+def test_an_array_is_created_with_the_coordinates_of_the_rows(spark: SparkSession, tmp_path: Path) -> None:
+    repository = Repository.create(tmp_path / "r", config=NATIVE)
+    session = repository.writable_session("main")
+    hourly = ArraySpec(encoding={"chunks": (2, 2)}, attributes={"units": "K"})
+    df = frame(spark, [(0, 0), (5, 2), (2, 0), (2, 3)], [100.0, 101.0, None, 7.0])
+    result = write_array(df, session, "g/t2m", dims=DIMENSIONS, create=hourly)
+    assert (result.chunks, result.cells) == (3, 4)
+    session.commit("spark")
+    values = np.full((3, 3), np.nan)
+    values[0, 2], values[2, 0], values[1, 1] = 100, 101, 7
+    expected = xr.Dataset({"t2m": (DIMENSIONS, values)}, {"time": TIMES[[0, 2, 5]], "station": [3, 5, 11]})
+    read = opened(repository.readonly_session("main"), "g")
+    xr.testing.assert_equal(read, expected)
+    assert (read.t2m.attrs, read.t2m.encoding["chunks"]) == ({"units": "K"}, (2, 2))
+
+
+def test_arrays_of_one_group_share_coordinates(spark: SparkSession, tmp_path: Path) -> None:
+    session = Repository.create(tmp_path / "r").writable_session("main")
+    hours = ArraySpec({"time": TIMES, "station": STATIONS})
+    write_array(frame(spark, [(0, 0)], [1.5]), session, "t2m", dims=DIMENSIONS, create=hours)
+    packed = ArraySpec({"station": STATIONS}, {"dtype": "int16", "scale_factor": 0.5, "_FillValue": -1})
+    write_array(frame(spark, [(1, 3)], [2.5], "wind"), session, "wind", dims=["station", "time"], create=packed)
+    texts = ArraySpec(encoding={"fill_value": ""})
+    write_array(frame(spark, [(5, 1)], ["é"], "note"), session, "note", dims=["time", "station"], create=texts)
+    expected = weather().assign(t2m=weather().t2m * np.nan)
+    expected["wind"], expected["note"] = expected.t2m.copy().transpose(), xr.full_like(expected.t2m, "", object)
+    expected.t2m[0, 0], expected.wind[3, 1], expected.note[5, 1] = 1.5, 2.5, "é"
+    xr.testing.assert_equal(opened(session), expected)
+
+
+def test_a_write_that_creates_is_repeated_without_harm(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    hours = ArraySpec({"time": TIMES, "station": STATIONS}, {"chunks": (2, 2)})
+    df = frame(spark, [(0, 0), (3, 3)], [1.0, 2.0])
+    for create in (hours, ArraySpec()):
+        with lake.session() as session:
+            repository = session.create_icechunk("arrays/weather", exist_ok=True)
+            write_array(df, repository, "t2m", dims=DIMENSIONS, create=create)
+    expected = weather().assign(t2m=weather().t2m * np.nan)
+    expected.t2m[0, 0], expected.t2m[3, 3] = 1, 2
+    xr.testing.assert_equal(opened(lake.icechunk("arrays/weather").session), expected)
+    assert lake.maintenance.verify() == []
+
+
+def test_a_creation_that_fails_leaves_the_session_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    session = Repository.create(tmp_path / "r").writable_session("main")
+    df = frame(spark, [(0, 0), (0, 0)], [1.0, 2.0])
+    zero = df.selectExpr("time", "station", "1 / (t2m - 1) AS t2m")
+    text = df.selectExpr("time", "station", "'a' AS t2m")
+    money = df.selectExpr("time", "station", "CAST(t2m AS decimal(4, 2)) AS t2m")
+    grid = {"time": TIMES, "station": STATIONS}
+    for rows, dims, spec, error, message in (
+        (df, DIMENSIONS, ArraySpec(grid), DuplicateCells, "several rows belong to one cell of /t2m"),
+        (zero, DIMENSIONS, ArraySpec(grid), SparkJobFailed, "by zero"),
+        (df, DIMENSIONS, ArraySpec(grid | {"time": TIMES[1:]}), UnknownCoordinates, "2 rows .* that /t2m lacks"),
+        (df, DIMENSIONS, ArraySpec(grid | {"time": TIMES[[0, 0]]}), InvalidCoordinates, "occurs twice along 'time'"),
+        (df, DIMENSIONS, ArraySpec(grid | {"station": ["a"]}), InvalidColumns, "'station' is of the type int64"),
+        (df, DIMENSIONS, ArraySpec(grid | {"station": 5}), InvalidArraySpec, "a list of coordinates"),
+        (df, DIMENSIONS, ArraySpec(grid | {"level": [5]}), InvalidArraySpec, "dimensions of /t2m are time, station"),
+        (df, DIMENSIONS, ArraySpec(grid, {"chunks": (2,)}), InvalidArraySpec, "have 1 dimensions, and the array 2"),
+        (df, DIMENSIONS, ArraySpec(grid, {"chunk": (2, 2)}), InvalidArraySpec, "unexpected encoding"),
+        (df, DIMENSIONS, ArraySpec(grid, {"dtype": "int16"}), InvalidArraySpec, "pass a _FillValue"),
+        (text, DIMENSIONS, ArraySpec(grid), InvalidArraySpec, "pass a _FillValue"),
+        (money, DIMENSIONS, ArraySpec(grid), InvalidColumns, r"'t2m' has the type decimal128\(4, 2\)"),
+        (df.where("false"), DIMENSIONS, ArraySpec(), InvalidArraySpec, "no coordinates along 'time'"),
+        (df, None, ArraySpec(grid), InvalidArraySpec, "name the dimensions"),
+        (df, ["time", "time"], ArraySpec(grid), InvalidArraySpec, "each once"),
+        (df, DIMENSIONS, None, NodeNotFound, "no array /t2m"),
+    ):
+        with pytest.raises(error, match=message):
+            write_array(rows, session, "t2m", dims=dims, create=spec)
+        assert not session.has_uncommitted_changes, message
+
+
+def test_a_group_keeps_what_it_has_from_before_a_creation(spark: SparkSession, tmp_path: Path) -> None:
+    dataset = weather().drop_vars("station").assign(wind=("level", [1.0, 2.0]))
+    session = created(tmp_path / "r", dataset).writable_session("main")
+    counted = frame(spark, [(0, 0)], [1.0], "gust").selectExpr("time", "2 AS station", "gust")
+    for path, spec, error, message in (
+        ("gust", ArraySpec({"time": TIMES[::-1]}), InvalidCoordinates, "other coordinates along 'time'"),
+        ("gust", ArraySpec({"station": STATIONS}), InvalidCoordinates, "other coordinates along 'station'"),
+        ("t2m/gust", ArraySpec({"time": TIMES, "station": STATIONS}), InvalidArraySpec, "inside the array /t2m"),
+        ("t2m", ArraySpec({"time": TIMES[::-1]}), InvalidCoordinates, "other coordinates along 'time'"),
+    ):
+        with pytest.raises(error, match=message):
+            write_array(counted, session, path, dims=DIMENSIONS, value="gust", create=spec)
+    with pytest.raises(InvalidArraySpec, match="/wind exists, but does not hold coordinates"):
+        write_array(counted.selectExpr("2 AS wind", "gust"), session, "gust", dims=["wind"], create=ArraySpec())
+    assert not session.has_uncommitted_changes
+    write_array(counted, session, "gust", dims=DIMENSIONS, create=ArraySpec())
+    dataset["gust"] = dataset.t2m * np.nan
+    dataset.gust[0, 2] = 1
+    xr.testing.assert_equal(opened(session), dataset)
 
 
 # Writing

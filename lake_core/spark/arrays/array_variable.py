@@ -49,6 +49,8 @@ class ArrayVariable:
 
     def stored(self, session: Session, extents: Extents | None = None) -> StoredArray:
         """Return the array as executors need it, with all of its chunks or those in a box of its grid."""
+        references = session.references(self.node, extents)
+        session.virtual_chunks.open_buckets(references.locations())
         return StoredArray(
             path=self.path,
             shape=self.node.shape,
@@ -56,7 +58,7 @@ class ArrayVariable:
             dtype=self.encoding.stored,
             fill_value=self.fill_value,
             codec=self.codec,
-            references=session.references(self.node, extents),
+            references=references,
             store=session.assets.store.data_root,
             virtual_chunks=session.virtual_chunks,
         )
@@ -130,6 +132,18 @@ class ArrayGroup:
         """Return the coordinates along each dimension of an array. Raises InvalidCoordinates."""
         shape = zip(variable.dimensions, variable.node.shape, strict=True)
         return tuple(Coordinates(dimension, self._values(dimension, length)) for dimension, length in shape)
+
+    def coordinate_variables(self, dimensions: Sequence[str]) -> dict[str, xr.Variable]:
+        """Return the coordinates along those of some dimensions that the group has, without their encoding.
+
+        A dimension that has none counts 0, 1, ….
+        """
+        variables = {name: self._dataset[name].variable for name in dimensions if name in self._dataset.sizes}
+        return {
+            name: variable.to_base_variable().drop_encoding()
+            for name, variable in variables.items()
+            if variable.dims == (name,)
+        }
 
     def _values(self, dimension: str, length: int) -> pa.Array:
         if dimension not in self._dataset.variables:

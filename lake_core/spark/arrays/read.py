@@ -66,6 +66,8 @@ def read_array(
     if isinstance(variables, str) or not variables:
         raise ValueError("variables must be a list of paths of arrays, such as variables=['t2m']")
     session = session_of(source)
+    for path in variables:
+        session.array("/" + path.strip("/"))
     group = ArrayGroup(session, common_group(variables))
     arrays = [group.variable(split_path(path)[1]) for path in dict.fromkeys(variables)]
     _check_same_dimensions(arrays)

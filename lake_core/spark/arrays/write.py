@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 
 from lake_core.expression import quote_identifier
+from lake_core.icechunk.errors import NodeNotFound
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
 from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind, is_in, sorted_references
 from lake_core.icechunk.snapshot import ArrayNode
@@ -23,7 +24,8 @@ from lake_core.spark.arrays.array_variable import ArrayGroup, ArrayVariable, ses
 from lake_core.spark.arrays.chunk_writer import LOCATED_CELLS, WRITTEN_CHUNKS, CellLocator, ChunkWriter
 from lake_core.spark.arrays.coordinates import coordinate_index
 from lake_core.spark.arrays.executors import check_executors
-from lake_core.spark.errors import ArrayChanged, InvalidColumns, SparkJobFailed, UnknownCoordinates
+from lake_core.spark.arrays.new_array import check_coordinates, lay_out
+from lake_core.spark.errors import ArrayChanged, InvalidArraySpec, InvalidColumns, SparkJobFailed, UnknownCoordinates
 from lake_core.spark.executor import batch_function, named_error, raise_ours
 from lake_core.spark.write import arrow_schema
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lake_core.icechunk import DatasetRepository, Session
+    from lake_core.spark.arrays.array_spec import ArraySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +57,33 @@ def write_array(
     *,
     dims: Sequence[str] | None = None,
     value: str | None = None,
+    create: ArraySpec | None = None,
 ) -> ArrayWriteResult:
     """Write rows to the cells of an array that they name by their coordinates. The DataFrame is evaluated once.
 
-    The array and its coordinates stand in the session already, made with Zarr or xarray. Cells that no row names keep
-    what they hold. Values are stored as xarray stores them: packed with the array's scale_factor and add_offset, null
-    and NaN as its _FillValue. Times without a zone are UTC. The session then has the chunks as if it had written them
-    itself: committing it, or publishing the lake's session, makes them visible.
+    Cells that no row names keep what they hold. Values are stored as xarray stores them: packed with the array's
+    scale_factor and add_offset, null and NaN as its _FillValue. Times without a zone are UTC. The session then has the
+    chunks as if it had written them itself: committing it, or publishing the lake's session, makes them visible.
 
     Args:
         df: The rows, of classic Spark or of Connect.
         session: A writable session of a repository, or a repository in a session of a lake.
         path: The path of the array.
-        dims: The dimensions of the array, which are columns of the DataFrame; those of the array by default.
+        dims: The dimensions of the array, which are columns of the DataFrame; those of the array by default. An array
+            that is created needs them, in its order.
         value: The column of the values; the one named like the array by default.
+        create: The layout of the array where the session has none. The array, its coordinates and the groups above are
+            then created together with its chunks. Coordinates that `create` does not name are collected from the
+            DataFrame, which is evaluated twice for that. An array that exists is written as it is; the coordinates of
+            `create` must be its own.
 
     Raises:
         ReadOnlySession: The session only reads.
-        NodeNotFound: There is no such array.
+        NodeNotFound: There is no such array, and `create` is not given.
+        InvalidArraySpec: The array cannot be created.
         UnsupportedArray: Rows have no form as cells of the array.
         InvalidColumns: The DataFrame lacks a column, or has one of another type.
-        InvalidCoordinates: The array's coordinates do not tell its cells apart.
+        InvalidCoordinates: The array's coordinates do not tell its cells apart, or differ from those of `create`.
         UnknownCoordinates: Rows have coordinates that the array lacks.
         DuplicateCells: Two rows are of one cell.
         InvalidValues: A value does not fit the array.
@@ -84,10 +93,20 @@ def write_array(
     """
     opened = session_of(session)
     opened.check_writable()
+    path = "/" + path.strip("/")
     group, name = split_path(path)
-    arrays = ArrayGroup(opened, group)
-    array = arrays.variable(name)
-    columns = _columns(df, array, dims, value)
+    new = None
+    if isinstance(opened.node(path), ArrayNode):
+        arrays = ArrayGroup(opened, group)
+        array = arrays.variable(name)
+        _check_existing(array, arrays, dims, create)
+        columns = _columns(df, path, array.dimensions, value)
+    elif create is None:
+        raise NodeNotFound(f"the session has no array {path}: pass its dims, and create=ArraySpec(…) to create it")
+    else:
+        columns = _columns(df, path, _dimensions(path, dims), value)
+        new = lay_out(df, opened, path, columns, create)
+        arrays, array = new.group, new.variable
     selected = df.select(*map(quote_identifier, columns))
     types = arrow_schema(selected)
     _check_value(types.field(columns[-1]), array)
@@ -114,7 +133,10 @@ def write_array(
         raise_ours(error)
     _raise_errors(written, array)
     references = _references(written, array.node)
-    _check_unchanged(opened, array.node, stored.references, references)
+    if new is None:
+        _check_unchanged(opened, array.node, stored.references, references)
+    else:
+        new.create(opened)
     if len(references):
         opened.set_references(array.path, references)
     return ArrayWriteResult(
@@ -122,22 +144,40 @@ def write_array(
     )
 
 
-def _columns(df: DataFrame, array: ArrayVariable, dims: Sequence[str] | None, value: str | None) -> list[str]:
-    """Return the columns of the coordinates, in the order of the array's dimensions, and that of the values.
+def _dimensions(path: str, dims: Sequence[str] | None) -> Sequence[str]:
+    """Return the dimensions of an array that is created. Raises InvalidArraySpec."""
+    if dims is None or isinstance(dims, str):
+        raise InvalidArraySpec(
+            f"there is no array {path} yet: name the dimensions that it is created with, such as "
+            "dims=['time', 'station']"
+        )
+    return dims
 
-    Raises InvalidColumns.
-    """
+
+def _check_existing(
+    array: ArrayVariable, arrays: ArrayGroup, dims: Sequence[str] | None, create: ArraySpec | None
+) -> None:
+    """Raise InvalidColumns or InvalidCoordinates where an array is not the one that the caller describes."""
     if dims is not None and (isinstance(dims, str) or sorted(dims) != sorted(array.dimensions)):
         raise InvalidColumns(
             f"dims names {dims}, but the dimensions of {array.path} are {', '.join(array.dimensions)}: "
             "name each of them"
         )
-    columns = [*array.dimensions, array.name if value is None else value]
+    if create is not None:
+        check_coordinates(array.path, create, array.dimensions, arrays.coordinate_variables(array.dimensions))
+
+
+def _columns(df: DataFrame, path: str, dimensions: Sequence[str], value: str | None) -> list[str]:
+    """Return the columns of an array's coordinates, in the order of its dimensions, and that of its values.
+
+    Raises InvalidColumns.
+    """
+    columns = [*dimensions, split_path(path)[1] if value is None else value]
     for column in columns:
         if column not in df.columns:
             raise InvalidColumns(
                 f"the DataFrame has no column {column!r}; its columns are {', '.join(df.columns)}. A write to "
-                f"{array.path} needs a column with the name of each dimension, and one of values (value=)"
+                f"{path} needs a column with the name of each dimension, and one of values (value=)"
             )
     return columns
 

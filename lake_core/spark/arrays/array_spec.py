@@ -1,0 +1,30 @@
+"""The layout of an array that a write creates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """The layout of an array that `write_array` creates where there is none."""
+
+    coordinates: Mapping[str, Any] = field(default_factory=dict)
+    """The coordinates along each dimension, in the order of the cells, as xarray takes them.
+
+    A dimension that has coordinates in the array's group already keeps those. Any other dimension that is not named
+    here has the distinct values of its column, sorted.
+    """
+    encoding: Mapping[str, Any] = field(default_factory=dict)
+    """The encoding of the array in xarray's names, such as chunks, dtype, fill_value, _FillValue and scale_factor.
+
+    By default Zarr chooses the chunks, and the cells have the type of the column of values. Cells that no row names
+    hold `fill_value`. By default that is `_FillValue`, or else NaN; cells of other types than floats need one of the
+    two.
+    """
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """The attributes of the array, such as units."""
