@@ -59,7 +59,7 @@ def _instance() -> Iterator[dg.DagsterInstance]:
     try:
         default = dg.DagsterInstance.get()
     except (DagsterHomeNotSetError, dg.DagsterInvariantViolationError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
         raise InvalidDefinition(
             f"no Dagster instance: set DAGSTER_HOME to the absolute path of its folder, as for the daemon ({reason})"
         ) from None
