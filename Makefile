@@ -14,7 +14,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 help: ## show this list
 	@awk -F ' ?:[^#]*## ' '/^[.a-z-]+:[^#]*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-demo: java ## run the flights pipeline, kill a step half-way, show that nothing doubled
+demo: java ## run the flights pipeline, kill a step half-way, show that nothing doubled: some minutes
 	@$(MAKE) .venv
 	@exec $(PY) -m example_pipelines.flights.demo
 

@@ -66,16 +66,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     for section, tests in documented().items():
         for test in tests:
-            _unproved.extend(f"{section}: {node} did not pass" for node in failed_or_skipped(test))
+            _unproved.extend(f"{section!r}: {node} did not pass" for node in failed_or_skipped(test))
             if is_whole(session.config) and not passed(test) and not is_left_out(session.config, test):
-                _unproved.append(f"{section}: nothing of {test} ran")
+                _unproved.append(f"{section!r}: nothing of {test} ran")
     if _unproved and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _unproved:
-        terminalreporter.section("what the documents promise and no test of this run proved", red=True)
+        terminalreporter.section("claims of the documentation that this run did not prove", red=True)
         for line in _unproved:
             terminalreporter.write_line(line)
 

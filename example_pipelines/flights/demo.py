@@ -167,13 +167,13 @@ class Demo:
             if entry.dagster_event and not entry.dagster_event.asset_check_evaluation_data.passed
         ]
         print(
-            f"  {name}  arrived broken: checks {' and '.join(sorted(failed))} failed, "
+            f"  {name}  arrived broken: the checks {' and '.join(map(repr, sorted(failed)))} failed, "
             f"run {run.run_id[:8]} is held back",
             flush=True,
         )
         print(
-            f"           main has {rows} of its flights and still {months} months; "
-            f"the session can be read: {held:,} flights",
+            f"           main still has {months} months, and {rows} flights of this one; "
+            f"the session can be read: it has {held:,} flights of {months + 1} months",
             flush=True,
         )
         print(
@@ -214,11 +214,11 @@ class Demo:
             f"{len(self.touched())} tables in one commit",
             flush=True,
         )
-        self.print_reused(run)
+        self.print_last_commit(run)
         again = self.ask(definitions.late) is None and self.ask(definitions.arrivals) is None
         return run.is_success and changed == source.corrections(CORRECTED_MONTH).num_rows and again
 
-    def print_reused(self, run: dg.DagsterRun) -> None:
+    def print_last_commit(self, run: dg.DagsterRun) -> None:
         """Print the last commit on main, with the run that made it and the datasets that it changed."""
         commit = self.lake.log(limit=1)[0]
         print(f"  commit {commit.id[:12]} of run {run.run_id[:8]}: {', '.join(sorted(self.touched()))}", flush=True)
@@ -274,8 +274,8 @@ class Demo:
         run = self.run(year_job, tags={"lake/branch": "experiment"}, config=config)
         tried, during = self.share_late("experiment"), self.share_late()
         print(
-            f"\nOn branch 'experiment' late means an hour: {tried:.1%} of flights are, "
-            f"on main {during:.1%} are, as before",
+            f"\nOn branch 'experiment' a flight is late from an hour on: {tried:.1%} are late there, "
+            f"and on main {during:.1%}, as before",
             flush=True,
         )
         self.lake.merge("experiment", into="main", message="Late means an hour")

@@ -48,6 +48,23 @@ storage_option = click.option(
 """The option by which a command takes what opens the lake's store."""
 
 
+class OptionsFirst(click.Group):
+    """A group whose own options stand before the command. Written after it, they are an error that says so."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Raises UsageError."""
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            if not any(error.option_name in param.opts for param in self.params):
+                raise
+            raise click.UsageError(
+                f"The option {error.option_name} stands before the command: "
+                f"write `{ctx.command_path} {error.option_name} ... {ctx.invoked_subcommand}`.",
+                error.ctx,
+            ) from None
+
+
 @dataclass(slots=True)
 class Context:
     """The options that stand before the command."""
@@ -70,14 +87,20 @@ class Context:
             return Lake.open(self.location, storage_options=self.storage_options)
         except LakeNotFound:
             if self.url is None:
-                raise LakeNotFound(
-                    f"there is no lake at {Path.cwd()} or in a folder above it: create one with `lake init <root>`, "
-                    "or name one with --lake or LAKE_URL"
-                ) from None
+                folder = Path.cwd()
+                raise LakeNotFound(f"there is no lake at {folder} or in a folder above it{_remedy(folder)}") from None
             raise LakeNotFound(
                 f"there is no lake at {self.url}: "
                 f"create one with `lake init {self.url}`, or name another one with --lake or LAKE_URL"
             ) from None
+
+
+def _remedy(folder: Path) -> str:
+    """Return what to do where there is no lake: name the one below the folder, or create one."""
+    lake = next((key.parents[1].name for key in sorted(folder.glob(f"*/{FORMAT_KEY}"))), None)
+    if lake is not None:
+        return f", but there is one in {lake}: name it with `lake --lake {lake} ...` or LAKE_URL={lake}"
+    return ": create one with `lake init <root>`, or name one with --lake or LAKE_URL"
 
 
 def parse_options(options: Iterable[str]) -> dict[str, str]:

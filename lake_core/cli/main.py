@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lake_core.cli import files, refs, sessions, upkeep
-from lake_core.cli.context import Context, command, parse_options, storage_option
+from lake_core.cli.context import Context, OptionsFirst, command, parse_options, storage_option
 from lake_core.cli.pool import pool
 from lake_core.cli.sql import sql
 from lake_core.cli.table import table
@@ -21,7 +21,7 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 conflict, 4 something 
 """
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
+@click.group(cls=OptionsFirst, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
 @click.option(
     "--lake",
     "url",
@@ -82,7 +82,9 @@ def status(context: Context) -> None:
     lines = [f"lake       {glance.url}"]
     lines += [f"branch     {name:20} {commit[:12]}" for name, commit in sorted(glance.branches.items())]
     lines += [f"dataset    {record.path:40} {record.format}" for record in datasets]
-    lines += [f"sessions   {glance.sessions} open"]
+    failed = len(lake.list_sessions()) - glance.sessions
+    kept = f", {failed} failed and kept: see `lake session list`" if failed else ""
+    lines += [f"sessions   {glance.sessions} open{kept}"]
     behind = glance.pending_checkout
     if behind:
         lines += [f"{count_of(len(behind), 'commit')} published, not yet in place (run `lake checkout`):"]

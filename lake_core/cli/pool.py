@@ -14,6 +14,7 @@ from lake_core.cli.context import Context, Span, command
 from lake_core.cli.names import Ref, TablePath
 from lake_core.cli.pool_rows import FORMATS, RowFormat, format_of, read_rows
 from lake_core.delta import DeltaTable
+from lake_core.lake.errors import DatasetNotFound
 from lake_core.pool import Pool, PoolConfig, PoolLake, Scan
 from lake_core.pool.errors import InvalidZson
 from lake_core.pool.export import to_columns, to_delta_columns
@@ -80,7 +81,12 @@ def _written(
         yield _At(_zed_lake(context, location).pool(path), branch), lambda: None
         return
     lake = context.open()
-    lake.at(branch).dataset(path, "pool")  # Raises in words of the branch, where the session would speak of itself.
+    try:
+        lake.at(branch).dataset(path, "pool")  # Raises in words of the branch, where the session would speak of itself.
+    except DatasetNotFound as error:
+        raise DatasetNotFound(
+            f"{error}. Create a pool from Python, with `session.create_pool({path!r}, key=...)`"
+        ) from None
     with lake.session(branch, message=message) as session:
         yield _At(session.pool(path)), lambda: session.result
 
@@ -252,7 +258,8 @@ def compact(context: Context, path: str, branch: str, cold: timedelta, location:
         at.pool.compact(branch=at.branch, cold_age=cold)
         after = {each.id for each in at.pool.objects(at.branch)}
     counts = {"removed": len(before - after), "added": len(after - before)}
-    text = f"{count_of(counts['removed'], 'data object')} became {counts['added']}"
+    became = f"{count_of(counts['removed'], 'data object')} became {counts['added']}"
+    text = became if counts["removed"] else "no data objects need it, nothing is changed"
     context.output.show(counts | {"published": published()}, text)
 
 

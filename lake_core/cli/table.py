@@ -110,7 +110,8 @@ def optimize(context: Context, path: str, branch: str, where: str | None, zorder
     lake.at(branch).dataset(path, "delta")  # Raises in words of the branch, where the session would speak of itself.
     with lake.session(branch, message=f"Optimize {path}") as session:
         metrics = session.delta(path).optimize(where, zorder_by=zorder_by).metrics
-    text = f"{count_of(metrics.get('numRemovedFiles', 0), 'file')} became {metrics.get('numAddedFiles', 0)}"
+    removed, added = metrics.get("numRemovedFiles", 0), metrics.get("numAddedFiles", 0)
+    text = f"{count_of(removed, 'file')} became {added}" if removed else "no files need it, nothing is changed"
     context.output.show({"metrics": metrics, "published": session.result}, text)
 
 

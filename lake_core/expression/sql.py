@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import sqlglot
 from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ParseError, SqlglotError
 
 from lake_core.expression.errors import InvalidExpression
 
@@ -60,12 +60,21 @@ def parse_sql(text: object) -> exp.Expr:
         _check_tokens(text)
         return sqlglot.parse_one(text, dialect=_NamedFunctions)
     except SqlglotError as error:
-        raise InvalidExpression(f"{short(text)} does not parse: {str(error).splitlines()[0]}") from None
+        raise InvalidExpression(f"{short(text)} does not parse as Spark SQL: {_reason(error)}") from None
     except (ValueError, ArithmeticError):
         # The parser computes with the digits of a literal such as 1e99BD.
         raise InvalidExpression(f"{short(text)} holds a literal that cannot be computed with") from None
     except RecursionError:
         raise too_deep(text) from None
+
+
+def _reason(error: SqlglotError) -> str:
+    """Return what the parser misses, and where. Its text about operands names its own classes."""
+    if not isinstance(error, ParseError) or not error.errors:
+        return str(error).splitlines()[0]
+    first = error.errors[0]
+    description = "an operand is missing" if "<class" in first["description"] else first["description"]
+    return f"{description} at {first['highlight']!r}, line {first['line']}, column {first['col']}"
 
 
 def _check_tokens(text: str) -> None:

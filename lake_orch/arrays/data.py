@@ -13,6 +13,7 @@ import zarr
 from lake_core.icechunk import IcechunkStore, Session
 from lake_orch.arrays.region import Region
 from lake_orch.errors import InvalidDefinition, UnsupportedData
+from lake_orch.tables.data.handler import annotation_text
 
 _RETURNED = "xarray.Dataset, xarray.DataArray, zarr.Group, zarr.Array, numpy.ndarray, dask.array.Array"
 _LOADED = "xarray.Dataset, xarray.DataArray, zarr.Group, zarr.Array, numpy.ndarray, lake_core.icechunk.Session"
@@ -153,7 +154,7 @@ def load(part: ArraySlice, annotation: object, subject: str) -> Any:
                 "annotate the parameter as xarray.Dataset, xarray.DataArray or numpy.ndarray"
             )
         return _whole(part, kind, subject)
-    raise UnsupportedData(f"{subject} is annotated as {annotation!r}: annotate the parameter as one of {_LOADED}")
+    raise UnsupportedData(f"{subject} {annotation_text(annotation)}: annotate the parameter as one of {_LOADED}")
 
 
 def _whole(part: ArraySlice, kind: object, subject: str) -> Any:

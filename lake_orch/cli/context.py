@@ -32,8 +32,8 @@ class OrchContext(Context):
         """
         if (self.root is None) == (self.module is None):
             raise InvalidDefinition(
-                "name the lake: either --root with its URL or path, "
-                "or -m with the module of a code location that has it"
+                "name the lake: either by its folder or URL, with --root or LAKE_URL, "
+                "or by the module of a code location that has it, with -m"
             )
         if self.module is not None and self.storage_options:
             raise InvalidDefinition(
@@ -59,7 +59,7 @@ def _instance() -> Iterator[dg.DagsterInstance]:
     try:
         default = dg.DagsterInstance.get()
     except (DagsterHomeNotSetError, dg.DagsterInvariantViolationError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
         raise InvalidDefinition(
             f"no Dagster instance: set DAGSTER_HOME to the absolute path of its folder, as for the daemon ({reason})"
         ) from None

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from lake_core.cli.context import CONFLICT, FAILED, command, parse_options, storage_option
+from lake_core.cli.context import CONFLICT, FAILED, OptionsFirst, command, parse_options, storage_option
 from lake_core.lake.errors import Conflict
 from lake_orch.cli.context import OrchContext
 from lake_orch.jobs.backfill import merge_backfills
@@ -17,7 +17,7 @@ from lake_orch.runs.recovery import recover, recover_all, recoverable
 from lake_orch.runs.run_session import Gate
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=OptionsFirst, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--root", envvar="LAKE_URL", show_envvar=True, help="The root of the lake: a folder or URL.")
 @storage_option
 @click.option("-m", "--module", help="The module of a code location, to use the lake among its resources.")

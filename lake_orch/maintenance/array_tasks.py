@@ -6,7 +6,7 @@ from typing import Any
 
 from lake_orch.arrays.settings import SNAPSHOT
 from lake_orch.maintenance.health import ArrayHealth, array_health
-from lake_orch.maintenance.tasks import Job, Task, rewrite_in_lake, until_undisturbed
+from lake_orch.maintenance.tasks import Task, TaskContext, rewrite_in_lake, until_undisturbed
 from lake_pipes.metadata import COMMIT
 
 _MAIN = "main"
@@ -14,46 +14,50 @@ _UNCOMMITTED = timedelta(days=8)
 """How long unreferenced objects are kept, because an open session may have written them. A lake keeps them as long."""
 
 
-def snapshot_expiry(job: Job) -> dict[str, Any]:
+def snapshot_expiry(context: TaskContext) -> dict[str, Any]:
     """Remove snapshots past the retention from the history.
 
     In a lake this only ends the retention: its garbage collection deletes.
     """
-    repository, dry_run = job.repository(), job.config.dry_run
-    older_than = datetime.now(UTC) - job.target.snapshot_retention
+    repository, dry_run = context.repository(), context.config.dry_run
+    older_than = datetime.now(UTC) - context.target.snapshot_retention
     metadata: dict[str, Any] = {"lake/older_than": older_than.isoformat(timespec="seconds")}
-    if not job.lake.is_lake():
+    if not context.lake.is_lake():
         newest = repository.lookup_branch(_MAIN)
         expired = repository.expire_snapshots(older_than, dry_run=dry_run) - {newest}  # the newest is kept at any age
         return {**metadata, "lake/expired_snapshots": len(expired), "lake/due": bool(expired), SNAPSHOT: newest}
     if not dry_run:
-        with job.lake.open().session(job.branch, message=f"Expire snapshots of {job.target.path}") as session:
-            session.icechunk(job.target.path).expire_snapshots(older_than)
+        with context.lake.open().session(
+            context.branch, message=f"Expire snapshots of {context.target.path}"
+        ) as session:
+            session.icechunk(context.target.path).expire_snapshots(older_than)
     return {**metadata, SNAPSHOT: repository.lookup_branch(_MAIN)}
 
 
-def manifest_rewrite(job: Job) -> dict[str, Any]:
+def manifest_rewrite(context: TaskContext) -> dict[str, Any]:
     """Merge small manifests if there are many. Readers open every manifest that lists their chunks."""
-    before = array_health(job.repository())
-    due = before.mergeable_manifests >= job.target.max_mergeable_manifests
-    if job.config.dry_run or not due:
+    before = array_health(context.repository())
+    due = before.mergeable_manifests >= context.target.max_mergeable_manifests
+    if context.config.dry_run or not due:
         return {**_manifests(before), "lake/due": due}
-    commit = _rewrite(job)
-    after = _manifests(array_health(job.repository()))
+    commit = _rewrite(context)
+    after = _manifests(array_health(context.repository()))
     return {**after, "lake/manifests_before": before.manifests, "lake/due": due} | ({COMMIT: commit} if commit else {})
 
 
-def _rewrite(job: Job) -> str | None:
+def _rewrite(context: TaskContext) -> str | None:
     """Rewrite manifests in a separate commit. Concurrent commits take precedence."""
     from lake_core.icechunk import ConflictError  # needs the extra `arrays`
 
-    message = f"Rewrite manifests of {job.target.path}"
-    if job.lake.is_lake():
+    message = f"Rewrite manifests of {context.target.path}"
+    if context.lake.is_lake():
         _, commit = rewrite_in_lake(
-            job, message, lambda session: session.icechunk(job.target.path).rewrite_manifests(message, branch=_MAIN)
+            context,
+            message,
+            lambda session: session.icechunk(context.target.path).rewrite_manifests(message, branch=_MAIN),
         )
         return commit
-    until_undisturbed(lambda: job.repository().rewrite_manifests(message, branch=_MAIN), ConflictError)
+    until_undisturbed(lambda: context.repository().rewrite_manifests(message, branch=_MAIN), ConflictError)
     return None
 
 
@@ -68,15 +72,15 @@ def _manifests(health: ArrayHealth) -> dict[str, Any]:
 ARRAY_TASKS: Mapping[str, Task] = {"snapshot_expiry": snapshot_expiry, "manifest_rewrite": manifest_rewrite}
 
 
-def collect_repository(job: Job) -> dict[str, int] | None:
+def collect_repository(context: TaskContext) -> dict[str, int] | None:
     """Delete objects that no branch or tag of a repository outside a lake reaches."""
     from lake_core.icechunk.errors import RepositoryNotFound  # needs the extra `arrays`
 
     try:
-        repository = job.repository()
+        repository = context.repository()
     except RepositoryNotFound:
         return None  # its asset is not materialized yet
-    summary = repository.garbage_collect(datetime.now(UTC) - _UNCOMMITTED, dry_run=job.config.dry_run)
+    summary = repository.garbage_collect(datetime.now(UTC) - _UNCOMMITTED, dry_run=context.config.dry_run)
     counts = (
         summary.chunks_deleted,
         summary.manifests_deleted,

@@ -10,7 +10,7 @@ from lake_orch.errors import InvalidDefinition
 from lake_orch.jobs.session_sensors import Alert, lake_session_reaper
 from lake_orch.maintenance.array_tasks import ARRAY_TASKS, collect_repository
 from lake_orch.maintenance.checks import HealthLimits, lake_session_check
-from lake_orch.maintenance.measuring import HEALTH, health_assets
+from lake_orch.maintenance.health_assets import HEALTH, health_assets
 from lake_orch.maintenance.pool_tasks import POOL_TASKS
 from lake_orch.maintenance.target import (
     KIND,
@@ -20,7 +20,7 @@ from lake_orch.maintenance.target import (
     TargetFormat,
     targets_of,
 )
-from lake_orch.maintenance.tasks import TABLE_TASKS, Job, Task, garbage_collection
+from lake_orch.maintenance.tasks import TABLE_TASKS, Task, TaskContext, garbage_collection
 from lake_orch.resources import LakeResource
 from lake_orch.spark.resource import SparkResource
 
@@ -113,7 +113,7 @@ def lake_maintenance(
         if task == "session_reaper":
             asset = lake_session_reaper(key, alert=alert, **common)
         elif task == "garbage_collection":
-            asset = _collection(
+            asset = _garbage_collection_asset(
                 key, [target for target in targets if target.format == "icechunk"], {**common, "pool": pool}
             )
         else:
@@ -185,10 +185,8 @@ def _dataset_asset(
         branch = lake.branch_of(context.run.tags)
         for path in paths:
             _check_not_staged(context, lake, path)
-            task_metadata = function(Job(lake, by_path[path], config, branch, engine))
-            context.log.info(
-                f"{task} of {path}: {', '.join(f'{name} {value}' for name, value in task_metadata.items())}"
-            )
+            task_metadata = function(TaskContext(lake, by_path[path], config, branch, engine))
+            context.log.info(_result_text(task, path, task_metadata, dry_run=config.dry_run))
             metadata = {**task_metadata, "lake/path": path, **_dry(config)}
             if not config.dry_run and task_metadata.get("lake/due", True):
                 _observe(context, key, by_path[path], function.__doc__, task_metadata)
@@ -208,10 +206,10 @@ def _dataset_asset(
         compute = with_spark
     else:
 
-        def without(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource) -> Any:
+        def without_spark(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource) -> Any:
             return run(context, config, lake, None)
 
-        compute = without
+        compute = without_spark
     asset: Any = dg.asset(
         key=key,
         partitions_def=partitions,
@@ -235,6 +233,15 @@ def _observe(
     context.log_event(dg.AssetObservation(target.asset_key, description=description, metadata={**by, **metadata}))
 
 
+def _result_text(task: str, path: str, metadata: Mapping[str, Any], *, dry_run: bool) -> str:
+    """Return the log line of a task: whether it changed the dataset, and the numbers of its result."""
+    numbers = ", ".join(f"{name} {value}" for name, value in metadata.items() if name != "lake/due")
+    outcome = "dry run, nothing is changed" if dry_run else ""
+    if not metadata.get("lake/due", True):
+        outcome = "not due, nothing is changed"
+    return f"{task} of {path}: {outcome} ({numbers})" if outcome else f"{task} of {path}: {numbers}"
+
+
 def _dry(config: MaintenanceConfig) -> dict[str, Any]:
     return {"lake/dry_run": True} if config.dry_run else {}
 
@@ -248,17 +255,19 @@ def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, pat
         )
 
 
-def _collection(key: dg.AssetKey, arrays: Sequence[MaintenanceTarget], options: dict[str, Any]) -> dg.AssetsDefinition:
+def _garbage_collection_asset(
+    key: dg.AssetKey, arrays: Sequence[MaintenanceTarget], options: dict[str, Any]
+) -> dg.AssetsDefinition:
     def collect(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource) -> Any:
         if lake.is_lake() or not arrays:
             return dg.MaterializeResult(metadata=garbage_collection(lake, dry_run=config.dry_run) | _dry(config))
         total: Counter[str] = Counter()
         for target in arrays:
-            metadata = collect_repository(Job(lake, target, config, lake.branch_of(context.run.tags)))
+            metadata = collect_repository(TaskContext(lake, target, config, lake.branch_of(context.run.tags)))
             if metadata is None:
                 context.log.warning(f"there are no arrays at {target.path} yet: nothing is collected")
                 continue
-            context.log.info(f"{target.path}: {', '.join(f'{name} {value}' for name, value in metadata.items())}")
+            context.log.info(_result_text("garbage_collection", target.path, metadata, dry_run=config.dry_run))
             if metadata["lake/reclaimed_files"] and not config.dry_run:
                 _observe(context, key, target, collect_repository.__doc__, metadata)
             total.update(metadata)

@@ -6,46 +6,46 @@ from typing import Any
 
 from lake_core.pool.errors import DeleteConflict
 from lake_orch.maintenance.health import PoolHealth, pool_health
-from lake_orch.maintenance.tasks import Job, Task, rewrite_in_lake, until_undisturbed
+from lake_orch.maintenance.tasks import Task, TaskContext, rewrite_in_lake, until_undisturbed
 from lake_orch.pools.settings import POOL_COMMIT
 from lake_pipes.metadata import COMMIT
 
 
-def pool_compaction(job: Job) -> dict[str, Any]:
+def pool_compaction(context: TaskContext) -> dict[str, Any]:
     """Merge data objects that overlap or are small, if there are many.
 
     Readers open every one that may hold their keys.
     """
-    before = pool_health(job.pool())
-    due = before.mergeable_objects >= job.target.max_mergeable_objects
-    if job.config.dry_run or not due:
+    before = pool_health(context.pool())
+    due = before.mergeable_objects >= context.target.max_mergeable_objects
+    if context.config.dry_run or not due:
         return {**_objects(before), "lake/due": due}
-    commit = _compact(job)
-    after = _objects(pool_health(job.pool()))
+    commit = _compact(context)
+    after = _objects(pool_health(context.pool()))
     return {**after, "lake/files_before": before.objects, "lake/due": due} | ({COMMIT: commit} if commit else {})
 
 
-def _compact(job: Job) -> str | None:
+def _compact(context: TaskContext) -> str | None:
     """Compact in a separate commit. Concurrent deletions take precedence."""
-    message = f"Compact {job.target.path}"
-    if job.lake.is_lake():
+    message = f"Compact {context.target.path}"
+    if context.lake.is_lake():
         _, commit = rewrite_in_lake(
-            job, message, lambda session: session.pool(job.target.path).compact(message=message)
+            context, message, lambda session: session.pool(context.target.path).compact(message=message)
         )
         return commit
-    until_undisturbed(lambda: job.pool().compact(message=message), DeleteConflict)
+    until_undisturbed(lambda: context.pool().compact(message=message), DeleteConflict)
     return None
 
 
-def pool_vacuum(job: Job) -> dict[str, Any]:
+def pool_vacuum(context: TaskContext) -> dict[str, Any]:
     """Delete data objects and cached snapshots past the retention that no branch needs.
 
     In a lake this only ends the retention.
     """
-    retention, dry_run = job.target.pool_retention, job.config.dry_run
+    retention, dry_run = context.target.pool_retention, context.config.dry_run
     metadata: dict[str, Any] = {"lake/older_than": (datetime.now(UTC) - retention).isoformat(timespec="seconds")}
-    if not job.lake.is_lake():
-        result = job.pool().vacuum(retention, dry_run=dry_run)
+    if not context.lake.is_lake():
+        result = context.pool().vacuum(retention, dry_run=dry_run)
         snapshots = sum(key.endswith(".snap.zng") for key in result.keys)
         counts = {
             "lake/reclaimed_files": len(result.keys),
@@ -53,10 +53,10 @@ def pool_vacuum(job: Job) -> dict[str, Any]:
             "lake/reclaimed_snapshots": snapshots,
         }
         return {**metadata, **counts, "lake/due": bool(result.keys)}
-    job.pool()  # raises if the pool is missing, also in a dry run
+    context.pool()  # raises if the pool is missing, also in a dry run
     if not dry_run:
-        with job.lake.open().session(job.branch, message=f"Vacuum {job.target.path}") as session:
-            session.pool(job.target.path).vacuum(retention)
+        with context.lake.open().session(context.branch, message=f"Vacuum {context.target.path}") as session:
+            session.pool(context.target.path).vacuum(retention)
     return metadata
 
 

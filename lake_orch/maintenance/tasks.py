@@ -32,8 +32,8 @@ _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One task on one table, pool, or the arrays at one path."""
+class TaskContext:
+    """The dataset that a task maintains, a table, a pool or arrays, with the configuration of the run."""
 
     lake: LakeResource
     target: MaintenanceTarget
@@ -58,26 +58,27 @@ class Job:
         return self.lake.read_pool(self.target.path, None, ref=self.branch if self.lake.is_lake() else None)
 
 
-Task: TypeAlias = Callable[[Job], dict[str, Any]]
+Task: TypeAlias = Callable[[TaskContext], dict[str, Any]]
 """A task on one table, repository or pool, which returns metadata.
 
-It honors `job.config.dry_run` itself; `"lake/due": False` says that there was nothing to do, so that no observation is
-made; its docstring is shown in the UI. A new one is added to `TABLE_TASKS`, `ARRAY_TASKS` or `POOL_TASKS`.
+It honors `context.config.dry_run` itself. `"lake/due": False` says that there was nothing to do, so that no observation
+is made. Its docstring is shown in the UI. Add a new task to `TABLE_TASKS`, `ARRAY_TASKS` or `POOL_TASKS`: the assets,
+schedules and components take their tasks from there.
 """
 
 
-def compaction(job: Job) -> dict[str, Any]:
+def compaction(context: TaskContext) -> dict[str, Any]:
     """Merge small files, if they are a large enough part of the table."""
-    return _rearranged(job, ())
+    return _rearranged(context, ())
 
 
-def zorder(job: Job) -> dict[str, Any]:
+def zorder(context: TaskContext) -> dict[str, Any]:
     """Sort the rows along a curve, so that filters on the columns skip files."""
-    return _rearranged(job, job.target.zorder_by)
+    return _rearranged(context, context.target.zorder_by)
 
 
-def _rearranged(job: Job, zorder_by: Any) -> dict[str, Any]:
-    before = table_health(job.table(), small_file=job.target.small_file)
+def _rearranged(context: TaskContext, zorder_by: Any) -> dict[str, Any]:
+    before = table_health(context.table(), small_file=context.target.small_file)
     metadata: dict[str, Any] = {
         "lake/num_files": before.files,
         "dagster/size_bytes": before.bytes,
@@ -85,12 +86,12 @@ def _rearranged(job: Job, zorder_by: Any) -> dict[str, Any]:
         "lake/small_file_ratio": before.small_file_ratio,
         VERSION: before.version,
     }
-    due = bool(zorder_by) or before.small_file_ratio >= job.target.min_small_file_ratio
+    due = bool(zorder_by) or before.small_file_ratio >= context.target.min_small_file_ratio
     metadata["lake/due"] = due
-    if job.config.dry_run or not due or before.files == 0:
+    if context.config.dry_run or not due or before.files == 0:
         return metadata
-    result, commit = _optimized(job, before.bytes, zorder_by)
-    after = table_health(job.table(), small_file=job.target.small_file)
+    result, commit = _optimized(context, before.bytes, zorder_by)
+    after = table_health(context.table(), small_file=context.target.small_file)
     metadata |= {
         "lake/num_files": after.files,
         "dagster/size_bytes": after.bytes,
@@ -103,31 +104,31 @@ def _rearranged(job: Job, zorder_by: Any) -> dict[str, Any]:
     return metadata | ({COMMIT: commit} if commit else {})
 
 
-def _optimized(job: Job, size: int, zorder_by: Any) -> tuple[OperationResult, str | None]:
+def _optimized(context: TaskContext, size: int, zorder_by: Any) -> tuple[OperationResult, str | None]:
     """Rewrite the table's files in a separate commit. Concurrent writers of the same files take precedence."""
-    if not job.lake.is_lake():
-        return _optimize(job, job.table(), size, zorder_by), None
-    message = f"Rearrange {job.target.path}"
+    if not context.lake.is_lake():
+        return _optimize(context, context.table(), size, zorder_by), None
+    message = f"Rearrange {context.target.path}"
     return rewrite_in_lake(
-        job, message, lambda session: _optimize(job, session.delta(job.target.path), size, zorder_by)
+        context, message, lambda session: _optimize(context, session.delta(context.target.path), size, zorder_by)
     )
 
 
-def rewrite_in_lake(job: Job, message: str, rewrite: Callable[[WriteSession], T]) -> tuple[T, str | None]:
+def rewrite_in_lake(context: TaskContext, message: str, rewrite: Callable[[WriteSession], T]) -> tuple[T, str | None]:
     """Rewrite data of a lake in a separate commit. Concurrent writers of the same data take precedence.
 
     Args:
-        job: The task.
+        context: The dataset to rewrite, and the branch.
         message: The message of the commit.
         rewrite: Rewrites the data in a session. It is called again after a conflict.
 
     Returns:
         What `rewrite` returns, and the id of the commit; None for the id if nothing changed.
     """
-    lake = job.lake.open()
+    lake = context.lake.open()
 
     def attempt() -> tuple[T, str | None]:
-        with lake.session(job.branch, message=message, metadata={"dagster/task": "maintenance"}) as session:
+        with lake.session(context.branch, message=message, metadata={"dagster/task": "maintenance"}) as session:
             result = rewrite(session)
         return result, session.publish().commit
 
@@ -142,53 +143,57 @@ def until_undisturbed(attempt: Callable[[], T], conflict: type[Exception]) -> T:
     return attempt()
 
 
-def _optimize(job: Job, table: DeltaTable, size: int, zorder_by: Any) -> OperationResult:
-    where, target_size = job.config.where, job.target.target_size
-    if job.spark is not None and size >= job.target.spark_above:
+def _optimize(context: TaskContext, table: DeltaTable, size: int, zorder_by: Any) -> OperationResult:
+    where, target_size = context.config.where, context.target.target_size
+    if context.spark is not None and size >= context.target.spark_above:
         from lake_core.spark import optimize_delta
 
-        return optimize_delta(job.spark.session, table, where, target_size=target_size, zorder_by=zorder_by)
+        return optimize_delta(context.spark.session, table, where, target_size=target_size, zorder_by=zorder_by)
     return table.optimize(where, target_size=target_size, zorder_by=zorder_by)
 
 
-def checkpoint(job: Job) -> dict[str, Any]:
+def checkpoint(context: TaskContext) -> dict[str, Any]:
     """Write a checkpoint, if there are enough commits after the last one."""
-    before = table_health(job.table())
-    due = before.uncheckpointed_commits >= job.target.max_uncheckpointed_commits
+    before = table_health(context.table())
+    due = before.uncheckpointed_commits >= context.target.max_uncheckpointed_commits
     metadata = {"lake/uncheckpointed_commits": before.uncheckpointed_commits, "lake/due": due, VERSION: before.version}
-    if job.config.dry_run or not due or (job.lake.is_lake() and job.branch != job.lake.open().repository.format.branch):
+    if (
+        context.config.dry_run
+        or not due
+        or (context.lake.is_lake() and context.branch != context.lake.open().repository.format.branch)
+    ):
         return metadata  # only tables in place have checkpoints
-    if job.lake.is_lake():
-        job.lake.open().maintenance.checkpoint(job.target.path)
+    if context.lake.is_lake():
+        context.lake.open().maintenance.checkpoint(context.target.path)
     else:
-        job.table().checkpoint()
-    return metadata | {"lake/uncheckpointed_commits": table_health(job.table()).uncheckpointed_commits}
+        context.table().checkpoint()
+    return metadata | {"lake/uncheckpointed_commits": table_health(context.table()).uncheckpointed_commits}
 
 
-def vacuum(job: Job) -> dict[str, Any]:
+def vacuum(context: TaskContext) -> dict[str, Any]:
     """Delete removed files past the retention.
 
     In a lake this only ends the retention: the lake's garbage collection deletes.
     """
-    table, dry_run = job.table(), job.config.dry_run
-    if not job.lake.is_lake():
-        vacuumed = table.vacuum(job.target.retention, dry_run=dry_run)
+    table, dry_run = context.table(), context.config.dry_run
+    if not context.lake.is_lake():
+        vacuumed = table.vacuum(context.target.retention, dry_run=dry_run)
         reclaimed = {"lake/reclaimed_files": len(vacuumed.files), "lake/reclaimed_bytes": vacuumed.bytes or 0}
         return {**reclaimed, "lake/unknown_files": len(vacuumed.unknown), VERSION: table.version}
     before = table_health(table)
     metadata = {"lake/tombstones": before.tombstones, VERSION: before.version}
     if dry_run:
         return metadata
-    with job.lake.open().session(job.branch, message=f"Vacuum {job.target.path}") as session:
-        session.delta(job.target.path).vacuum(job.target.retention)
+    with context.lake.open().session(context.branch, message=f"Vacuum {context.target.path}") as session:
+        session.delta(context.target.path).vacuum(context.target.retention)
     return metadata
 
 
-def log_cleanup(job: Job) -> dict[str, Any]:
+def log_cleanup(context: TaskContext) -> dict[str, Any]:
     """Delete log files that no retained version needs. A lake has none, because its history keeps them."""
-    table = job.table()
+    table = context.table()
     before = table_health(table)
-    deleted = [] if job.config.dry_run else table.clean_log()
+    deleted = [] if context.config.dry_run else table.clean_log()
     return {
         "lake/log_length": before.log_length - len(deleted),
         "lake/log_files_deleted": len(deleted),
@@ -196,19 +201,19 @@ def log_cleanup(job: Job) -> dict[str, Any]:
     }
 
 
-def txn_expiry(job: Job) -> dict[str, Any]:
+def txn_expiry(context: TaskContext) -> dict[str, Any]:
     """Set the expiry of transaction markers from the target's settings. The next checkpoint drops older markers."""
-    table, retention = job.table(), job.target.txn_retention
+    table, retention = context.table(), context.target.txn_retention
     metadata: dict[str, Any] = {"lake/markers": table_health(table).markers, VERSION: table.version}
     properties = {"delta.setTransactionRetentionDuration": f"interval {retention}"} if retention else {}
-    if job.config.dry_run or not properties or properties.items() <= table.properties.items():
+    if context.config.dry_run or not properties or properties.items() <= table.properties.items():
         return metadata
-    if not job.lake.is_lake():
+    if not context.lake.is_lake():
         table.set_properties(properties)
-        return metadata | {VERSION: job.table().version}
-    with job.lake.open().session(job.branch, message=f"Expire markers of {job.target.path}") as session:
-        session.delta(job.target.path).set_properties(properties)
-    return metadata | {VERSION: job.table().version}
+        return metadata | {VERSION: context.table().version}
+    with context.lake.open().session(context.branch, message=f"Expire markers of {context.target.path}") as session:
+        session.delta(context.target.path).set_properties(properties)
+    return metadata | {VERSION: context.table().version}
 
 
 TABLE_TASKS: Mapping[str, Task] = {

@@ -26,6 +26,7 @@ from lake_core.pool.value_batch import batches_of_values
 from lake_orch.errors import InvalidDefinition, UnsupportedData
 from lake_orch.pools.times import with_times
 from lake_orch.spark.resource import SparkResource
+from lake_orch.tables.data.handler import annotation_text
 
 _RETURNED = "an iterable of dicts, Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text"
 _LOADED = (
@@ -204,7 +205,7 @@ def load(part: PoolSlice, annotation: object, spark: SparkResource | None, subje
             return pl.from_arrow(part.table(subject))
         if module.startswith("pyspark"):
             return _spark_frame(part, spark, subject)
-    raise UnsupportedData(f"{subject} is annotated as {annotation!r}: annotate the parameter as one of {_LOADED}")
+    raise UnsupportedData(f"{subject} {annotation_text(annotation)}: annotate the parameter as one of {_LOADED}")
 
 
 def _spark_frame(part: PoolSlice, spark: SparkResource | None, subject: str) -> Any:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 RESUME = "mend the cause and re-execute this run from failure, which resumes the session"
 START_OVER = "re-execute all steps, which then start from what the branch has now"
 MEND_DATA = (
-    "mend the data and re-execute the steps of the checked assets and all that follow them: from failure alone, "
-    "a check in a step of its own reads the same rows again"
+    "correct the data, then re-execute the steps that wrote the checked assets and all steps after them. "
+    "'From failure' alone does not help where the check is a step of its own, which would read the same rows again"
 )
 PASS_GATE = f"{MEND_DATA}. To publish the data as it is, run the job lake_recover with the session and another gate"
 RECOVER = "every step succeeded, so run the job lake_recover to publish the session"

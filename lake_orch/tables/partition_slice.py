@@ -184,7 +184,8 @@ def _column_type(schema: pa.Schema, column: str) -> str:
     matches = [name for name in schema.names if name.lower() == column.lower()]
     if len(matches) != 1:
         raise PartitionSliceError(
-            f"partition_expr names the column {column!r}, but the columns are {list(schema.names)}"
+            f"partition_expr names the column {column!r}, and the columns are {', '.join(map(repr, schema.names))}: "
+            "name exactly one of them"
         )
     name = spark_type_name(schema.field(matches[0]).type)
     if name not in _SPARK_TYPES:

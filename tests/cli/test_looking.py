@@ -234,6 +234,29 @@ def test_where_there_is_no_lake_init_is_named(tmp_path: Path, monkeypatch: pytes
     assert "create one with `lake init nowhere`" in run("nowhere", "status", code=1)
 
 
+def test_a_lake_in_the_working_directory_is_named(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "there is one in lake: name it with `lake --lake lake ...`" in CliRunner().invoke(main, ["log"]).output
+
+
+@pytest.mark.parametrize("words", [("log", "--lake", "lake"), ("table", "history", "t/orders", "--lake=lake")])
+def test_the_lake_named_after_the_command_is_wrong_usage_that_says_where_it_stands(
+    root: str, words: tuple[str, ...]
+) -> None:
+    output = run(root, *words, code=2)
+    assert f"The option --lake stands before the command: write `main --lake ... {words[0]}`" in output
+
+
+def test_an_unknown_option_is_only_unknown(root: str) -> None:
+    assert "No such option '--oneliner'" in run(root, "log", "--oneliner", code=2)
+
+
+def test_the_status_counts_failed_sessions_that_are_kept(root: str, lake: Lake) -> None:
+    assert "sessions   0 open\n" in run(root, "status")
+    lake.open_session(id="nightly").fail("steps failed: orders")
+    assert "sessions   0 open, 1 failed and kept: see `lake session list`" in run(root, "status")
+
+
 def test_help_names_the_environment() -> None:
     output = CliRunner().invoke(main, ["--help"]).output
     assert "[env var: LAKE_URL]" in output

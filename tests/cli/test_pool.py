@@ -114,6 +114,11 @@ def test_a_file_that_cannot_be_written_is_refused(pools: str, tmp_path: Path) ->
     )
 
 
+def test_loading_into_no_pool_says_how_to_create_one(root: str, file: str) -> None:
+    output = run(root, "pool", "load", PATH, file, code=1)
+    assert f"there is no pool dataset at '{PATH}' in main; there are t/orders. Create a pool from Python" in output
+
+
 def test_a_date_is_no_key(pools: str) -> None:
     assert "2026-01-31T00:00:00Z" in run(pools, "pool", "scan", PATH, "--start", "2026-01-31", code=2)
 
@@ -146,6 +151,7 @@ def test_data_objects_are_compacted(pools: str, zed: str, lake: Lake, file: str,
     words = ("raw", "--zed", zed) if alone else (PATH,)
     run(pools, "pool", "load", *words, file)
     assert run(pools, "pool", "compact", *words) == "2 data objects became 1\n"
+    assert run(pools, "pool", "compact", *words) == "no data objects need it, nothing is changed\n"
     opened = PoolLake.open(zed).pool("raw") if alone else lake.pool(PATH)
     assert (len(opened.objects()), len(list(opened.scan().records()))) == (1, 6)
 

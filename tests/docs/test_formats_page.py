@@ -14,7 +14,7 @@ from tests.docs.blocks import blocks
 from tests.lake.lakes import TOY_FORMATS, forget_formats
 
 SUITE = ROOT / "tests" / "lake" / "test_format_suite.py"
-EXCERPTS = [block.code.strip("\n") for block in blocks("formats.md")]
+EXCERPTS = [block.code.strip("\n") for block in blocks("formats-of-your-own.md")]
 
 
 def unindented(code: str) -> str:
@@ -38,7 +38,7 @@ def test_the_example_writes_two_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_method_of_a_format_is_on_the_page() -> None:
-    page = Path(ROOT / "docs" / "formats.md").read_text("utf-8")
+    page = Path(ROOT / "docs" / "formats-of-your-own.md").read_text("utf-8")
     methods = [
         name
         for name in vars(formats.DatasetFormat)

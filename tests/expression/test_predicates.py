@@ -372,6 +372,19 @@ def test_too_many_terms() -> None:
         parse_predicate(f"id IN ({', '.join(map(str, range(100_001)))})", SCHEMA)
 
 
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("id === 1", "an operand is missing at '=', line 1, column 6"),
+        ("(id = 1", "Expecting \\) at '1', line 1, column 7"),
+        ("id s 1", "Invalid expression / Unexpected token at '1', line 1, column 6"),
+    ],
+)
+def test_what_does_not_parse_says_what_and_where(where: str, reason: str) -> None:
+    with pytest.raises(InvalidExpression, match=f"does not parse as Spark SQL: {reason}"):
+        parse_predicate(where, SCHEMA)
+
+
 def test_equalities_become_a_list() -> None:
     joined = parse_predicate("id = 1 OR s = 'a' OR id IN (2, 3) OR id = 1", SCHEMA)
     assert joined == parse_predicate("id IN (1, 2, 3) OR s = 'a'", SCHEMA)

@@ -107,6 +107,24 @@ def test_small_files_are_put_together_and_old_versions_stay(
     assert sorted(old.to_arrow()["id"].to_pylist()) == list(range(12)), "the files of a retained version stay"
 
 
+def test_the_log_says_what_a_task_has_done(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    table = DeltaTable.create(str(tmp_path / "tables/a"), SCHEMA)
+    for number in range(2):
+        table.append(rows(number))
+    resource = LakeResource(root=str(tmp_path))
+    defs = lake_maintenance(["tables/a"], tasks=["compaction"])
+    lines = []
+    for config in ({"dry_run": True}, None, None):
+        run(defs, "compaction", resource, instance, config)
+        newest = instance.get_run_records(limit=1)[0].dagster_run.run_id
+        messages = [entry.user_message for entry in instance.all_logs(newest)]
+        lines += [message for message in messages if message.startswith("compaction of tables/a")]
+    dry, compacted, again = lines
+    assert dry.startswith("compaction of tables/a: dry run, nothing is changed (lake/num_files 2, ")
+    assert compacted.startswith("compaction of tables/a: lake/num_files 1, ")
+    assert again.startswith("compaction of tables/a: not due, nothing is changed (lake/num_files 1, ")
+
+
 def test_what_is_past_its_retention_is_reclaimed(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     path = "tables/a"
     table = DeltaTable.create(

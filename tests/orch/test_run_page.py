@@ -197,14 +197,14 @@ def test_it_is_said_after_everything_but_the_failure_itself(bench: Bench) -> Non
 def test_a_run_that_its_gate_holds_back_says_what_the_gate_needs(bench: Bench) -> None:
     bench.wish(totals_fine="fail")
     run = bench.run("strict")
-    assert "re-execute the steps of the checked assets" in last_words(bench, run)
+    assert "re-execute the steps that wrote the checked assets" in last_words(bench, run)
     assert "lake_recover" in last_words(bench, run)
 
 
 def test_a_run_whose_check_failed_as_a_step_says_what_to_select(bench: Bench) -> None:
     bench.wish(lines_seen="fail")
     run = bench.run()
-    assert "re-execute the steps of the checked assets" in last_words(bench, run)
+    assert "re-execute the steps that wrote the checked assets" in last_words(bench, run)
     assert "lake_recover" not in last_words(bench, run), "a failed step is not made up for by publishing"
 
 

@@ -95,6 +95,11 @@ class TypeHandler(Protocol):
         """Return the value for a parameter that is annotated with one of the types."""
 
 
+def annotation_text(annotation: object) -> str:
+    """Return what an error says of a parameter's annotation. Dagster takes a missing one for Any."""
+    return "has no type annotation" if annotation in (None, Any) else f"is annotated as {annotation!r}"
+
+
 def resolved(kind: type | str) -> type | None:
     """Return the class that a handler names, or None while its library is not imported."""
     if not isinstance(kind, str):

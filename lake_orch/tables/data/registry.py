@@ -11,7 +11,7 @@ from lake_orch.errors import UnsupportedData
 from lake_orch.tables.data.arrow_dataset import ArrowDatasets
 from lake_orch.tables.data.arrow_rows import ArrowReaders, ArrowTables
 from lake_orch.tables.data.delta_table import DeltaTables
-from lake_orch.tables.data.handler import TableSlice, TypeHandler, resolved
+from lake_orch.tables.data.handler import TableSlice, TypeHandler, annotation_text, resolved
 from lake_orch.tables.data.pandas_frame import PandasFrames
 from lake_orch.tables.data.polars_frame import PolarsFrames, PolarsLazyFrames
 from lake_orch.tables.data.spark_frame import SparkFrames
@@ -78,7 +78,7 @@ def load(
     handler = handler_of_annotation(annotation, handlers)
     if handler is None or not isinstance(annotation, type):
         raise UnsupportedData(
-            f"{name} is annotated as {annotation!r}: annotate the parameter as one of {_known(handlers)}"
+            f"{name} {annotation_text(annotation)}: annotate the parameter as one of {_known(handlers)}"
         )
     value = handler.from_table(part, annotation)
     rows = None if asset_key is None else rows_of(value)
@@ -94,7 +94,7 @@ def _first(handlers: Sequence[TypeHandler], matches: Callable[[type], bool]) -> 
 
 
 def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _known(handlers: Sequence[TypeHandler], *, returned: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""The handlers that users register with their IO managers, for all code in a step that takes rows."""
+"""The type handlers of a step: those that the IO managers of its job register."""
 
 from __future__ import annotations
 
