@@ -1,4 +1,4 @@
-"""Vacuums: objects that no branch of a pool needs any more are deleted from the store."""
+"""Vacuums: deletions of the objects that no branch of a pool needs any longer."""
 
 from __future__ import annotations
 
