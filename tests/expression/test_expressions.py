@@ -211,7 +211,9 @@ def test_what_is_not_on_the_list_is_refused(text: str) -> None:
 
 
 def test_a_refusal_names_the_function_and_what_there_is() -> None:
-    with pytest.raises(InvalidExpression, match=r"reflect\(\) is not supported; the supported functions are: .*coalesce.*upper"):
+    with pytest.raises(
+        InvalidExpression, match=r"reflect\(\) is not supported; the supported functions are: .*coalesce.*upper"
+    ):
         parse_expression("1 + reflect('java.lang.System', 'exit', 1)", SCHEMA)
 
 
@@ -450,7 +452,7 @@ def test_lists_and_maps_of_a_table(text: str, found: list[object], start: int) -
     "text", ["t + INTERVAL 300000 YEARS", "t - INTERVAL 300000 YEARS", "t + INTERVAL 106751990 DAYS"]
 )
 def test_a_timestamp_too_far_away(text: str) -> None:
-    with pytest.raises(EvaluationFailed, match="out of range|out of the range"):
+    with pytest.raises(EvaluationFailed, match=r"out of (the )?range"):
         value(text)
 
 
