@@ -79,7 +79,7 @@ class DeltaTable(TableView):
     ) -> DeltaTable:
         """Create an empty table, at the lowest protocol for its schema and properties (mostly reader 1, writer 2).
 
-        With `exist_ok` a table that stands there already is opened, if its schema and partitioning are the same.
+        With `exist_ok`, an existing table is opened if its schema and partitioning are the same.
         Raises TableAlreadyExists, FolderNotEmpty, SchemaMismatch, UnsupportedType, InvalidProperty,
         UnsupportedWriterFeature.
         """
@@ -208,7 +208,7 @@ class DeltaTable(TableView):
 
         It is a timedelta or an interval such as '14 days', and the table's own by default.
 
-        `full` lists the table's folder; `lite` goes by the log alone, and so finds no orphans. A file that no commit in
+        `full` lists the table's folder; `lite` only reads the log, and so finds no orphans. A file that no commit in
         the log names goes only if its name is one that this writer gives. `orphans="delta"` also takes the names that
         other Delta writers give; files that Spark writes without Delta have the same names, so use it only where nobody
         puts such files into the table's folder. The result's `unknown` lists what stays. `dry_run` only tells. Moves
@@ -391,8 +391,8 @@ class DeltaTable(TableView):
     def operate(self, plan: Callable[[Snapshot, int], Operation | None], txn: Txn | None) -> OperationResult:
         """Plan an operation on this snapshot (`plan` takes it and the time, in milliseconds), and commit it.
 
-        A marker that is recorded already makes it a no-op. Where there is nothing to do but a marker to set, the marker
-        is committed alone.
+        A marker that is already recorded makes it a no-op. If there is nothing to do except setting a marker, the
+        commit contains only the marker.
         """
         earlier = self.recorded(txn)
         if earlier is not None:
@@ -438,7 +438,7 @@ class DeltaTable(TableView):
     def _checkpoint_if_due(self, committed: Committed) -> None:
         if self.store.versioned:
             return  # the lake writes what is derived, once main has the version
-        # The commit stands, whatever happens here: an error now would make the caller repeat it. Readers only lose
+        # The commit is valid whatever happens here: an error now would make the caller repeat it. Readers only lose
         # time.
         try:
             if committed.version % checkpoint_interval(self.metadata.configuration) == 0:
