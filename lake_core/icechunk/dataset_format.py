@@ -242,7 +242,7 @@ def _applied(
         change = application.change(first, after.snapshot, head.snapshot, shares_groups=before is None)
         if change is None and config == head.config:
             return Applied({}, None, NOTHING)
-        applied = change or application.replace(head.snapshot, head.snapshot)  # the configuration alone
+        applied = change or application.replace(head.snapshot, head.snapshot)  # only the configuration changed
     puts = {_MAIN: encode_ref(applied.snapshot_id), **_config_put(config, None if head is None else head.config)}
     return Applied(puts, None, "WRITE", _summary(applied.difference), applied.references)
 

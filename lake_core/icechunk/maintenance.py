@@ -100,7 +100,7 @@ class RepositoryMaintenance:
         every session that is still open**, or their chunks are lost: the repository does not record that they are in
         use.
 
-        Objects whose names are not ids are left alone. The times are those of the objects, by the clock of the store. A
+        Objects whose names are not ids are ignored. The times are those of the objects, by the clock of the store. A
         mark of this collection (`last_collection.json`) makes the next one quick; it may be deleted at any time.
 
         In a state of a lake, nothing is deleted. This only ends the lake's retention of older states, and the lake

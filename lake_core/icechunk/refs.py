@@ -59,7 +59,7 @@ def check_new_name(kind: RefKind, name: str) -> None:
 
 
 def list_names(store: ObjectStore, kind: RefKind) -> set[str]:
-    """Return the names of all branches or tags. Deleted tags, and objects that are no refs, are left out."""
+    """Return the names of all branches or tags. Deleted tags, and objects that are not refs, are left out."""
     names: set[str] = set()
     deleted: set[str] = set()
     for meta in store.list(f"refs/{kind.value}."):

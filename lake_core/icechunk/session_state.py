@@ -181,7 +181,7 @@ class SessionState:
         yield from list(self.change_set.nodes)
 
     def set_metadata(self, path: str, document: bytes) -> None:
-        """Store the `zarr.json` of a node, and create the node if there is none. An equal document is no change.
+        """Store the `zarr.json` of a node, and create the node if there is none. An equal document is not a change.
 
         Raises InvalidArrayMetadata, ReadOnlySession.
         """
