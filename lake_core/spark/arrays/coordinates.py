@@ -1,4 +1,4 @@
-"""The coordinates along a dimension of an array: as a column, and where each of them stands.
+"""The coordinates along a dimension of an array: as a column, and the position of each.
 
 Runs in Spark's executors too.
 """

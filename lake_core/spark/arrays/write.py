@@ -57,8 +57,8 @@ def write_array(
 ) -> ArrayWriteResult:
     """Write rows to the cells of an array that they name by their coordinates. The DataFrame is evaluated once.
 
-    The array and its coordinates stand in the session already, made with Zarr or xarray. Cells that no row names keep
-    what they hold. Values are stored as xarray stores them: packed with the array's scale_factor and add_offset, null
+    The array and its coordinates must exist in the session, created with Zarr or xarray. Cells that no row names keep
+    their values. Values are stored as xarray stores them: packed with the array's scale_factor and add_offset, null
     and NaN as its _FillValue. Times without a zone are UTC. The session then has the chunks as if it had written them
     itself: committing it, or publishing the lake's session, makes them visible.
 
@@ -72,7 +72,7 @@ def write_array(
     Raises:
         ReadOnlySession: The session only reads.
         NodeNotFound: There is no such array.
-        UnsupportedArray: Rows have no form as cells of the array.
+        UnsupportedArray: Rows cannot be stored as cells of the array.
         InvalidColumns: The DataFrame lacks a column, or has one of another type.
         InvalidCoordinates: The array's coordinates do not tell its cells apart.
         UnknownCoordinates: Rows have coordinates that the array lacks.
@@ -101,7 +101,7 @@ def write_array(
     writer = ChunkWriter(stored, opened.config.inline_threshold)
     rows = selected.toDF(*(f"c{number}" for number in range(len(columns))))
     located = rows.mapInArrow(batch_function(locator.locate), LOCATED_CELLS)
-    # The number of a chunk decides alone which task it goes to, so that it goes there again if a part of the work is
+    # Only the number of a chunk decides which task it goes to. It goes to the same one if a part of the work is
     # repeated.
     chunks = (
         located.repartition("chunk")
