@@ -65,7 +65,7 @@ def _commit(repository: Repository, update: BranchUpdate) -> Published:
 def _adopt(repository: Repository, refs: RefsState, branch: str, error: Diverged) -> bool:
     """Bring in what other clients committed to a dataset that they may write.
 
-    Return whether to prepare again: not where the dataset is the lake's alone.
+    Return whether to prepare again: False if only the lake has the dataset.
     """
     state = head_of(repository, refs, branch)
     record = state.registered().get(error.path)

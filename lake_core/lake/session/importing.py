@@ -35,7 +35,7 @@ class ImportedObjects:
 def import_dataset(session: WritableState, path: str, format: str) -> DatasetRecord:
     """Register a dataset that is in place: its log is taken into the session's tree, its data stays where it is.
 
-    Raises DatasetNotFound where none stands there, DatasetExists.
+    Raises DatasetNotFound if there is none, DatasetExists.
     """
     path = dataset_path(path)
     rules = dataset_format(format)
@@ -58,8 +58,8 @@ def convert_dataset(
 ) -> Any:
     """Make a dataset of plain files, and return its handle. Raises DatasetExists and what the format raises.
 
-    The files stand in place. With `replaces_files` they are those of the session, if it has any at the path: the
-    format's `convert` is then given them as `source`, and they leave the session.
+    The files are in place. With `replaces_files` they are those of the session, if it has any at the path: they are
+    then passed to the format's `convert` as `source`, and removed from the session.
     """
     path = dataset_path(path)
     if path in session.datasets():

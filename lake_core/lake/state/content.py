@@ -113,7 +113,7 @@ class ContentStore:
         """
         address = item.entry.address
         if not address:
-            return item  # all that it says stands in the tree
+            return item  # the tree contains all of it
         if item.data is None:
             if not is_pending(address):
                 return item

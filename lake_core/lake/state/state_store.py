@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lake_core.store.object_store import Bytes
 
 _LAST = "\U0010ffff" * 256
-"""Sorts behind all that can follow a slash in a key."""
+"""A suffix that sorts after all that can follow a slash in a key."""
 
 
 class StateStore(ObjectStore):
