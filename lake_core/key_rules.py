@@ -57,7 +57,7 @@ class KeyRule(Protocol):
         ...
 
     def is_mixed(self, key: str, change: PlainChange) -> bool:
-        """Return whether a key on which one side was taken must not be taken alone."""
+        """Return whether a key for which one side was chosen must not be taken on its own."""
         ...
 
 

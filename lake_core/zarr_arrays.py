@@ -96,7 +96,7 @@ def _keeps_chunks(before: Any, after: Any) -> bool:
 
 
 def _grid(state: PlainKeys, key: str) -> Any:
-    """Read what the chunks of an array mean; None where no array stands."""
+    """Read the meaning of an array's chunks; None if there is no array."""
     data = state.read(key)
     if data is None:
         return None

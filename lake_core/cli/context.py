@@ -50,7 +50,7 @@ storage_option = click.option(
 
 @dataclass(slots=True)
 class Context:
-    """The options that stand before the command."""
+    """The options before the command."""
 
     url: str | None = None
     """Where the lake lies, if the caller says so."""

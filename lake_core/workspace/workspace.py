@@ -116,7 +116,7 @@ class Workspace(ABC):
         """Put all writes into effect. Raises Conflict."""
 
     def discard(self) -> None:
-        """Leave nothing behind, as far as that can be."""
+        """Remove everything that was written, as far as possible."""
         return
 
     def __enter__(self) -> Self:
