@@ -78,7 +78,7 @@ def merge_schema(merge: MergeSettings, data: pa.Schema, rows_name: str) -> pa.Sc
         try:
             kind = parse_expression(sql, scope, relations=True, now=0).type  # any time works: only the type matters
         except InvalidExpression as error:
-            reason = f"the type of the column {name!r} = {sql!r} cannot be derived from {rows_name} alone ({error})"
+            reason = f"the type of the column {name!r} = {sql!r} cannot be derived from only {rows_name} ({error})"
             raise InvalidDefinition(f"{reason}, and {remedy}") from None
         if pa.types.is_null(kind):
             raise InvalidDefinition(
