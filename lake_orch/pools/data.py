@@ -153,7 +153,7 @@ class PoolSlice:
         unknown = [name for name in self.columns if name not in table.column_names]
         if unknown:
             raise InvalidDefinition(
-                f"{subject} asks for the column {unknown[0]!r}; there are {', '.join(table.column_names)}"
+                f"{subject} asks for the column {unknown[0]!r}; the columns are {', '.join(table.column_names)}"
             )
         return table.select(list(self.columns))
 

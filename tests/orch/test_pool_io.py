@@ -297,7 +297,7 @@ def test_metadata_of_an_input_narrows_down_what_is_loaded(root: str, resources: 
     assert load(columns=["w"])[2] == {"w": 3}
     with pytest.raises(NoSuchShape, match="choose one of these"):
         load(**{"lake/shape": "conn"})
-    with pytest.raises(InvalidDefinition, match="asks for the column 'x'; there are k, v, w"):
+    with pytest.raises(InvalidDefinition, match="asks for the column 'x'; the columns are k, v, w"):
         load(columns=["x"])
     with pytest.raises(InvalidDefinition, match="'lake/shpe', which does nothing: 'lake/shape' is meant"):
         load(**{"lake/shpe": "x"})
