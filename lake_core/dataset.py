@@ -137,7 +137,7 @@ class DatasetStore(ObjectStore, ABC):
 NOTHING = "NONE"
 """The operation of an application that changes nothing."""
 SKIPPED = "SKIPPED"
-"""The operation of an application whose very write the target has already, by its marker.
+"""The operation of an application whose very write the target already has, by its marker.
 
 It changes nothing, and callers learn that it was skipped.
 """

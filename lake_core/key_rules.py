@@ -2,7 +2,7 @@
 
 To a lake plain files are independent of one another. Some formats keep many of them that mean something only together,
 and are written by their own libraries, key by key. Such a format registers a `KeyRule` under the entry point group
-`lake_core.key_rules`: it is asked whenever a change is brought onto a state that others have changed meanwhile.
+`lake_core.key_rules`: it is asked whenever a change is brought onto a state that others have changed in the meantime.
 """
 
 from __future__ import annotations

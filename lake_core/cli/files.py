@@ -301,7 +301,7 @@ def _check_free(lake: Lake, session: Session, path: str) -> None:
     branch, datasets = session.branch, session.datasets()
     around = datasets.get(path) or dataset_above(path, datasets)
     if around is not None:
-        raise DatasetExists(f"{around.path!r} is a dataset of the lake already: there is nothing to import at {path!r}")
+        raise DatasetExists(f"{around.path!r} is already a dataset of the lake: there is nothing to import at {path!r}")
     inside = sorted(other for other in datasets if other.startswith(f"{path}/"))
     if inside:
         names = ", ".join(map(repr, inside))

@@ -83,8 +83,8 @@ class DataFileWriter:
 
     `store`: at the table's root. `now`: milliseconds since the epoch. `target`: uncompressed Arrow bytes a file.
     `changes`: the rows are change data, with their kind in a last column `_change_type`. `threads` encode large files
-    meanwhile. Nothing becomes visible by writing; a failure leaves at most unreferenced files. Runs in the driver and
-    in Spark's executors.
+    concurrently. Nothing becomes visible by writing; a failure leaves at most unreferenced files. Runs in the driver
+    and in Spark's executors.
     """
 
     def __init__(

@@ -220,7 +220,7 @@ class DeltaFormat(DatasetFormat):
             yield from data_keys(change_files(version, data, keys)["path"], state).to_pylist()
 
     def collectable(self, key: str) -> bool:
-        """Return whether this writer gave the file its name, as for vacuum: any other file may be somebody's own."""
+        """Return whether this writer gave the file its name, as for vacuum: any other file may be another program's."""
         return is_own_name(key)
 
     def oldest_version_read(self, store: ObjectStore, now: dt.datetime) -> int | None:

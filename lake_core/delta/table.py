@@ -58,7 +58,7 @@ class DeltaTable(TableView):
     """A Delta table on any object store.
 
     The handle shows one snapshot: `refresh` moves it to the latest version, and so does every write of its own. Appends
-    follow whatever others committed meanwhile; an overwrite that would drop rows it has not seen is refused.
+    follow whatever others committed in the meantime; an overwrite that would drop rows it has not seen is refused.
 
         table = DeltaTable.create("s3://bucket/orders", schema, partition_by=["day"])
         table.append(rows, txn=("nightly-load", 17))
@@ -187,7 +187,7 @@ class DeltaTable(TableView):
         row changes, so other writers may go on.
 
         Raises InvalidPredicate, InvalidExpression, SchemaMismatch, ConcurrentDeleteRead where a file was rewritten
-        meanwhile, and what reading and writing raise.
+        in the meantime, and what reading and writing raise.
         """
 
         def plan(snapshot: Snapshot, now: int) -> Operation | None:
@@ -291,7 +291,7 @@ class DeltaTable(TableView):
     def add_columns(self, schema: pa.Schema, *, txn: Txn | None = None) -> OperationResult:
         """Add nullable columns; fields inside a struct by a struct of its name with the new fields.
 
-        Columns that are there already are passed over. Raises SchemaMismatch, UnsupportedType, MetadataChanged.
+        Columns that already exist are passed over. Raises SchemaMismatch, UnsupportedType, MetadataChanged.
         """
         return self.operate(lambda snapshot, _: alter.add_columns(snapshot, schema), txn)
 

@@ -155,7 +155,7 @@ class _Copier:
                 yield record.key, moved.record(record.key)
 
     def _copy(self, name: str, entry: Entry) -> int | None:
-        """Copy an object. Returns the bytes copied, or None if it exists already."""
+        """Copy an object. Returns the bytes copied, or None if it already exists."""
         if self._target.exists(name):
             return None
         data = self._read(entry)

@@ -259,7 +259,7 @@ def _dropped(
 ) -> Applied:
     """Write an empty snapshot on top of the head, so that readers in place see that its arrays are gone."""
     if before is not None and not difference(assets, before.snapshot, head.snapshot).is_empty():
-        raise DatasetConflict(f"it was written on {context.onto}, and is dropped here", kind="Rewritten")
+        raise DatasetConflict(f"these changes drop it, but it was changed on {context.onto}", kind="Rewritten")
     application = SnapshotApplication(
         assets, _decoded(head.config), context.now, "Dropped", context.onto, context.dry_run
     )

@@ -189,7 +189,7 @@ class Session(SessionState):
             RebaseFailedError: The solver does not resolve a conflict. The session is then based on the last commit
                 before that.
             NotInAncestry: The branch was reset, or its history expired, so that it does not hold the session's snapshot
-                any more.
+                any longer.
             MissingObject, DamagedObject: A snapshot or a transaction log cannot be read.
         """
         self.check_writable()

@@ -246,7 +246,7 @@ class Journal:
         state includes it.
 
         Raises KeyExists, KeyMissing, InvalidAction, EntryTooLarge (nothing was written); AppendTimeout (nothing was
-        written); AppendOutcomeUnknown; CorruptEntry, JournalDamaged; what the store raises when it refuses for good.
+        written); AppendOutcomeUnknown; CorruptEntry, JournalDamaged; what the store raises when it refuses permanently.
         """
         end = runtime.monotonic() + deadline.total_seconds()
         if not self._turn.acquire(timeout=min(max(0.0, deadline.total_seconds()), threading.TIMEOUT_MAX)):

@@ -27,7 +27,7 @@ class Revert:
     pin: Callable[[str], None]
 
     def plan(self, tip: str) -> list[Action]:
-        """Return the actions of a revert on top of a tip; none where the commit is reverted already.
+        """Return the actions of a revert on top of a tip; none where the commit is already reverted.
 
         Raises:
             NoSuchCommit: The commit is not among those of the branch.

@@ -1,9 +1,9 @@
-"""VACUUM: data files that no reader can need any more are deleted. The log is not touched.
+"""VACUUM: data files that no reader can need any longer are deleted. The log is not touched.
 
 A file that a commit removed goes when its tombstone is older than the retention, by the table's clock. An orphan (a
 writer died, or is still writing) goes when the file is older than the retention: by the store's clock and by the time
 in its name, whichever is later. A file that the log never named is an orphan only if its name is one that this writer
-gives: any other may be somebody's own. `full` finds both by listing the table's folder, `lite` only the first, from
+gives: any other may be another program's. `full` finds both by listing the table's folder, `lite` only the first, from
 the log. Protocol sections: Remove File (tombstones), Vacuum Protocol Check.
 """
 
@@ -62,7 +62,7 @@ class VacuumResult:
     unknown: pa.Array
     """The keys of old files in the table's folder that no commit names.
 
-    They may be somebody's own, and stay.
+    They may be another program's, and stay.
     """
 
 

@@ -1,6 +1,6 @@
 """Moving a branch: prepare an update, append one conditional entry to the refs journal, put main's logs in place.
 
-If other refs changed meanwhile, the journal puts the same entry again. If this branch moved, the update is prepared
+If other refs changed, the journal puts the same entry again. If this branch moved, the update is prepared
 again. Conflicts are decided where an update is prepared: `apply` for plain files, `apply_dataset` and the datasets'
 formats for all else.
 """

@@ -41,7 +41,7 @@ def import_dataset(session: WritableState, path: str, format: str) -> DatasetRec
     rules = dataset_format(format)
     place = FolderStore(session.root, path)
     if path in session.datasets():
-        raise DatasetExists(f"{path!r} is a dataset of the lake already")
+        raise DatasetExists(f"{path!r} is already a dataset of the lake")
     if not rules.exists(place):
         raise DatasetNotFound(f"there is no {format} dataset at {place.url()}")
     session.check_free(path)
@@ -63,7 +63,7 @@ def convert_dataset(
     """
     path = dataset_path(path)
     if path in session.datasets():
-        raise DatasetExists(f"{path!r} is a dataset of the lake already")
+        raise DatasetExists(f"{path!r} is already a dataset of the lake")
     changes = session.changes
     files = dict(changes.view.list(f"{path}/")) if replaces_files else {}
     if files:

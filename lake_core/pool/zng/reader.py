@@ -21,7 +21,7 @@ def read_values(source: Source) -> Iterator[Value]:
         source: The bytes, or a file.
 
     Raises:
-        InvalidZng: The bytes are damaged. Values of earlier frames were yielded already.
+        InvalidZng: The bytes are damaged. Values of earlier frames were already yielded.
     """
     for types, (payload,) in read_payloads(source):
         yield from _values_of(payload, types)

@@ -50,7 +50,7 @@ class ZngWriter:
     def write_encoded(
         self, types: Sequence[Type], codes: npt.NDArray[np.int32], data: memoryview, offsets: npt.NDArray[np.int64]
     ) -> None:
-        """Write values that are encoded already, as if they were written one by one.
+        """Write values that are already encoded, as if they were written one by one.
 
         Args:
             types: Their types.

@@ -78,7 +78,7 @@ def write_array(
         UnknownCoordinates: Rows have coordinates that the array lacks.
         DuplicateCells: Two rows are of one cell.
         InvalidValues: A value does not fit the array.
-        ArrayChanged: The array, or one of the chunks, was changed in the session meanwhile.
+        ArrayChanged: The array, or one of the chunks, was changed in the session in the meantime.
         MissingPackage: The array has codecs for which executors need the package zarr, and they lack it.
         SparkJobFailed: The job failed. The session is as it was before, as after all of these errors.
     """

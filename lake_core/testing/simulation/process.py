@@ -133,6 +133,6 @@ class Process:
         raise ProcessDied(story)
 
     def _check_alive(self) -> None:
-        # What handles an error of a dead process does nothing any more.
+        # What handles an error of a dead process does nothing any longer.
         if self._dead:
             raise ProcessDied(f"{self.name} is dead")
