@@ -47,7 +47,7 @@ def _stale_theirs(url: str) -> None:
 
 PROMISES: dict[str, dict[str, Callable[[str], None]]] = {
     "one marker written twice": {"lake-orch": _twice_ours, "deltalake": _twice_theirs},
-    "overwrite with 9, of 1, behind an append of 2": {"lake-orch": _stale_ours, "deltalake": _stale_theirs},
+    "overwrite with 9, of 1, after an append of 2": {"lake-orch": _stale_ours, "deltalake": _stale_theirs},
 }
 
 

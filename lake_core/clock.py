@@ -45,7 +45,7 @@ def now_ms(clock: Clock) -> int:
 
 
 def with_zone(now: datetime) -> datetime:
-    """Return what a clock told. Raises ValueError for a datetime without a zone."""
+    """Return the time of a clock. Raises ValueError for a datetime without a zone."""
     if now.tzinfo is None:
         raise ValueError("the clock returned a datetime without a time zone")
     return now

@@ -137,7 +137,7 @@ class DatasetStore(ObjectStore, ABC):
 NOTHING = "NONE"
 """The operation of an application that changes nothing."""
 SKIPPED = "SKIPPED"
-"""The operation of an application whose very write the target has already, by its marker.
+"""The operation of an application whose very write the target already has, by its marker.
 
 It changes nothing, and callers learn that it was skipped.
 """
@@ -291,7 +291,7 @@ class DatasetFormat(ABC):
 
     @abstractmethod
     def reachable(self, state: ObjectStore, since: int | None) -> Iterable[str]:
-        """List the UNIQUE keys that the states from version `since` to this one reach; of this one alone for None."""
+        """List the UNIQUE keys that the states from version `since` to this one reach; only of this one for None."""
 
     def collectable(self, key: str) -> bool:
         """Return whether a UNIQUE object that nothing reaches is the format's own, and so garbage.
@@ -301,7 +301,7 @@ class DatasetFormat(ABC):
         return False
 
     def oldest_version_read(self, store: ObjectStore, now: datetime) -> int | None:
-        """Return the oldest version that readers in place may still need now; None for the newest alone."""
+        """Return the oldest version that readers in place may still need now; None for only the newest."""
         return None
 
     # Derived objects
@@ -350,7 +350,7 @@ class DatasetFormat(ABC):
 
 @dataclass(frozen=True, slots=True)
 class ApplyContext:
-    """What `DatasetFormat.apply` is told besides the three states."""
+    """The arguments of `DatasetFormat.apply` besides the three states."""
 
     now: datetime
     place: ObjectStore

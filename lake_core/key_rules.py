@@ -2,7 +2,7 @@
 
 To a lake plain files are independent of one another. Some formats keep many of them that mean something only together,
 and are written by their own libraries, key by key. Such a format registers a `KeyRule` under the entry point group
-`lake_core.key_rules`: it is asked whenever a change is brought onto a state that others have changed meanwhile.
+`lake_core.key_rules`: it is asked whenever a change is brought onto a state that others have changed in the meantime.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class KeyRule(Protocol):
         ...
 
     def is_mixed(self, key: str, change: PlainChange) -> bool:
-        """Return whether a key on which one side was taken must not be taken alone."""
+        """Return whether a key for which one side was chosen must not be taken on its own."""
         ...
 
 

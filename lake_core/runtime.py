@@ -1,7 +1,7 @@
 """Time, chance and threads of this process. A simulation replaces them for its own threads.
 
-Library code calls these functions instead of `time.sleep`, `uuid.uuid4` or `ThreadPoolExecutor`, so that a run under
-`using` is decided by its runtime alone. Wall-clock time is not here: whoever needs it takes a `clock`.
+Library code calls these functions instead of `time.sleep`, `uuid.uuid4` or `ThreadPoolExecutor`. A run under `using` is
+then determined by its runtime. Wall-clock time is not included: code that needs it takes a `clock`.
 """
 
 from __future__ import annotations

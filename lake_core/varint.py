@@ -8,7 +8,7 @@ _LONGEST = 10
 
 
 class InvalidVarint(LakeError):
-    """No whole number of at most 64 bits stands at the position."""
+    """There is no valid integer of at most 64 bits at the position."""
 
 
 def uvarint(number: int) -> bytes:
@@ -24,7 +24,7 @@ def uvarint(number: int) -> bytes:
 
 
 def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the unsigned number that stands at a position, and the position behind it. Raises InvalidVarint."""
+    """Return the unsigned number at a position, and the position after it. Raises InvalidVarint."""
     number = 0
     for index, byte in enumerate(data[at : at + _LONGEST]):
         number |= (byte & 0x7F) << (7 * index)
@@ -32,4 +32,4 @@ def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
             if number >> 64:
                 break
             return number, at + index + 1
-    raise InvalidVarint(f"no whole number of at most 64 bits stands at byte {at}")
+    raise InvalidVarint(f"there is no valid integer of at most 64 bits at byte {at}")

@@ -1,7 +1,7 @@
 """Plain Zarr v3 arrays in the tree: a chunk means nothing without the `zarr.json` above it.
 
-Who writes a chunk relies on the array's shape, chunk grid, data type and codecs. If another session changed one of
-these meanwhile (made the array smaller, say), the chunk would be lost or misread, though no key was written twice; and
+A writer of a chunk relies on the array's shape, chunk grid, data type and codecs. If another session changed one of
+these (such as by making the array smaller), the chunk would be lost or misread, though no key was written twice; and
 the other way round. The same goes for what is put into a group that is gone. An array that has only grown keeps its
 chunks: appending goes along with writing.
 """
@@ -92,11 +92,11 @@ def _keeps_chunks(before: Any, after: Any) -> bool:
     try:
         return len(old) == len(new) and all(length <= longer for length, longer in zip(old, new, strict=True))
     except TypeError:
-        return False  # no lengths at all: somebody else's idea of a shape
+        return False  # no lengths at all: another process's idea of a shape
 
 
 def _grid(state: PlainKeys, key: str) -> Any:
-    """Read what the chunks of an array mean; None where no array stands."""
+    """Read the meaning of an array's chunks; None if there is no array."""
     data = state.read(key)
     if data is None:
         return None

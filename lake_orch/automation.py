@@ -17,7 +17,7 @@ from lake_orch.tags import SESSION_TAG
 from lake_pipes.metadata import STATE
 
 _RECORDS = 1000
-"""The number of an asset's last materializations to read. Earlier ones are published already, or never will be."""
+"""The number of an asset's last materializations to read. Earlier ones are already published, or never will be."""
 
 
 class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):

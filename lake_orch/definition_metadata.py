@@ -39,8 +39,8 @@ def check_spelling(
     Args:
         metadata: The metadata, by name.
         names: The names that have an effect here.
-        subject: What the error calls the asset or input.
-        others: Names that have an effect elsewhere, and are no misspelling.
+        subject: The name of the asset or input in the error.
+        others: Names that have an effect elsewhere, and are not misspelled.
     """
     for name in metadata:
         if name.startswith("lake/") and name not in (*names, *others):

@@ -202,7 +202,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return gate_of(tags, self.gate)
 
     def run_session(self, instance: DagsterInstance, run: DagsterRun) -> RunSession | None:
-        """Return the session that a run writes into, or None if each asset is published alone.
+        """Return the session that a run writes into, or None if each asset is published on its own.
 
         A run without the lake's executor opens the session here. Tearing down the run's resources publishes it.
         """
@@ -425,8 +425,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         marker = self._marker(attempt)
         if self.run_session(attempt.instance, attempt.run) is None:
             return lambda batch: self.workspace(replace(attempt, output=f"{path}#{batch}")), marker
-        # Not the path alone, which may be what an output of the step is called: each would be taken for a retry of the
-        # other.
+        # The path is not enough, because an output of the step may have the same name: each would be taken for a retry
+        # of the other.
         staged = self.workspace(replace(attempt, output=f"table {path}"))
 
         @contextmanager

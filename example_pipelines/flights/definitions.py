@@ -55,7 +55,7 @@ jobs = [
     dg.define_asset_job(
         "year",
         dg.AssetSelection.assets(assets.carrier_airport_summary).without_checks(),
-        description="The summary alone.",
+        description="Only the summary.",
     ),
     dg.define_asset_job(
         "log",

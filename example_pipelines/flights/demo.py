@@ -442,7 +442,7 @@ def log_job() -> dg.JobDefinition:
 
 
 def check_job() -> dg.JobDefinition:
-    """Return the job that runs the checks of all assets alone."""
+    """Return the job that runs only the checks of all assets."""
     return defs.resolve_job_def("check")
 
 

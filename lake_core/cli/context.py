@@ -67,7 +67,7 @@ class OptionsFirst(click.Group):
 
 @dataclass(slots=True)
 class Context:
-    """The options that stand before the command."""
+    """The options before the command."""
 
     url: str | None = None
     """Where the lake lies, if the caller says so."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 8 << 20
 _LAST = "\U0010ffff"
-"""Sorts behind whatever stands in a folder."""
+"""A suffix that sorts after everything in a folder."""
 
 
 @click.command()
@@ -134,7 +134,7 @@ def _is_pool(state: StateStore, path: str) -> bool:
 
 
 def _columns(record: Any) -> Mapping[str, Any]:
-    """Return a record by its columns; a value that is no record as the column `this`."""
+    """Return a record by its columns; a value that is not a record as the column `this`."""
     return record if isinstance(record, Mapping) else {"this": record}
 
 
@@ -301,7 +301,7 @@ def _check_free(lake: Lake, session: Session, path: str) -> None:
     branch, datasets = session.branch, session.datasets()
     around = datasets.get(path) or dataset_above(path, datasets)
     if around is not None:
-        raise DatasetExists(f"{around.path!r} is a dataset of the lake already: there is nothing to import at {path!r}")
+        raise DatasetExists(f"{around.path!r} is already a dataset of the lake: there is nothing to import at {path!r}")
     inside = sorted(other for other in datasets if other.startswith(f"{path}/"))
     if inside:
         names = ", ".join(map(repr, inside))
@@ -355,9 +355,9 @@ def _checked(path: str, requested: Kind | None, apparent: Kind) -> Kind:
     if requested == "pool" and apparent != "pool":
         raise LakeError(f"there is no Zed lake at {path!r}: leave out --as")
     if apparent == "pool" and requested not in (None, "pool"):
-        raise LakeError(f"{path!r} is a Zed lake, and its files alone are not its records: leave out --as")
+        raise LakeError(f"{path!r} is a Zed lake, whose files cannot be read as records on their own: leave out --as")
     if requested == "delta" and apparent != "delta":
         raise LakeError(f"there is no Delta table at {path!r}: leave out --as")
     if apparent == "delta" and requested not in (None, "delta"):
-        raise LakeError(f"{path!r} is a Delta table, and its files alone are not its rows: leave out --as")
+        raise LakeError(f"{path!r} is a Delta table, whose files cannot be read as rows on their own: leave out --as")
     return requested or apparent

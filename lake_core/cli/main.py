@@ -55,7 +55,7 @@ def main(ctx: click.Context, url: str | None, options: tuple[str, ...], as_json:
     show_default=True,
     help="How large the ranges of the commit tree are.",
 )
-@click.option("--exist-ok", is_flag=True, help="Do not fail if the lake exists already.")
+@click.option("--exist-ok", is_flag=True, help="Do not fail if the lake already exists.")
 @command
 def init(context: Context, url: str | None, profile: str, exist_ok: bool) -> None:
     """Create a lake. It is in ROOT, or else in the folder of --lake, or else in the working directory."""
@@ -68,7 +68,7 @@ def init(context: Context, url: str | None, profile: str, exist_ok: bool) -> Non
             exist_ok=exist_ok,
         )
     except LakeAlreadyExists:
-        raise LakeAlreadyExists(f"a lake exists at {location} already: use it as it is, or pass --exist-ok") from None
+        raise LakeAlreadyExists(f"a lake already exists at {location}: use it as it is, or pass --exist-ok") from None
     context.output.show({"url": lake.url, "id": lake.id}, f"A lake at {lake.url}")
 
 

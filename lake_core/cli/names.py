@@ -1,4 +1,4 @@
-"""How arguments name what stands in a lake: `[ref:]path`. And what a shell completes them with."""
+"""Arguments that name objects in a lake, `[ref:]path`, and their completion in a shell."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PlaceParam(click.ParamType[Place]):
     name = "[ref:]path"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Place:
-        """Split at the colon behind the ref, if there is one; without it the ref is main."""
+        """Split at the colon after the ref, if there is one; without it the ref is main."""
         if isinstance(value, Place):
             return value
         match = _REF_AND_PATH.fullmatch(str(value))
@@ -46,7 +46,7 @@ class PlaceParam(click.ParamType[Place]):
         """Return the datasets of the ref whose paths start with the part after the colon."""
         match = _REF_AND_PATH.fullmatch(incomplete)
         ref, path = (match[1], match[2]) if match else ("main", incomplete)
-        # Bash breaks words at colons, and hands over what stands behind one; other shells the whole word.
+        # Bash breaks words at colons, and passes only the part after one; other shells pass the whole word.
         before = f"{ref}:" if match else ""
         return [CompletionItem(before + name) for name in _tables(ctx, ref) if name.startswith(path)]
 

@@ -139,7 +139,7 @@ def _is_terminal() -> bool:
 
 
 def cell_text(value: Any) -> str:
-    """Write a value as it stands in a table: nothing for null."""
+    """Write a value as a table shows it: nothing for null."""
     if value is None:
         return ""
     if isinstance(value, Mapping):

@@ -275,7 +275,7 @@ def compact(context: Context, path: str, branch: str, cold: timedelta, location:
 def vacuum(
     context: Context, path: str, branch: str, retention: timedelta | None, dry_run: bool, location: str | None
 ) -> None:
-    """Delete what no branch of a pool needs any more.
+    """Delete what no branch of a pool needs any longer.
 
     In a lake this ends the retention of older states, and `lake gc` deletes.
     """

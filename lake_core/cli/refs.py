@@ -62,7 +62,7 @@ def log(
     lake = context.open()
     commits = lake.log(ref, dataset=dataset, first_parent=first_parent, limit=limit)
     if dataset is not None and not commits:
-        lake.at(ref).dataset(dataset)  # A typo is no empty history.
+        lake.at(ref).dataset(dataset)  # Raises for a misspelled name.
     rows = [_row(commit, context.output.as_json) for commit in commits]
     if not (oneline or stat):
         context.output.rows(rows, ["commit", "date", "committer", "message", "datasets"])

@@ -3,7 +3,7 @@
 A publish, a merge, a revert of a lake all bring the net difference of two snapshots onto a third, as exactly one
 commit, so that a plain reader of the table never sees half of it. The protocol's conflict rules (`conflict`) decide
 whether that is sound, with what each commit recorded of its reads (`read_set`); what only a lake can ask is decided
-here: a table that was dropped, rewritten or made append-only meanwhile.
+here: a table that was dropped, rewritten or made append-only in the meantime.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def apply_dropped(before: Snapshot | None, head: Snapshot | None, context: Apply
     if before is None or head is None:
         return Applied({}, None if head is None else head.version, "DROP TABLE")
     if difference(before, head):
-        raise DatasetConflict(f"it was changed on {context.onto}, and is dropped by these changes", kind="Dropped")
+        raise DatasetConflict(f"these changes drop it, but it was changed on {context.onto}", kind="Dropped")
     removes = head.files(_ADD)
     # A table of this path that is created later begins without the markers of this one.
     markers = [replace(marker, version=NEVER, last_updated=now) for marker in _set_markers(head)]

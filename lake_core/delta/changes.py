@@ -237,7 +237,7 @@ class _Feed:
             for number, place in enumerate(rows_of_side):
                 chosen = files
                 if place in other:
-                    # The file stayed: of its rows only those changed that one of the deletion vectors names alone.
+                    # The file stayed: the rows that changed are those that only one of the deletion vectors names.
                     differing = np.setdiff1d(other[place], rows_of_side[place], assume_unique=True)
                     if not len(differing):
                         continue
@@ -359,7 +359,7 @@ def _without_values(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 
 
 def _about(predicate: Predicate, names: set[str]) -> Predicate | None:
-    """Return the part of a predicate that names these columns alone; None if there is none."""
+    """Return the part of a predicate that names only these columns; None if there is none."""
     if isinstance(predicate, And):
         parts = [part for child in predicate.operands if (part := _about(child, names)) is not None]
         return And(tuple(parts)) if parts else None

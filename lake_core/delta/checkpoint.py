@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _ACTIONS = ("add", "remove", "txn", "metaData", "protocol", "domainMetadata", "sidecar")
 _DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
-"""What reading a file that is no checkpoint may end in, somewhere below: its columns can be anything."""
+"""The errors that reading a file that is not a checkpoint can raise: its columns can be anything."""
 
 _BATCH_ROWS = 1 << 16
 
@@ -310,14 +310,14 @@ class Checkpoint:
 
 
 def _check_columns(schema: pa.Schema, expected: Sequence[str]) -> None:
-    """Raise ValueError for a file with none of the expected columns: it is no part of a checkpoint."""
+    """Raise ValueError for a file with none of the expected columns: it is not part of a checkpoint."""
     if not any(child.name in expected for child in schema):
         raise ValueError(f"it has none of the columns {', '.join(expected)}")
     _check_structs(schema)
 
 
 def _check_structs(schema: pa.Schema) -> None:
-    """Raise ValueError for a column that is no struct.
+    """Raise ValueError for a column that is not a struct.
 
     If it passed for an absent one, every action (or deletion vector) in it would be lost.
     """

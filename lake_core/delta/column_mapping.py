@@ -115,7 +115,7 @@ def with_mapping(
 ) -> tuple[StructType, dict[str, str]]:
     """Return a schema whose fields all have an id and a physical name, and the properties that go with it.
 
-    `keep_names`: fields without a physical name keep their own name as one, because their files exist already.
+    `keep_names`: fields without a physical name keep their own name as one, because their files already exist.
     Otherwise they get one that no rename ever changes. Fields that have both stay as they are.
     """
     used = [child.metadata[ID] for child in walk(schema) if type(child.metadata.get(ID)) is int]

@@ -28,11 +28,11 @@ class CommitRange:
     bodies: Sequence[tuple[int, bytes]]
     """The commits' versions and bytes, oldest first."""
     continues: bool
-    """Whether the later log holds the earlier one whole; otherwise the commits are those behind the fork."""
+    """Whether the later log contains the whole earlier one; otherwise the commits are those after the fork."""
 
     @classmethod
     def between(cls, before: Snapshot | None, after: Snapshot) -> CommitRange:
-        """Read the commits behind the last one that two states share; all of `after` where there is no state before."""
+        """Read the commits after the last one that two states share; all of `after` if there is no state before."""
         fork = -1 if before is None else _fork(before, after)
         # A log that came in cut short begins where it begins.
         versions = range(fork + 1, after.version + 1) if before is not None else sorted(list_log(after.store).commits)
@@ -81,7 +81,7 @@ class CommitRange:
         if len(kinds) > 1:
             raise MixedRearrangement(
                 "the session both rearranged this table (optimize, Z-order) and changed its rows, and in one "
-                "version its new rows could not be told apart: "
+                "version its new rows could not be distinguished: "
                 "publish the changes first, and optimize in another session"
             )
         return kinds == {True}

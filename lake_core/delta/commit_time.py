@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ENABLED = "delta.enableInCommitTimestamps"
 _ENABLED_AT = "delta.inCommitTimestampEnablementVersion"
 _HEAD = 64 << 10
-"""Bytes of a commit that hold its commitInfo, which stands first where it carries the time."""
+"""The bytes of a commit that contain its commitInfo, which comes first if it has the time."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 Instant: TypeAlias = "dt.datetime | str"

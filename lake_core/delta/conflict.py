@@ -3,8 +3,8 @@
 Checked per winning commit: protocol, metadata, domains, application markers, added files, removed files. Only the
 loser's isolation level counts. Where delta-spark asks whether an added file is in a partition that was read, its
 statistics are asked
-as well: a file that provably holds no row that the operation's predicate is true for could not have changed its
-outcome.
+as well: a file that provably does not contain a row for which the operation's predicate is true could not have changed
+its outcome.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _harmless(before: Metadata, after: Metadata) -> bool:
 
 
 def check_unseen(footprint: Footprint, base: Snapshot, newest: Snapshot, now: int) -> bool:
-    """Check for conflicts where the commits in between were cleaned up, from the two states alone.
+    """Check for conflicts if the commits in between were cleaned up, using only the two states.
 
     It does what `check_conflicts` does, and refuses where it cannot be sure.
     """

@@ -25,7 +25,7 @@ def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()
     """
     if not len(data):
         raise SchemaMismatch("the data has no columns: pass the columns of the table even if there are no rows")
-    # A column of nulls alone fits everywhere; the others must have a Delta type of their own.
+    # A column with only nulls fits everywhere; the others must have a Delta type of their own.
     schema_from_arrow(pa.schema([child for child in data if not pa.types.is_null(child.type)]))
     _check_struct(list(data), [child.with_nullable(True) if child.name in computed else child for child in table], "")
 
@@ -153,7 +153,7 @@ def _widens(data: pa.DataType, table: pa.DataType, path: str) -> bool:
 
 
 def plain(rows: pa.Table) -> pa.Table:
-    """Convert rows of any origin to the types that a table would give them; columns of nulls alone stay so.
+    """Convert rows of any origin to the types that a table would give them; columns with only nulls stay as they are.
 
     Raises UnsupportedType.
     """
@@ -241,7 +241,7 @@ def _lists(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     if pa.types.is_list(array.type):
         offsets, first, last = _rebased(array)
         return offsets, array.values.slice(first, last - first)
-    # Views may overlap or stand in any order, fixed and large lists have no offsets of 32 bits: count them out.
+    # Views may overlap or be in any order, and fixed and large lists have no 32-bit offsets, so compute these.
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     return pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32()), array.flatten()
 

@@ -83,8 +83,8 @@ class DataFileWriter:
 
     `store`: at the table's root. `now`: milliseconds since the epoch. `target`: uncompressed Arrow bytes a file.
     `changes`: the rows are change data, with their kind in a last column `_change_type`. `threads` encode large files
-    meanwhile. Nothing becomes visible by writing; a failure leaves at most unreferenced files. Runs in the driver and
-    in Spark's executors.
+    concurrently. Nothing becomes visible by writing; a failure leaves at most unreferenced files. Runs in the driver
+    and in Spark's executors.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tu
     if not partition_columns:
         yield (), data
         return
-    # One integer a row that stands for its whole tuple of values.
+    # One integer per row that represents its whole tuple of values.
     code, size, columns = np.zeros(data.num_rows, dtype=np.int64), 1, []
     for name in partition_columns:
         indices, texts = _codes(data[name].combine_chunks())
@@ -289,7 +289,7 @@ def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tu
     for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
         first, last = int(order[start]), int(order[stop - 1])
         values = tuple(texts[indices[first]] for indices, texts in columns)
-        # Rows that stand together need no copy; few of them would hold all the others in memory.
+        # Contiguous rows need no copy, but a slice of a few rows would keep all the others in memory.
         whole = last - first == stop - start - 1 and 2 * (stop - start) >= data.num_rows
         yield values, data.slice(first, stop - start) if whole else data.take(pa.array(order[start:stop]))
 

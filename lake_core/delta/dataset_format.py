@@ -1,6 +1,6 @@
 """Delta tables as a dataset format of lakes: classes of files, versions, and the objects that states reach.
 
-How a difference becomes one version is told in `apply_difference`.
+See `apply_difference` for how a difference becomes one version.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class DeltaFormat(DatasetFormat):
     def validate_entry(self, store: DatasetStore, key: str, data: bytes) -> None:
         """Refuse a session that both rearranges a table and changes it.
 
-        The new rows could not be told from the rearranged ones.
+        The new rows could not be distinguished from the rearranged ones.
         """
         match = _COMMIT.fullmatch(key)
         if match is not None and int(match[1]) and store.provisional and b'"dataChange":' in data:
@@ -220,7 +220,7 @@ class DeltaFormat(DatasetFormat):
             yield from data_keys(change_files(version, data, keys)["path"], state).to_pylist()
 
     def collectable(self, key: str) -> bool:
-        """Return whether this writer gave the file its name, as for vacuum: any other file may be somebody's own."""
+        """Return whether this writer gave the file its name, as for vacuum: any other file may be another program's."""
         return is_own_name(key)
 
     def oldest_version_read(self, store: ObjectStore, now: dt.datetime) -> int | None:

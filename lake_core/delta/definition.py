@@ -132,7 +132,7 @@ def check_empty(store: ObjectStore) -> None:
         return
     names = ", ".join(repr(key) for key in keys[:_NAMED]) + (", …" if len(keys) > _NAMED else "")
     raise FolderNotEmpty(
-        f"the folder {store.url()} holds files already that do not belong to a table: {names}. Convert "
+        f"the folder {store.url()} already holds files that do not belong to a table: {names}. Convert "
         f"Parquet files to a table with DeltaTable.convert({store.url()!r}), or choose another path. "
         "Nothing was written"
     )

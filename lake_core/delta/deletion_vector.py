@@ -113,7 +113,7 @@ def _relative_key(text: str) -> str:
 
 
 def _base85(text: str) -> bytes:
-    """Decode Z85, which differs from Python's own base 85 in the alphabet alone.
+    """Decode Z85, which differs from Python's own base 85 only in the alphabet.
 
     Some writers spell a last group of fewer than four bytes with as many `#` in front, which no full group begins with.
     """

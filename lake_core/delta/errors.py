@@ -42,11 +42,11 @@ class CheckpointGone(CorruptCheckpoint):
 
 
 class MissingProtocol(DeltaError):
-    """The log, replayed whole, holds no protocol action."""
+    """The whole log does not contain a protocol action."""
 
 
 class MissingMetadata(DeltaError):
-    """The log, replayed whole, holds no metaData action."""
+    """The whole log does not contain a metaData action."""
 
 
 class MalformedProtocol(DeltaError):
@@ -170,7 +170,7 @@ class CorruptDataFile(DeltaError):
 
 
 class CorruptDeletionVector(DeltaError):
-    """The list of a data file's deleted rows cannot be read, so that its rows cannot be told from the deleted ones."""
+    """The list of a data file's deleted rows cannot be read, so it is unknown which of its rows exist."""
 
 
 class InvalidProperty(DeltaError):

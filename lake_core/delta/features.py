@@ -176,7 +176,7 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
 
 
 def check_protocol(protocol: Protocol) -> None:
-    """Do what `check_readable` does, by the protocol alone."""
+    """Check the same as `check_readable`, using only the protocol."""
     if protocol.min_reader_version > NEWEST_READER:
         raise UnsupportedReaderFeature(
             f"the table needs reader version {protocol.min_reader_version}, but the newest supported version "

@@ -190,7 +190,7 @@ def list_log(store: ObjectStore, *, start: int = 0, end: int | None = None) -> L
 def log_exists(store: ObjectStore) -> bool:
     """Return whether a log exists here: a commit or a complete checkpoint.
 
-    Other files in the log folder are no table.
+    Other files in the log folder do not make a table.
     """
     parts: dict[tuple[int, int], set[int]] = {}
     folder = f"{LOG_FOLDER}/"

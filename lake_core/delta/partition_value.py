@@ -1,7 +1,7 @@
 r"""Partition values: typed in a column, text in the log. The empty string is null for every type.
 
 Protocol section: Partition Value Serialization. Timestamps are written as ISO 8601 in UTC, and read in that form or
-with a space and without a zone (then also UTC). A binary value stands in the log as the text whose UTF-8 bytes it is:
+with a space and without a zone (then also UTC). The log stores a binary value as the text whose UTF-8 bytes it is:
 so Spark, the kernels and deltalake read it (delta-io/delta#6480), and the protocol's example "\u0001\u0002\u0003" is
 that text in JSON.
 """

@@ -110,7 +110,7 @@ def _folder_name(name: str, value: str | None) -> str:
     folder = f"{_hive_escape(name)}={'__HIVE_DEFAULT_PARTITION__' if value is None else _hive_escape(value)}"
     if len(folder.encode()) <= _LONGEST_FOLDER:
         return folder
-    # Values are read from the log alone, so a folder's name only has to be one.
+    # Values are read only from the log, so any valid folder name will do.
     return f"{_hive_escape(name)[:32]}=sha256-{hashlib.sha256(folder.encode()).hexdigest()[:32]}"
 
 

@@ -1,4 +1,4 @@
-"""Table properties that this implementation acts on. Unknown ones are kept and left alone.
+"""Table properties that this implementation acts on. Unknown ones are kept and ignored.
 
 Strict where a table is created here (InvalidProperty), lenient where another writer has set them.
 """
@@ -47,7 +47,7 @@ _DEFAULT_CHECKPOINT_INTERVAL = 10
 def checkpoint_interval(properties: Mapping[str, str]) -> int:
     """Return `delta.checkpointInterval`: commits between checkpoints, 10 by default and for an invalid value.
 
-    Never raises: it is asked after a commit, which stands whatever the property says. `check_properties` is strict.
+    Never raises: it is called after a commit, which is valid whatever the property says. `check_properties` is strict.
     """
     try:
         return _checkpoint_interval(properties)
@@ -144,7 +144,7 @@ def interval_ms(text: str, name: str) -> int:
             match = None
             break
         total += float(number) * scale
-    # Past any clock's milliseconds it is no duration any more, and no 64-bit integer.
+    # A longer duration is beyond any clock, and does not fit a 64-bit integer of milliseconds.
     if match is None or not 0 <= total < _LONGEST_MS:
         raise InvalidProperty(
             f"{name} is {text!r}: use an interval such as 'interval 7 days', without months, whose length varies"

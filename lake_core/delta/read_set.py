@@ -1,6 +1,6 @@
 """The read set: what a commit inside a lake read, kept in its commitInfo.
 
-A log alone cannot tell that a full overwrite read the table. When the commit is brought onto another state (published,
+The log does not show that a full overwrite read the table. When the commit is brought onto another state (published,
 merged), the protocol's conflict rules ask for it.
 """
 

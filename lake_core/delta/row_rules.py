@@ -1,8 +1,7 @@
 """The rules for a table's rows besides their types: generated columns, CHECK constraints, column invariants.
 
-Protocol sections: Generated Columns, CHECK Constraints, Column Invariants. The expressions are SQL that stands in the
-table's
-metadata: they are parsed to a closed list of operations, and a table whose rules cannot be evaluated is not written to.
+Protocol sections: Generated Columns, CHECK Constraints, Column Invariants. The expressions are SQL in the table's
+metadata. They are parsed to a closed list of operations, and a table whose rules cannot be evaluated is not written to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading rows: files chosen by the log, columns by need, partition values from the log alone."""
+"""Reads rows: the log selects the files and has the partition values, and only the needed columns are read."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | P
     schema = whole if columns_ is None else chosen_columns(whole, columns_)
     predicate = parse_predicate(where, whole, now=now_ms(system_clock)) if isinstance(where, str) else where
     named = set() if predicate is None else {column.path[0] for column in columns(predicate)}
-    # Statistics are by far the largest column: partition values alone often decide.
+    # Statistics are by far the largest column, and partition values are often enough.
     stats = [] if named <= set(snapshot.partition_columns) else ["stats"]
     only = None if predicate is None else partition_filter(predicate, snapshot.metadata)
     files = snapshot.files([*snapshot.identity, "partitionValues", "size", *stats], only)
@@ -114,7 +114,7 @@ class DataFiles:
     elsewhere: Mapping[int, ObjectStore] = field(default_factory=dict)
     """The stores of the files, by number, that lie outside of the table's root."""
     only: Sequence[npt.NDArray[np.int64] | None] = ()
-    """The rows of each file, ascending, that alone are wanted; empty if all are."""
+    """The only rows of each file to read, in ascending order; empty to read all."""
     by_name: frozenset[str] = frozenset()
     """Columns that no table has, found by their names also where the others are read by id."""
     position: str | None = None

@@ -81,7 +81,7 @@ def evolved(metadata: Metadata, data: pa.Schema) -> Metadata:
 
     Raises as `added`.
     """
-    # A column of nulls alone has no type to add, and fits every column that is there.
+    # A column with only nulls does not have a type to add, and fits every existing column.
     nullable = pa.schema([child.with_nullable(True) for child in data if not pa.types.is_null(child.type)])
     schema = added(metadata.schema, schema_from_arrow(nullable))
     return metadata if schema == metadata.schema else with_schema(metadata, schema)
@@ -213,7 +213,7 @@ def commented(metadata: Metadata, comments: Mapping[str, str | None]) -> Metadat
 
 
 def reordered(metadata: Metadata, names: Sequence[str]) -> Metadata:
-    """Return the metadata with these columns first, in this order, and the others behind them as before.
+    """Return the metadata with these columns first, in this order, followed by the others as before.
 
     Raises SchemaMismatch.
     """

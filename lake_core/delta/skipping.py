@@ -77,7 +77,7 @@ def _lookup(maps: pa.MapArray, key: str) -> pa.Array:
     offsets = numbers(maps.offsets)
     first, width = int(offsets[0]), int(offsets[1] - offsets[0])
     names = maps.keys.slice(first, width).to_pylist()
-    # Mostly all maps hold the same keys in the same order, and the values of one stand at even distances.
+    # Usually all maps have the same keys in the same order, so the values of a key are at equal distances.
     if not maps.null_count and key in names and (np.diff(offsets) == width).all():
         place = names.index(key)
         chosen = None if width == 1 else integers(np.arange(first + place, int(offsets[-1]), width))
@@ -98,7 +98,7 @@ def matching_partitions(files: pa.Table, predicate: Predicate, metadata: Metadat
 def partition_filter(predicate: Predicate, metadata: Metadata) -> Callable[[pa.Table], Mask] | None:
     """Return a function that marks the files that may hold a row for which the predicate is true.
 
-    It reads the files' column `partitionValues` alone. Returns None if partition values cannot exclude a file.
+    It reads only the files' column `partitionValues`. Returns None if partition values cannot exclude a file.
     """
     named = {column.path[0] for column in columns(predicate)}
     names = [name for name in metadata.partition_columns if name in named]
@@ -211,7 +211,7 @@ class _Skipper:
 
 @dataclass(frozen=True, slots=True)
 class _StatisticsSkipper:
-    """Tells from statistics alone which files may hold a row for which a leaf of a predicate is true."""
+    """Finds, only from statistics, the files that may contain a row for which a leaf of a predicate is true."""
 
     _statistics: _Statistics
     _rows: int
@@ -245,7 +245,7 @@ class _StatisticsSkipper:
             case "<" | "<=":
                 return keep & self._bound(_COMPARE[operator], low, value)
             case ">" | ">=":
-                # A NaN, above every number, may hide behind any maximum.
+                # NaN exceeds every number, and statistics may leave it out of the maximum.
                 return keep if floating else keep & self._bound(_COMPARE[operator], high, value)
             case _:
                 # Only whole numbers and dates have bounds that are equal exactly where all values are.
@@ -345,7 +345,7 @@ def _typed_bound(value: pa.Array, kind: pa.DataType, *, upper: bool) -> pa.Array
 
 def json_lines(texts: pa.ChunkedArray) -> bytes:
     """Return the statistics of files, one a line."""
-    # Arrow's JSON reader crashes on a text of nothing but `null`; what is no object says nothing anyhow.
+    # Arrow's JSON reader crashes on a text of only `null`. A text that is not an object has no statistics anyway.
     objects = pc.if_else(pc.fill_null(pc.starts_with(texts, "{"), False), texts, "{}")
     lines = pc.binary_join_element_wise(pc.replace_substring(objects, "\n", " "), "", "\n")
     return b"".join(_text_bytes(chunk) for chunk in lines.chunks)

@@ -277,7 +277,7 @@ def _load_snapshot(
             except (MalformedAction, MalformedMetadata, MalformedProtocol) as error:
                 if segment.checkpoint is None:
                     raise
-                first_error = first_error or error  # the commits behind the checkpoint may tell it right
+                first_error = first_error or error  # the commits after the checkpoint may correct it
                 continue
             if first_error is not None:
                 warnings.warn(f"{first_error}; rebuilt from older log files", DamagedCheckpointWarning, stacklevel=2)

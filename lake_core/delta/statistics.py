@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 Leaf: TypeAlias = tuple[tuple[str, ...], pa.DataType]
-"""A column that is no struct: its names from the top level down, and its type."""
+"""A column that is not a struct: its names from the top level down, and its type."""
 
 _PREFIX = 32
 _INDEXED_COLUMNS = 32
@@ -220,7 +220,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _dumps(value: Any) -> str:
-    # Not json.dumps alone: it has no way to write a decimal with all of its digits.
+    # json.dumps is not enough, because it cannot write a decimal with all of its digits.
     if isinstance(value, dict):
         return (
             "{"

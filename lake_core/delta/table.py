@@ -58,7 +58,7 @@ class DeltaTable(TableView):
     """A Delta table on any object store.
 
     The handle shows one snapshot: `refresh` moves it to the latest version, and so does every write of its own. Appends
-    follow whatever others committed meanwhile; an overwrite that would drop rows it has not seen is refused.
+    follow whatever others committed in the meantime; an overwrite that would drop rows it has not seen is refused.
 
         table = DeltaTable.create("s3://bucket/orders", schema, partition_by=["day"])
         table.append(rows, txn=("nightly-load", 17))
@@ -79,7 +79,7 @@ class DeltaTable(TableView):
     ) -> DeltaTable:
         """Create an empty table, at the lowest protocol for its schema and properties (mostly reader 1, writer 2).
 
-        With `exist_ok` a table that stands there already is opened, if its schema and partitioning are the same.
+        With `exist_ok`, an existing table is opened if its schema and partitioning are the same.
         Raises TableAlreadyExists, FolderNotEmpty, SchemaMismatch, UnsupportedType, InvalidProperty,
         UnsupportedWriterFeature.
         """
@@ -187,7 +187,7 @@ class DeltaTable(TableView):
         row changes, so other writers may go on.
 
         Raises InvalidPredicate, InvalidExpression, SchemaMismatch, ConcurrentDeleteRead where a file was rewritten
-        meanwhile, and what reading and writing raise.
+        in the meantime, and what reading and writing raise.
         """
 
         def plan(snapshot: Snapshot, now: int) -> Operation | None:
@@ -208,7 +208,7 @@ class DeltaTable(TableView):
 
         It is a timedelta or an interval such as '14 days', and the table's own by default.
 
-        `full` lists the table's folder; `lite` goes by the log alone, and so finds no orphans. A file that no commit in
+        `full` lists the table's folder; `lite` only reads the log, and so finds no orphans. A file that no commit in
         the log names goes only if its name is one that this writer gives. `orphans="delta"` also takes the names that
         other Delta writers give; files that Spark writes without Delta have the same names, so use it only where nobody
         puts such files into the table's folder. The result's `unknown` lists what stays. `dry_run` only tells. Moves
@@ -291,7 +291,7 @@ class DeltaTable(TableView):
     def add_columns(self, schema: pa.Schema, *, txn: Txn | None = None) -> OperationResult:
         """Add nullable columns; fields inside a struct by a struct of its name with the new fields.
 
-        Columns that are there already are passed over. Raises SchemaMismatch, UnsupportedType, MetadataChanged.
+        Columns that already exist are passed over. Raises SchemaMismatch, UnsupportedType, MetadataChanged.
         """
         return self.operate(lambda snapshot, _: alter.add_columns(snapshot, schema), txn)
 
@@ -391,8 +391,8 @@ class DeltaTable(TableView):
     def operate(self, plan: Callable[[Snapshot, int], Operation | None], txn: Txn | None) -> OperationResult:
         """Plan an operation on this snapshot (`plan` takes it and the time, in milliseconds), and commit it.
 
-        A marker that is recorded already makes it a no-op. Where there is nothing to do but a marker to set, the marker
-        is committed alone.
+        A marker that is already recorded makes it a no-op. If there is nothing to do except setting a marker, the
+        commit contains only the marker.
         """
         earlier = self.recorded(txn)
         if earlier is not None:
@@ -438,7 +438,7 @@ class DeltaTable(TableView):
     def _checkpoint_if_due(self, committed: Committed) -> None:
         if self.store.versioned:
             return  # the lake writes what is derived, once main has the version
-        # The commit stands, whatever happens here: an error now would make the caller repeat it. Readers only lose
+        # The commit is valid whatever happens here: an error now would make the caller repeat it. Readers only lose
         # time.
         try:
             if committed.version % checkpoint_interval(self.metadata.configuration) == 0:

@@ -200,7 +200,7 @@ def _overtaken(operation: Operation, base: Snapshot, newest: Snapshot, now: int)
     Raises the conflict that prevents it.
     """
     if newest.version < base.version or newest.metadata.id != base.metadata.id:
-        return check_unseen(operation.footprint, base, newest, now)  # another table stands here now
+        return check_unseen(operation.footprint, base, newest, now)  # there is a different table now
     try:
         winners = newest.since(base)
     except VersionNotFound:

@@ -64,7 +64,7 @@ def to_arrow(predicate: Predicate) -> pc.Expression:
         case Or(operands=operands):
             return _tree(op.or_, [to_arrow(operand) for operand in operands])
         case _:
-            raise AssertionError(f"{type(predicate).__name__} is no expression of Arrow: use `matching`")
+            raise AssertionError(f"{type(predicate).__name__} cannot be an Arrow expression: use `matching`")
 
 
 def _tree(join: Callable[[pc.Expression, pc.Expression], pc.Expression], parts: list[pc.Expression]) -> pc.Expression:

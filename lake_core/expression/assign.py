@@ -1,4 +1,4 @@
-"""Store assignment: a value as the type of the column that it is written to, as Spark's ANSI policy has it."""
+"""Store assignment: conversion of values to the type of the column they are written to, by Spark's ANSI policy."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _assigned(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), target)
     if pa.types.is_struct(target):
-        # Flattened, children are null where their struct is: what stands below a null is not judged.
+        # Flattened, children are null where their struct is: values below a null are not checked.
         children = [_assigned(child, new.type) for child, new in zip(array.flatten(), target, strict=True)]
         return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
     if pa.types.is_list(target):
@@ -74,7 +74,7 @@ def _list(array: pa.Array, target: pa.DataType) -> pa.Array:
     ends = pc.cumulative_sum(sizes)
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
     try:
-        # `flatten` leaves out what stands below a null.
+        # `flatten` leaves out values below a null.
         return pa.ListArray.from_arrays(
             offsets, _assigned(array.flatten(), target.value_type), type=target, mask=array.is_null()
         )

@@ -1,4 +1,4 @@
-"""From the SQL parser's tree to an expression with types. What is not known is refused by name, never skipped."""
+"""Binds the SQL parser's tree to an expression with types. Unknown nodes are refused by name, never skipped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MAX_DEPTH = 150
-"""Of nodes: evaluation recurses too, in executors as well."""
+"""The deepest nesting of nodes. Evaluation recurses too, and also runs in executors."""
 
 OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: "=",
@@ -47,7 +47,7 @@ _COMPARISONS = (*OPERATORS, exp.NullSafeNEQ)
 _TESTS = (exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.Escape, exp.Not)
 
 _ARGUMENTS = frozenset({"this", "expression", "expressions", "low", "high", "ifs", "default", "true", "to", "negate"})
-"""Of the parser's nodes: those that the binder looks at."""
+"""The arguments of the parser's nodes that the binder looks at."""
 
 _HARMLESS = {"safe", "typed", "coalesce", "quoted", "is_string"}
 
@@ -77,11 +77,11 @@ _CLOCK: dict[str, pa.DataType] = {
     "curdate": pa.date32(),
 }
 _CLOCK_WORDS = ("current_timestamp", "current_date")
-"""Functions that go without parentheses too, where there is no column of the name."""
+"""Functions that can be called without parentheses, unless a column has the same name."""
 
 
 class Binder:
-    """Binds one text's nodes. `now`: what CURRENT_TIMESTAMP stands for, in milliseconds since the epoch."""
+    """Binds one text's nodes. `now`: the value of CURRENT_TIMESTAMP, in milliseconds since the epoch."""
 
     def __init__(self, text: str, names: Names, now: int | None) -> None:
         self._text, self._names, self._now, self._depth = text, names, now, 0
@@ -114,7 +114,7 @@ class Binder:
         return expression
 
     def check(self, node: exp.Expr) -> None:
-        """Refuse variants of a node that the binder does not know, and what the parser groups otherwise than Spark."""
+        """Refuse variants of a node that the binder does not know, and nodes that Spark would group differently."""
         if not is_column(node):
             unknown = [name for name, value in node.args.items() if value and name not in _ARGUMENTS | _HARMLESS]
             if unknown:
@@ -124,7 +124,7 @@ class Binder:
             isinstance(node, exp.DPipe) and any(isinstance(side, (exp.Add, exp.Sub)) for side in sides)
         )
         if mixed:
-            raise InvalidExpression(f"{short_sql(node)!r} can be read in two ways: put parentheses into it")
+            raise InvalidExpression(f"{short_sql(node)!r} is ambiguous: add parentheses")
 
     def _bind(self, node: exp.Expr) -> Expression:
         if is_column(node):
@@ -187,7 +187,7 @@ class Binder:
         return constant
 
     def is_clock(self, node: exp.Expr) -> bool:
-        """Return whether a name is no column's, but that of the current time."""
+        """Return whether a name means the current time, not a column."""
         parts = parts_of(node)
         return (
             len(parts) == 1
@@ -199,7 +199,7 @@ class Binder:
     def _clock(self, name: str) -> Expression:
         if self._now is None:
             raise InvalidExpression(
-                f"{name} has another value at every look, so that no rule of a table can be built on it"
+                f"{name} has a different value each time it is evaluated, so a table's rules cannot use it"
             )
         moment = Literal(pa.scalar(self._now * 1000, TIMESTAMP))
         return cast_expression(moment, _CLOCK[name.lower()])
@@ -218,7 +218,7 @@ class Binder:
         if pa.types.is_null(operand.type):
             return NULL
         if pa.types.is_nested(operand.type):
-            raise InvalidExpression(f"IN: {spark_name(operand.type)} is not compared here")
+            raise InvalidExpression(f"IN: values of type {spark_name(operand.type)} cannot be compared")
         if len(literals) < len(met):
             return Or(tuple(compare("=", operand, item) for item in met))
         membership = In(operand, tuple(item.value for item in literals if item.value.is_valid))
@@ -262,13 +262,13 @@ class Binder:
             and isinstance(cast, Literal)
             and cast.value.as_py() == float("inf")
         ):
-            raise InvalidExpression(f"{short(inner.this)} is too great for {short_sql(target)}")
+            raise InvalidExpression(f"{short(inner.this)} is too large for {short_sql(target)}")
         if (
             isinstance(cast, Literal)
             and pa.types.is_integer(kind)
             and not (_is_number(inner) and self._are_suffixes(inner))
         ):
-            # No literal to Spark, which gives literals less digits in decimal arithmetic.
+            # Spark does not count this as a literal; literals get fewer digits in decimal arithmetic.
             return Cast(operand, kind, null_if_invalid)
         return cast
 
@@ -278,7 +278,7 @@ class Binder:
         suffixes = suffixed_numbers(self._text)
         if 0 < suffixes < casts:
             raise InvalidExpression(
-                "numbers with suffixes beside casts of numbers are not told apart here; write only one of them"
+                "an expression cannot have both numbers with suffixes and casts of numbers; write only one of them"
             )
         return suffixes > 0
 
@@ -290,12 +290,12 @@ class Binder:
                 return pa.decimal128(precision, scale)
         elif not target.expressions and target.this in TYPES:
             return TYPES[target.this]
-        raise InvalidExpression(f"no cast to {short_sql(target)} is evaluated here")
+        raise InvalidExpression(f"casts to {short_sql(target)} are not supported")
 
     def _refused(self, node: exp.Expr) -> InvalidExpression:
         return InvalidExpression(
-            f"{short_sql(node)!r} ({type(node).__name__}) is not evaluated here: "
-            "only scalar functions of a row's columns"
+            f"{short_sql(node)!r} ({type(node).__name__}) is not supported: "
+            "use only scalar functions of a row's columns"
         )
 
 

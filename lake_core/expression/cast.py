@@ -33,7 +33,7 @@ _DAY = 86_400 * _SECOND
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _NTZ = pa.timestamp("us")
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-"""0001-01-01 and 9999-12-31: what has a text of four digits for its year."""
+"""0001-01-01 and 9999-12-31: the first and the last date whose year has four digits."""
 
 
 def castable(source: pa.DataType, target: pa.DataType) -> bool:
@@ -65,7 +65,7 @@ def cast_array(source: pa.Array, target: pa.DataType, *, null_if_invalid: bool =
 
 def _invalid(source: pa.Array, target: pa.DataType, ok: Mask) -> EvaluationFailed:
     shown = repr(source[int(np.flatnonzero(~ok)[0])].as_py())[:80]
-    return EvaluationFailed(f"{shown} ({source.type}) cannot be cast to {target}; TRY_CAST makes null of it")
+    return EvaluationFailed(f"{shown} ({source.type}) cannot be cast to {target}; use TRY_CAST to get null instead")
 
 
 def _family(kind: pa.DataType) -> str:
@@ -88,7 +88,7 @@ def _family(kind: pa.DataType) -> str:
 
 
 _Cast = tuple[pa.Array, Mask | None]
-"""The values, and which of them are none of the target's, or None where all are.
+"""The values, and a mask of those that are valid for the target type, or None if all are.
 
 Null stays null and counts as valid.
 """
@@ -111,7 +111,7 @@ def _float_to_integer(source: pa.Array, target: pa.DataType) -> _Cast:
     least, greatest = -(1 << target.bit_width - 1), (1 << target.bit_width - 1) - 1
     with np.errstate(invalid="ignore"):
         ok = ~where | ((np.floor(stored) <= float(greatest)) & (np.ceil(stored) >= float(least)))
-        # A double of 2^63 counts as the greatest BIGINT.
+        # A double of 2^63 counts as the largest BIGINT.
         whole = np.where(stored >= float(greatest), greatest, np.where(ok & where, stored, 0).astype(np.int64))
     return array(whole, target, where), ok
 
@@ -125,7 +125,7 @@ def _float_to_decimal(source: pa.Array, target: pa.DataType) -> _Cast:
     """Cast by the shortest decimal of each float, as Spark does, rounded half up; non-finite values become null."""
     stored, where = values(source), valid(source)
     where = where & np.isfinite(stored)
-    # A FLOAT's own digits are those of the DOUBLE that it is.
+    # The digits of a FLOAT are those of the equal DOUBLE.
     stored = np.where(where, stored, 0).astype(np.float64)
     ok = np.abs(stored) <= 10.0 ** (target.precision - target.scale)
     return to_decimal(exact_decimal(array(np.where(ok, stored, 0.0), pa.float64(), where)), target, ok)
@@ -144,7 +144,7 @@ def _decimal_to_float(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def _decimal_to_text(source: pa.Array, target: pa.DataType) -> _Cast:
-    """Write digits without an exponent, which Arrow writes for what is next to zero."""
+    """Write digits without an exponent, which Arrow writes for values close to zero."""
     scale = source.type.scale
     if scale == 0:
         return source.cast(pa.string()), None
@@ -178,14 +178,14 @@ def _timestamp_to_text(source: pa.Array, target: pa.DataType) -> _Cast:
 
 def _check_year(days: np.ndarray, where: Mask) -> None:
     if (where & ((days < _FIRST_DAY) | (days > _LAST_DAY))).any():
-        raise EvaluationFailed("a date or timestamp before the year 1 or after 9999 has no text here")
+        raise EvaluationFailed("a date or timestamp before the year 1 or after 9999 cannot be cast to text")
 
 
 def _date_to_timestamp(source: pa.Array, target: pa.DataType) -> _Cast:
     where = valid(source)
     days = np.where(where, values(source), 0).astype(np.int64)
     if (np.abs(days) > (1 << 63) // _DAY - 1).any():
-        raise EvaluationFailed("a date is too far away for a timestamp")
+        raise EvaluationFailed("a date is out of the range of timestamps")
     return array(days * _DAY, target, where), None
 
 
@@ -205,7 +205,7 @@ def _integer_to_timestamp(source: pa.Array, target: pa.DataType) -> _Cast:
     where = valid(source)
     seconds = np.where(where, values(source), 0).astype(np.int64)
     if (np.abs(seconds) > (1 << 63) // _SECOND - 1).any():
-        raise EvaluationFailed("a number of seconds is too great for a timestamp")
+        raise EvaluationFailed("a number of seconds is out of the range of timestamps")
     return array(seconds * _SECOND, target, where), None
 
 

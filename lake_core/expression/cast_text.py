@@ -1,4 +1,4 @@
-"""Text as values of other types, by the spellings that Spark reads and this package is sure of."""
+"""Casts of text to other types, in the spellings that Spark certainly reads the same way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INTEGER = r"^[+-]?[0-9]+$"
 _NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _SPECIAL = r"(?i)^[+-]?(nan|inf|infinity)$"
 _MAYBE_FLOAT = r"^[+-]?(0[xX][0-9a-fA-F.]+[pP]?[+-]?[0-9]*|[0-9.]+([eE][+-]?[0-9]+)?)[dDfF]?$"
-"""Also read by Java: refused rather than taken for no number."""
+"""Text that Java may also read as a number. It is refused, instead of being treated as invalid."""
 
 _DATE = r"^(?P<year>[0-9]{4})(?:-(?P<month>[0-9]{1,2})(?:-(?P<day>[0-9]{1,2})(?:[ T].*)?)?)?$"
 _MAYBE_DATE = r"(?i)^([+-]?[0-9]{4,7}(-[0-9]{1,2}(-[0-9]{1,2}([ T].*)?)?)?$|epoch|now|today|tomorrow|yesterday)"
@@ -27,7 +27,7 @@ _TIMESTAMP = (
 )
 _SECOND = 1_000_000
 _FIRST = -62_135_596_800 * _SECOND
-"""0001-01-01: what is before has no value in Python."""
+"""0001-01-01, the first date that Python can represent."""
 
 _MONTH_DAYS = np.array([31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
@@ -39,16 +39,16 @@ def _trimmed(source: pa.Array) -> pa.Array:
 
 
 def _matches(text: pa.Array, pattern: str) -> Mask:
-    """Mark where the text is of this form; null is of every form."""
+    """Mark where the text matches a pattern; null matches every pattern."""
     return true(pc.fill_null(pc.match_substring_regex(text, pattern), True))
 
 
 def text_to_integer(source: pa.Array, target: pa.DataType) -> _Cast:
-    """Cast whole numbers, with or without a sign; others, and those outside of the type, have no value."""
+    """Cast whole numbers, with or without a sign. Other texts, and numbers out of range, are invalid."""
     text = _trimmed(source)
     ok = _matches(text, _INTEGER)
     digits = pc.replace_substring_regex(null_unless(text, ok), r"^(-?)\+?0*([0-9])", r"\1\2")
-    # Longer ones have no value in any type of whole numbers, and none that Arrow's decimals hold.
+    # Longer ones are out of the range of all types of whole numbers, and of Arrow's decimals.
     short = true(pc.fill_null(pc.less_equal(pc.utf8_length(digits), 20), True))
     number = null_unless(digits, short).cast(pa.decimal128(38, 0))
     limit = 1 << target.bit_width - 1
@@ -72,14 +72,14 @@ def text_to_decimal(source: pa.Array, target: pa.DataType) -> _Cast:
     """Cast numbers, rounded half up to the scale of the type."""
     text = _trimmed(source)
     ok = _matches(text, _NUMBER)
-    # Half up looks at one digit more than are kept.
+    # Rounding half up needs one digit more than it keeps.
     cut = pc.replace_substring_regex(
         null_unless(text, ok), rf"^([+-]?[0-9]*\.[0-9]{{{target.scale + 1}}})[0-9]+$", r"\1"
     )
     try:
         wide = cut.cast(pa.decimal256(WIDEST, target.scale + 1))
     except pa.ArrowInvalid:
-        raise EvaluationFailed(f"a text holds a number of too many digits for {target}") from None
+        raise EvaluationFailed(f"a text contains a number with too many digits for {target}") from None
     return to_decimal(wide, target, ok)
 
 
@@ -106,7 +106,7 @@ def text_to_timestamp(source: pa.Array, target: pa.DataType) -> _Cast:
     text = _trimmed(source)
     parts = pc.extract_regex(text, _TIMESTAMP)
     days, ok = _days(parts)
-    # Times without a date, zones by name and years of five digits: whether Spark reads them is not known here.
+    # Spark may read times without a date, zones by name and years of five digits, depending on its settings.
     _refuse(text, ~_matches(text, _TIMESTAMP) & _matches(text, _MAYBE_TIMESTAMP), target)
     hour, minute, second = (_number(parts, name) for name in ("hour", "minute", "second"))
     ok &= (hour < 24) & (minute < 60) & (second < 60)
@@ -147,7 +147,7 @@ def _days(parts: pa.Array) -> tuple[np.ndarray, Mask]:
     leap = ((year % 4 == 0) & (year % 100 != 0)) | (year % 400 == 0)
     longest = np.where((month == 2) & ~leap, 28, _MONTH_DAYS[month - 1])
     exists &= (day >= 1) & (day <= longest)
-    # Days from the civil calendar: years begin in March, so that the leap day is the last.
+    # Days from the civil calendar: years begin in March, which makes the leap day the last one.
     shifted = year - (month <= 2)
     era, of_era = shifted // 400, shifted % 400
     of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
@@ -159,4 +159,4 @@ def _refuse(text: pa.Array, where: Mask, target: pa.DataType) -> None:
     where = where & valid(text)
     if where.any():
         shown = text.filter(booleans(where))[0].as_py()[:80]
-        raise EvaluationFailed(f"{shown!r} is in a form that is not cast to {target} here")
+        raise EvaluationFailed(f"{shown!r} is in a format that cannot be cast to {target}")

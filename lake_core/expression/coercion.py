@@ -1,4 +1,4 @@
-"""Spark's ANSI type coercion: the type that two operands meet in, and who may become what without being told to.
+"""Spark's ANSI type coercion: the common type of two operands, and the implicit casts that are allowed.
 
 Behaves as Spark's AnsiTypeCoercion and DecimalPrecision with `spark.sql.ansi.enabled`.
 """
@@ -23,7 +23,7 @@ _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 _MOMENTS = (pa.date32(), TIMESTAMP_NTZ, TIMESTAMP)
 MAX_PRECISION = 38
 _LEAST_SCALE = 6
-"""Of a decimal whose digits do not all fit: so many behind the point are kept."""
+"""How many digits after the decimal point a decimal keeps if not all of its digits fit."""
 
 SPARK_NAMES = {
     pa.null(): "VOID",
@@ -60,7 +60,7 @@ def as_decimal(kind: pa.DataType) -> pa.DataType:
 
 
 def decimal_operand(expression: Expression) -> Expression:
-    """Convert an operand of decimal arithmetic to a decimal. Literals have as many digits as are written."""
+    """Convert an operand of decimal arithmetic to a decimal. A literal has as many digits as are written."""
     if (
         isinstance(expression, Literal) and expression.type in INTEGERS[1:] and expression.value.is_valid
     ):  # not TINYINT, in Spark
@@ -69,7 +69,7 @@ def decimal_operand(expression: Expression) -> Expression:
 
 
 def bounded_decimal(precision: int, scale: int) -> pa.DataType:
-    """Return the decimal of so many digits. If they are too many, those behind the point are cut first."""
+    """Return the decimal type with so many digits. If they are too many, those after the point are cut first."""
     if precision <= MAX_PRECISION:
         return pa.decimal128(precision, scale)
     kept = max(MAX_PRECISION - (precision - scale), min(scale, _LEAST_SCALE))
@@ -120,7 +120,7 @@ def meet(what: str, expressions: Sequence[Expression], *, promote_text: bool = T
         met = wider(kind, expression.type, promote_text=promote_text)
         if met is None:
             listed = ", ".join(dict.fromkeys(spark_name(each.type) for each in expressions))
-            raise InvalidExpression(f"{what}: no type holds {listed}; cast one")
+            raise InvalidExpression(f"{what}: {listed} do not have a common type; cast one of them")
         kind = met
     return [implicit(expression, kind) for expression in expressions]
 
@@ -135,12 +135,10 @@ def implicit(expression: Expression, kind: pa.DataType) -> Expression:
 def cast_expression(expression: Expression, kind: pa.DataType, *, null_if_invalid: bool = False) -> Expression:
     """Make a CAST or TRY_CAST.
 
-    Raises InvalidExpression for types without a cast between them, and for literals without a value there.
+    Raises InvalidExpression for types without a cast between them, and for literals that cannot be cast.
     """
     if not castable(expression.type, kind):
-        raise InvalidExpression(
-            f"a cast from {spark_name(expression.type)} to {spark_name(kind)} is not evaluated here"
-        )
+        raise InvalidExpression(f"a cast from {spark_name(expression.type)} to {spark_name(kind)} is not supported")
     if isinstance(expression, Literal):
         try:
             return Literal(
@@ -152,5 +150,5 @@ def cast_expression(expression: Expression, kind: pa.DataType, *, null_if_invali
 
 
 def call(function: str, kind: pa.DataType, *arguments: Expression) -> Call:
-    """Return a call whose arguments have the types that the function takes already."""
+    """Return a call whose arguments already have the types that the function takes."""
     return Call(function, arguments, kind)

@@ -20,7 +20,7 @@ def unscaled(source: pa.Array) -> pa.Array:
 
 
 def exact_decimal(source: pa.Array) -> pa.Array:
-    """Convert doubles to decimals of 38 digits behind the point; those next to zero, which have more, become zero."""
+    """Convert doubles to decimals with 38 digits after the point. Values too close to zero become zero."""
     stored = values(source)
     tiny = np.abs(stored) < 1e-21
     text = array(np.where(tiny, 0.0, stored), pa.float64(), valid(source)).cast(pa.string())

@@ -6,8 +6,8 @@ from lake_core.errors import LakeError
 
 
 class InvalidExpression(LakeError):
-    """SQL text that does not parse, names no column of the schema, or uses what this package does not evaluate."""
+    """SQL text that does not parse, names an unknown column, or uses a feature that is not supported."""
 
 
 class EvaluationFailed(LakeError):
-    """An expression has no value for a row: overflow, division by zero, or a cast of an invalid value."""
+    """An expression fails for a row: overflow, division by zero, or a cast of an invalid value."""

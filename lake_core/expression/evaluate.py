@@ -1,4 +1,4 @@
-"""Expressions over Arrow rows: one batch at a time, and what is lazy only for the rows that reach it.
+"""Evaluation of expressions over Arrow rows, one batch at a time. Lazy parts see only the rows that reach them.
 
 Runs inside Spark's executors too, where this package travels by value: nothing here imports the SQL parser.
 """
@@ -68,13 +68,13 @@ def evaluate(expression: Expression, rows: pa.Table) -> pa.ChunkedArray:
 def matching(rows: pa.Table, predicate: Expression) -> pa.Table:
     """Return the rows for which the predicate is true. Raises EvaluationFailed."""
     if is_pushable(predicate) and next(columns(predicate), None) is not None:
-        return rows.filter(to_arrow(predicate))  # Arrow filters by no constant
+        return rows.filter(to_arrow(predicate))  # Arrow cannot filter by a constant
     return rows.filter(evaluate(predicate, rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A batch of rows that knows its length without columns too."""
+    """A batch of rows that has a length even without columns."""
 
     length: int
     columns: Mapping[str, pa.Array]
@@ -208,7 +208,7 @@ def _junction(junction: And | Or, rows: Rows) -> pa.Array:
 
 
 def _may_fail(expression: Expression) -> bool:
-    """Return whether the expression may have no value for a row.
+    """Return whether the expression may fail for a row.
 
     It must then be evaluated only for rows that need it.
     """

@@ -1,8 +1,8 @@
-"""The allow-list: every function and operator there is, with its rule of types.
+"""The allow-list: every supported function and operator, with its type rule.
 
-Text from a stranger can call nothing else.
+Untrusted text cannot call anything else.
 
-Names are Spark's. A rule makes a tree of what `implementations` evaluates; some need nothing there (COALESCE is a node
+Names are Spark's. A rule builds a tree of calls that `implementations` evaluates, or of other nodes (COALESCE is a node
 of its own).
 """
 
@@ -66,7 +66,7 @@ def bind_call(name: str, arguments: Sequence[Expression]) -> Expression:
     function = FUNCTIONS.get(ALIASES.get(name, name))
     if function is None or not name.replace("_", "").isalnum():
         names = ", ".join(sorted([*(each for each in FUNCTIONS if each.replace("_", "").isalnum()), *ALIASES]))
-        raise InvalidExpression(f"the function {name}() is not evaluated here. There are: {names}")
+        raise InvalidExpression(f"the function {name}() is not supported; the supported functions are: {names}")
     if len(arguments) < function.least or (function.most is not None and len(arguments) > function.most):
         raise InvalidExpression(f"{name}() does not take {len(arguments)} arguments")
     return function.bind(ALIASES.get(name, name), arguments)
@@ -128,7 +128,7 @@ def _literal(accept: Accept) -> Callable[[str, Expression], Literal]:
     def accepted(name: str, argument: Expression) -> Literal:
         literal = accept(name, argument) if isinstance(argument, Literal) else argument
         if not isinstance(literal, Literal):
-            raise InvalidExpression(f"{name} takes a literal there, not an expression")
+            raise InvalidExpression(f"{name} needs a literal here, not an expression")
         return literal
 
     return accepted
@@ -137,7 +137,7 @@ def _literal(accept: Accept) -> Callable[[str, Expression], Literal]:
 def _one_letter(name: str, argument: Expression) -> Expression:
     letter = _literal(_text)(name, argument)
     if letter.value.is_valid and len(letter.value.as_py()) != 1:
-        raise InvalidExpression(f"{name} fills up with one character, not {letter.value.as_py()!r}")
+        raise InvalidExpression(f"{name} pads with a single character, not {letter.value.as_py()!r}")
     return letter
 
 
@@ -159,7 +159,9 @@ def compare(operator: Operator, left: Expression, right: Expression) -> Comparis
     """Compare two expressions in their common type. Raises InvalidExpression."""
     left, right = meet(operator, (left, right))
     if pa.types.is_nested(left.type):
-        raise InvalidExpression(f"{operator}: {spark_name(left.type)} is not compared here; compare its parts")
+        raise InvalidExpression(
+            f"{operator}: values of type {spark_name(left.type)} cannot be compared; compare their parts"
+        )
     return Comparison(operator, left, right)
 
 
@@ -218,7 +220,7 @@ def _decimal_result(name: str, left: pa.DataType, right: pa.DataType) -> pa.Data
     if name == "/":
         scale = max(6, left.scale + right.precision + 1)
         return bounded_decimal(left.precision - left.scale + right.scale + scale, scale)
-    raise InvalidExpression(f"{name.upper()} of decimals is not evaluated here; cast them to DOUBLE or BIGINT")
+    raise InvalidExpression(f"{name.upper()} of decimals is not supported; cast them to DOUBLE or BIGINT")
 
 
 def _bind_same(name: str, arguments: Sequence[Expression]) -> Expression:
@@ -244,7 +246,7 @@ def _bind_concat(name: str, arguments: Sequence[Expression]) -> Expression:
 def _bind_extreme(name: str, arguments: Sequence[Expression]) -> Expression:
     met = meet(name, arguments, promote_text=False)
     if pa.types.is_nested(met[0].type) or pa.types.is_null(met[0].type):
-        raise InvalidExpression(f"{name}: {spark_name(met[0].type)} is not compared here")
+        raise InvalidExpression(f"{name}: values of type {spark_name(met[0].type)} cannot be compared")
     return call(name, met[0].type, *met)
 
 
@@ -307,7 +309,7 @@ def _bind_round(name: str, arguments: Sequence[Expression]) -> Expression:
             result = pa.decimal128(min(whole + scale, 38), scale)
         return call(name, result, operand, digits)
     if pa.types.is_float32(operand.type):
-        raise InvalidExpression("round takes no FLOAT here; cast it to DOUBLE or DECIMAL")
+        raise InvalidExpression("round does not take a FLOAT; cast it to DOUBLE or DECIMAL")
     operand = operand if is_number(operand.type) else _double(name, operand)
     return call(name, operand.type, operand, digits)
 
@@ -336,7 +338,7 @@ def _bind_date_format(name: str, arguments: Sequence[Expression]) -> Expression:
     text = pattern.value.as_py() or ""
     if not text or "".join(match[0] for match in temporal.PATTERN.finditer(text)) != text:
         raise InvalidExpression(
-            f"date_format with {text!r} is not evaluated here: patterns consist of yyyy, MM, dd, HH, mm, ss and signs"
+            f"date_format does not support {text!r}: patterns consist of yyyy, MM, dd, HH, mm, ss and punctuation"
         )
     return call(name, pa.string(), _timestamp(name, arguments[0]), pattern)
 
@@ -375,7 +377,9 @@ def _bind_struct(name: str, arguments: Sequence[Expression]) -> Expression:
 
 def _struct(names: Sequence[str], values: Sequence[Expression]) -> Expression:
     if len({each.lower() for each in names}) < len(names):
-        raise InvalidExpression(f"a struct has each field once, when case is ignored, not {', '.join(names)}")
+        raise InvalidExpression(
+            f"the field names of a struct must differ when case is ignored, unlike {', '.join(names)}"
+        )
     return call(
         "struct", pa.struct([pa.field(each, value.type) for each, value in zip(names, values, strict=True)]), *values
     )
@@ -400,7 +404,8 @@ def _bind_array_contains(name: str, arguments: Sequence[Expression]) -> Expressi
     kind = elements.type.value_type
     if pa.types.is_nested(kind) or wider(kind, element.type, promote_text=False) != kind:
         raise InvalidExpression(
-            f"{name}: {spark_name(element.type)} is not looked for among {spark_name(kind)}; cast it"
+            f"{name}: a value of type {spark_name(element.type)} cannot be searched for among values of type "
+            f"{spark_name(kind)}; cast it"
         )
     return call(name, pa.bool_(), elements, implicit(element, kind))
 

@@ -1,6 +1,6 @@
-"""What each function and operator of the allow-list does to Arrow arrays.
+"""The implementations of the functions and operators of the allow-list, on Arrow arrays.
 
-Apart from the rules of types, which stay where text is bound: this table travels to Spark's executors.
+They are separate from the type rules, which only binding needs, because this table is sent to Spark's executors.
 """
 
 from __future__ import annotations

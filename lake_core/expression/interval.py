@@ -1,4 +1,4 @@
-"""INTERVAL literals, which stand here only beside a date or a timestamp that they move."""
+"""INTERVAL literals, which are supported only when added to or subtracted from a date or a timestamp."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Interval:
     months: int
     microseconds: int
     of_days: bool
-    """Whether it is told in days and longer units, so that a date moved by it is a date."""
+    """Whether it is written in days and longer units: a date moved by it is a date."""
 
 
 def interval(node: exp.Expr) -> Interval | None:
@@ -45,7 +45,7 @@ def interval(node: exp.Expr) -> Interval | None:
             if first is None or second is None:
                 return None
             if bool(first.months) != bool(second.months):
-                raise InvalidExpression(f"{short_sql(node)!r} has both months and days: add one after the other")
+                raise InvalidExpression(f"{short_sql(node)!r} has both months and days: add them one after the other")
             return Interval(
                 first.months + second.months, first.microseconds + second.microseconds, first.of_days and second.of_days
             )
@@ -65,18 +65,20 @@ def _literal(node: exp.Interval) -> Interval:
         if name in _MICROSECONDS:
             return Interval(0, count * _MICROSECONDS[name], of_days=name in _DAYS)
     raise InvalidExpression(
-        f"{short_sql(node)!r} is not evaluated here: write a whole number and a unit, such as INTERVAL 30 DAYS"
+        f"{short_sql(node)!r} is not supported: write a whole number and a unit, such as INTERVAL 30 DAYS"
     )
 
 
 def moved(moment: Expression, by: Interval, *, back: bool) -> Expression:
     """Return a date or timestamp plus an interval, or minus it (`back`). Raises InvalidExpression."""
     if moment.type not in (pa.date32(), TIMESTAMP, TIMESTAMP_NTZ):
-        raise InvalidExpression(f"an interval moves a DATE or TIMESTAMP, not {spark_name(moment.type)}; cast it")
+        raise InvalidExpression(
+            f"an interval can be added to a DATE or TIMESTAMP, not to {spark_name(moment.type)}; cast it"
+        )
     if pa.types.is_date(moment.type) and not by.of_days:
         moment = implicit(moment, TIMESTAMP)
     if abs(by.microseconds) > _MOST:
-        raise InvalidExpression("an interval of that many days is not evaluated here")
+        raise InvalidExpression("an interval of that many days is not supported")
     sign = -1 if back else 1
     months, microseconds = (Literal(pa.scalar(sign * number, pa.int64())) for number in (by.months, by.microseconds))
     return call("add_interval", moment.type, moment, months, microseconds)

@@ -1,4 +1,4 @@
-"""From the SQL parser's tree to the leaves of predicates: columns compared exactly with literals of their types."""
+"""Binds the SQL parser's tree to leaves of predicates: exact comparisons of columns with literals of their types."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ _UNDERSTOOD = frozenset(
         "to",
     }
 )
-"""Arguments of the parser's nodes that the binder looks at, or refuses in a place of its own."""
+"""Arguments of the parser's nodes that the binder looks at, or refuses elsewhere."""
 
 
 class NoLeaf(InvalidExpression):
-    """What is no comparison of a column with a literal, so that only rows can tell."""
+    """A node is not a comparison of a column with a literal. It has to be evaluated row by row."""
 
 
 class LeafBinder:
@@ -79,7 +79,7 @@ class LeafBinder:
         self._expressions.check(node)
         unknown = [name for name, value in node.args.items() if value and name not in _UNDERSTOOD]
         if unknown:
-            # The parser knows more variants of a node than this binder: one that is overlooked would give wrong rows.
+            # The parser knows more variants of a node than this binder. Ignoring one would return wrong rows.
             raise self._refused(node)
         leaf = self._positive(node)
         return negated(leaf) if node.args.get("negate") else leaf
@@ -124,9 +124,8 @@ class LeafBinder:
                 )
             if not _comparable(pair[0].type, pair[1].type):
                 raise InvalidExpression(
-                    f"predicate {short(self._text)}: no decimal type holds both {'.'.join(pair[0].path)} "
-                    f"({pair[0].type}) "
-                    f"and {'.'.join(pair[1].path)} ({pair[1].type})"
+                    f"predicate {short(self._text)}: {'.'.join(pair[0].path)} ({pair[0].type}) and "
+                    f"{'.'.join(pair[1].path)} ({pair[1].type}) do not fit into a common decimal type; cast one of them"
                 )
             return Comparison(operator, *pair)
         if self._is_column(right):
@@ -145,7 +144,7 @@ class LeafBinder:
         column = self._column(left)
         literals = [self._literal(item, column) for item in items if not _is_null(item.unnest())]
         values = [exact_scalar(value, column.type) if isinstance(value, Decimal) else value for value in literals]
-        # What is no value of the column's type is equal to none of its values.
+        # A literal that the column's type cannot hold does not equal any of its values.
         possible = tuple(value for value in values if value is not None)
         leaf = In(column, possible) if possible else never(column)
         # `x IN (1, NULL)` is never false: true for 1, null for everything else.
@@ -181,7 +180,7 @@ class LeafBinder:
     def _literal(self, node: exp.Expr, column: Column) -> pa.Scalar | Decimal:
         """Return a literal, not null, in the column's type.
 
-        For whole numbers and decimals, return the number, which that type may not hold.
+        For whole numbers and decimals, return the number, which may be out of range for that type.
         """
         node = node.unnest()
         try:
@@ -204,13 +203,13 @@ class LeafBinder:
         except (ValueError, ArithmeticError, TypeError, pa.ArrowInvalid):
             raise InvalidExpression(
                 f"predicate {short(self._text)}: "
-                f"{short_sql(node)} is no value of {'.'.join(column.path)} ({column.type})"
+                f"{short_sql(node)} is not a value of {'.'.join(column.path)} ({column.type})"
             ) from None
 
     def _moment(self, node: exp.Expr, kind: pa.DataType) -> pa.Scalar | None:
         """Return the date or timestamp of an expression without columns, such as CURRENT_DATE() - INTERVAL 7 DAYS.
 
-        None for any other expression. Files are skipped by it.
+        None for any other expression. Such a value allows files to be skipped.
         """
         if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
             return None
@@ -232,7 +231,7 @@ class LeafBinder:
                     return to_number(text)
                 except (ValueError, ArithmeticError):
                     raise InvalidExpression(
-                        f"predicate {short(self._text)}: {short(text)} is no number that can be compared"
+                        f"predicate {short(self._text)}: {short(text)} is not a number that can be compared"
                     ) from None
             case exp.Neg(this=inner):
                 number = self._value(inner.unnest())
@@ -279,18 +278,18 @@ class LeafBinder:
             pass
         raise InvalidExpression(
             f"predicate {short(self._text)}: "
-            f"CAST({short_sql(inner)} AS {short_sql(target)}) is no literal that can be compared"
+            f"CAST({short_sql(inner)} AS {short_sql(target)}) is not a literal that can be compared"
         )
 
     def _refused(self, node: exp.Expr) -> InvalidExpression:
         return NoLeaf(
             f"predicate {short(self._text)}: "
-            f"{short_sql(node)!r} ({type(node).__name__}) is no comparison with a literal"
+            f"{short_sql(node)!r} ({type(node).__name__}) is not a comparison with a literal"
         )
 
 
 def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
-    """Return whether engines can bring both to one type: for decimals, one of at most 38 digits."""
+    """Return whether engines can cast both to one type: for decimals, one of at most 38 digits."""
     if not pa.types.is_decimal(left):
         return True
     return bool(max(left.precision - left.scale, right.precision - right.scale) + max(left.scale, right.scale) <= 38)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _MAX_EXPONENT = 400
-"""Of a number, in powers of ten: what no column can hold, and what has not too many digits to write out."""
+"""The largest exponent of a number, in powers of ten: more than any column holds, and few enough digits to write."""
 
 _EXACT = decimal.Context(prec=2 * _MAX_EXPONENT + 2, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 
@@ -85,7 +85,7 @@ def round_float(number: Decimal, kind: pa.DataType) -> float:
 
 @functools.cache
 def _limits(kind: pa.DataType) -> tuple[Decimal, Decimal, Decimal]:
-    """Return the least and the greatest value of a type of whole numbers or decimals, and the step between them."""
+    """Return the smallest and the largest value of a type of whole numbers or decimals, and the step between values."""
     if pa.types.is_decimal(kind):
         step = Decimal(1).scaleb(-kind.scale)
         greatest = Decimal("9" * kind.precision).scaleb(-kind.scale, _EXACT)
@@ -105,9 +105,9 @@ def exact_scalar(number: Decimal, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def compare_exactly(operator: Operator, column: Column, number: Decimal) -> Predicate:
-    """Compare with a number that may be none of the column's type, by a comparison that means the same.
+    """Return a comparison with a number that the column's type may not be able to hold.
 
-    That is a comparison with one of the number's neighbors in the type.
+    Such a number is replaced by one of its neighbors in the type.
     """
     _, greatest, step = _limits(column.type)
     floor = number.quantize(step, decimal.ROUND_FLOOR, _EXACT)
@@ -136,7 +136,7 @@ def _float(value: object, _: pa.DataType) -> pa.Scalar:
 
 
 def text_value(value: object, data_type: pa.DataType) -> pa.Scalar:
-    """Return a text as a scalar of the type. Raises ValueError for what is no text."""
+    """Return a text as a scalar of the type. Raises ValueError for other values."""
     if not isinstance(value, str):
         raise ValueError(value)
     return pa.scalar(value, data_type)

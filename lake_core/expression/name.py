@@ -1,4 +1,4 @@
-"""Which column a name means, in a table or in several relations."""
+"""Resolves names to columns, in a table or in several relations."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class Names:
-    """The columns of a schema, or with `relations` those of the structs that it consists of. Names ignore case."""
+    """The columns of a schema; with `relations`, the fields of its structs. Names ignore case."""
 
     def __init__(self, text: str, schema: pa.Schema, *, relations: bool) -> None:
         self._text, self._schema, self._relations = text, schema, relations
 
     def column(self, names: Sequence[str]) -> Column:
-        """Find a column by its names. Raises InvalidExpression for a name that nothing, or more than one thing, has."""
+        """Find a column by its names. Raises InvalidExpression if there is none, or more than one."""
         fields = list(self._schema)
         if not self._relations:
             return self._descend(fields, names, ())
@@ -32,7 +32,7 @@ class Names:
         owners = [owner for owner in fields if _field(list(owner.type), names[0]) is not None]
         if len(owners) > 1:
             offered = " or ".join(f"{owner.name}.{names[0]}" for owner in owners)
-            raise InvalidExpression(f"{short(self._text)}: {'.'.join(names)!r} may mean {offered}; write which")
+            raise InvalidExpression(f"{short(self._text)}: {'.'.join(names)!r} is ambiguous; write {offered}")
         if not owners:
             raise self._unknown(names, [f"{owner.name}.{child.name}" for owner in fields for child in owner.type])
         return self._descend(list(owners[0].type), names, (owners[0].name,))
@@ -47,7 +47,7 @@ class Names:
         kind = pa.struct(fields)
         for name in names:
             if not pa.types.is_struct(kind):
-                raise InvalidExpression(f"{short(self._text)}: {'.'.join(path)} is {kind}: it has no fields")
+                raise InvalidExpression(f"{short(self._text)}: {'.'.join(path)} is {kind}, which does not have fields")
             matched = _field(list(kind), name)
             if matched is None:
                 raise self._unknown(names, [child.name for child in fields])
@@ -57,7 +57,7 @@ class Names:
 
     def _unknown(self, names: Sequence[str], columns: Sequence[str]) -> InvalidExpression:
         return InvalidExpression(
-            f"{short(self._text)}: no column {'.'.join(names)!r}; there are {', '.join(columns[:20])}"
+            f"{short(self._text)}: there is no column {'.'.join(names)!r}; the columns are {', '.join(columns[:20])}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Functions that make structs and arrays, and look into arrays and maps."""
+"""Functions that create structs and arrays, and search arrays and maps."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def make_struct(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Put one value of each argument together, row by row, under the names of the call's type."""
+    """Combine the values of all arguments, row by row, into structs with the names of the call's type."""
     return pa.StructArray.from_arrays(list(arguments), fields=list(call.type))
 
 
 def make_array(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Make of each row's arguments a list, in their order."""
+    """Combine each row's arguments into a list, in their order."""
     rows, width = len(arguments[0]), len(arguments)
     order = np.arange(rows * width).reshape(width, rows).T.ravel()  # row by row, not argument by argument
     elements = pa.concat_arrays(list(arguments)).take(array(order, pa.int64()))

@@ -36,7 +36,7 @@ _PLAIN: dict[str, Callable[[Any, Any], Any]] = {"+": pc.add, "-": pc.subtract, "
 
 
 def compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    """Compare values: text by its bytes; NaN equals itself and is above every number; `<=>` knows no null."""
+    """Compare values: text by its bytes; NaN equals itself and exceeds every number; `<=>` never returns null."""
     if operator == "<=>":
         equal = pc.fill_null(_compare("=", left, right), False)
         return pc.or_(equal, pc.and_(left.is_null(), right.is_null()))
@@ -65,7 +65,7 @@ def value_set(kind: pa.DataType, values: Sequence[pa.Scalar]) -> pa.Array:
         plain += [0.0, -0.0]
     exact = pa.array(plain, pa.float64())
     converted = exact.cast(kind)
-    # What is no value of a narrower float equals none of them; NaN equals itself.
+    # A value that a narrower float cannot hold does not equal any of them; NaN equals itself.
     return converted.filter(pc.or_(pc.equal(converted.cast(pa.float64()), exact), pc.is_nan(exact)))
 
 
@@ -117,14 +117,14 @@ def _wide(side: pa.Array) -> pa.Array:
 def _decimal(exact: pa.Array, call: Call) -> pa.Array:
     converted, ok = to_decimal(exact, call.type)
     if not ok.all():
-        raise EvaluationFailed(f"a result of {call.function} is too great for {call.type}")
+        raise EvaluationFailed(f"a result of {call.function} is too large for {call.type}")
     return converted
 
 
 def _check_divisor(left: pa.Array, right: pa.Array, call: Call) -> None:
     zero = pc.and_(pc.equal(right, pa.scalar(0, right.type)), left.is_valid())
     if true(zero).any():
-        raise EvaluationFailed(f"division by zero ({call.function}); NULLIF(…, 0) makes it null")
+        raise EvaluationFailed(f"division by zero ({call.function}); use NULLIF(…, 0) to get null instead")
 
 
 def divide(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
@@ -159,14 +159,14 @@ def whole_division(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     a, b = values(left), np.where(where, values(right), 1)
     least = np.iinfo(np.int64).min
     if (where & (a == least) & (b == -1)).any():
-        raise EvaluationFailed("a result of DIV is too great for BIGINT")
+        raise EvaluationFailed("a result of DIV is too large for BIGINT")
     a = np.where(where, a, 0)
     quotient = np.abs(a) // np.abs(b) if not (a == least).any() and not (b == least).any() else _careful_quotient(a, b)
     return array(np.where((a < 0) == (b < 0), quotient, -quotient), pa.int64(), where)
 
 
 def _careful_quotient(a: Any, b: Any) -> Any:
-    """Return |a / b| where one of them has no absolute value of its own size."""
+    """Return |a / b| where the absolute value of one of them does not fit its type."""
     unsigned_a, unsigned_b = (np.where(x < 0, ~x.view(np.uint64) + np.uint64(1), x.view(np.uint64)) for x in (a, b))
     return (unsigned_a // unsigned_b).astype(np.int64)
 
@@ -178,7 +178,7 @@ def remainder(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     where = valid(left) & valid(right)
     a, b = values(left), np.where(where, values(right), 1)
     if pa.types.is_integer(call.type):
-        # Where b is -1 the remainder is 0, and the division of the least number would overflow.
+        # Where b is -1 the remainder is 0, and dividing the smallest number would overflow.
         return array(np.where(b == -1, 0, np.fmod(a, np.where(b == -1, 1, b))), call.type, where)
     with np.errstate(invalid="ignore"):
         return array(np.fmod(a, b), call.type, where)
@@ -190,12 +190,14 @@ def negative(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     if pa.types.is_decimal(call.type) and call.type.precision > _NEGATED_DIGITS:
         bound = pa.scalar(Decimal(10) ** _NEGATED_DIGITS, pa.decimal128(38, 0))
         if true(pc.greater_equal(pc.abs(unscaled(source)), bound)).any():
-            raise EvaluationFailed(f"Spark rounds what it negates to {_NEGATED_DIGITS} digits; subtract from 0 instead")
+            raise EvaluationFailed(
+                f"Spark rounds a negated decimal to {_NEGATED_DIGITS} digits; subtract it from 0 instead"
+            )
     return pc.negate(source) if not pa.types.is_integer(call.type) else pc.negate_checked(source)
 
 
 def absolute(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Return absolute values; fail for the least integer, which has none."""
+    """Return absolute values; fail for the smallest integer, whose absolute value does not fit."""
     return pc.abs_checked(arguments[0])
 
 
@@ -226,7 +228,7 @@ def round_to_whole(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     with np.errstate(invalid="ignore"):
         ok = ~where | ((rounded >= -(2.0**63)) & (rounded < 2.0**63))
     if not ok.all():
-        raise EvaluationFailed(f"a result of {call.function} is too great for BIGINT")
+        raise EvaluationFailed(f"a result of {call.function} is too large for BIGINT")
     return array(np.where(where, rounded, 0).astype(np.int64), pa.int64(), where)
 
 
@@ -242,7 +244,7 @@ def round_half_up(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
             return source
         wide = pc.round(source.cast(pa.decimal256(WIDEST, 0)), max(digits, -20), "half_towards_infinity")
         return wide.cast(pa.int64()).cast(call.type)
-    # A float is rounded as the shortest decimal that it is; from 2^53 up it has nothing behind the point.
+    # A float is rounded as its shortest decimal; from 2^53 up it has no digits after the point.
     stored, where = values(source).astype(np.float64), valid(source)
     with np.errstate(invalid="ignore"):
         small = where & (np.abs(stored) < 2.0**53)
@@ -269,5 +271,5 @@ def constant(call: Call, position: int, default: Any) -> Any:
         return default
     argument = call.arguments[position]
     if not isinstance(argument, Literal):
-        raise InvalidExpression(f"{call.function} takes a literal there, not an expression")
+        raise InvalidExpression(f"{call.function} needs a literal here, not an expression")
     return argument.value.as_py()

@@ -1,4 +1,4 @@
-"""From Spark SQL text to an expression over a schema. What cannot be evaluated is refused by name, never skipped."""
+"""Parses Spark SQL text to an expression over a schema. What is not supported is refused by name, never skipped."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def parse_expression(text: str, schema: pa.Schema, *, relations: bool = False, n
     """Parse a scalar Spark SQL expression over the columns of `schema`, with the types that Spark's ANSI mode gives it.
 
     With `relations` the schema's columns are relations, structs of their fields: `t.id` is the field `id` of `t`, and a
-    bare name is looked up in all of them. Timestamps are UTC. `now`: what CURRENT_TIMESTAMP stands for, in milliseconds
-    since the epoch; without it, it is refused. Raises InvalidExpression: for what does not parse, for a function that
-    is not on the list, for types that do not go together.
+    bare name is looked up in all of them. Timestamps are UTC. `now`: the value of CURRENT_TIMESTAMP, in milliseconds
+    since the epoch; without it, CURRENT_TIMESTAMP is refused. Raises InvalidExpression for text that does not parse,
+    for a function that is not on the list, and for types that cannot be combined.
     """
     tree = parse_sql(text)
     try:
@@ -39,9 +39,9 @@ def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False, no
     Leaves that files can be skipped by: `= == != <> < <= > >= <=>`, IN, BETWEEN, LIKE, IS [NOT] NULL of a column and
     literals of every primitive type, typed ones (`DATE '…'`, `TIMESTAMP '…'`, CAST of a literal) included, and boolean
     columns; nested fields by dots. Column names ignore case. A timestamp literal without a zone is UTC. Whole numbers
-    and decimals are compared exactly, whatever the literal's type; floats as doubles, so that a FLOAT column is equal
-    to `0.1F`, not to `0.1`. What is none of these is bound as `parse_expression` does, with `relations` and `now` as
-    there, and evaluated row by row. Raises InvalidExpression.
+    and decimals are compared exactly, whatever the literal's type. Floats are compared as doubles: a FLOAT column is
+    equal to `0.1F`, not to `0.1`. Other expressions are bound as in `parse_expression`, with its `relations` and `now`,
+    and evaluated row by row. Raises InvalidExpression.
     """
     tree = parse_sql(text)
     names = Names(text, schema, relations=relations)
@@ -53,10 +53,10 @@ def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False, no
 
 
 def parse_known(text: str, schema: pa.Schema) -> list[Predicate]:
-    """Parse those operands of a predicate's outermost AND that are over columns of `schema`; leave out the others.
+    """Parse those operands of a predicate's outermost AND that use only columns of `schema`; leave out the others.
 
-    With all of them the predicate says no more than with these, so that they can rule out rows. Raises
-    InvalidExpression for what does not parse.
+    A row for which one of them is not true cannot match the whole predicate. Raises InvalidExpression for text that
+    does not parse.
     """
     tree = parse_sql(text)
     names = Names(text, schema, relations=False)

@@ -49,7 +49,7 @@ def literal(value: pa.Scalar) -> str:
 
 
 def predicate_sql(predicate: Predicate) -> str | None:
-    """Write a predicate as text that `parse_predicate` reads back with the same meaning; None if a part is no leaf."""
+    """Write a predicate as text that `parse_predicate` reads with the same meaning; None if a part is not a leaf."""
     match predicate:
         case Not(operand):
             inner = predicate_sql(operand)

@@ -63,7 +63,7 @@ def parse_sql(text: object) -> exp.Expr:
         raise InvalidExpression(f"{short(text)} does not parse as Spark SQL: {_reason(error)}") from None
     except (ValueError, ArithmeticError):
         # The parser computes with the digits of a literal such as 1e99BD.
-        raise InvalidExpression(f"{short(text)} holds a literal that cannot be computed with") from None
+        raise InvalidExpression(f"{short(text)} contains a number that is out of range") from None
     except RecursionError:
         raise too_deep(text) from None
 
@@ -78,7 +78,7 @@ def _reason(error: SqlglotError) -> str:
 
 
 def _check_tokens(text: str) -> None:
-    """Refuse text that is too deep or too long for the parser or an engine behind it, or that the tree would lose."""
+    """Refuse text that is too deep or too long for the parser or an engine, or that the tree cannot represent."""
     depth = run = terms = chain = 0
     before, end = "", -2
     for token in sqlglot.tokenize(text, dialect="spark"):
@@ -88,7 +88,7 @@ def _check_tokens(text: str) -> None:
         depth += (kind in _OPENING) - (kind in _CLOSING)
         run = run + 1 if kind in _PREFIXES else 0
         if depth + run > _MAX_DEPTH:
-            raise InvalidExpression(f"{short(text)} nests too deeply (at most {_MAX_DEPTH} levels)")
+            raise InvalidExpression(f"{short(text)} is nested too deeply (at most {_MAX_DEPTH} levels)")
         if chain > _MAX_CHAIN:
             raise too_deep(text)
         if terms >= _MAX_TERMS:
@@ -97,15 +97,13 @@ def _check_tokens(text: str) -> None:
             )
         if kind == TokenType.HEX_STRING and text[token.start] == "0":
             raise InvalidExpression(
-                f"{short(text)}: {text[token.start : token.end + 1]} is no literal; binary ones are X'…'"
+                f"{short(text)}: {text[token.start : token.end + 1]} is not a literal; write binary values as X'…'"
             )
         if kind == TokenType.L_PAREN and before in _SIZED_TEXT:
-            raise InvalidExpression(
-                f"{short(text)}: {before}(…) is not evaluated here; cast to STRING and cut with substring"
-            )
+            raise InvalidExpression(f"{short(text)}: {before}(…) is not supported; cast to STRING and use substring")
         if kind == TokenType.STRING and token.start == end + 1 and text[end] == text[token.start]:
             raise InvalidExpression(
-                f"{short(text)}: whether a doubled quote is one depends on the version of Spark; write \\'"
+                f"{short(text)}: the meaning of a doubled quote depends on the version of Spark; write \\' instead"
             )
         before, end = token.text.lower(), token.end
 
@@ -118,7 +116,7 @@ def suffixed_numbers(text: str) -> int:
 
 def too_deep(text: str) -> InvalidExpression:
     """Return the error for an expression with too many levels."""
-    return InvalidExpression(f"{short(text)} nests too deeply; use IN (…) instead of long chains of OR")
+    return InvalidExpression(f"{short(text)} is nested too deeply; use IN (…) instead of long chains of OR")
 
 
 def short(text: str) -> str:

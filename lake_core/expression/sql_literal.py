@@ -1,4 +1,4 @@
-"""Literals of the SQL parser's tree with the types that Spark gives them where they stand alone."""
+"""Literals of the SQL parser's tree, with the types that Spark gives them on their own."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def typed_literal(text: str, target: exp.DataType) -> Literal | None:
                 raise ValueError(text)
             return Literal(pa.scalar(moment, TIMESTAMP if zoned else TIMESTAMP_NTZ))
     except (ValueError, OverflowError):
-        raise InvalidExpression(f"{text!r} is no {short_sql(target)}") from None
+        raise InvalidExpression(f"{text!r} is not a valid {short_sql(target)}") from None
     return None
 
 
@@ -72,7 +72,7 @@ def number_literal(text: str) -> Literal:
                     return Literal(pa.scalar(int(number), kind))
         return _decimal_literal(number)
     except (ValueError, ArithmeticError, pa.ArrowInvalid):
-        raise InvalidExpression(f"{short(text)} is no number that can be computed with") from None
+        raise InvalidExpression(f"{short(text)} is not a valid number") from None
 
 
 def _double_literal(value: float) -> Literal:
@@ -101,7 +101,7 @@ def like_pattern(text: str, escape: str) -> str:
         if letter == escape:
             following = next(letters, None)
             if following not in ("%", "_", escape):
-                raise InvalidExpression(f"LIKE {text!r}: after {escape!r} comes %, _ or {escape!r}")
+                raise InvalidExpression(f"LIKE {text!r}: {escape!r} must be followed by %, _ or {escape!r}")
             pattern.append(f"\\{following}" if following in "%_\\" else following)
         else:
             pattern.append("\\\\" if letter == "\\" else letter)

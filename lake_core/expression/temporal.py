@@ -33,7 +33,7 @@ UNITS = {
     "millisecond": "millisecond",
     "microsecond": "microsecond",
 }
-"""What Spark calls the units of DATE_TRUNC, and what Arrow does."""
+"""The units of DATE_TRUNC: Spark's names, and Arrow's."""
 
 _SPANS = {
     "day": 86_400 * _SECOND,
@@ -45,7 +45,7 @@ _SPANS = {
 }
 
 PATTERN = re.compile(r"yyyy|MM|dd|HH|mm|ss|'[^']+'|[^A-Za-z'\[\]{}#]")
-"""The pieces of a pattern of DATE_FORMAT that mean the same to everyone."""
+"""The parts of a DATE_FORMAT pattern that mean the same to all engines."""
 
 _FIELDS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "year": pc.year,
@@ -69,7 +69,7 @@ _FIELDS: dict[str, Callable[[pa.Array], pa.Array]] = {
 
 
 def field(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Return the field of a date or timestamp that the function is named for, such as `year` or `dayofweek`."""
+    """Return the field of a date or timestamp that the function is named after, such as `year` or `dayofweek`."""
     if call.function == "dayofweek":  # from Sunday, which is 1
         return pc.day_of_week(arguments[0], week_start=7, count_from_zero=False).cast(pa.int32())
     return _FIELDS[call.function](_plain(arguments[0])).cast(pa.int32())
@@ -86,12 +86,12 @@ def add_days(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     days, change = (np.where(where, values(side), 0).astype(np.int64) for side in arguments)
     moved = days - change if call.function == "date_sub" else days + change
     if (np.abs(moved) >= 1 << 31).any():
-        raise EvaluationFailed(f"a result of {call.function} is too far away for a DATE")
+        raise EvaluationFailed(f"a result of {call.function} is out of the range of DATE")
     return array(moved, pa.date32(), where)
 
 
 def add_interval(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Add months and microseconds to a date or timestamp. A day that the month lacks becomes the month's last day."""
+    """Add months and microseconds to a date or timestamp. A day that the month does not have becomes its last day."""
     moments, kind = arguments[0], arguments[0].type
     months, microseconds = constant(call, 1, 0), constant(call, 2, 0)
     unit = 1 if pa.types.is_date(kind) else _SPANS["day"]
@@ -107,7 +107,7 @@ def add_interval(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     change = microseconds if unit > 1 else microseconds // _SPANS["day"]
     later = stored + change
     if far or ((later < stored) != (change < 0)).any() or (unit == 1 and (np.abs(later) >= limit).any()):
-        raise EvaluationFailed("a date or timestamp moved by an interval is too far away")
+        raise EvaluationFailed("a date or timestamp plus or minus an interval is out of range")
     return array(later, kind, where)
 
 
@@ -126,7 +126,7 @@ def days_between(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     where = valid(arguments[0]) & valid(arguments[1])
     end, start = (np.where(where, values(side), 0).astype(np.int64) for side in arguments)
     if (np.abs(end - start) >= 1 << 31).any():
-        raise EvaluationFailed("a result of datediff is too great for INT")
+        raise EvaluationFailed("a result of datediff is too large for INT")
     return array(end - start, pa.int32(), where)
 
 
@@ -140,7 +140,7 @@ def truncate(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def format_date(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Format by the pattern, a constant whose letters stand for fields."""
+    """Format by a constant pattern, whose letters mean fields."""
     moments = _plain(arguments[0])
     pieces: list[pa.Array | pa.Scalar] = []
     for piece in PATTERN.findall(constant(call, 1, "")):
@@ -149,12 +149,12 @@ def format_date(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
             continue
         number = _FIELDS[piece](moments)
         if piece == "yyyy" and pc.all(pc.and_(pc.greater(number, 0), pc.less(number, 10_000))).as_py() is False:
-            raise EvaluationFailed("a date before the year 1 or after 9999 is not formatted here")
+            raise EvaluationFailed("a date before the year 1 or after 9999 cannot be formatted")
         pieces.append(pc.utf8_lpad(number.cast(pa.string()), len(piece), "0"))
     return pc.binary_join_element_wise(*pieces, "")
 
 
 def to_seconds(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Convert to seconds, rounded towards 1970, other than a cast to BIGINT."""
+    """Convert to seconds, rounded toward 1970, unlike a cast to BIGINT."""
     stored = values(arguments[0])
     return array(np.where(stored < 0, -(-stored // _SECOND), stored // _SECOND), pa.int64(), valid(arguments[0]))

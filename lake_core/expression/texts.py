@@ -59,7 +59,7 @@ def concat(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def substring(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Cut texts from a position that counts from 1, or from the end; 0 is as 1."""
+    """Cut texts from a position that counts from 1, or from the end; 0 means 1."""
     text, position = arguments[0], values(arguments[1]).astype(np.int64)
     longest = np.int64(1 << 31)
     lengths = values(arguments[2]).astype(np.int64) if len(arguments) > 2 else np.full(len(text), longest)
@@ -89,7 +89,7 @@ def _cut(text: pa.Array, position: Values, lengths: Values, where: Values) -> pa
     position, lengths = np.where(where, position, 0), np.where(where, lengths, 0)
     start = np.where(position > 0, position - 1, np.where(position < 0, size + position, 0))
     stop = np.clip(start + lengths, 0, size)
-    # Ends at the end are told alike whatever the length, so that constant arguments stay one pair.
+    # All ends at or after the end of a text are the same end. Constant arguments then make one pair.
     stop = np.where(stop >= size, np.int64(1 << 31), stop)
     start = np.minimum(np.maximum(start, 0), stop)
     ends = np.stack([start, stop])

@@ -1,8 +1,7 @@
-"""Expressions: small immutable trees over typed columns and literals, as Spark's analyser would leave them.
+"""Expressions: small immutable trees over typed columns and literals, like those of Spark's analyzer.
 
-Implicit casts stand in the tree, so that evaluation knows no type rules. A predicate is an expression of type boolean,
-with SQL's three-valued logic. What a file can be skipped by, or an engine filter by, is a shape among predicates: see
-`is_leaf`.
+The tree contains implicit casts, so evaluation needs no type rules. A predicate is an expression of type boolean, with
+SQL's three-valued logic. Only some predicates can skip files or be pushed down to an engine: see `is_leaf`.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function or operator of the allow-list, by its name there; arguments have the types that it takes."""
+    """A call of a function or operator of the allow-list. The arguments have the types that it takes."""
 
     function: str
     arguments: tuple[Expression, ...]
@@ -59,7 +58,7 @@ class Cast:
     operand: Expression
     type: pa.DataType
     null_if_invalid: bool = False
-    """TRY_CAST: what is no value of the type becomes null."""
+    """TRY_CAST: a value that is invalid for the type becomes null."""
 
 
 @dataclass(frozen=True, slots=True)

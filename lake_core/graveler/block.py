@@ -1,4 +1,4 @@
-"""Blocks of an SSTable: sorted entries with shared prefixes, maybe compressed, each behind a checksum.
+"""Blocks of an SSTable: sorted entries with shared prefixes, optionally compressed, each with a checksum.
 
 RocksDB's block-based table format, version 2. A stored block is its content, one byte for the compression, and the
 checksum of both.
@@ -15,20 +15,21 @@ from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.varint import read_uvarint, uvarint
 
 TRAILER = 5
-"""Bytes behind a stored block's content."""
+"""The number of bytes after the content of a stored block."""
 KIND_SET = b"\x01\0\0\0\0\0\0\0"
 """What follows a user key in an internal key: sequence number 0 above the kind SET."""
 
 LONGEST_KEY = 1 << 16
-"""Bytes.
+"""The longest key, in bytes.
 
-A few bytes of a block can stand for a key as long as the one before: this bounds what a hostile file makes us build.
+A few bytes of a block can encode a key as long as the one before. This limit bounds the memory that a hostile file can
+take.
 """
 _UNCOMPRESSED = 0
 _SNAPPY = 1
 _MASK_DELTA = 0xA282EAD8
 _EXPANSION = 32
-"""Snappy turns three bytes into at most 64: whoever declares more than this many times its size is lying."""
+"""The highest compression ratio of Snappy, which turns 64 bytes into at least three. A higher one is not valid."""
 
 
 class Handle(NamedTuple):
@@ -39,7 +40,7 @@ class Handle(NamedTuple):
 
 
 def read_handle(data: bytes, at: int = 0) -> tuple[Handle, int]:
-    """Read a handle. Returns it with the position behind it."""
+    """Read a handle, and return it with the position after it."""
     offset, at = read_uvarint(data, at)
     length, at = read_uvarint(data, at)
     return Handle(offset, length), at
@@ -61,7 +62,7 @@ def read_block(file: bytes, handle: Handle) -> bytes:
     offset, length = handle
     end = offset + length
     if end + TRAILER > len(file):
-        raise CorruptTable(f"a block of {length} bytes at {offset} lies outside its file of {len(file)}")
+        raise CorruptTable(f"a block of {length} bytes at {offset} is outside of its file of {len(file)} bytes")
     kind = file[end]
     if masked_crc32c(file[offset : end + 1]) != int.from_bytes(file[end + 1 : end + TRAILER], "little"):
         raise CorruptTable(f"the checksum of the block at {offset} is wrong")
@@ -72,7 +73,7 @@ def read_block(file: bytes, handle: Handle) -> bytes:
         raise CorruptTable(f"the block at {offset} is compressed with method {kind}, not with Snappy")
     declared, _ = read_uvarint(content, 0)
     if declared > _EXPANSION * length:
-        raise CorruptTable(f"the block at {offset} declares {declared} bytes out of {length}")
+        raise CorruptTable(f"the block at {offset} has {length} bytes but declares {declared} uncompressed bytes")
     try:
         return bytes(cramjam.snappy.decompress_raw(content))
     except cramjam.DecompressionError as error:
@@ -97,7 +98,7 @@ def read_entries(block: bytes, budget: int) -> tuple[list[bytes], list[bytes]]:
     """
     size = len(block)
     if size < 8:
-        raise CorruptTable(f"a block of {size} bytes is none")
+        raise CorruptTable(f"a block of {size} bytes is too short")
     restarts = int.from_bytes(block[-4:], "little")
     end = size - 4 - 4 * restarts
     if end < 0:
@@ -105,7 +106,7 @@ def read_entries(block: bytes, budget: int) -> tuple[list[bytes], list[bytes]]:
     keys: list[bytes] = []
     values: list[bytes] = []
     at, key = 0, b""
-    # Every entry has three bytes of lengths at least, and what follows the entries is long enough for that look ahead.
+    # Every entry has at least three bytes of lengths. The bytes after the entries allow reading three bytes ahead.
     while at < end:
         shared, unshared, length = block[at], block[at + 1], block[at + 2]
         if shared | unshared | length < 0x80:
@@ -122,7 +123,7 @@ def read_entries(block: bytes, budget: int) -> tuple[list[bytes], list[bytes]]:
         middle = at + unshared
         last = middle + length
         if shared > len(key) or last > end:
-            raise CorruptTable(f"an entry at byte {at} of a block of {size} exceeds it")
+            raise CorruptTable(f"an entry at byte {at} extends past the end of its block of {size} bytes")
         budget -= shared
         if budget < 0:
             raise CorruptTable("the keys of a table take more memory than its reader allows")
@@ -146,7 +147,7 @@ class BlockBuilder:
 
     @property
     def estimated_size(self) -> int:
-        """Bytes of `finish`, before the first entry without its restart point."""
+        """Return the size of `finish` in bytes; before the first entry, without its restart point."""
         return self._size + 4 * len(self._restarts) + 4
 
     def add(self, key: bytes, value: bytes) -> None:

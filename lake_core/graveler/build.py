@@ -1,8 +1,8 @@
-"""Building a tree out of another one and changes: only touched ranges are read and written.
+"""Builds a tree from another one and changes. Only ranges that change are read and written.
 
-The rule for where a range ends starts afresh behind each end. So a build walks from the beginning of the first touched
-range, and as soon as it ends a range where the old tree ended one, everything up to the next change is as it was. What
-comes out depends on the content alone, however often and in whatever order it was changed.
+The rule for where a range ends starts over after each end. A build begins at the first range that changes. As soon as
+it ends a range where the old tree ended one, the ranges up to the next change stay as they are. The resulting tree
+depends only on its content, not on the order or number of the changes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 _CHUNK = 8192
 _UPLOADS = 8
-"""Ranges that are put side by side, where the store is far away."""
+"""The number of ranges that are put in parallel if the store is remote."""
 _KEPT = 4
-"""Ranges of one build that stay decoded: a small change is often followed by another one nearby."""
+"""The number of ranges of one build that stay decoded: a small change is often followed by another one nearby."""
 
 
 class Build:
@@ -64,7 +64,7 @@ class Build:
     def run(self, tree: str, changes: Iterable[tuple[bytes, Record | None]]) -> Built:
         """Apply the changes to `tree`, whose ranges are the base.
 
-        Raises ValueError if they are not sorted or a key comes twice.
+        Raises ValueError if they are not sorted, or a key occurs twice.
         """
         queue = _Changes(changes)
         if not self._reader.is_remote:
@@ -95,7 +95,7 @@ class Build:
                 break
         if self._open_keys:
             self._write(0, len(self._open_keys))
-        # A metarange stands only where all of its ranges do.
+        # A metarange is stored only after all of its ranges.
         while self._puts:
             self._puts.popleft().result()
         if self._max_keys == list(base.max_keys) and self._values == list(base.values):
@@ -110,7 +110,7 @@ class Build:
         return Built(built, tuple(self._written), self._reused, self._added, self._removed, self._changed)
 
     def _first_touched(self, at: int, queue: _Changes) -> int:
-        """Return the first remaining range that the next change concerns; the end of the ranges if there is none."""
+        """Return the first remaining range that the next change affects; the end of the ranges if there is none."""
         end = len(self._base)
         while queue.first is not None:
             key, record = queue.first
@@ -118,9 +118,9 @@ class Build:
             if position < end:
                 return position
             if record is not None:
-                # Behind the last range: it goes on, unless it ended by the rule.
+                # A change after the last range continues that range, unless the rule ended it.
                 return end - 1 if at < end and not self._is_ended(end - 1) else end
-            queue.some(1)  # nothing stands there to be removed
+            queue.some(1)  # there is no record to remove
         return end
 
     def _is_ended(self, at: int) -> bool:
@@ -135,7 +135,7 @@ class Build:
         keys, values = columns.keys, columns.values
         follows = at == 0 or info.min_key > self._base.max_keys[at - 1]
         if not keys or (keys[0], keys[-1]) != (info.min_key, info.max_key) or not follows:
-            raise CorruptTable(f"the range {info.id} does not hold the keys that its metarange promises")
+            raise CorruptTable(f"the range {info.id} does not contain the keys that its metarange lists")
         out_keys: list[bytes] = []
         out_values: list[bytes] = []
         before = self._added + self._removed + self._changed
@@ -171,13 +171,13 @@ class Build:
         self._append(out_keys + list(keys[position:]), out_values + list(values[position:]))
 
     def _add(self, changes: Sequence[tuple[bytes, Record | None]]) -> None:
-        """Add records behind all that the base holds."""
+        """Add records after all records of the base."""
         records = [record for _, record in changes if record is not None]
         self._added += len(records)
         self._append([record[0] for record in records], [join_value(record[1], record[2]) for record in records])
 
     def _append(self, keys: list[bytes], values: list[bytes]) -> None:
-        """Add records to the range that is open, and write each range that ends."""
+        """Add records to the open range, and write each range that ends."""
         behind = len(self._open_keys)
         ends, self._open_bytes = self._profile.ends(keys, values, self._open_bytes)
         self._open_keys += keys
@@ -211,7 +211,7 @@ class Build:
 def salted(
     keys: Sequence[bytes], values: Sequence[bytes], properties: Mapping[str, str], avoid: Callable[[str], bool] | None
 ) -> WrittenTable:
-    """Write a table with a name that is not one to avoid: its property `generation` counts up until that is so."""
+    """Write a table whose name is not one to avoid. Its property `generation` counts up until the name is allowed."""
     name = table_id(zip(keys, values, strict=True), properties)
     generation = 0
     chosen = dict(properties)
@@ -230,7 +230,7 @@ def put_table(reader: RangeReader, table: WrittenTable) -> None:
 
 
 class _Changes:
-    """The changes in order, taken piece by piece. Raises ValueError as soon as they are not."""
+    """The changes, taken piece by piece. Raises ValueError as soon as they are not sorted."""
 
     def __init__(self, changes: Iterable[tuple[bytes, Record | None]]) -> None:
         self._changes = iter(changes)
@@ -244,7 +244,7 @@ class _Changes:
             self._next()
 
     def some(self, count: int) -> list[tuple[bytes, Record | None]]:
-        """Take as many changes, or all that are left."""
+        """Take a number of changes, or all that are left."""
         taken: list[tuple[bytes, Record | None]] = []
         while self.first is not None and len(taken) < count:
             taken.append(self.first)
@@ -258,6 +258,6 @@ class _Changes:
             return
         key, record = self.first
         if last is not None and key <= last[0]:
-            raise ValueError(f"changes come sorted by key, each key once: {key!r} follows {last[0]!r}")
+            raise ValueError(f"changes must be sorted by key, without duplicates, but {key!r} follows {last[0]!r}")
         if record is not None and record[0] != key:
             raise ValueError(f"the record of {record[0]!r} is given as the change of {key!r}")

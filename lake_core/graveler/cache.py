@@ -1,8 +1,8 @@
-"""A folder of ranges on this machine, by their names: bounded by bytes, shared by processes, never required.
+"""An optional cache of ranges in a local folder, with a limited size. Several processes can share it.
 
-Names are those of contents, so nothing in it ever goes out of date. A file appears whole (temporary name, rename); one
-that is torn or damaged nevertheless is noticed when it is read, dropped, and fetched again. Eviction takes what was
-used longest ago; a process that has read a file already doesn't mind.
+Files are named after their contents, so they never become stale. A file appears as a whole, by renaming a temporary
+one. A file that is damaged nevertheless is detected when it is read, and is dropped and fetched again. The least
+recently used files are evicted first; processes that have read them are not affected.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class RangeCache:
     """Files of ranges and metaranges under `folder`.
 
     They take at most `max_bytes`, and a sixteenth more for each process that adds some. Without a folder,
-    `lake-orch/ranges` in the user's cache folder (`XDG_CACHE_HOME`, `~/.cache`). It is made when something is first put
-    there. Where it cannot be written, nothing is kept and nothing fails.
+    `lake-orch/ranges` in the user's cache folder (`XDG_CACHE_HOME`, `~/.cache`). It is created when the first file is
+    put. If it cannot be written, nothing is cached and nothing fails.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = _DEFAULT_BYTES) -> None:
@@ -49,7 +49,7 @@ class RangeCache:
         if len(data) < FOOTER or data[-8:] != MAGIC:
             self.drop(name, space)
             return None
-        # Only a hint for the eviction; the file may be gone already.
+        # This is only a hint for the eviction, and the file may already be gone.
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _TOUCH_AFTER:
                 os.utime(path)
@@ -87,7 +87,7 @@ class RangeCache:
             self._path(name, space).unlink(missing_ok=True)
 
     def trim(self) -> int:
-        """Delete what was used longest ago until the rest fits, and what dead processes left half-written.
+        """Delete the least recently used files until the others fit, and files that dead processes left incomplete.
 
         Returns the bytes that are left.
         """
@@ -104,7 +104,7 @@ class RangeCache:
                         files.append((stat.st_mtime, stat.st_size, path))
         total = sum(size for _, size, _ in files)
         if total > self.max_bytes:
-            # Some room, so that the next file does not walk the folder again.
+            # Some spare room keeps the next file from walking the folder again.
             for _, size, path in sorted(files):
                 if total <= self.max_bytes - self.max_bytes // 16:
                     break

@@ -19,7 +19,7 @@ _INT32 = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit. `Commit.create` names it; a commit of any source proves its name with `is_named_right`."""
+    """A commit. `Commit.create` names it, and `is_named_right` checks the name of a commit from any source."""
 
     id: str
     committer: str
@@ -27,7 +27,7 @@ class Commit:
     creation_date: datetime
     """With a zone. Only whole seconds are part of the id."""
     metarange_id: str
-    """The tree; "" is the empty one."""
+    """The id of the tree; "" for the empty one."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     parents: Sequence[str] = ()
     version: int = 1
@@ -54,7 +54,7 @@ class Commit:
 
     @property
     def is_named_right(self) -> bool:
-        """Whether the id is that of the contents."""
+        """Return whether the id matches the contents."""
         return self.id == commit_id(
             self.committer, self.message, self.metarange_id, self.creation_date, self.metadata, self.parents
         )

@@ -20,14 +20,14 @@ def differences(
 ) -> Iterator[RecordDifference]:
     """Yield the differing records, by key.
 
-    A range that is in both trees holds the same records at the same keys, so it is read on neither side.
+    A range that is in both trees has the same records in both, so it is not read.
     """
     common = set(before.ids).intersection(after.ids)
     left = _Side(reader, before, common, prefix)
     right = _Side(reader, after, common, prefix)
     while (bound := min((side.end for side in (left, right) if side.end is not None), default=None)) is not None:
         old, new = left.take(bound), right.take(bound)
-        # Equal values drop out before anybody looks at one of them.
+        # Equal values are dropped before any of them is decoded.
         for key in sorted({key for key, _ in old.items() ^ new.items()}):
             first, second = old.get(key), new.get(key)
             if first is None or second is None or identity_of(first) != identity_of(second):
@@ -39,7 +39,7 @@ def _record(key: bytes, value: bytes | None) -> Record | None:
 
 
 class _Side:
-    """The records of the ranges that are this tree's own, a range at a time."""
+    """The records of the ranges that only this tree has, one range at a time."""
 
     def __init__(self, reader: RangeReader, tree: Metarange, common: set[bytes], prefix: bytes) -> None:
         self._reader = reader
@@ -76,7 +76,7 @@ class _Side:
 
 
 def within(tree: Metarange, at: int, prefix: bytes) -> bool:
-    """Return whether a range may hold keys of a prefix."""
+    """Return whether a range may contain keys with a prefix."""
     if not prefix:
         return True
     if tree.max_keys[at] < prefix:
@@ -86,7 +86,7 @@ def within(tree: Metarange, at: int, prefix: bytes) -> bool:
 
 
 def bounds(keys: Sequence[bytes], prefix: bytes) -> tuple[int, int]:
-    """Return the positions [first, behind) of the keys with a prefix."""
+    """Return the positions [first, end) of the keys with a prefix."""
     if not prefix:
         return 0, len(keys)
     behind = after_prefix(prefix)
@@ -95,6 +95,6 @@ def bounds(keys: Sequence[bytes], prefix: bytes) -> tuple[int, int]:
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """Return the first key that sorts behind all keys with a prefix; None if there is none."""
+    """Return the first key that sorts after all keys with a prefix; None if there is none."""
     short = prefix.rstrip(b"\xff")
     return short[:-1] + bytes((short[-1] + 1,)) if short else None

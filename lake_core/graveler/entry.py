@@ -1,4 +1,4 @@
-"""Entries: what a value record says of an object (lakeFS's `catalog.Entry`)."""
+"""Entries: the description of an object in a value record (lakeFS's `catalog.Entry`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AddressType(IntEnum):
     """The meaning of an entry's address."""
 
     BY_PREFIX = 0
-    """The type of old writers: full if it has a scheme, else relative."""
+    """The type in entries of old writers: full if the address has a scheme, else relative."""
     RELATIVE = 1
     """A key below the repository's root."""
     FULL = 2
@@ -28,7 +28,7 @@ class AddressType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An object: where its bytes are, and what counts as its content.
+    """An object: the address of its bytes, and the properties of its content.
 
     Size, etag, metadata and content type make its identity; address and time do not.
     """
@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def identity(self) -> bytes:
-        """The identity that this entry's record has."""
+        """Return the identity of this entry's record."""
         return entry_identity(self.size, self.etag, self.metadata, self.content_type)
 
     def record(self, key: bytes) -> Record:

@@ -13,11 +13,11 @@ _SHOWN = 5
 
 
 class GravelerError(LakeError):
-    """Every error of ranges, metaranges and what is built from them is one of these."""
+    """The base class of all errors of ranges, metaranges and trees."""
 
 
 class CorruptTable(GravelerError):
-    """Bytes are not the SSTable, value, entry or commit that they should be, or exceed the reader's budget."""
+    """Bytes are not a valid SSTable, value, entry or commit, or exceed the reader's budget."""
 
 
 class MergeConflict(GravelerError):

@@ -42,11 +42,11 @@ class Exported:
     """The result of an export."""
 
     commits: Mapping[str, str]
-    """Each commit's id to the one that it has in the export: its tree has another name there, so it has too."""
+    """The id of each commit in the export, by its original id. It differs because the name of the tree does."""
     manifest: Mapping[str, str]
-    """What `refs_manifest.json` says."""
+    """The content of `refs_manifest.json`."""
     copied: int
-    """Objects that were copied; those that stood there from an earlier export were not."""
+    """Objects that were copied. Those that an earlier export had copied are not counted."""
     copied_bytes: int
 
 
@@ -63,13 +63,13 @@ def export_commits(
     """Write commits with their trees and objects as a lakeFS repository's storage namespace into `target`.
 
     `records` gives a commit's whole tree, sorted by key, with entries as values: of a `Graveler`, `lambda commit:
-    graveler.scan(commit. metarange_id)`. `read` gives the bytes of an entry's object; it is called from up to `workers`
-    threads, once an address. `branches` and `tags` name commits by their ids. Parents that are not among the commits
-    are left out: history begins there.
+    graveler.scan(commit.metarange_id)`. `read` returns the bytes of an entry's object; it is called from up to
+    `workers` threads, once for each address. `branches` and `tags` name commits by their ids. Parents that are not
+    among the commits are left out: history begins after them.
 
-    The manifest is written last, so an export that was cut short is none yet; repeated, it copies only what is missing.
-    Raises ValueError for branches and tags that name none of the commits, for commits in a circle, and for a tree out
-    of order.
+    The manifest is written last, so an interrupted export is not valid yet; a repeated one copies only what is missing.
+    Raises ValueError for branches and tags that name none of the commits, for commits in a cycle, and for a tree that
+    is not sorted.
     """
     ordered = _ancestors_first(commits)
     for kind, refs in (("branch", branches), ("tag", tags or {})):
@@ -105,7 +105,7 @@ def export_commits(
 
 
 def _ancestors_first(commits: Iterable[Commit]) -> dict[str, Commit]:
-    """Return the commits by id, each behind its parents. It does not recurse, because histories can be long."""
+    """Return the commits by id, each after its parents. It does not recurse, because histories can be long."""
     by_id = {commit.id: commit for commit in commits}
     out: dict[str, Commit] = {}
     for start in by_id.values():
@@ -126,7 +126,7 @@ def _ancestors_first(commits: Iterable[Commit]) -> dict[str, Commit]:
 
 
 class _Copier:
-    """Copies objects, and gives each record the address of its copy."""
+    """Copies objects, and sets the address of each record to that of the copy."""
 
     def __init__(self, target: ObjectStore, read: Callable[[Entry], bytes], pool: Executor) -> None:
         self._target = target
@@ -148,14 +148,14 @@ class _Copier:
                 self.bytes += size or 0
             self._copied.update(missing)
             for record, entry, name in zip(batch, entries, names, strict=True):
-                # lakeFS tells contents apart by size and etag alone, so what tells them apart here has to be in one of
-                # them.
+                # lakeFS distinguishes contents only by size and etag, so any other difference has to go into one of
+                # these.
                 etag = entry.etag if entry.identity == record.identity else record.identity.hex()
                 moved = replace(entry, address=name, address_type=AddressType.RELATIVE, etag=etag)
                 yield record.key, moved.record(record.key)
 
     def _copy(self, name: str, entry: Entry) -> int | None:
-        """Copy an object. Returns the bytes copied, or None if it exists already."""
+        """Copy an object. Returns the bytes copied, or None if it already exists."""
         if self._target.exists(name):
             return None
         data = self._read(entry)
@@ -167,7 +167,7 @@ class _Copier:
 
 
 def _data_key(entry: Entry) -> str:
-    """Return the key of an object in the export, made from its content, so that a second export finds it."""
+    """Return the key of an object in the export. It is derived from the content: a second export finds the object."""
     named = hashlib.sha256(f"{entry.address_type:d} {entry.size} {entry.etag} {entry.address}".encode()).hexdigest()
     return f"data/{named[:4]}/{named}"
 
@@ -187,7 +187,7 @@ def _dump(trees: Graveler, entity: str, message: str, rows: Iterable[tuple[str, 
     )
     tree = trees.build("", ((record.key, record) for record in ordered), properties=properties).tree
     if not tree:
-        # Here nothing has a name and a file too.
+        # In a dump, the empty tree has a name and a file, too.
         empty = write_table((), (), {**properties, **METARANGES})
         put_table(trees.reader, empty)
         tree = empty.id
@@ -242,4 +242,4 @@ _SCHEMAS: Mapping[str, Mapping[str, object]] = {
     },
     "TagData": {"name": "TagData", "field": [_field("id", 1, "STRING"), _field("commit_id", 2, "STRING")]},
 }
-"""The messages of a dump, described as its properties promise."""
+"""The descriptions of a dump's messages, which its properties refer to."""

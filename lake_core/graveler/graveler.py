@@ -30,10 +30,10 @@ _BATCH = 4096
 class Graveler:
     """The trees in a store. A tree is named by its metarange's id; "" is the empty tree. Trees never change.
 
-    Files stand at `<folder>/<id>`. `cache` is a folder on this machine; by default one in the user's cache folder,
-    unless the store is local itself; `memory_bytes` bounds what is kept decoded in memory. Safe to use from many
-    threads, picklable. Besides what each method names, all raise NotFound where a file of the tree is gone,
-    CorruptTable where one is not what its name says, and the store's own errors.
+    Files are at `<folder>/<id>`. `cache` is a local folder; the default is one in the user's cache folder, unless the
+    store itself is local. `memory_bytes` bounds how much is kept decoded in memory. Safe to use from many threads, and
+    picklable. All methods raise NotFound if a file of the tree is missing, CorruptTable if a file is damaged, and the
+    errors of the store.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Graveler:
         self.reader = RangeReader(store, cache, folder, memory_bytes=memory_bytes)
 
     def get(self, tree: str, key: bytes) -> Record | None:
-        """Return the record of a key. Of a range that is not decoded yet, only the index and one block are decoded."""
+        """Return the record of a key. If its range is not decoded yet, only the index and one block are decoded."""
         metarange = self.reader.metarange(tree)
         at = bisect_left(metarange.max_keys, key)
         if at == len(metarange):
@@ -85,7 +85,7 @@ class Graveler:
     def scan(self, tree: str, prefix: bytes = b"", start_after: bytes = b"") -> Iterator[Record]:
         """Yield the records with keys that start with `prefix` and sort after `start_after` (b"": all), in order.
 
-        Reads no range that holds none of them.
+        Ranges without such keys are not read.
         """
         metarange = self.reader.metarange(tree)
         start = max(prefix, start_after + b"\0" if start_after else b"")
@@ -105,12 +105,12 @@ class Graveler:
     def list(
         self, tree: str, prefix: bytes = b"", start_after: bytes = b"", delimiter: bytes = b""
     ) -> Iterator[Record | bytes]:
-        """List as `scan`, but roll keys with a delimiter after the prefix up to one common prefix (bytes).
+        """List as `scan`, but combine keys with a delimiter after the prefix into common prefixes (bytes).
 
-        It is how a lakeFS server lists a folder (lakeFS data model: listing).
+        A lakeFS server lists a folder in this way (lakeFS data model: listing).
 
-        Whole prefixes are skipped without reading what is below them. Nothing that sorts before or at `start_after` is
-        given, neither record nor prefix: so a listing goes on behind the last thing it gave.
+        Common prefixes are skipped without reading the records below them. Records and prefixes are returned only if
+        they sort after `start_after`: pass the last one of a listing to continue it.
         """
         if not delimiter:
             yield from self.scan(tree, prefix, start_after)
@@ -172,14 +172,14 @@ class Graveler:
     ) -> Built:
         """Apply changes to a tree: (key, its new record, or None to remove it), sorted by key, each key once.
 
-        A record with the identity of the existing one is no change, and the existing one is kept. All files are stored
-        when this returns.
+        A record with the identity of the existing one is not a change, and the existing one is kept. All files are
+        stored when this returns.
 
-        `avoid` returns True for ids that must not be given to a file that is written, because another process may be
-        deleting them. Such a file gets another name by a property of its own. Ranges that are taken over keep their
-        names. `properties` are written into each file and become part of its name.
+        `avoid` returns True for ids that a new file must not have, because another process may be deleting them. Such a
+        file gets an additional property, which changes its name. Ranges that do not change keep their names.
+        `properties` are written into each file and become part of its name.
 
-        Raises ValueError for changes out of order. Files that were written until then are left for a collector.
+        Raises ValueError for changes that are not sorted. Files that were already written are left for a collector.
         """
         return Build(self.reader, self.profile, self.reader.metarange(tree), avoid, properties).run(tree, changes)
 
@@ -209,9 +209,9 @@ class Graveler:
     ) -> TreeMerge:
         """Apply what `theirs` changed since `base` to `ours`.
 
-        A key is in conflict where both sides changed it, and to different records. `resolve` (key, base, ours, theirs)
-        returns the record to write; else `strategy` names the side that wins. Without either MergeConflict is raised,
-        which names all such keys, and nothing is written. `avoid` as in `build`.
+        A key is in conflict if both sides changed it to different records. `resolve` (key, base, ours, theirs) returns
+        the record to write; otherwise `strategy` names the side that wins. Without either, MergeConflict is raised with
+        all such keys, and nothing is written. `avoid` as in `build`.
         """
         if ours in (base, theirs):
             return TreeMerge(theirs, ())

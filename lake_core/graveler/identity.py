@@ -1,4 +1,4 @@
-"""What things are named by: SHA-256 over a typed encoding (lakeFS's `ident`), and the data model's own `fileID`."""
+"""Identities and names: SHA-256 over a typed encoding (lakeFS's `ident`), and the data model's own `fileID`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 RANGES: Mapping[str, str] = {"type": "ranges"}
 METARANGES: Mapping[str, str] = {"type": "metaranges"}
 AFTER_HASHING = frozenset({"min_key", "max_key", "count", "estimated_size_bytes", "file_id"})
-"""Properties that a file carries but is not named by."""
+"""Properties of a file that are not part of its name."""
 
 _BATCH = 4096
 
 
 def range_id(records: Iterable[tuple[bytes, bytes, bytes]], *, properties: Mapping[str, str] = RANGES) -> str:
-    """Return the name of a range (by `properties`, of a metarange): hex SHA-256 of its records and properties."""
+    """Return the name of a range, or with other `properties` of a metarange: hex SHA-256 of records and properties."""
     return table_id(((key, join_value(identity, value)) for key, identity, value in records), properties)
 
 
 def table_id(pairs: Iterable[tuple[bytes, bytes]], properties: Mapping[str, str]) -> str:
-    """Do what `range_id` does, for keys with their joined values."""
+    """Return the same as `range_id`, for keys with their joined values."""
     digest, batch = sha256(), []
     for key, value in pairs:
         batch.append(b"%d%b|%d%b|" % (len(key), key, len(value), value))
@@ -43,7 +43,7 @@ def file_id(records: Iterable[tuple[bytes, bytes, bytes]]) -> str:
 
 
 def file_id_of(identities: Iterable[tuple[bytes, bytes]]) -> str:
-    """Do what `file_id` does, for (key, identity)."""
+    """Return the same as `file_id`, for (key, identity)."""
     whole = sha256()
     for key, identity in identities:
         whole.update(sha256(sha256(key).digest() + sha256(identity).digest()).digest())
@@ -51,7 +51,7 @@ def file_id_of(identities: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def entry_identity(size: int, etag: str, metadata: Mapping[str, str], content_type: str) -> bytes:
-    """Return the 32 bytes by which two entries are the same. Path, address and time are not part of them."""
+    """Return the 32 bytes that are equal for equal entries. They do not depend on path, address and time."""
     kind = _string(content_type) if content_type else b""
     return sha256(_int64(size) + _string(etag) + _string_map(metadata) + kind).digest()
 

@@ -1,4 +1,4 @@
-"""What is computed for many keys at once: the length of shared prefixes, and FNV-1a hashes."""
+"""Computations over many keys at once: the lengths of shared prefixes, and FNV-1a hashes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _batches(keys: Sequence[bytes]) -> Iterator[tuple[int, int]]:
     while begin < len(keys):
         end = min(begin + _CELLS // _WIDEST, len(keys))
         widest = max(map(len, keys[begin:end]))
-        # Most keys are short: then many more fit, if none of those is wide.
+        # Most keys are short. If all of the following ones are, many more fit.
         further = min(begin + _CELLS // max(widest, 1), len(keys), begin + (1 << 16))
         if further > end and max(map(len, keys[end:further])) <= 2 * widest:
             end = further

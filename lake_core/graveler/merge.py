@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 Strategy: TypeAlias = Literal["ours", "theirs"]
 Resolve: TypeAlias = Callable[[bytes, Record | None, Record | None, Record | None], Record | None]
-"""(key, base, ours, theirs) to the record that is to stand there, None for none."""
+"""Maps (key, base, ours, theirs) to the merged record; None to remove the key."""
 
 
 def settled(
     changes: Iterable[ThreeWay], strategy: Strategy | None, resolve: Resolve | None
 ) -> tuple[list[tuple[bytes, Record | None]], tuple[bytes, ...]]:
-    """Return what to apply to our side (the target of the changes), and the keys that were in conflict.
+    """Return the changes to apply to our side (the target), and the keys that were in conflict.
 
     Raises MergeConflict.
     """
@@ -46,7 +46,7 @@ def settled(
 
 
 def same(first: Record | None, second: Record | None) -> bool:
-    """Return whether two records of one key are the same: both absent, or of one identity."""
+    """Return whether two records of one key are the same: both absent, or with the same identity."""
     if first is None or second is None:
         return first is second
     return first.identity == second.identity

@@ -27,7 +27,7 @@ class RangeInfo:
     max_key: bytes
     count: int
     estimated_size: int
-    """Bytes of its file, roughly."""
+    """The approximate size of its file in bytes."""
 
     def value(self) -> bytes:
         """Return the joined value of the range's record in a metarange."""
@@ -54,11 +54,11 @@ class Metarange(Sequence[RangeInfo]):
 
     @functools.cached_property
     def ids(self) -> list[bytes]:
-        """The names of all ranges, as ASCII. Raises CorruptTable."""
+        """Return the names of all ranges, as ASCII. Raises CorruptTable."""
         # The usual value begins with the length 64, which takes two bytes.
         names = [value[2:66] if value[:2] == b"\x80\x01" else split_value(value)[0] for value in self.values]
         if not all(map(_NAME.fullmatch, names)):
-            raise CorruptTable("a metarange names a range by other than 64 hexadecimal digits")
+            raise CorruptTable("a metarange has a range whose name is not 64 hexadecimal digits")
         return names
 
     def __len__(self) -> int:
@@ -68,13 +68,13 @@ class Metarange(Sequence[RangeInfo]):
         max_key = self.max_keys[at]
         name, data = split_value(self.values[at])
         if not _NAME.fullmatch(name):
-            raise CorruptTable("a metarange names a range by other than 64 hexadecimal digits")
+            raise CorruptTable("a metarange has a range whose name is not 64 hexadecimal digits")
         fields = wire.read_message(data)
-        # Proto3 leaves out an empty key, so nothing there means the lowest key.
+        # Proto3 leaves out an empty key, so a missing key means the lowest one.
         min_key = wire.octets(fields, 1)
         count, size = wire.number(fields, 4), wire.number(fields, 3)
         if min_key > max_key or wire.octets(fields, 2) not in (b"", max_key):
-            raise CorruptTable("a metarange gives a range bounds that contradict one another")
+            raise CorruptTable("a metarange has a range with contradictory bounds")
         return RangeInfo(name.decode(), min_key, max_key, count, size)
 
     def __iter__(self) -> Iterator[RangeInfo]:

@@ -1,7 +1,7 @@
-"""Where ranges end. The rule looks at nothing but the records since the last end, so equal contents give equal ranges.
+"""The rule for where ranges end. It depends only on the records since the last end: equal contents give equal ranges.
 
-After each record: not before `min_bytes`, in any case from `max_bytes` on, else where the key's FNV-1a hash is
-divisible by `raggedness`.
+A range ends after a record whose key's FNV-1a hash is divisible by `raggedness`, if it has at least `min_bytes`. It
+ends in any case once it has `max_bytes`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Profile:
     """The parameters of the rule.
 
-    Sizes are bytes of keys and joined values before compression: not a compressor's business.
+    Sizes are bytes of keys and joined values before compression, so they do not depend on a compressor.
 
-    One tree is built with one profile; another gives the same content another name.
+    Build all versions of a tree with the same profile: with another one, the same content gets another name.
     """
 
     min_bytes: int
@@ -34,7 +34,7 @@ class Profile:
     def __post_init__(self) -> None:
         if self.min_bytes < 0 or self.max_bytes < 1 or self.raggedness < 1:
             raise ValueError(
-                f"{self} makes no ranges: min_bytes is at least 0, max_bytes and raggedness are at least 1"
+                f"{self} is not valid: min_bytes must be at least 0, and max_bytes and raggedness at least 1"
             )
 
     def ends(self, keys: Sequence[bytes], values: Sequence[bytes], behind: int = 0) -> tuple[list[int], int]:
@@ -61,7 +61,7 @@ class Profile:
 
 
 SMALL_RANGES = Profile(512 << 10, 4 << 20, 3_000)
-"""About 5,000 records a range: one changed object costs a tenth of what it does with lakeFS's own."""
+"""Parameters for about 5,000 records a range: a changed object costs a tenth of what it costs with lakeFS's own."""
 
 LAKEFS = Profile(0, 20 << 20, 50_000)
 """lakeFS's own parameters."""

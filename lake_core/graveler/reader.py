@@ -1,4 +1,4 @@
-"""Ranges and metaranges by name, through the tiers: decoded in memory, a folder on this machine, the object store."""
+"""Reads ranges and metaranges by name, from three tiers: memory (decoded), a local folder, and the object store."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _MEMORY = 512 << 20
 _RECORD_OVERHEAD = 200
-"""Bytes that a decoded record takes besides its key and its value, with its place in the look-up table."""
+"""The bytes that a decoded record takes besides its key and its value, including its place in the look-up table."""
 _LARGEST = 1 << 30
-"""Bytes of a file that is read: far beyond any metarange."""
+"""The largest file that is read, in bytes: far larger than any metarange."""
 _PROMOTE_AFTER = 3
 _T = TypeVar("_T")
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -46,20 +46,19 @@ class Columns:
 
     @functools.cached_property
     def by_key(self) -> dict[bytes, bytes]:
-        """The values by their keys."""
+        """Return the values by their keys."""
         return dict(zip(self.keys, self.values, strict=True))
 
     @property
     def memory(self) -> int:
-        """Bytes, roughly."""
+        """Return the approximate size in bytes."""
         return sum(map(len, self.keys)) + sum(map(len, self.values)) + _RECORD_OVERHEAD * len(self.keys)
 
 
 class RangeReader:
-    """Reads ranges by name; keeps at most `memory_bytes` of what it read and decoded. Safe to use from many threads.
+    """A reader of ranges by name. It caches at most `memory_bytes`. Safe to use from many threads.
 
-    Methods raise NotFound for a name that does not stand in the store, CorruptTable for one with other than a table
-    behind it.
+    Methods raise NotFound for a name that the store does not have, and CorruptTable for a file that is not a table.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class RangeReader:
         decoded = Columns(*self._decode(name))
         self.keep_columns(name, decoded)
         with self._lock:
-            # Its bytes were kept for single keys.
+            # Its bytes were cached to look up single keys.
             _, size = self._kept.pop(("table", name), (None, 0))
             self._used -= size
             self._finds.pop(name, None)
@@ -118,7 +117,7 @@ class RangeReader:
     def find(self, name: str, key: bytes) -> bytes | None:
         """Return the joined value of one key in a range, None if there is none.
 
-        Of a range that is not decoded yet, only the index and a block are decoded, until it was asked often.
+        If the range is not decoded yet, only the index and a block are decoded, until the range has been used often.
         """
         kept = self._get("columns", name)
         if not isinstance(kept, Columns):
@@ -132,7 +131,7 @@ class RangeReader:
         return kept.by_key.get(key)
 
     def put(self, name: str, data: bytes) -> None:
-        """Offer the bytes of a range that was just stored to the cache on this machine."""
+        """Add a range that was just stored to the local cache."""
         if self.cache is not None:
             self.cache.put(name, data, self._space)
 
@@ -144,7 +143,7 @@ class RangeReader:
                 return data
         data = bytes(self.store.get(self.key(name), 0, _LARGEST + 1))
         if len(data) > _LARGEST:
-            raise CorruptTable(f"{self.key(name)}: a file of more than {_LARGEST} bytes is no range")
+            raise CorruptTable(f"{self.key(name)} is larger than {_LARGEST} bytes, and so not a range")
         self.put(name, data)
         return data
 
@@ -152,7 +151,7 @@ class RangeReader:
         return self._read(name, lambda table: table.columns, keep=False)
 
     def _read(self, name: str, read: Callable[[Table], _T], *, keep: bool = True) -> _T:
-        """Return what `read` returns for a table. A damaged file on this machine is fetched again."""
+        """Return what `read` returns for a table. A damaged file in the local cache is fetched again."""
         kept = self._get("table", name)
         for again in (True, False):
             try:
@@ -182,7 +181,7 @@ class RangeReader:
             _, old = self._kept.pop((tier, name), (None, 0))
             self._kept[tier, name] = (value, size)
             self._used += size - old
-            # The last read stays at any size, because it is in use.
+            # The last read is kept whatever its size, because it is in use.
             while self._used > self.memory_bytes and len(self._kept) > 1:
                 _, (_, freed) = self._kept.popitem(last=False)
                 self._used -= freed

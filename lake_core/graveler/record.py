@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_COMPONENT = 640 << 16
-"""Bytes that an identity or a value may have (lakeFS's limit)."""
+"""The largest size of an identity or a value in bytes (lakeFS's limit)."""
 
 
 class Record(NamedTuple):
@@ -23,7 +23,7 @@ class Record(NamedTuple):
 
 
 def join_value(identity: bytes, value: bytes) -> bytes:
-    """Join the entry's value: each part behind its length as a signed varint (so twice the length).
+    """Join the entry's value: each part after its length as a signed varint (so twice the length).
 
     Raises ValueError for parts that lakeFS could not read.
     """
@@ -33,7 +33,7 @@ def join_value(identity: bytes, value: bytes) -> bytes:
 
 
 def split_value(joined: bytes) -> tuple[bytes, bytes]:
-    """Return (identity, value) of an entry's value; bytes behind them are ignored. Raises CorruptTable."""
+    """Return (identity, value) of an entry's value; bytes after them are ignored. Raises CorruptTable."""
     size = len(joined)
     if size > 34 and joined[0] == 64:  # the usual one: a SHA-256
         length = joined[33]
@@ -53,7 +53,7 @@ def split_value(joined: bytes) -> tuple[bytes, bytes]:
 def fill(
     records: list[Record | None], places: Iterable[int], keys: Sequence[bytes], values: Mapping[bytes, bytes]
 ) -> None:
-    """Put the records of the keys at these places there, as far as they have joined values. Raises CorruptTable."""
+    """Set the records at some positions, as far as their keys have joined values. Raises CorruptTable."""
     get, make = values.get, tuple.__new__
     heads: dict[int, bytes] = {}
     for place in places:
@@ -73,7 +73,7 @@ def fill(
 
 
 def identity_of(joined: bytes) -> bytes:
-    """Return the identity alone. Raises CorruptTable."""
+    """Return only the identity. Raises CorruptTable."""
     if len(joined) > 33 and joined[0] == 64:
         return joined[1:33]
     return _component(joined, 0)[0]
@@ -84,6 +84,6 @@ def _component(joined: bytes, at: int) -> tuple[bytes, int]:
     length = doubled >> 1
     if doubled & 1 or length > MAX_COMPONENT or begin + length > len(joined):
         raise CorruptTable(
-            f"a value of {len(joined)} bytes does not hold an identity and a value: wrong length at byte {at}"
+            f"a value of {len(joined)} bytes does not consist of an identity and a value: wrong length at byte {at}"
         )
     return joined[begin : begin + length], begin + length

@@ -16,9 +16,9 @@ class Built:
     tree: str
     """The metarange's id; "" for the empty tree."""
     written: tuple[str, ...]
-    """Ids of the files that were put: ranges, and the metarange last. Some may have stood there already."""
+    """Ids of the files that were put: ranges, then the metarange. Some may have existed before."""
     reused: int
-    """Ranges that were taken over by name."""
+    """Ranges that were reused by name."""
     added: int
     removed: int
     changed: int
@@ -34,7 +34,7 @@ class RecordDifference(NamedTuple):
 
 
 class ThreeWay(NamedTuple):
-    """A key whose record differs between `base` and `theirs`, and what is at it in the target."""
+    """A key whose record differs between `base` and `theirs`, with its record in the target."""
 
     key: bytes
     base: Record | None
@@ -48,6 +48,6 @@ class TreeMerge:
 
     tree: str
     conflicts: tuple[bytes, ...]
-    """Keys that both sides had changed differently, settled by the strategy or the function that was given."""
+    """Keys that both sides had changed differently, and that the strategy or the function resolved."""
     built: Built | None = None
     """The build of the tree; None if the result is one side's tree."""

@@ -3,9 +3,8 @@
 See specs: ranges and metaranges.
 
 Supported: one- and two-level indexes, Snappy or no compression, CRC-32C. Filters are not needed and not read. Entries
-must be plain
-SETs of distinct keys. Nothing that a file declares is trusted: every length is checked against the file, and memory
-against a budget.
+must be plain SETs of distinct keys. Nothing that a file declares is trusted: every length is checked against the file,
+and memory against a budget.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ _TAIL = 8 << 10
 def read_sstable(data: bytes) -> Table:
     """Open a range, a metarange or any other SSTable of plain values.
 
-    `records, properties = read_sstable(data)` works as well. Raises CorruptTable, for damage inside blocks when these
-    are read.
+    `records, properties = read_sstable(data)` works as well. Raises CorruptTable. Damage inside a block is only found
+    when that block is read.
     """
     return Table(data)
 
 
 class Table:
-    """An SSTable in memory. Opening reads its footer; index, properties and blocks are read when they are asked for.
+    """An SSTable in memory. Opening reads its footer; index, properties and blocks are read when they are needed.
 
     `budget` bounds the bytes of decompressed blocks and decoded keys, taken together. Every method raises CorruptTable.
     """
@@ -74,7 +73,7 @@ class Table:
 
     @functools.cached_property
     def table_properties(self) -> dict[bytes, bytes]:
-        """All properties, RocksDB's own included, as they are."""
+        """Return all properties as they are stored, including RocksDB's own."""
         keys, values = read_entries(read_block(self._data, self._metaindex), self._budget)
         for key, value in zip(keys, values, strict=True):
             if key == b"rocksdb.properties":
@@ -84,7 +83,7 @@ class Table:
 
     @property
     def properties(self) -> dict[str, str | bytes]:
-        """The properties that its writer set: text where they are UTF-8, else bytes."""
+        """Return the properties that its writer set: text if they are UTF-8, else bytes."""
         written_properties = (
             (name, value) for name, value in self.table_properties.items() if not name.startswith(b"rocksdb.")
         )
@@ -92,7 +91,7 @@ class Table:
 
     @functools.cached_property
     def columns(self) -> tuple[list[bytes], list[bytes]]:
-        """All keys in order, and their values with identities and values still joined. Reads every block."""
+        """Return all keys in order, and their joined identities and values. Reads every block."""
         keys: list[bytes] = []
         values: list[bytes] = []
         budget = self._budget
@@ -107,7 +106,7 @@ class Table:
 
     @property
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """All keys with the values as they are: also of tables whose values are not lakeFS's.
+        """Return all keys with their values as they are stored, also for tables whose values are not lakeFS's.
 
         Range deletions are not applied.
         """
@@ -115,7 +114,7 @@ class Table:
 
     @property
     def records(self) -> list[Record]:
-        """All value records in order."""
+        """Return all value records in order."""
         if self.table_properties.get(b"rocksdb.num.range-deletions", b"\0") != b"\0":
             raise CorruptTable("the SSTable deletes ranges of keys, which is not supported")
         keys, values = self.columns
@@ -139,7 +138,7 @@ class Table:
 
     @functools.cached_property
     def _index(self) -> tuple[list[bytes], list[Handle]]:
-        """For each data block, a key not below its last and below the next block's first; and where it is."""
+        """Return for each data block a key, from its last up to the next block's first, and its handle."""
         ends, handles = self._read_index(self._index_handle)
         if self.table_properties.get(b"rocksdb.block.based.table.index.type") == _TWO_LEVELS.to_bytes(4, "little"):
             partitions, ends = handles, []
@@ -150,7 +149,7 @@ class Table:
                 handles += further
         position = 0
         for handle in handles:
-            # Blocks that overlap would make a small file as large as one likes.
+            # With overlapping blocks, a small file could contain any amount of data.
             if handle.offset < position:
                 raise CorruptTable("the blocks of an SSTable overlap")
             position = handle.offset + handle.length
@@ -159,7 +158,7 @@ class Table:
     def _read_index(self, handle: Handle) -> tuple[list[bytes], list[Handle]]:
         keys, values = read_entries(read_block(self._data, handle), self._budget)
         if any(len(key) < 8 for key in keys):
-            raise CorruptTable("an index entry has no whole key")
+            raise CorruptTable("an index entry has an incomplete key")
         ends = [key[:-8] for key in keys]
         if not all(map(operator.le, ends, ends[1:])):
             raise CorruptTable("the index of an SSTable is not in order")
@@ -167,7 +166,7 @@ class Table:
 
 
 def read_properties(store: ObjectStore, key: str, size: int) -> dict[str, str | bytes]:
-    """Read what the writer of an SSTable set, from the file's end alone where that suffices.
+    """Read the properties that the writer of an SSTable set. Reads only the end of the file if that suffices.
 
     Raises NotFound, CorruptTable.
     """
@@ -184,7 +183,7 @@ def _user_keys(internal: list[bytes]) -> list[bytes]:
     keys = [key[:-8] for key in internal if key[-8:] == KIND_SET]
     if len(keys) == len(internal):
         return keys
-    # Another sequence number does no harm: a key stands here only once.
+    # Other sequence numbers are fine, because each key occurs only once.
     for key in internal:
         if key[-8:-7] != KIND_SET[:1]:
             raise CorruptTable(

@@ -30,7 +30,7 @@ _NO_RESTARTS = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class WrittenTable:
-    """A range or metarange that was made, not yet stored."""
+    """A range or metarange that is not stored yet."""
 
     id: str
     data: bytes
@@ -38,7 +38,7 @@ class WrittenTable:
     max_key: bytes
     count: int
     estimated_size: int
-    """Bytes, as pebble estimates them before the file is closed."""
+    """The size in bytes as pebble estimates it before the file is closed."""
 
 
 def write_sstable(
@@ -47,7 +47,7 @@ def write_sstable(
     kind: Literal["ranges", "metaranges"] = "ranges",
     properties: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Write the file of a range or metarange, of (key, identity, value) in ascending order of keys.
+    """Write the file of a range or metarange from (key, identity, value) in ascending order of keys.
 
     Further `properties` become part of its name.
 
@@ -70,15 +70,15 @@ def write_table(
 ) -> WrittenTable:
     """Write as `write_sstable`, from keys and joined values.
 
-    Returns the file with its name and what a metarange records of it.
+    Returns the file with its name and the fields that a metarange stores.
 
     `properties` are hashed into the name, which is computed unless it is given. Bounds, counts and the data model's
     fileID are added after that.
     """
     if not all(map(operator.lt, keys, keys[1:])):
-        raise ValueError("the keys of a range come in ascending order, each once")
+        raise ValueError("the keys of a range must be in ascending order, without duplicates")
     if keys and max(map(len, keys)) > LONGEST_KEY - len(KIND_SET):
-        raise ValueError(f"a key has at most {LONGEST_KEY - len(KIND_SET)} bytes")
+        raise ValueError(f"a key can have at most {LONGEST_KEY - len(KIND_SET)} bytes")
     name = name or table_id(zip(keys, values, strict=True), properties)
     file = _File()
     file.add_data(keys, values)
@@ -130,7 +130,7 @@ class _File:
                 restarts.append(size)
                 shared = 0
             elif shared == len(previous):
-                # The prefix may go on into what follows the user key.
+                # The shared prefix may extend beyond the user key.
                 shared = _shared_length(previous + KIND_SET, key + KIND_SET)
             unshared = key_size - shared
             if shared < 0x80 and unshared < 0x80 and value_size < 0x4000:
@@ -248,7 +248,7 @@ def _is_full(estimate: int, key_size: int, value_size: int, count: int, *, inter
 
 
 def separator(first: bytes, second: bytes) -> bytes:
-    """Return a short key that is not below the first and below the second."""
+    """Return a short key that is at least the first, and below the second."""
     shared = _shared_length(first, second)
     if shared >= min(len(first), len(second)) or first[shared] >= second[shared]:
         return first
@@ -261,7 +261,7 @@ def separator(first: bytes, second: bytes) -> bytes:
 
 
 def successor(key: bytes) -> bytes:
-    """Return a short key that is not below this one."""
+    """Return a short key that is at least as large as this one."""
     for place, byte in enumerate(key):
         if byte != 0xFF:
             return key[:place] + bytes((byte + 1,))

@@ -1,4 +1,4 @@
-"""Variable-length integers in SSTables: whatever is wrong with one means that the table is corrupt."""
+"""Variable-length integers in SSTables. An invalid one means that the table is corrupt."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["read_uvarint", "uvarint"]
 
 
 def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the unsigned number at a position, and the position behind it.
+    """Return the unsigned number at a position, and the position after it.
 
-    Raises CorruptTable for one cut short or too long.
+    Raises CorruptTable if it is cut short or too long.
     """
     try:
         return varint.read_uvarint(data, at)

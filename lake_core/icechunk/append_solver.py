@@ -1,4 +1,4 @@
-"""A solver that moves an append behind an earlier one. No chunk is copied: its reference gets another index."""
+"""A solver that moves an append after an earlier one. No chunk is copied: its reference gets another index."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Append:
 
     @property
     def is_of_whole_chunks(self) -> bool:
-        """Whether the chunks of ours keep their bounds behind theirs."""
+        """Return whether the chunks of ours keep their bounds after the move."""
         size = self.ours.chunk_shape[self.axis]
         return self.first % size == 0 and self.shift % size == 0
 
@@ -58,9 +58,9 @@ class _Append:
     def shifted_chunks(self, changes: ChangeSet) -> dict[ChunkIndex, ChunkReference | None]:
         """Return the chunks of ours, moved by the number of chunks that theirs appended."""
         places = self.places
-        before, behind = slice(0, self.axis), slice(self.axis + 1, None)
+        before, after = slice(0, self.axis), slice(self.axis + 1, None)
         chunks = changes.chunks.get(self.ours.node_id, {})
-        return {(*index[before], index[self.axis] + places, *index[behind]): chunk for index, chunk in chunks.items()}
+        return {(*index[before], index[self.axis] + places, *index[after]): chunk for index, chunk in chunks.items()}
 
     def shifted_columns(self, references: ChunkReferences) -> ChunkReferences:
         """Return references of ours, moved by the number of chunks that theirs appended."""
@@ -71,7 +71,7 @@ class _Append:
 
 @dataclass(frozen=True, slots=True)
 class AppendSolver:
-    """A solver that moves the appends of a session along a dimension behind those of an earlier commit.
+    """A solver that moves the appends of a session along a dimension after those of an earlier commit.
 
     All arrays of a group that have the dimension move together. The length before both appends and the length of the
     earlier append must fill whole chunks. All other conflicts are left to another solver.
@@ -85,7 +85,7 @@ class AppendSolver:
     otherwise: ConflictSolver = field(default_factory=ConflictDetector)
 
     def solve(self, step: RebaseStep) -> ChangeSet:
-        """Return the changes, moved behind the appends of theirs.
+        """Return the changes, moved after the appends of theirs.
 
         Raises:
             RebaseFailedError: An append cannot be moved, or anything else conflicts and is not resolved.
@@ -175,7 +175,7 @@ def _grew(before: ArrayNode, after: ArrayNode, axis: int) -> bool:
 
 
 def _writes_behind(base: ArrayNode, ours: ArrayNode, axis: int, changes: ChangeSet) -> bool:
-    """Return whether all chunks of ours are behind those of the base along the axis."""
+    """Return whether all chunks of ours come after those of the base along the axis."""
     if ours.node_id in changes.bounds:
         return False
     first = base.shape[axis] // ours.chunk_shape[axis]

@@ -81,7 +81,7 @@ class SnapshotApplication:
             shares_groups: Whether groups that both sides created are the same if their metadata is.
 
         Returns:
-            The result; None where the head has all of the difference already.
+            The result; None if the head already has all of the difference.
 
         Raises:
             DatasetConflict: The difference conflicts with the changes of the head.
@@ -153,7 +153,8 @@ class SnapshotApplication:
                 continue
             if theirs.get(app_id) not in (old, new):
                 raise DatasetConflict(
-                    f"the application {app_id!r} was recorded on {self.onto} too", kind="ConcurrentTransaction"
+                    f"a write of the application {app_id!r} was also recorded on {self.onto}",
+                    kind="ConcurrentTransaction",
                 )
             if new is None:
                 merged.pop(app_id, None)
@@ -236,7 +237,7 @@ def _merged_nodes(ours: Difference, theirs: Difference, changes: ChangeSet) -> t
 
 
 def _without_shared(assets: AssetManager, ours: Difference, head: Snapshot, shares_groups: bool) -> Difference:
-    """Return a difference without the changes that the head has already."""
+    """Return a difference without the changes that the head already has."""
     existing = head.nodes
     created = {
         path: node
@@ -277,7 +278,7 @@ def _chunks_without_shared(
 
 
 def _differing(ours: ChunkDifference, remaining: ChunkDifference) -> ChunkDifference:
-    """Return the chunks of a difference that the head does not have already."""
+    """Return the chunks of a difference that the head does not already have."""
     coordinates = remaining.coordinates().T
     written = ours.written.take(is_in(ours.written.index, coordinates))
     return ChunkDifference(written, ours.erased[is_in(ours.erased.T, coordinates)])

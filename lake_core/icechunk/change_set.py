@@ -39,7 +39,7 @@ class ChangeSet:
     Later ones take precedence, and those in `chunks` over all of them.
     """
     bounds: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
-    """By the id of an array that was shrunk: the smallest grid of chunks that it had meanwhile.
+    """By the id of an array that was shrunk: the smallest grid of chunks that it had in the meantime.
 
     Chunks outside of it are gone.
     """

@@ -15,7 +15,7 @@ _LARGEST_INLINE_THRESHOLD = 2**16 - 1
 
 @dataclass(frozen=True, slots=True)
 class ObjectStoreConfig:
-    """The way to reach the objects of a virtual chunk container. It holds no credentials.
+    """The way to reach the objects of a virtual chunk container. It does not contain credentials.
 
     `kind`: local_file_system, in_memory, s3, s3_compatible, tigris, gcs, azure or http.
     """

@@ -242,7 +242,7 @@ def _applied(
         change = application.change(first, after.snapshot, head.snapshot, shares_groups=before is None)
         if change is None and config == head.config:
             return Applied({}, None, NOTHING)
-        applied = change or application.replace(head.snapshot, head.snapshot)  # the configuration alone
+        applied = change or application.replace(head.snapshot, head.snapshot)  # only the configuration changed
     puts = {_MAIN: encode_ref(applied.snapshot_id), **_config_put(config, None if head is None else head.config)}
     return Applied(puts, None, "WRITE", _summary(applied.difference), applied.references)
 
@@ -259,7 +259,7 @@ def _dropped(
 ) -> Applied:
     """Write an empty snapshot on top of the head, so that readers in place see that its arrays are gone."""
     if before is not None and not difference(assets, before.snapshot, head.snapshot).is_empty():
-        raise DatasetConflict(f"it was written on {context.onto}, and is dropped here", kind="Rewritten")
+        raise DatasetConflict(f"these changes drop it, but it was changed on {context.onto}", kind="Rewritten")
     application = SnapshotApplication(
         assets, _decoded(head.config), context.now, "Dropped", context.onto, context.dry_run
     )

@@ -80,7 +80,7 @@ class DatasetRepository(Repository):
     """A repository in a lake.
 
     In a session of the lake, `store` is writable, and publishing the session commits its writes with all others of the
-    session. Elsewhere it is read-only. Branches and tags are the lake's: the repository has the branch main alone.
+    session. Elsewhere it is read-only. Branches and tags are the lake's: the repository has only the branch main.
     """
 
     def __init__(self, store: ObjectStore, *args: Any, **options: Any) -> None:

@@ -17,7 +17,7 @@ class IcechunkError(LakeError):
 
 
 class RepositoryNotFound(IcechunkError):
-    """The location holds no repository."""
+    """There is no repository at the location."""
 
 
 class RepositoryAlreadyExists(IcechunkError):
@@ -83,7 +83,7 @@ class ReadOnlySession(IcechunkError, ValueError):
 
 
 class NoChangesToCommit(IcechunkError):
-    """The session holds no changes."""
+    """The session has no changes."""
 
 
 class ConflictError(IcechunkError):

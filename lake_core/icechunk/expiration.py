@@ -56,7 +56,7 @@ def expire(
 
     Raises:
         DamagedObject: A ref or a snapshot cannot be read. Nothing was written.
-        ConflictError: A branch that was to be deleted has moved meanwhile.
+        ConflictError: A branch that was to be deleted has moved in the meantime.
     """
     tips = refs.list_refs(assets.store)
     headers = {

@@ -75,7 +75,7 @@ def decode_file(data: bytes, file_type: FileType, path: str) -> bytes:
     if kind != file_type:
         raise DamagedObject(
             path,
-            f"its header says file type {kind}, and a {file_type.name.lower().replace('_', ' ')} has {file_type.value}",
+            f"its header says file type {kind}, but a {file_type.name.lower().replace('_', ' ')} has {file_type.value}",
         )
     # Other readers ignore the header here: a file is uncompressed only if it is marked so and does not look compressed.
     if compression == _NO_COMPRESSION and data[HEADER_LENGTH : HEADER_LENGTH + 4] != _ZSTD_MAGIC:

@@ -102,7 +102,7 @@ class Table:
         position = self._target(slot)
         count = _unpack(_U32, self.buffer, position)
         if position + 4 + count * stride > len(self.buffer):
-            raise FlatbufferError(f"a vector of {count} elements reaches over the end of the file")
+            raise FlatbufferError(f"a vector of {count} elements extends past the end of the file")
         return position + 4, count
 
     def blob(self, slot: int) -> bytes:
@@ -197,7 +197,7 @@ class Tables:
         targets = np.where(present, fields + self._read("<u4", fields), 0)
         counts = np.where(present, self._read("<u4", targets), 0).astype(np.int64)
         if len(counts) and int((targets + 4 + counts * stride).max()) > len(self.buffer):
-            raise FlatbufferError("a vector reaches over the end of the file")
+            raise FlatbufferError("a vector extends past the end of the file")
         return np.where(present, targets + 4, 0), counts
 
     def _read(self, dtype: str, positions: Positions) -> npt.NDArray[Any]:

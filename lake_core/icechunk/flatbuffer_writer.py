@@ -74,7 +74,7 @@ class FlatbufferWriter:
         self.buffer[position : position + len(value)] = value
 
     def link(self, field: int, target: int | None = None) -> None:
-        """Set an offset field to the next position in the file, or to `target`, which must be behind the field."""
+        """Set an offset field to the next position in the file, or to `target`, which must come after the field."""
         struct.pack_into("<I", self.buffer, field, (len(self.buffer) if target is None else target) - field)
 
     def blob(self, field: int, value: bytes) -> None:

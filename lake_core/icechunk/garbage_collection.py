@@ -65,7 +65,7 @@ def collect(assets: AssetManager, before: datetime, *, dry_run: bool, limits: Re
     manifests: dict[bytes, int] = {}
     tips: list[bytes] | None = None
     since: int | None = None
-    # A ref that is created or moved meanwhile reaches other snapshots.
+    # A ref that is created or moved in the meantime reaches other snapshots.
     while tips != (latest := [tip.snapshot_id for tip in refs.list_refs(store)]):
         tips = latest
         for snapshot in reachable(assets, tips, read_ahead=limits.snapshots):

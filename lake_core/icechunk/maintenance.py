@@ -52,7 +52,7 @@ class RepositoryMaintenance:
         The oldest snapshot that is kept in a history gets the first snapshot of the repository as its parent. Its id
         stays. A branch or tag keeps its tip at any age, unless it is deleted.
 
-        An open session on a snapshot that expires cannot be rebased any more. A commit to a branch that is being
+        An open session on a snapshot that expires cannot be rebased any longer. A commit to a branch that is being
         deleted may be lost with it: do not delete expired branches that are still written to.
 
         In a state of a lake, nothing is rewritten: this only ends the lake's retention of older states.
@@ -68,7 +68,7 @@ class RepositoryMaintenance:
 
         Raises:
             DamagedObject: A branch, tag or snapshot cannot be read. Nothing has expired.
-            ConflictError: A branch that was to be deleted has moved meanwhile. Histories that were cut before that stay
+            ConflictError: A branch that was to be deleted has moved. Histories that were cut before that stay
                 cut.
         """
         time = check_zone("older_than", older_than)
@@ -100,7 +100,7 @@ class RepositoryMaintenance:
         every session that is still open**, or their chunks are lost: the repository does not record that they are in
         use.
 
-        Objects whose names are not ids are left alone. The times are those of the objects, by the clock of the store. A
+        Objects whose names are not ids are ignored. The times are those of the objects, by the clock of the store. A
         mark of this collection (`last_collection.json`) makes the next one quick; it may be deleted at any time.
 
         In a state of a lake, nothing is deleted. This only ends the lake's retention of older states, and the lake

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ChunkIndex: TypeAlias = tuple[int, ...]
 """Coordinates of a chunk in the grid of its array."""
 Extents: TypeAlias = tuple[tuple[int, int], ...]
-"""A box in a grid of chunks: for each dimension the first coordinate, and the one behind the last."""
+"""A box in a grid of chunks: for each dimension the first coordinate, and the one after the last."""
 
 _LARGEST_NUMBER = 2**63 - 1
 

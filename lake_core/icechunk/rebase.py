@@ -32,7 +32,7 @@ def rebase(
         solver: Resolves conflicts.
 
     Raises:
-        NotInAncestry: The branch does not hold the base any more.
+        NotInAncestry: The branch does not hold the base any longer.
         RebaseFailedError: The solver does not resolve a conflict. Changes that were yielded before are valid.
         MissingObject, DamagedObject: A snapshot or a transaction log cannot be read.
     """

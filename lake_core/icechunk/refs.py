@@ -59,7 +59,7 @@ def check_new_name(kind: RefKind, name: str) -> None:
 
 
 def list_names(store: ObjectStore, kind: RefKind) -> set[str]:
-    """Return the names of all branches or tags. Deleted tags, and objects that are no refs, are left out."""
+    """Return the names of all branches or tags. Deleted tags, and objects that are not refs, are left out."""
     names: set[str] = set()
     deleted: set[str] = set()
     for meta in store.list(f"refs/{kind.value}."):
@@ -72,7 +72,7 @@ def list_names(store: ObjectStore, kind: RefKind) -> set[str]:
 def list_refs(store: ObjectStore) -> list[Ref]:
     """Return all tags and branches, tags first, each kind by name.
 
-    A ref that was deleted meanwhile is left out. Raises DamagedObject.
+    A ref that was deleted in the meantime is left out. Raises DamagedObject.
     """
     tips = []
     for kind in (RefKind.TAG, RefKind.BRANCH):
@@ -125,7 +125,7 @@ def create(store: ObjectStore, kind: RefKind, name: str, snapshot_id: bytes) -> 
     try:
         store.put(ref_key(kind, name), encode_ref(snapshot_id), if_absent=True)
     except AlreadyExists:
-        raise RefAlreadyExists(f"the repository has a {kind.value} {name!r} already: choose another name") from None
+        raise RefAlreadyExists(f"the repository already has a {kind.value} {name!r}: choose another name") from None
 
 
 def move_branch(store: ObjectStore, branch: Ref, snapshot_id: bytes) -> bool:
@@ -166,7 +166,7 @@ def delete_tag(store: ObjectStore, name: str) -> None:
     try:
         store.put(_tombstone_key(name), b"", if_absent=True)
     except AlreadyExists:
-        raise RefNotFound(f"the tag {name!r} was deleted already") from None
+        raise RefNotFound(f"the tag {name!r} was already deleted") from None
 
 
 def lookup_key(store: ObjectStore, kind: RefKind, name: str) -> None:

@@ -117,7 +117,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         config = config or RepositoryConfig()
         config.check()
         leftovers = {SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), CONFIG_KEY}
-        # The remains of an interrupted creation are no obstacle: they have no branch.
+        # The remains of an interrupted creation do not matter, because they have no branch.
         obstacle = (
             None if cls.exists(store) else next((meta.key for meta in store.list() if meta.key not in leftovers), None)
         )
@@ -493,7 +493,7 @@ def _read_config(store: ObjectStore) -> tuple[RepositoryConfig, str | None]:
 def _check_branch(store: ObjectStore) -> None:
     """Check that a repository has its branch main.
 
-    Raises RepositoryNotFound, or MissingObject where the branch alone is missing.
+    Raises RepositoryNotFound, or MissingObject if only the branch is missing.
     """
     if _has_branch(store):
         return

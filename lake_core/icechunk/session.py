@@ -80,7 +80,7 @@ class Session(SessionState):
             The id of the snapshot.
 
         Raises:
-            NoChangesToCommit: The session holds no changes, and no `txn` was given.
+            NoChangesToCommit: The session has no changes, and no `txn` was given.
             InvalidHierarchy: The snapshot would have a node without a parent group, or two nodes at one path. Nothing
                 is written.
             ConflictError: The branch has moved, and no solver was given, or it moved again at each try. The session can
@@ -94,7 +94,7 @@ class Session(SessionState):
         check_txn(txn, InvalidTransaction)
         self._check_merged()
         if not self.has_uncommitted_changes and txn is None:
-            raise NoChangesToCommit("the session holds no changes: write something first, or do not commit")
+            raise NoChangesToCommit("the session has no changes: write something first, or do not commit")
         assert self._branch is not None
         commit = self._commit(message, metadata, txn)
         rebases = 0
@@ -125,13 +125,13 @@ class Session(SessionState):
             reaches is garbage.
 
         Raises:
-            NoChangesToCommit: The session holds no changes.
+            NoChangesToCommit: The session has no changes.
             InvalidHierarchy: As `commit` does.
         """
         self.check_writable()
         self._check_merged()
         if not self.has_uncommitted_changes:
-            raise NoChangesToCommit("the session holds no changes: write something first, or do not flush")
+            raise NoChangesToCommit("the session has no changes: write something first, or do not flush")
         snapshot_id = self._commit(message, metadata).write(self.change_set, self.snapshot)
         self._finish(snapshot_id, CommitResult(encode_id(snapshot_id)))
         self._branch = None
@@ -189,7 +189,7 @@ class Session(SessionState):
             RebaseFailedError: The solver does not resolve a conflict. The session is then based on the last commit
                 before that.
             NotInAncestry: The branch was reset, or its history expired, so that it does not hold the session's snapshot
-                any more.
+                any longer.
             MissingObject, DamagedObject: A snapshot or a transaction log cannot be read.
         """
         self.check_writable()

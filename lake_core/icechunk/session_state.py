@@ -181,7 +181,7 @@ class SessionState:
         yield from list(self.change_set.nodes)
 
     def set_metadata(self, path: str, document: bytes) -> None:
-        """Store the `zarr.json` of a node, and create the node if there is none. An equal document is no change.
+        """Store the `zarr.json` of a node, and create the node if there is none. An equal document is not a change.
 
         Raises InvalidArrayMetadata, ReadOnlySession.
         """
@@ -278,7 +278,7 @@ class SessionState:
         """Erase a chunk. Do nothing if there is no such array, or the chunk is outside of it.
 
         The change is recorded even if the chunk was never written: its cells are set to the fill value, and another
-        session may write it meanwhile.
+        session may write it in the meantime.
         """
         self.check_writable()
         node = self.node(path)

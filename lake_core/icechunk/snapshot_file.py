@@ -157,7 +157,7 @@ def _manifest_refs(array: Table, dimensions: int) -> tuple[ManifestRef, ...]:
         extents_start, extents_count = ref.vector(1, _EXTENT.size)
         if extents_count != dimensions:
             raise FlatbufferError(
-                f"a manifest's extents have {extents_count} dimensions, and its array has {dimensions}"
+                f"a manifest's extents have {extents_count} dimensions, but its array has {dimensions}"
             )
         extents = tuple(
             _EXTENT.unpack_from(array.buffer, extents_start + axis * _EXTENT.size) for axis in range(dimensions)

@@ -1,6 +1,6 @@
 """Journals: numbered immutable entries that add up to a key-value state with history.
 
-Everything mutable in a lake is one.
+All mutable state of a lake is in journals.
 """
 
 from __future__ import annotations

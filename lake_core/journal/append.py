@@ -1,4 +1,4 @@
-"""Appending: one entry, put if absent, settled when the answer is lost, planned anew when another came first.
+"""Appends an entry: put if absent, verify if the response is lost, plan again if another writer came first.
 
 Section Journal Concurrency Control of zed-lake-format, but never at HEAD + 2 unread: gaps would hide entries that were
 acknowledged.
@@ -47,7 +47,7 @@ class Append(Generic[Result]):
 Plan = Callable[[State], Sequence[Action] | Append[Any]]
 
 ENTRY = object()
-"""The result of a plan that names none: the entry itself."""
+"""The result of a plan without a result of its own: the entry itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Appended:
 
 @dataclass(slots=True)
 class Appender:
-    """One append on its way."""
+    """An append in progress."""
 
     reader: Reader
     clock: JournalClock
@@ -81,7 +81,7 @@ class Appender:
         Return the entry (None without actions) and the plan's result.
 
         `initial` is a state to start from instead of reading the journal. If the put at the next number succeeds, it
-        was the newest state. `refresh` reads the newest state, `forget` makes it start from nothing.
+        was the newest state. `refresh` reads the newest state. `forget` drops what it has cached.
         """
         fresh = initial is None
         state = self._newest(refresh) if initial is None else initial
@@ -95,7 +95,7 @@ class Appender:
             except Exception as error:
                 refusal = error
             if not actions:
-                # Only the newest state may refuse.
+                # A plan may refuse only the newest state.
                 if not fresh:
                     fresh, newest = True, self._newest(refresh)
                     if newest.number != state.number:
@@ -138,7 +138,7 @@ class Appender:
         now = self.clock.now()
         if state.number == 0 or now > state.time:
             return now
-        # Somebody's clock is ahead, or has stood at its very end.
+        # The clock of another writer is ahead, or at the largest possible time.
         return state.time + _MICROSECOND if state.time < datetime.max.replace(tzinfo=state.time.tzinfo) else state.time
 
     def _encode(self, entry: Entry) -> tuple[bytes, Entry]:
@@ -158,7 +158,7 @@ class Appender:
             raise InvalidAction(f"the actions could not be read again: {error}") from None
 
     def _place(self, entry: Entry, data: bytes) -> bool:
-        """Put the entry. True: it stands there, put by us; False: another's does.
+        """Put the entry. Return True if it is in place, and False if another writer's entry is.
 
         Raises AppendOutcomeUnknown, AppendTimeout, StoreError.
         """
@@ -172,7 +172,7 @@ class Appender:
                     self._put(key, data)
                     return True
             except AlreadyExists:
-                # By another append, or by this one if the store's first response was lost.
+                # Another append put it, or this one did and the store's first response was lost.
                 pass
             except InvalidKey:
                 raise
@@ -186,7 +186,7 @@ class Appender:
             except NotFound:
                 if failure is not None:
                     raise failure from None
-                # It never arrived, or not yet: the same number again, never the next.
+                # It never arrived, or not yet: try the same number again, never the next.
                 put = True
             except StoreUnavailable as error:
                 put, unknown = False, unknown or failure or error
@@ -206,7 +206,7 @@ class Appender:
         try:
             return self.reader.codec.owns(entry, data, stored)
         except CorruptEntry:
-            # Garbage, so not ours. Reading on will say so.
+            # The entry is damaged, so it is not ours. Reading the journal will raise an error.
             return False
 
     def _counts(self, entry: Entry, started: Moment) -> bool:
@@ -224,9 +224,9 @@ class Appender:
         if tail.first <= entry.number:
             return True
         if self.clock.asleep(started):
-            # Either it was put in time, seen, and purged days later; or it was put over a purged number.
+            # Either it was put in time, read, and purged days later; or it was put over a purged number.
             raise self._unknown(entry, None)
-        # So young an entry is never purged: this number was, before. What lies before TAIL is nobody's.
+        # An entry this young is never purged: the number had been purged before. Entries before TAIL are ignored.
         with suppress(StoreError):
             self.reader.store.delete([self.reader.entry_key(entry.number)])
         return False
@@ -257,7 +257,7 @@ def _planned(plan: Plan, state: State) -> tuple[tuple[Action, ...], object]:
     for action in actions:
         if not isinstance(action, (Add, Update, Delete)) or not isinstance(action.key, str):
             raise InvalidAction(
-                f"a plan returns Add, Update and Delete actions on keys that are texts, not {str(action)[:80]}"
+                f"a plan must return Add, Update and Delete actions on keys that are strings, not {str(action)[:80]}"
             )
     state.check(actions)
     return actions, result

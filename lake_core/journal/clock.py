@@ -1,4 +1,4 @@
-"""Time in a journal: how long a handle trusts its cached state, and how long it waits."""
+"""Time in a journal: how long a handle trusts its cached state, and how long it waits before retries."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NEVER_YOUNGER = timedelta(days=8)
 A writer or reader that was away for less can trust what it saw.
 """
 ASLEEP = timedelta(days=1)
-"""After so long a pause a handle no longer trusts that what it saw is still there.
+"""After a pause of this length, a handle reads the journal anew, because entries may have been purged.
 
-Far less than the above: clocks differ.
+It is far shorter than the time above, because clocks differ.
 """
 
 AFTER_FAILURE = Backoff(0.02, 1.0)
@@ -60,9 +60,9 @@ class JournalClock:
 
 
 def pause_after_loss(lost: int, put_seconds: float) -> float:
-    """Draw how long to wait after losing so many races in a row, where a put takes so long.
+    """Return a random time to wait after losing a number of races in a row, given how long a put takes.
 
-    It is about as long as a few others take to get through, and shorter again for a writer that has waited for long.
+    It is about as long as a few other writers need, and shorter for a writer that has already waited long.
     """
     widest = min(2.0 ** min(lost, 8), _WIDEST, max(_NARROWEST, _WIDEST * 8 / lost))
     return runtime.uniform(0, min(_LONGEST, widest * max(_SHORTEST, put_seconds)))

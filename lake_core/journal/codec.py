@@ -12,9 +12,9 @@ from lake_core.journal.errors import CorruptEntry, CorruptSnapshot, InvalidActio
 from lake_core.journal.state import State, StateRecord
 
 _DEEPEST = 64
-"""Levels of lists and objects in a value.
+"""The deepest nesting of lists and objects in a value.
 
-What nests deeper could be written from a shallow stack and not be read from a deep one.
+A deeper value could be written from a shallow stack, but not be read from a deep one.
 """
 _LONGEST_KEY = 4096
 _MICROSECOND = timedelta(microseconds=1)
@@ -23,7 +23,7 @@ _MICROSECOND = timedelta(microseconds=1)
 class Codec(Protocol):
     """Turns entries and snapshots into bytes and back. Picklable, without state, safe to use from many threads.
 
-    Decoding gets hostile bytes, of a bounded length: it raises the errors named here and no others.
+    The bytes to decode are not trusted, but their length is bounded. Decoding raises only the errors named here.
     """
 
     def encode(self, entry: Entry) -> bytes:
@@ -35,15 +35,15 @@ class Codec(Protocol):
         ...
 
     def owns(self, entry: Entry, data: bytes, stored: bytes) -> bool:
-        """Return whether the bytes at an entry's place come from the very append that tried to put `data` there.
+        """Return whether the bytes of a stored entry come from the append that tried to put `data`.
 
-        `data` is the encoded `entry`. The writer's id decides where entries carry one. Else all bytes are compared,
-        which must then hold something unique to the append.
+        `data` is the encoded `entry`. If entries carry the id of their writer, only the ids are compared. Otherwise all
+        bytes are compared, and they must contain something unique to the append.
         """
         ...
 
     def encode_snapshot(self, state: State) -> bytes:
-        """Encode a snapshot, with the data by which a torn one is noticed."""
+        """Encode a snapshot, with data to detect an incomplete one."""
         ...
 
     def decode_snapshot(self, data: bytes) -> State:
@@ -110,7 +110,7 @@ class JsonCodec:
             line, _, text = data.partition(b"\n")
             header = _load(line)
             if not isinstance(header, dict) or header.get("format") != 1:
-                raise ValueError("it has no header that this version supports")
+                raise ValueError("it does not have a header that this version supports")
             if header.get("sha256") != hashlib.sha256(text).hexdigest():
                 raise ValueError("its checksum does not match")
             body = _load(text)
@@ -122,16 +122,18 @@ class JsonCodec:
             }
             return State.of(body["number"], _to_time(body["time"]), records)
         except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
-            raise CorruptSnapshot(f"a snapshot can't be read: {str(error)[:200]}") from None
+            raise CorruptSnapshot(f"a snapshot cannot be read: {str(error)[:200]}") from None
 
 
 def _dump(body: object) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
-        raise InvalidAction("a text holds half of a surrogate pair, which is not Unicode text") from None
+        raise InvalidAction(
+            "a string contains half of a surrogate pair, which is not valid Unicode; remove it"
+        ) from None
     except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidAction(f"an action can't be written as JSON: {error}") from None
+        raise InvalidAction(f"an action cannot be written as JSON: {error}") from None
 
 
 def _load(data: bytes) -> Any:
@@ -151,10 +153,10 @@ def _finite(text: str) -> float:
 
 def _action_to_json(action: Action) -> dict[str, Any]:
     if not isinstance(action, (Add, Update, Delete)):
-        raise InvalidAction(f"a plan returns Add, Update and Delete actions, not {type(action).__name__}")
+        raise InvalidAction(f"a plan must return Add, Update and Delete actions, not {type(action).__name__}")
     key = action.key
     if not isinstance(key, str) or len(key) > _LONGEST_KEY:
-        raise InvalidAction(f"a key must be a text of at most {_LONGEST_KEY} characters, not {str(key)[:80]!r}")
+        raise InvalidAction(f"a key must be a string of at most {_LONGEST_KEY} characters, not {str(key)[:80]!r}")
     if isinstance(action, Delete):
         return {"delete": key}
     _check_value(action.value, key, 0)
@@ -181,12 +183,12 @@ def _checked_key(key: str) -> str:
 
 def _check_value(value: object, key: str, depth: int) -> None:
     if depth > _DEEPEST:
-        raise InvalidAction(f"the value of {key!r} nests deeper than {_DEEPEST} levels")
+        raise InvalidAction(f"the value of {key!r} is nested more than {_DEEPEST} levels deep")
     if isinstance(value, dict):
         for name, each in value.items():
-            # json.dumps would quietly turn numbers into texts.
+            # json.dumps would silently turn numbers into strings.
             if not isinstance(name, str):
-                raise InvalidAction(f"the value of {key!r} has the field {name!r}, but names of fields must be texts")
+                raise InvalidAction(f"the value of {key!r} has the field {name!r}, but field names must be strings")
             _check_value(each, key, depth + 1)
     elif isinstance(value, (list, tuple)):
         for each in value:
@@ -197,7 +199,7 @@ def _check_depth(value: object, depth: int) -> None:
     """Raise ValueError for a value that could not be written again, into a snapshot."""
     if isinstance(value, (dict, list)):
         if depth >= _DEEPEST + 1:
-            raise ValueError(f"a value nests deeper than {_DEEPEST} levels")
+            raise ValueError(f"a value is nested more than {_DEEPEST} levels deep")
         if isinstance(value, dict):
             "".join(value).encode()
         for each in value.values() if isinstance(value, dict) else value:

@@ -28,7 +28,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Take a key and its value away."""
+    """Removes a key and its value."""
 
     key: str
 
@@ -42,12 +42,12 @@ The actions of an entry apply in order, so it may delete a key and add it again.
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One atomic change, as it is in the journal for good (zed-lake-format, Transaction Journal)."""
+    """One atomic change, as the journal stores it permanently (zed-lake-format, Transaction Journal)."""
 
     number: int
-    """Its place, from 1; there are no gaps."""
+    """Its number, from 1, without gaps."""
     time: datetime
-    """When it was made, in UTC with microseconds; later than that of every entry before it."""
+    """When it was created, in UTC with microseconds; later than all entries before it."""
     writer: str
-    """The unique id of the append that wrote it; empty where the codec stores none."""
+    """The unique id of the append that wrote it; empty if the codec does not store one."""
     actions: tuple[Action, ...]

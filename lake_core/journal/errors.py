@@ -6,11 +6,11 @@ from lake_core.errors import LakeError
 
 
 class JournalError(LakeError):
-    """Every error of a journal is one of these."""
+    """The base class of all errors of journals."""
 
 
 class CorruptEntry(JournalError):
-    """An object at the place of an entry is none, or contradicts what came before it. `key` names the object."""
+    """An object is not a valid entry, or contradicts the entries before it. `key` names the object."""
 
     def __init__(self, message: str, *, key: str | None = None) -> None:
         super().__init__(message)
@@ -18,7 +18,7 @@ class CorruptEntry(JournalError):
 
 
 class CorruptSnapshot(JournalError):
-    """A cached snapshot is torn or altered. Journals skip such snapshots: only a codec's own callers see this."""
+    """A cached snapshot is incomplete or damaged. Journals skip such snapshots: only callers of a codec see this."""
 
 
 class JournalDamaged(JournalError):
@@ -30,7 +30,7 @@ class NoSuchEntry(JournalError):
 
 
 class HistoryPurged(JournalError):
-    """The entries that were asked for are purged. `first` is the number of the first one retained."""
+    """The requested entries have been purged. `first` is the number of the first one retained."""
 
     def __init__(self, message: str, *, first: int) -> None:
         super().__init__(message)
@@ -38,18 +38,18 @@ class HistoryPurged(JournalError):
 
 
 class InvalidAction(JournalError):
-    """An action has no place in a journal: its key is no text, or its value is none that the codec can write.
+    """An action cannot be stored in a journal: its key is not a string, or the codec cannot write its value.
 
     Nothing was written.
     """
 
 
 class EntryTooLarge(JournalError):
-    """An entry would be larger than readers of the journal take. Nothing was written."""
+    """An entry would be larger than readers of the journal accept. Nothing was written."""
 
 
 class KeyExists(JournalError):
-    """An Add names a key that the newest state has already. Nothing was written. `key` is that of the state."""
+    """An Add names a key that the newest state already has. Nothing was written. `key` is that of the state."""
 
     def __init__(self, message: str, *, key: str) -> None:
         super().__init__(message)
@@ -75,10 +75,10 @@ class AppendTimeout(JournalError):
 
 
 class AppendOutcomeUnknown(JournalError):
-    """Nobody can say yet whether an entry landed.
+    """It is not known whether an entry was appended.
 
-    The store stopped answering while it was put, or the process slept for days. Look later: the append happened if and
-    only if the entry `number` carries the id `writer`. While there is no such entry, it may still arrive.
+    The store stopped responding while it was put, or the process was suspended for days. Check later: the append
+    succeeded if and only if the entry `number` has the id `writer`. While there is no such entry, it may still arrive.
     """
 
     def __init__(self, message: str, *, number: int, writer: str) -> None:
@@ -88,4 +88,4 @@ class AppendOutcomeUnknown(JournalError):
 
 
 class PurgeUnsupported(JournalError):
-    """The journal's naming keeps one snapshot under one name, so nothing could stand in for purged entries."""
+    """The journal's naming keeps a single snapshot under a fixed name, which cannot replace purged entries."""

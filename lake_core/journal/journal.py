@@ -1,4 +1,4 @@
-"""The journal: everything mutable in a lake is one (zed-lake-format, Transaction Journal and Configuration State)."""
+"""Journals, which hold all mutable state of a lake (zed-lake-format, Transaction Journal and Configuration State)."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class _CachedState:
 class Journal:
     """A handle on the journal in a folder of a store: a mapping of keys to values, changed by atomic, numbered entries.
 
-    Nothing needs to be created: a folder without entries is an empty journal. Handles are cheap, remember the newest
-    state that they saw, can be pickled, and may be shared by threads, whose appends then take turns.
+    A journal need not be created: a folder without entries is an empty journal. Handles are cheap, cache the newest
+    state that they have read, can be pickled, and can be shared by threads, whose appends then take turns.
 
     `snapshot_every`: entries between cached snapshots. `head_every`: entries between writes of HEAD, which is only a
-    hint. `max_entry_bytes`, `max_snapshot_bytes`: what is larger is neither written nor read. `clock` returns aware
+    hint. `max_entry_bytes`, `max_snapshot_bytes`: larger ones are neither written nor read. `clock` returns aware
     datetimes.
     """
 
@@ -74,7 +74,7 @@ class Journal:
         max_snapshot_bytes: int = 256 << 20,
     ) -> None:
         if snapshot_every < 1 or head_every < 1:
-            raise ValueError("snapshot_every and head_every count entries, and must be at least 1")
+            raise ValueError("snapshot_every and head_every are numbers of entries, and must be at least 1")
         prefix = check_key(folder) + "/" if folder else ""
         self._reader = Reader(
             store, prefix, codec or JsonCodec(), naming or Naming(), max_entry_bytes, max_snapshot_bytes
@@ -96,7 +96,7 @@ class Journal:
 
     @property
     def folder(self) -> str:
-        """The folder that it is in."""
+        """Return the folder that it is in."""
         return self._reader.prefix.removesuffix("/")
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ class Journal:
         number = self.state().number
         head = self._reader.head()
         if self._misleads(head, number, self._head_every):
-            # A reader without write access needs no better hint.
+            # A reader without write access does not need a better hint.
             with suppress(StoreError):
                 self._write_head(number)
         return number
@@ -126,7 +126,7 @@ class Journal:
         return cached.state if cached is not None and not refresh else self._refresh()
 
     def resume(self, state: State) -> None:
-        """Go on from a state that was read by other means, as if this handle had read it."""
+        """Continue from a state that was read by other means, as if this handle had read it."""
         self._remember(state, self._clock.moment())
 
     def state_at(self, when: datetime | int) -> State:
@@ -186,7 +186,7 @@ class Journal:
         try:
             return next(batches, None)
         except CorruptEntry:
-            # It may be what a sleeping writer left before TAIL.
+            # A suspended writer may have left it before TAIL.
             self._check_retained(first)
             raise
 
@@ -221,7 +221,7 @@ class Journal:
     # Writing
 
     def create(self) -> None:
-        """Write HEAD and TAIL of an empty journal where they are missing: this package needs neither, but `zed` does.
+        """Write HEAD and TAIL of an empty journal if they are missing: this package does not need them, but `zed` does.
 
         Raises StoreError.
         """
@@ -236,17 +236,17 @@ class Journal:
     def append(self, plan: Callable[[State], Sequence[Action]], *, deadline: timedelta = DEADLINE) -> Entry | None: ...
 
     def append(self, plan: Plan, *, deadline: timedelta = DEADLINE) -> Any:
-        """Append one entry: what `plan` makes of the newest state.
+        """Append one entry with the actions that `plan` returns for the newest state.
 
-        Return the plan's result; of one that returns actions alone, the entry.
+        Return the plan's result, or the entry if the plan returns only actions.
 
-        The plan is called with the newest state, and again whenever another writer's entry came first, so it must have
-        no effects of its own. It raises to refuse: that passes through, once it is sure that the state was the newest.
+        The plan is called with the newest state, and again whenever another writer's entry came first, so it must not
+        have side effects. An error that it raises is passed on, once it is certain that the state was the newest.
         Without actions nothing is appended, and the entry is None. On return the entry is durable, and this handle's
-        state has it.
+        state includes it.
 
         Raises KeyExists, KeyMissing, InvalidAction, EntryTooLarge (nothing was written); AppendTimeout (nothing was
-        written); AppendOutcomeUnknown; CorruptEntry, JournalDamaged; what the store raises when it refuses for good.
+        written); AppendOutcomeUnknown; CorruptEntry, JournalDamaged; what the store raises when it refuses permanently.
         """
         end = runtime.monotonic() + deadline.total_seconds()
         if not self._turn.acquire(timeout=min(max(0.0, deadline.total_seconds()), threading.TIMEOUT_MAX)):
@@ -276,11 +276,11 @@ class Journal:
         return appended.entry if result is ENTRY else result
 
     def purge(self, before: datetime) -> int:
-        """Delete entries made before a time (an aware datetime), behind a snapshot of what they add up to.
+        """Delete entries older than a time (an aware datetime), after replacing them by a snapshot of their state.
 
-        Returns how many went.
+        Returns how many were deleted.
 
-        The newest entry stays, and so does what is younger than 8 days by its own time or by the store's clock.
+        The newest entry stays, and so do entries younger than 8 days by their own time or by the store's clock.
         Raises PurgeUnsupported, JournalDamaged, CorruptEntry, StoreError; ValueError for a time without a zone.
         """
         if before.tzinfo is None:
@@ -296,7 +296,7 @@ class Journal:
             try:
                 state = self._reader.replay(cached.state)
             except CorruptEntry:
-                # It may be what a sleeping writer left before TAIL.
+                # A suspended writer may have left it before TAIL.
                 if not self._clock.asleep(cached.moment):
                     raise
             else:
@@ -325,7 +325,7 @@ class Journal:
             return
         new = [entry for entry in entries if entry.number > cached.state.number]
         if new and new[0].number == cached.state.number + 1:
-            # Later entries may have existed for long, so the moment stays.
+            # Later entries may have existed for a long time, so the moment stays.
             self._remember(self._reader.advance(cached.state, new), cached.moment)
 
     def _check_retained(self, number: int) -> None:
@@ -339,7 +339,7 @@ class Journal:
             return newest
         tail = self._reader.tail()
         low, high = tail.first - 1, newest.number
-        # The last entry that was made by then: after `low`, if any, and before `high`.
+        # The last entry before that time: after `low`, if any, and before `high`.
         while high - low > 1:
             middle = (low + high) // 2
             try:
@@ -360,7 +360,7 @@ class Journal:
     # Keeping up
 
     def _keep_up(self, state: State) -> None:
-        """Write HEAD and a snapshot where they are due. Raises StoreError; the entry is valid all the same."""
+        """Write HEAD and a snapshot when they are due. Raises StoreError; the entry is valid nevertheless."""
         number = state.number
         if self._heal_head or number % self._head_every == 0:
             self._write_head(number)
@@ -373,7 +373,7 @@ class Journal:
         raise_head(self._reader.store, self._reader.prefix + self._reader.naming.head, number, self._reader.stands)
 
     def _misleads(self, head: Pointer, number: int, far: int) -> bool:
-        """Return whether a HEAD is garbage, too high, or so many entries behind the last one."""
+        """Return whether a HEAD is damaged, too high, or at least `far` entries below the last one."""
         if head.value is None:
             return head.etag is not None or number >= far
         return head.value > number or number - head.value >= far

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 class Naming:
     """Names of entries, pointers and snapshots. `ZED_NAMING` is that of the Zed lake format, v3.
 
-    With fixed-width numbers (`digits`) a listing is in the order of entries, so that purging need not list them all.
+    With fixed-width numbers (`digits`) a listing is in the order of entries, so purging need not list them all.
     """
 
     suffix: str = ".json"
     """The extension of entries and snapshots."""
     digits: int = 20
-    """Width of the numbers, filled with zeros; 1 for plain decimals."""
+    """The width of the numbers, padded with zeros; 1 for plain decimals."""
     head: str = "HEAD"
     tail: str = "TAIL"
     fixed_snapshot: str | None = None
@@ -24,17 +24,17 @@ class Naming:
 
     @property
     def ordered(self) -> bool:
-        """Whether a listing shows entries in order."""
+        """Return whether a listing shows entries in order."""
         return self.digits >= 20
 
     @property
     def snapshots(self) -> str:
-        """The folder of snapshots that have names of their own."""
+        """Return the folder of snapshots that have their own names."""
         return "snapshots/"
 
     @property
     def bases(self) -> str:
-        """The folder of snapshots that stand in for purged entries."""
+        """Return the folder of snapshots that replace purged entries."""
         return "bases/"
 
     def entry(self, number: int) -> str:
@@ -58,4 +58,4 @@ class Naming:
 
 
 ZED_NAMING = Naming(suffix=".zng", digits=1, fixed_snapshot="snap.zng")
-"""N.zng, HEAD, TAIL and snap.zng, as `zed` 1.7.0 has them."""
+"""N.zng, HEAD, TAIL and snap.zng, as in `zed` 1.7.0."""

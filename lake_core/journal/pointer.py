@@ -1,4 +1,4 @@
-"""HEAD and TAIL: where the journal ends, which is a hint, and where it begins, which is a promise.
+"""HEAD and TAIL: a hint at where the journal ends, and the exact number at which it begins.
 
 HEAD holds a decimal number, TAIL "<first entry> <base>", as in the journals of `zed` 1.7.0.
 """
@@ -27,9 +27,9 @@ class Pointer:
     """A number that was read, and the object that it was read from."""
 
     value: int | None
-    """None: there is no object, or garbage in it."""
+    """None if there is no object, or its content is not valid."""
     etag: str | None
-    """None: there is no object."""
+    """None if there is no object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Tail:
     first: int = 1
     """The first retained entry. Earlier entries are purged, and objects at their places are ignored."""
     base: int = 0
-    """The entry as of which a snapshot stands in for the purged ones; always first - 1 where this package purged."""
+    """The entry whose snapshot replaces the purged ones; always first - 1 if this package purged them."""
     etag: str | None = None
-    """None: there is no TAIL, so nothing was ever purged."""
+    """None if there is no TAIL, because nothing has been purged."""
 
 
 def read_head(store: ObjectStore, key: str) -> Pointer:
-    """Read the hint at the journal's end. Raises StoreError."""
+    """Read the hint about the journal's end. Raises StoreError."""
     try:
         body = store.get(key, 0, _LONGEST)
     except NotFound:
@@ -64,16 +64,17 @@ def read_tail(store: ObjectStore, key: str) -> Tail:
         matched = re.fullmatch(rb"([0-9]{1,20}) ([0-9]{1,20})\n?", body)
         if matched and int(matched[1]) > 0:
             return Tail(int(matched[1]), int(matched[2]), body.etag)
-        # `zed` overwrites it in place: it may be half there.
+        # `zed` overwrites it in place, so it may be incomplete.
         if attempt + 1 < _TORN_READS:
             runtime.sleep(0.01)
     raise JournalDamaged(
-        f'{key} does not hold "<first entry> <base>", so where the journal begins is unknown: restore it from a backup'
+        f'{key} does not contain "<first entry> <base>", so it is unknown where the journal begins: '
+        "restore it from a backup"
     )
 
 
 def raise_head(store: ObjectStore, key: str, number: int, stands: Callable[[int], bool]) -> None:
-    """Raise HEAD to at least `number`, the number of an entry, and at most that of an entry that `stands`.
+    """Raise HEAD to at least `number`, the number of an entry, and at most that of an existing entry (`stands`).
 
     Raises StoreError.
     """
@@ -82,7 +83,7 @@ def raise_head(store: ObjectStore, key: str, number: int, stands: Callable[[int]
         if head.value is not None and (head.value == number or (head.value > number and stands(head.value))):
             return
         try:
-            # Compared, lest a slow writer's number replaces a later one: `zed` goes no further than HEAD + 1.
+            # A slow writer's number must not replace a later one, because `zed` reads only up to HEAD + 1.
             store.put(key, b"%d" % number, if_absent=head.etag is None, if_match=head.etag)
             return
         except (AlreadyExists, PreconditionFailed):
@@ -92,7 +93,7 @@ def raise_head(store: ObjectStore, key: str, number: int, stands: Callable[[int]
 def raise_tail(store: ObjectStore, key: str, first: int) -> Tail:
     """Raise TAIL to at least `first`.
 
-    Returns its value now, which may be more. It never falls. Raises StoreError, JournalDamaged.
+    Returns its current value, which may be higher. It never decreases. Raises StoreError, JournalDamaged.
     """
     failure: StoreUnavailable | None = None
     for _ in range(20):

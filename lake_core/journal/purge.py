@@ -1,4 +1,4 @@
-"""Purging: TAIL rises behind a snapshot that stands in for what is before it, and only then are old entries deleted."""
+"""Purges old entries: first write a snapshot that replaces them, then raise TAIL, and only then delete the entries."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ _BATCH = 1000
 
 
 def purge(reader: Reader, newest: State, before: datetime, now: datetime) -> int:
-    """Delete the entries made before a time, as far as all that is young, and the newest one, stays.
+    """Delete the entries that were made before a time, except for young ones and the newest one.
 
-    Returns how many entries that were.
+    Returns how many were deleted.
 
-    Young is what is so by the entry's time, or by the store's own clock. Raises PurgeUnsupported, JournalDamaged,
-    StoreError.
+    An entry is young by its own time, or by the store's clock. Raises PurgeUnsupported, JournalDamaged, StoreError.
     """
     if reader.naming.fixed_snapshot is not None:
         raise PurgeUnsupported(
@@ -35,7 +34,7 @@ def purge(reader: Reader, newest: State, before: datetime, now: datetime) -> int
         )
     tail = reader.tail()
     if newest.number > 1:
-        # The put tells the store's own time; besides, opening is cheap from here on.
+        # The put returns the store's own time, and the snapshot makes later reads cheap.
         written = write_snapshot(reader, newest)
         if written is not None:
             first = _first_retained(
@@ -67,7 +66,7 @@ def _first_retained(reader: Reader, newest: State, tail: Tail, before: datetime,
 
 
 def _entries(reader: Reader) -> Iterator[tuple[int, datetime]]:
-    """Return the existing entries, in order, and when they were put."""
+    """Yield the existing entries in order, and when they were put."""
     naming, prefix = reader.naming, reader.prefix
     entries = (
         (number, meta.last_modified)
@@ -91,7 +90,7 @@ def _write_base(reader: Reader, number: int) -> None:
 
 
 def _sweep(reader: Reader, tail: Tail) -> int:
-    """Delete whatever TAIL has passed: also what a purge that died, or a writer that slept, left there."""
+    """Delete all entries before TAIL, including those that an interrupted purge or a suspended writer left."""
     if tail.first == 1:
         return 0
     for folder in (reader.naming.snapshots, reader.naming.bases):

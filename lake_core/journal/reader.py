@@ -1,4 +1,4 @@
-"""Reading a journal: runs of entries, snapshots, and the state that they add up to."""
+"""Reads a journal: runs of entries, snapshots, and the state that they add up to."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _LONGEST_STRIDE = 32
-"""Entries asked for at once. Times the largest entry, it bounds what hostile entries can take of memory."""
+"""How many entries are requested at once. Times the largest entry, it bounds the memory that hostile entries take."""
 _BEYOND_HINT = 8
-"""How many are asked for at first behind what HEAD says, which is written now and then only."""
+"""How many entries are first requested beyond HEAD, which is written only now and then."""
 _LOADS = 8
-"""How often a journal is read anew that is purged faster than it can be read."""
+"""How often to start over with a journal that is purged faster than it can be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A state that was read from the store, with what is worth knowing of how."""
+    """A state that was read from the store, with details of how it was read."""
 
     state: State
     replayed: int
@@ -50,7 +50,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads the journal in a folder. Keeps nothing: whatever it says was read from the store in that call."""
+    """A reader of the journal in a folder. It does not cache anything: each call reads from the store."""
 
     store: ObjectStore
     prefix: str
@@ -65,11 +65,11 @@ class Reader:
         return self.prefix + self.naming.entry(number)
 
     def head(self) -> Pointer:
-        """Read the hint at the journal's end."""
+        """Read the hint about the journal's end."""
         return read_head(self.store, self.prefix + self.naming.head)
 
     def tail(self) -> Tail:
-        """Read where the journal begins. Raises JournalDamaged."""
+        """Read the start of the journal. Raises JournalDamaged."""
         return read_tail(self.store, self.prefix + self.naming.tail)
 
     def data(self, number: int) -> bytes:
@@ -164,8 +164,7 @@ class Reader:
                 state = self.replay(start, head.value or 0, until)
                 if until is None:
                     state = self._check_gap(state, head.value or 0)
-            # Read last: what was read before is the journal's only if it was not purged by then. Missing entries look
-            # like its end.
+            # TAIL is read last, because missing entries that were purged in the meantime look like the journal's end.
             tail = self.tail()
             if start is not None and tail.first <= start.number + 1:
                 if until is not None and state.number < until:
@@ -181,10 +180,10 @@ class Reader:
             floor = tail.first - 1
             if until is not None and until < floor:
                 raise self.purged(until, tail)
-        raise JournalDamaged(f"the journal {self.prefix} was purged {_LOADS} times while it was read: read it again")
+        raise JournalDamaged(f"the journal {self.prefix} was purged {_LOADS} times while it was read: try again")
 
     def purged(self, number: int, tail: Tail) -> HistoryPurged:
-        """Return the error that names what is retained."""
+        """Return the error for a purged entry, which names the entries that are retained."""
         return HistoryPurged(
             f"entry {number} of the journal {self.prefix} is purged: "
             f"entries are retained from {tail.first} on, states from {tail.first - 1} on",
@@ -204,7 +203,7 @@ class Reader:
         return sorted(((number, key) for number, key in names if number is not None), reverse=True)
 
     def snapshot(self, key: str) -> State | None:
-        """Read a snapshot; None if it is missing, torn or too large."""
+        """Read a snapshot; None if it is missing, damaged or too large."""
         try:
             body = self.store.get(key, 0, self.max_snapshot_bytes + 1)
             if body.size > self.max_snapshot_bytes:
@@ -223,7 +222,7 @@ class Reader:
         return tail.first - 1
 
     def _start(self, floor: int, until: int | None) -> State | None:
-        """Return the newest good snapshot from which to replay: none before `floor`, to which entries are purged."""
+        """Return the newest valid snapshot to replay from. It is not older than `floor`, the last purged entry."""
         fixed = self.naming.fixed_snapshot
         candidates = self.snapshots() if fixed is None else [(None, self.prefix + fixed)]
         for number, key in candidates:
@@ -247,7 +246,7 @@ class Reader:
                 if self.tail().first > state.number + 1:
                     return state
                 raise JournalDamaged(
-                    f"{self.entry_key(state.number + 1)} is missing, though entry {hint} stands: "
+                    f"{self.entry_key(state.number + 1)} is missing, though entry {hint} exists: "
                     "restore it from a backup"
                 )
             state = newer

@@ -1,4 +1,4 @@
-"""What the entries of a journal add up to: values by key, as of one entry."""
+"""The state of a journal: values by key, as of one entry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StateRecord(NamedTuple):
 
     value: Any
     number: int
-    """The entry that set the value. Codecs whose snapshots don't record it say that of the snapshot instead."""
+    """The entry that set the value; that of the snapshot, if the codec's snapshots do not record it."""
     time: datetime
     """The time of that entry."""
 
@@ -29,8 +29,8 @@ class StateRecord(NamedTuple):
 class State(Mapping[str, Any]):
     """The values of all keys after the entry `number`: an immutable mapping, iterated in the order of keys.
 
-    States of one handle share what they have in common, so taking one costs next to nothing. Values are shared too:
-    never change one in place.
+    States of one handle share their common parts, so a state costs almost nothing. Values are shared too: never change
+    one in place.
     """
 
     number: int
@@ -39,10 +39,10 @@ class State(Mapping[str, Any]):
     """The time of that entry, in UTC."""
     _base: Mapping[str, StateRecord]
     _changes: Mapping[str, StateRecord | None]
-    """What differs from the base; None: deleted."""
+    """The changes since the base; None for a deleted key."""
     _count: int
     _base_keys: list[tuple[str, ...]] = field(default_factory=list)
-    """The base's keys in order, once somebody asked for them: shared by the states of that base."""
+    """The base's keys in order, computed when first needed, and shared by the states of that base."""
     _sorted: list[tuple[str, ...]] = field(default_factory=list)
 
     @classmethod
@@ -84,7 +84,7 @@ class State(Mapping[str, Any]):
         for entry in entries:
             number, time = entry.number, max(time, entry.time)
             count = self._apply(changes, count, entry.actions, number, entry.time)
-        # A new base now and then keeps both the copying above and the merging here small.
+        # A new base now and then keeps both the copies above and the merges here small.
         if len(changes) <= 64 + 4 * math.isqrt(len(self._base)):
             return State(number, time, self._base, changes, count, self._base_keys)
         merged = dict(self._base)
@@ -103,7 +103,7 @@ class State(Mapping[str, Any]):
             present = (changes[key] if key in changes else self.record(key)) is not None
             if isinstance(action, Add):
                 if present:
-                    raise KeyExists(f"{key!r} exists already: update it, or choose another key", key=key)
+                    raise KeyExists(f"{key!r} already exists: update it, or choose another key", key=key)
                 count += 1
             elif not present:
                 verb = "deleted" if isinstance(action, Delete) else "updated"
@@ -132,7 +132,7 @@ class State(Mapping[str, Any]):
 
         The cost depends on their number, not on the number of all keys.
         """
-        # Sorted when first asked for; a race of threads sorts twice and no more.
+        # Sorted when first needed. If several threads race, each sorts, which does no harm.
         if not self._base_keys:
             self._base_keys.append(tuple(sorted(self._base)))
         keys = self._base_keys[0]

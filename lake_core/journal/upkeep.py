@@ -1,4 +1,4 @@
-"""What a journal can do without: its cached snapshots, and taking old ones away."""
+"""Writes the cached snapshots of a journal, and deletes old ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 KEPT_SNAPSHOTS = 3
-"""How many of the newest snapshots stay: more than one, for the newest may be torn."""
+"""How many of the newest snapshots stay: more than one, because the newest may be incomplete."""
 
 
 def write_snapshot(reader: Reader, state: State) -> ObjectMeta | None:
@@ -28,7 +28,7 @@ def write_snapshot(reader: Reader, state: State) -> ObjectMeta | None:
     data = reader.codec.encode_snapshot(state)
     if len(data) > reader.max_snapshot_bytes:
         _LOG.warning(
-            "entry %d gets no snapshot, because it would have %d bytes and at most %d are read",
+            "no snapshot is written for entry %d: it would have %d bytes, but at most %d are read",
             state.number,
             len(data),
             reader.max_snapshot_bytes,
@@ -43,7 +43,7 @@ def write_snapshot(reader: Reader, state: State) -> ObjectMeta | None:
 
 
 def _replace_fixed(reader: Reader, key: str, state: State, data: bytes) -> ObjectMeta | None:
-    """Replace the snapshot, but never by an older one."""
+    """Replace the snapshot, but never with an older one."""
     etag = None
     try:
         body = reader.store.get(key, 0, reader.max_snapshot_bytes)

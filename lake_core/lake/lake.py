@@ -269,7 +269,7 @@ class Lake:
         return self._repository.refs().tags()
 
     def create_tag(self, name: str, *, at: str = "main") -> str:
-        """Give a commit a name for good; return the commit.
+        """Give a commit a permanent name, and return the commit.
 
         Raises RefExists, also for a tag that was deleted, InvalidRef, RefNotFound.
         """

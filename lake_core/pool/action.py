@@ -16,7 +16,7 @@ _DELETE: Final = "commits.Delete"
 OF_VECTORS_AND_INDEXES: Final = frozenset(
     f"commits.{verb}{what}" for verb in ("Add", "Delete") for what in ("Vector", "Index")
 )
-"""The names of the types of actions that change how fast values are found, but no values."""
+"""The type names of actions that change how fast values are found, but not the values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ Action: TypeAlias = AddObject | DeleteObject
 
 
 def action_of(value: Value) -> Action | None:
-    """Return the action of a record of a commit; None for those that concern vectors and search indexes.
+    """Return the action that a record of a commit describes; None for one about vectors or search indexes.
 
     Raises InvalidZng.
     """
@@ -57,4 +57,4 @@ def action_of(value: Value) -> Action | None:
         return DeleteObject(record.ksuid("id"))
     if name in OF_VECTORS_AND_INDEXES:
         return None
-    raise InvalidZng(f"a record of the type {name!r} is no action of a commit")
+    raise InvalidZng(f"a record has the unknown type {name!r}")

@@ -48,8 +48,8 @@ def added_since(pool: Pool, commit: str | None, until: str) -> AddedValues:
         return AddedValues(tuple(after.values()))
     if until != commit and all(each.id != commit for each in pool.log(commit=until)):
         raise NoSuchCommit(
-            f"the commit {until} of the pool {pool.config.name!r} does not follow {commit}; "
-            "read all of the pool instead"
+            f"the commit {until} of the pool {pool.config.name!r} does not follow the commit {commit}; "
+            "read the whole pool instead"
         )
     before = {each.id: each for each in pool.objects(commit=commit)}
     added = [each for id, each in after.items() if id not in before]

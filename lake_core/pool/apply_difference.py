@@ -1,4 +1,4 @@
-"""How a difference between two states of a pool becomes one commit on top of a third."""
+"""Applies the difference between two states of a pool to a third one, in a single commit."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class PoolApplication:
         return self._write(change, head, "REPLACE", after)
 
     def drop(self, before: DatasetState | None, head: DatasetState) -> Applied:
-        """Empty the head, so that readers in place see that its values are gone. Raises DatasetConflict."""
+        """Empty the head. Readers in place then see that its values are gone. Raises DatasetConflict."""
         if before is not None and before.objects.keys() != head.objects.keys():
-            raise DatasetConflict(f"it was written on {self.context.onto}, and is dropped here", kind="Rewritten")
+            raise DatasetConflict(f"these changes drop it, but it was changed on {self.context.onto}", kind="Rewritten")
         change = _Change(tuple(head.objects.values()), (), {}, head.config)
         return self._write(change, head, "DROP")
 
@@ -175,16 +175,16 @@ class PoolApplication:
         for change, markers in zip(changes, earlier, strict=True):
             if change.actions and change.commit.markers == markers:
                 raise DatasetConflict(
-                    f"a load of this session is on {self.context.onto} already, by its marker, and other changes "
-                    "without a marker are not: "
-                    f"repeat those in a session of their own, or give them markers",
+                    f"{self.context.onto} already has a load of this session with the same marker, but not the changes "
+                    "without a marker: repeat those in a separate session, or give them markers",
                     kind="MarkerRecorded",
                 )
 
     def _check_same_pool(self, after: DatasetState, head: DatasetState) -> None:
         if after.config.id != head.config.id:
             raise DatasetConflict(
-                f"{self.context.onto} has another pool there, {head.config.name!r} ({head.config.id})", kind="OtherPool"
+                f"{self.context.onto} has a different pool at this path, {head.config.name!r} ({head.config.id})",
+                kind="OtherPool",
             )
 
     def _merged_config(
@@ -205,7 +205,7 @@ class PoolApplication:
 
     def _refuse_key(self, after: DatasetState, head: DatasetState) -> PoolConfig:
         ours, theirs = (f"{'.'.join(each.config.keys[0])}:{each.config.order}" for each in (after, head))
-        raise DatasetConflict(f"it is sorted by {theirs} on {self.context.onto}, and by {ours} here", kind="OtherKey")
+        raise DatasetConflict(f"it is sorted by {theirs} on {self.context.onto}, but by {ours} here", kind="OtherKey")
 
     def _merged_markers(
         self, before: DatasetState | None, after: DatasetState, head: DatasetState
@@ -222,7 +222,7 @@ class PoolApplication:
                 continue
             if head.markers.get(application) not in (earlier, later):
                 raise DatasetConflict(
-                    f"the application {application!r} was recorded on {self.context.onto} too",
+                    f"a write of the application {application!r} was also recorded on {self.context.onto}",
                     kind="ConcurrentTransaction",
                 )
             if later is None:
@@ -293,5 +293,5 @@ def _message(gone: Sequence[DataObject], onto: str) -> str:
     shown = ", ".join(each.id for each in gone[:_SHOWN])
     more = f" and {len(gone) - _SHOWN} more" if len(gone) > _SHOWN else ""
     plural = len(gone) > 1
-    subject = f"the data object{'s' * plural} {shown}{more}, which this takes away,"
-    return f"{subject} {'are' if plural else 'is'} gone from {onto}"
+    subject = f"the data object{'s' * plural} {shown}{more}"
+    return f"these changes remove {subject}, which {'are' if plural else 'is'} no longer on {onto}"

@@ -53,7 +53,7 @@ class CommitDetails:
         author: Who commits.
         message: Why; by default, a summary of the actions.
         meta: Any value.
-        txn: An application and the version of its write. A branch that has this version or a later one is left alone.
+        txn: An application and the version of its write. A branch that has this version or a later one does not change.
         merged: The tip of the branch that is merged, if any.
         markers: Markers to record besides those of the branch.
     """
@@ -83,7 +83,7 @@ class BranchWriter:
     txn_retention: timedelta | None
 
     def commit(self, branch: str, details: CommitDetails, plan: Plan, summary: Summary) -> Commit | None:
-        """Commit the actions of a plan. Return None where it has none, or the branch has the marker already.
+        """Commit the actions of a plan. Return None where it has none, or the branch already has the marker.
 
         With a marker, a plan without actions is committed too, to record the marker.
 
@@ -117,7 +117,7 @@ class BranchWriter:
             if runtime.monotonic() >= end:
                 raise WriteConflict(
                     f"other writers moved the branch {branch!r} {retries} times during this commit; "
-                    "try again, or with fewer writers"
+                    "try again, or write with fewer writers at a time"
                 )
             _AFTER_LOSS.wait(retries)
 
@@ -177,7 +177,7 @@ class BranchWriter:
         try:
             self.commits.write_snapshot(tip)
         except (StoreError, DamagedLake) as error:
-            _LOG.warning("the commit %s was made, but no cache of its data objects: %s", tip, error)
+            _LOG.warning("the commit %s succeeded, but its data objects were not cached: %s", tip, error)
 
 
 class _BranchMoved(Exception):

@@ -15,7 +15,7 @@ from lake_core.pool.errors import DamagedLake, DeleteConflict
 from lake_core.pool.ksuid import NIL
 
 _CLOCKS_DIFFER: Final = timedelta(days=1)
-"""By how much the clocks of writers differ at most."""
+"""The largest difference between the clocks of writers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class BranchMerge:
         parent_side, child_side, ancestor = sides(self.commits, tip, self.child)
         base = self.commits.objects(_merge_base(self.commits, parent_side, child_side) or ancestor)
         child, parent = self.commits.objects(self.child), self.commits.objects(tip)
-        # Objects that the parent has had before came by an earlier merge. It has deleted or rewritten them since.
+        # Objects that the parent once had came with an earlier merge. It has deleted or rewritten them since.
         had = parent_side.added()
         new = [each for id, each in child.items() if id not in base and id not in parent and id not in had]
         deleted = [id for id in base if id not in child]
@@ -84,8 +84,8 @@ class BranchMerge:
         if gone:
             ids = tuple(sorted(gone))
             raise DeleteConflict(
-                f"the branch {self.name!r} cannot be merged: both branches deleted or rewrote {', '.join(ids)}; "
-                "revert one side",
+                f"the branch {self.name!r} cannot be merged: both branches deleted or rewrote the data objects "
+                f"{', '.join(ids)}; revert the commit on one of them",
                 ids,
             )
 
@@ -114,7 +114,7 @@ def sides(commits: CommitStore, tip: str, other: str) -> tuple[Side, Side, str]:
 
 
 def _before(changes: Sequence[Change], ancestor: str) -> list[Change]:
-    """Return the commits that are newer than one of them, newest first; all where it is not among them."""
+    """Return the commits that are newer than one of them, newest first; all if it is not among them."""
     ids = [change.commit.id for change in changes]
     return list(changes[: ids.index(ancestor)] if ancestor in ids else changes)
 
@@ -160,13 +160,13 @@ def _newest_merge(commits: CommitStore, target: Side, source: Side) -> _Merged |
 
 
 def _reached(commits: CommitStore, tip: str, ids: Container[str], since: datetime, visited: set[str]) -> set[str]:
-    """Return the first of some commits on each way back from a commit, by parents and merges.
+    """Return the first of some commits on each path back from a commit, through parents and merges.
 
     Args:
         commits: The commits of the pool.
         tip: The id of the commit.
-        ids: The ids of those that are looked for.
-        since: None of these is older.
+        ids: The ids of the commits to find.
+        since: A time before which none of these was made.
         visited: The ids of commits that are not read again. The ones that are read are added.
     """
     reached: set[str] = set()

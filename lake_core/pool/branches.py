@@ -20,7 +20,7 @@ def create_branch(journal: Journal, branch: BranchConfig) -> None:
         journal.append(lambda state: [Add(branch.name, branch)])
     except KeyExists:
         raise BranchExists(
-            f"the pool has a branch {branch.name!r} already; choose another name, or delete it first"
+            f"the pool already has a branch {branch.name!r}; choose another name, or delete that branch first"
         ) from None
 
 
@@ -38,7 +38,7 @@ def delete_branch(journal: Journal, name: str) -> None:
 def _check_name(name: str) -> None:
     if not name or "@" in name or not name.isprintable() or _is_id(name):
         raise InvalidBranchName(
-            f"a branch cannot be named {name!r}; use printable characters other than '@', and no id of a commit"
+            f"a branch cannot be named {name!r}; use printable characters other than '@', and not the id of a commit"
         )
 
 

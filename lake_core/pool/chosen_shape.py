@@ -13,7 +13,7 @@ _MOST_LISTED = 5
 
 
 def choose_shape(text: str, types: Iterable[Type]) -> list[Type]:
-    """Return the types that a text stands for: those of that name, or else those that it spells out, under any name.
+    """Return the types that a text describes: those of that name, or else those that it spells out, under any name.
 
     Args:
         text: The name of a type, or a type in ZSON such as `{ts:time,level:string}`.
@@ -33,5 +33,5 @@ def choose_shape(text: str, types: Iterable[Type]) -> list[Type]:
     if not chosen:
         listed = "; ".join(format_type(type) for type in available[:_MOST_LISTED])
         more = f"; and {len(available) - _MOST_LISTED} more" if len(available) > _MOST_LISTED else ""
-        raise NoSuchShape(f"no record has the shape {text!r}; there are {listed or 'no records'}{more}")
+        raise NoSuchShape(f"no record has the shape {text!r}; choose one of these: {listed or '(no records)'}{more}")
     return chosen

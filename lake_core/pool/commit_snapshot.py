@@ -31,7 +31,7 @@ class CommitSnapshot(NamedTuple):
 
 
 def decode_snapshot(data: bytes) -> CommitSnapshot:
-    """Return the snapshot that the bytes encode. Raises InvalidZng where they are none, or it has no data objects."""
+    """Return the snapshot that the bytes encode. Raises InvalidZng if it is damaged, or has no data objects."""
     check_complete(data)
     objects: dict[str, DataObject] = {}
     count = 0
@@ -46,9 +46,9 @@ def decode_snapshot(data: bytes) -> CommitSnapshot:
             has_others = True
         else:
             raise InvalidZng(f"a record of the type {name!r} is not part of a snapshot")
-    # An empty snapshot may be that of a writer that died.
+    # A writer that died may have left an empty snapshot.
     if not objects or len(objects) < count:
-        raise InvalidZng("it has no data objects, or one of them twice")
+        raise InvalidZng("it has no data objects, or lists one of them twice")
     return CommitSnapshot(objects, has_others)
 
 

@@ -71,22 +71,22 @@ class CommitStore:
     def check(self, id: str) -> None:
         """Raise NoSuchCommit unless the pool has such a commit."""
         if id != NIL and not self.store.exists(self.key(id)) and not self.store.exists(self.snapshot_key(id)):
-            raise NoSuchCommit(f"the pool has no commit {id}; `log` lists those of a branch")
+            raise NoSuchCommit(f"the pool has no commit {id}; `log` lists the commits of a branch")
 
     def read(self, id: str) -> Change:
         """Return a commit that a branch or another commit names, and its actions. Raises DamagedLake."""
         key = self.key(id)
-        values = required_metadata(self.store, key, "a branch or a later commit names this commit")
+        values = required_metadata(self.store, key, "a branch or a later commit refers to it")
         try:
             if not values or type_name(values[0]) != "commits.Commit":
                 raise InvalidZng("it does not begin with a commit")
             commit = Commit.from_value(values[0])
             if commit.id != id:
-                raise InvalidZng(f"it holds the commit {commit.id}")
+                raise InvalidZng(f"it contains the commit {commit.id}")
             actions = _actions(values[1:])
             return Change(commit, actions, len(actions) + 1 < len(values))
         except InvalidZng as error:
-            raise DamagedLake(f"{key} is no commit: {error}; restore it from a backup", key) from None
+            raise DamagedLake(f"{key} is not a commit: {error}; restore it from a backup", key) from None
 
     def write(self, commit: Commit, actions: Sequence[Action]) -> None:
         """Put a commit. It is visible as soon as a branch names it."""
@@ -107,20 +107,18 @@ class CommitStore:
         ids: set[str] = set()
         while tip != NIL:
             if tip in ids:
-                raise DamagedLake(
-                    f"{self.key(tip)} is among the commits before itself; restore it from a backup", self.key(tip)
-                )
+                raise DamagedLake(f"{self.key(tip)} is its own ancestor; restore it from a backup", self.key(tip))
             ids.add(tip)
             change = self.read(tip)
             yield change
             tip = change.commit.parent
 
     def markers(self, tip: str, since: datetime | None = None) -> Markers:
-        """Return the markers of the newest commit that carries any, from a commit back to those made at a time.
+        """Return the markers of the newest commit that carries any, going back from a commit to a time.
 
         Raises DamagedLake.
 
-        Each commit that carries markers has those before it. Commits of other clients carry none.
+        A commit with markers includes the markers of the commits before it. Commits of other clients carry none.
         """
         for commit in self.log(tip):
             if commit.markers is not None:
@@ -192,13 +190,15 @@ class CommitStore:
             if isinstance(action, AddObject):
                 if action.object.id in objects:
                     raise DamagedLake(
-                        f"{key} adds the data object {action.object.id}, which is there already; revert that commit",
+                        f"{key} adds the data object {action.object.id}, which the pool already has; "
+                        "revert that commit",
                         key,
                     )
                 objects[action.object.id] = action.object
             elif objects.pop(action.id, None) is None:
                 raise DamagedLake(
-                    f"{key} deletes the data object {action.id}, which is not there; read an earlier commit", key
+                    f"{key} deletes the data object {action.id}, which the pool does not have; read an earlier commit",
+                    key,
                 )
 
 

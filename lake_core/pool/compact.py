@@ -46,7 +46,7 @@ class Compaction:
             missing = tuple(id for id in run if id not in objects)
             if missing and not self.is_optional:
                 raise DeleteConflict(
-                    f"other writers deleted or rewrote {', '.join(missing)}, which were to be compacted; compact again",
+                    f"other writers deleted or rewrote {', '.join(missing)} during the compaction; compact again",
                     missing,
                 )
             if not missing:
@@ -71,7 +71,7 @@ def checked_run(ids: Iterable[str], objects: Iterable[str]) -> list[str]:
     run = list(dict.fromkeys(ids))
     known = set(objects)
     if len(run) < 2:
-        raise InvalidValue("at least two data objects are compacted; `objects` lists those of a branch")
+        raise InvalidValue("a compaction needs at least two data objects; `objects` lists those of a branch")
     check_objects_exist(run, known)
     return run
 
@@ -80,7 +80,9 @@ def check_objects_exist(ids: Iterable[str], objects: Iterable[str]) -> None:
     """Raise NoSuchObject for ids that are not among the existing ones."""
     known = set(objects)
     if unknown := [id for id in ids if id not in known]:
-        raise NoSuchObject(f"the branch has no data objects {', '.join(unknown)}; `objects` lists those that it has")
+        raise NoSuchObject(
+            f"the branch does not have the data objects {', '.join(unknown)}; `objects` lists those that it has"
+        )
 
 
 def runs_to_compact(

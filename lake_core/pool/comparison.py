@@ -19,7 +19,7 @@ from lake_core.store import ObjectStore
 def compare(
     before: DatasetState | None, after: DatasetState | None, place: ObjectStore, *, sample: int, most_rows: int
 ) -> DatasetComparison:
-    """Return the difference between two states; None stands for a pool that does not exist.
+    """Return the difference between two states, each of which is None if the pool does not exist.
 
     Args:
         before: The earlier state.

@@ -71,7 +71,9 @@ class PoolConfig:
         if self.order not in ("asc", "desc"):
             raise InvalidPoolConfig(f"a pool cannot have the order {self.order!r}; give 'asc' or 'desc'")
         if not 0 < self.seek_stride < 1 << 63 or not 0 < self.threshold < 1 << 63:
-            raise InvalidPoolConfig("the seek stride and the threshold of a pool count bytes, from 1")
+            raise InvalidPoolConfig(
+                "the seek stride and the threshold of a pool are numbers of bytes; give integers from 1 up"
+            )
 
     @property
     def descending(self) -> bool:

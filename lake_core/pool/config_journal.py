@@ -46,7 +46,7 @@ class ConfigCodec:
             actions = tuple(_action(value) for value in decode_metadata(data))
             times = [time_of(action.value.ts) for action in actions if not isinstance(action, Delete)]
         except InvalidZng as error:
-            raise CorruptEntry(f"entry {number} is not one: {error}") from None
+            raise CorruptEntry(f"entry {number} is not valid: {error}") from None
         return Entry(number, max(times, default=EPOCH), "", actions)
 
     def owns(self, entry: Entry, data: bytes, stored: bytes) -> bool:
@@ -85,13 +85,13 @@ def _action(value: Value) -> Action:
             return Update(config.name, config)
         case "journal.Delete":
             return Delete(record.text("entry_key"))
-    raise InvalidZng(f"a record of the type {type_name(value)!r} is no action of a journal")
+    raise InvalidZng(f"a record of the type {type_name(value)!r} is not an action of a journal")
 
 
 def _config(value: Value) -> Config:
     config = _CONFIGS.get(type_name(value))
     if config is None:
-        raise InvalidZng(f"a record of the type {type_name(value)!r} is no configuration")
+        raise InvalidZng(f"a record of the type {type_name(value)!r} is not a configuration")
     return config.from_value(value)
 
 
@@ -106,9 +106,9 @@ def _action_value(action: Action) -> Value:
 def open_journal(store: ObjectStore, folder: str, clock: AwareClock) -> Journal:
     """Return the journal in a folder, in the format of `zed`.
 
-    HEAD is written after each entry, as `zed` reads no entries behind it.
+    HEAD is written after each entry, because `zed` does not read entries beyond it.
 
-    No cached snapshots are written to a store that is one of several states.
+    Snapshots are not cached in a store that is one of several states.
     """
     return Journal(
         store,
@@ -126,8 +126,8 @@ def open_journal(store: ObjectStore, folder: str, clock: AwareClock) -> Journal:
 def read_state(journal: Journal) -> State:
     """Return the newest state of a journal.
 
-    Entries behind HEAD are part of the state: their writer died before it moved HEAD. An entry that HEAD names but that
-    does not exist was lost, as entries are written before HEAD.
+    Entries beyond HEAD are part of the state: their writer died before it moved HEAD. An entry that HEAD names but that
+    does not exist was lost, because entries are written before HEAD.
 
     Raises:
         DamagedLake: The journal or an entry is missing, or an entry cannot be read.
@@ -144,8 +144,8 @@ def read_state(journal: Journal) -> State:
         raise DamagedLake(f"the journal {journal.folder} is missing; restore it from a backup", key)
     if head.value is not None and head.value > state.number:
         raise DamagedLake(
-            f"{key} says that there are {head.value} entries, and the journal ends at {state.number}; "
-            "restore the others from a backup",
+            f"{key} refers to entry {head.value}, but the journal ends at entry {state.number}; "
+            "restore the missing entries from a backup",
             key,
         )
     return state

@@ -1,6 +1,6 @@
-"""What a lake must know about pools.
+"""The dataset format of pools in a lake.
 
-That is: the classes of their objects, their versions, what states reach, and how differences are applied.
+It defines the classes of their objects, their versions, which objects a state needs, and how differences are applied.
 
 The folder of a dataset is a Zed lake with one pool. The lake publishes the branch main of the pool. Version n of the
 dataset is entry n + 1 of the journal of the pool's branches: entries count from 1, and versions from 0.
@@ -90,29 +90,29 @@ class PoolFormat(DatasetFormat):
         return KeyClass.DERIVED if _DERIVED.fullmatch(key) else None
 
     def validate_entry(self, store: DatasetStore, key: str, data: bytes) -> None:
-        """Raise OwnedByLake for branches other than main, and for other changes to the lake's pools.
+        """Raise OwnedByLake for branches other than main, and for changes to the pools of the Zed lake.
 
-        Pools cannot be renamed, dropped, or created beside the first.
+        The pool cannot be renamed or dropped, and a second one cannot be created.
         """
         pool, branch = _POOL_ENTRY.fullmatch(key), _BRANCH_ENTRY.fullmatch(key)
         if pool is not None and int(pool[1]) > 1:
             raise OwnedByLake(
-                "a dataset of the lake is one pool, which keeps its name: session.create_pool creates another one"
+                "a dataset in a lake holds one pool, which cannot be renamed or dropped: "
+                "to create another pool, call session.create_pool"
             )
         if branch is not None:
             try:
                 names = {action.key for action in ConfigCodec().decode(int(branch[2]), data).actions}
             except CorruptEntry as error:
-                raise OwnedByLake(f"{key} is no entry of a journal of branches: {error}") from None
+                raise OwnedByLake(f"{key} is not an entry of a journal of branches: {error}") from None
             if names != {MAIN}:
                 raise OwnedByLake(
-                    "a pool in a lake has the branch main alone: branches and tags are the lake's, for all its "
-                    "datasets at once "
-                    "(lake.create_branch, lake.create_tag)"
+                    "a pool in a lake has only the branch main: branches and tags belong to the lake and cover all of "
+                    "its datasets (lake.create_branch, lake.create_tag)"
                 )
 
     def exists(self, store: ObjectStore) -> bool:
-        """Return whether a Zed lake stands here."""
+        """Return whether the store holds a Zed lake."""
         return store.exists(MAGIC_KEY)
 
     def open(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> Pool:
@@ -158,8 +158,8 @@ class PoolFormat(DatasetFormat):
         if len(pools) != 1:
             names = ", ".join(repr(pool.name) for pool in pools) or "none"
             raise NoSuchPool(
-                f"a dataset is a Zed lake with one pool, and that at {place.url()} has {names}: "
-                "give each a Zed lake of its own"
+                f"a dataset must be a Zed lake with one pool, but the one at {place.url()} has {names}: "
+                "move each pool into its own Zed lake"
             )
         lake.pool(pools[0].name).tip()
         folders = ("index_rules/", "pools/", f"{branches_folder(pools[0].id)}/")
@@ -247,7 +247,7 @@ class PoolFormat(DatasetFormat):
             return Applied({}, None, "DROP") if head is None else application.drop(before, head)
         if head is None:
             if before is not None:
-                raise DatasetConflict(f"it was dropped on {context.onto} meanwhile", kind="Dropped")
+                raise DatasetConflict(f"it was dropped on {context.onto} in the meantime", kind="Dropped")
             return application.create(after)
         if context.recreated or context.replaces:
             return application.replace(after, head)
@@ -270,8 +270,8 @@ class PoolFormat(DatasetFormat):
     def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
         """List the commits of the whole history, and the data objects of the versions.
 
-        The history is reachable, as readers in place walk it. All objects of branches and pools that other clients made
-        in place are, too.
+        The history is reachable because readers in place walk it. So are all objects of branches and pools that other
+        clients made in place.
         """
         pool = dataset_pool(state)
         commits = CommitStore(state, pool.id)

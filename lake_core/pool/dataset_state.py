@@ -1,6 +1,6 @@
 """The pool of a dataset in one state of a lake.
 
-The dataset's folder is a Zed lake, and the lake publishes this pool of it alone.
+The dataset's folder is a Zed lake, and the lake publishes only this pool of it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def dataset_pool(store: ObjectStore) -> PoolConfig:
     """
     if not isinstance(store, DatasetStore):
         return _oldest(store, read_state(open_journal(store, POOLS, system_clock)).values())
-    # Looking an entry up is free there; reading one may not be.
+    # In a state of a lake, looking up an entry is free; reading one may not be.
     last = last_entry(store, POOLS)
     etags = tuple(store.head(entry_key(POOLS, number)).etag for number in range(1, last + 1))
     return _pool_of_entries(_PoolsJournal(store, etags))
@@ -100,11 +100,11 @@ def _oldest(store: ObjectStore, pools: Iterable[PoolConfig]) -> PoolConfig:
     try:
         return min(pools, key=lambda pool: (pool.ts, pool.id))
     except ValueError:
-        raise NoSuchPool(f"the Zed lake at {store!r} has no pool") from None
+        raise NoSuchPool(f"the Zed lake at {store!r} has no pool; create one first") from None
 
 
 def main_of(store: ObjectStore, pool: PoolConfig) -> State:
-    """Return the newest state of a pool's branches; in a lake, of the branch main alone. Raises DamagedLake."""
+    """Return the newest state of a pool's branches; in a lake, only of the branch main. Raises DamagedLake."""
     folder = branches_folder(pool.id)
     last = last_entry(store, folder) if isinstance(store, DatasetStore) else 0
     # Each entry holds the whole state of its branches.

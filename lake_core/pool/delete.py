@@ -36,7 +36,7 @@ class ObjectDeletion:
         missing = tuple(id for id in self.ids if id not in objects)
         if missing:
             raise DeleteConflict(
-                f"other writers deleted or rewrote {', '.join(missing)}, which were to be deleted; delete again",
+                f"other writers deleted or rewrote {', '.join(missing)} in the meantime; delete again",
                 missing,
             )
         return [DeleteObject(id) for id in self.ids]
@@ -60,9 +60,9 @@ class RecordDeletion:
         """Return the actions of a deletion on top of a tip.
 
         Raises:
-            InvalidExpression: The predicate is not one over the fields of the records.
+            InvalidExpression: The text is not a predicate over the fields of the records.
             EvaluationFailed: It fails for a record.
-            InvalidValue: A value is no record.
+            InvalidValue: A value is not a record.
             DamagedLake: A commit or a data object cannot be read.
         """
         loader = self.loader

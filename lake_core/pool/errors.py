@@ -6,7 +6,7 @@ from lake_core.errors import LakeError
 
 
 class PoolError(LakeError):
-    """Every error of a pool, and of the formats that it is stored in, is one of these."""
+    """The base class of all errors of pools, and of the formats that they are stored in."""
 
 
 class InvalidType(PoolError, ValueError):
@@ -41,11 +41,11 @@ class InvalidZson(PoolError, ValueError):
 
 
 class InvalidJson(PoolError, ValueError):
-    """A line is not JSON, or a value has no form in JSON."""
+    """A line is not JSON, or a value cannot be written as JSON."""
 
 
 class NotALake(PoolError):
-    """The location holds no Zed lake."""
+    """The location does not hold a Zed lake."""
 
 
 class UnsupportedLakeVersion(PoolError):
@@ -53,7 +53,7 @@ class UnsupportedLakeVersion(PoolError):
 
 
 class LakeExists(PoolError):
-    """The location holds a Zed lake already."""
+    """The location already holds a Zed lake."""
 
 
 class DamagedLake(PoolError):
@@ -76,7 +76,7 @@ class NoSuchPool(PoolError):
 
 
 class PoolExists(PoolError):
-    """The lake has a pool of that name already."""
+    """The lake already has a pool of that name."""
 
 
 class InvalidPoolConfig(PoolError, ValueError):
@@ -88,7 +88,7 @@ class NoSuchBranch(PoolError):
 
 
 class BranchExists(PoolError):
-    """The pool has a branch of that name already."""
+    """The pool already has a branch of that name."""
 
 
 class InvalidBranchName(PoolError, ValueError):
@@ -112,7 +112,7 @@ class InvalidTransaction(PoolError, ValueError):
 
 
 class WriteConflict(PoolError):
-    """Each time that a commit was tried, another writer moved the branch first. The branch is as the others left it."""
+    """Other writers moved the branch before each attempt to commit. The branch is as they left it."""
 
 
 class NoSuchObject(PoolError):
@@ -146,4 +146,4 @@ class ObjectsVacuumed(ObjectsGone):
 
 
 class OwnedByLake(PoolError):
-    """The pool is a dataset of a lake, and the lake alone creates its branches, renames it and drops it."""
+    """The pool is a dataset of a lake: only the lake can create branches, or rename or drop the pool."""

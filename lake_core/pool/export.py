@@ -103,6 +103,6 @@ def _cast(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.R
             columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
         except pa.ArrowInvalid as error:
             raise InvalidValue(
-                f"Delta tables hold times to the microsecond: {error}; export to Parquet, which holds all of it"
+                f"Delta tables store times in microseconds: {error}; export to Parquet, which keeps nanoseconds"
             ) from None
         yield pa.RecordBatch.from_arrays(columns, schema=schema)

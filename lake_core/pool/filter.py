@@ -158,7 +158,7 @@ def _bound(scalar: pa.Scalar) -> Value | None:
 
 def _range(operator: str, bound: Value, *, is_float: bool) -> KeyRange:
     """Return the keys for which a comparison with a bound is true."""
-    # In Spark, not a number is above all floats; in a pool it is below them.
+    # In Spark, NaN is larger than all other floats; in a pool it is smaller.
     start = None if is_float and operator in (">", ">=") else bound
     match operator:
         case "=":

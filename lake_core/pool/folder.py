@@ -12,9 +12,9 @@ from lake_core.store import open_store
 
 
 def find_pool(location: str, *, storage_options: Mapping[str, object] | None = None) -> Pool | None:
-    """Return the pool of a folder, or None where there is none.
+    """Return the pool of a folder, or None if there is none.
 
-    Raises NotALake for a damaged one, UnsupportedLakeVersion.
+    Raises NotALake if its Zed lake is damaged, UnsupportedLakeVersion.
     """
     if not open_store(location, storage_options=storage_options).exists(MAGIC_KEY):
         return None
@@ -32,9 +32,9 @@ def open_pool(location: str, *, storage_options: Mapping[str, object] | None = N
 
 
 def create_pool(location: str, *, storage_options: Mapping[str, object] | None = None, **options: Any) -> Pool:
-    """Create the pool of a folder, with the options of `PoolLake.create_pool`, and return it.
+    """Create the pool of a folder, or open it if it exists.
 
-    Open a pool that exists already.
+    `options`: those of `PoolLake.create_pool`.
     """
     lake = PoolLake.create(location, storage_options=storage_options, exist_ok=True)
     try:

@@ -91,7 +91,7 @@ def without_unions(type: Type) -> Type:
 
 
 def _common(one: Type, other: Type, conflicts: Conflicts, round_integers: bool) -> Type | None:
-    """Return the common type of two types below their names, or None if there is none but a union."""
+    """Return the common type of two types below their names, or None if only a union holds both."""
 
     def fuse(inner: Type, other_inner: Type) -> Type:
         return fused_type(inner, other_inner, conflicts, round_integers=round_integers)

@@ -23,7 +23,7 @@ from lake_core.pool.value_batch import ValueBatch
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Keys from `start`, itself included, to `stop`, itself excluded; None is no bound.
+    """The keys from `start` (inclusive) to `stop` (exclusive). None means that there is no bound.
 
     Keys that do not compare with a bound are outside: nulls, and keys of other types, unless both are numbers.
     """
@@ -71,7 +71,7 @@ class KeyRange:
         return self.stop is None or (_comparable(key, self.stop) and compare_values(key, self.stop) < 0)
 
     def batches_within(self, read: Callable[[], Iterable[SortedBatch]]) -> Iterator[SortedBatch]:
-        """Yield the values of sorted batches whose keys are in the range. Batches behind it are not read."""
+        """Yield the values of sorted batches whose keys are in the range. Batches after it are not read."""
         for batch in read():
             yield batch.filter(self.mask(batch.batch, batch.keys, batch.config.keys[0]))
             if len(batch) and self._is_passed(batch.key(len(batch) - 1), descending=batch.config.descending):
@@ -98,7 +98,7 @@ class KeyRange:
         return mask
 
     def _is_passed(self, key: Value, *, descending: bool) -> bool:
-        """Return whether a key is behind the range, in the order of a pool."""
+        """Return whether a key comes after the range in the order of a pool."""
         if descending:
             return self.start is not None and compare_values(key, self.start) < 0
         return self.stop is not None and compare_values(key, self.stop) >= 0
@@ -130,6 +130,6 @@ def key_value(key: Any) -> Value:
             return Value.of(types.TIME, nanoseconds_of(key))
         case _:
             raise InvalidValue(
-                f"{key!r} is no key; give a number, a string, bytes, a datetime with a time zone, or a Value"
+                f"{key!r} is not a key; give a number, a string, bytes, a datetime with a time zone, or a Value"
             )
     return Value.of(type, key)

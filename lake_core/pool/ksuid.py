@@ -16,7 +16,7 @@ KSUID: Final = NamedType("ksuid.KSUID", BYTES)
 """The type of ids in metadata."""
 SIZE: Final = 20
 NIL: Final = "0" * 27
-"""The id that stands for no commit: the parent of a first one, and the tip of an empty branch."""
+"""The id that means "no commit": the parent of a first commit, and the tip of an empty branch."""
 
 _EPOCH = 1_400_000_000
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -58,7 +58,7 @@ def format_ksuids(data: npt.NDArray[np.uint8]) -> list[str]:
     words: list[npt.NDArray[Any]] = list(np.ascontiguousarray(data).view(">u4").astype(np.uint64).T)
     digits = np.empty((len(data), _GROUPS * _GROUP), np.uint8)
     for first in range(len(digits.T) - _GROUP, -1, -_GROUP):
-        # A long division of all ids at once, word by word. The remainder is what a group of digits stands for.
+        # A long division of all ids at once, word by word. The remainder is the value of a group of digits.
         remainder = np.zeros(len(data), np.uint64)
         for place, word in enumerate(words):
             words[place], remainder = np.divmod(remainder << 32 | word, np.uint64(len(_DIGITS) ** _GROUP))
@@ -79,4 +79,4 @@ def parse_ksuid(text: str) -> bytes:
     else:
         if len(text) == len(NIL) and number < 1 << 8 * SIZE:
             return number.to_bytes(SIZE, "big")
-    raise InvalidValue(f"{text[:40]!r} is no id; ids have {len(NIL)} letters and digits")
+    raise InvalidValue(f"{text[:40]!r} is not an id; an id consists of {len(NIL)} letters and digits")

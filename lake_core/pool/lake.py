@@ -74,7 +74,7 @@ class PoolLake:
                 markers that count.
 
         Raises:
-            NotALake: The location holds no Zed lake.
+            NotALake: The location does not hold a Zed lake.
             UnsupportedLakeVersion: Its version is not 3.
         """
         store = store_at(location, storage_options, read_only=read_only)
@@ -96,14 +96,14 @@ class PoolLake:
         Args:
             location: A path or URL as `open_store` takes it, or a store whose root becomes the lake.
             storage_options: Those of the store.
-            exist_ok: Whether to return a lake that exists already.
+            exist_ok: Whether to return a lake that already exists.
             clock: Returns the time, by which commits are dated.
             txn_retention: For how long the markers of `load(txn=...)` count; None for ever. Each commit holds the
                 markers that count.
 
         Raises:
-            LakeExists: The location holds a lake already.
-            NotALake: The object `lake.zng` is not that of a Zed lake.
+            LakeExists: The location already holds a lake.
+            NotALake: There is an object `lake.zng` that does not belong to a Zed lake.
         """
         store = store_at(location, storage_options)
         if not store.exists(MAGIC_KEY):
@@ -117,7 +117,7 @@ class PoolLake:
             if is_created:
                 return cls(store, clock, txn_retention=txn_retention)
         if not exist_ok:
-            raise LakeExists(f"a lake stands at {store!r} already; open it, or pass exist_ok=True")
+            raise LakeExists(f"there is already a Zed lake at {store!r}; open it, or pass exist_ok=True")
         _check_magic(store)
         return cls(store, clock, txn_retention=txn_retention)
 
@@ -143,7 +143,7 @@ class PoolLake:
 
         Raises:
             InvalidPoolConfig: The configuration is not valid. Nothing was written.
-            PoolExists: The lake has a pool of that name already.
+            PoolExists: The lake already has a pool of that name.
             DamagedLake: The journal of pools cannot be read.
         """
         now = self._clock()
@@ -152,18 +152,20 @@ class PoolLake:
             nanoseconds_of(now), _checked_name(name), id or new_ksuid(now), (path,), order, seek_stride, threshold
         )
         if name in read_state(self._pools):
-            raise PoolExists(f"the lake has a pool {name!r} already; choose another name, or drop it first")
+            raise PoolExists(f"the lake already has a pool {name!r}; choose another name, or drop that pool first")
         branches = open_journal(self._store, f"{config.id}/branches", self._clock)
         branches.create()
         branches.append(lambda state: [] if "main" in state else [Add("main", BranchConfig(config.ts, "main", NIL))])
         try:
             self._pools.append(lambda state: [Add(name, config)])
         except KeyExists:
-            raise PoolExists(f"the lake has a pool {name!r} already; choose another name, or drop it first") from None
+            raise PoolExists(
+                f"the lake already has a pool {name!r}; choose another name, or drop that pool first"
+            ) from None
         return self._pool(config)
 
     def rename_pool(self, name: str, new_name: str) -> None:
-        """Give a pool another name. Raises NoSuchPool, PoolExists, InvalidPoolConfig, DamagedLake."""
+        """Rename a pool. Raises NoSuchPool, PoolExists, InvalidPoolConfig, DamagedLake."""
         _checked_name(new_name)
 
         def plan(state: State) -> list[Action]:
@@ -174,7 +176,7 @@ class PoolLake:
             self._pools.append(plan)
         except KeyExists:
             raise PoolExists(
-                f"the lake has a pool {new_name!r} already; choose another name, or drop it first"
+                f"the lake already has a pool {new_name!r}; choose another name, or drop that pool first"
             ) from None
 
     def drop_pool(self, name: str) -> None:
@@ -184,7 +186,8 @@ class PoolLake:
         def plan(state: State) -> list[Action]:
             if _pool_of(state, name).id != config.id:
                 raise NoSuchPool(
-                    f"the pool {name!r} was dropped, and another created under its name; drop that one if you mean it"
+                    f"another writer dropped the pool {name!r} and created a new one of that name; "
+                    "drop again to drop the new one"
                 )
             return [Delete(name)]
 
@@ -205,7 +208,7 @@ class PoolLake:
 
 def empty_lake() -> dict[str, bytes]:
     """Return the objects of a lake without pools by their keys. The last one makes it a lake."""
-    # Version 1.6 of `zed` opens no lake without the second journal.
+    # Version 1.6 of `zed` cannot open a lake without the second journal.
     journals = {
         f"{folder}/{name}": data
         for folder in ("pools", "index_rules")
@@ -233,17 +236,17 @@ def _check_magic(store: ObjectStore) -> None:
         values = read_metadata(store, MAGIC_KEY)
     except NotFound:
         raise NotALake(
-            f"no Zed lake stands at {store!r}: it has no {MAGIC_KEY}; create one with PoolLake.create"
+            f"there is no Zed lake at {store!r}, as {MAGIC_KEY} does not exist; create one with PoolLake.create"
         ) from None
     except DamagedLake as error:
-        raise NotALake(f"no Zed lake stands at {store!r}: {error}") from None
+        raise NotALake(f"there is no Zed lake at {store!r}: {error}") from None
     try:
         if len(values) != 1 or type_name(values[0]) != _MAGIC_TYPE or Record(values[0]).text("magic") != _MAGIC:
-            raise NotALake(f"no Zed lake stands at {store!r}: {MAGIC_KEY} does not say {_MAGIC!r}")
+            raise NotALake(f"there is no Zed lake at {store!r}: {MAGIC_KEY} does not contain {_MAGIC!r}")
         version = Record(values[0]).integer("version")
     except InvalidZng as error:
-        raise NotALake(f"no Zed lake stands at {store!r}: {MAGIC_KEY} is damaged: {error}") from None
+        raise NotALake(f"there is no Zed lake at {store!r}: {MAGIC_KEY} is damaged: {error}") from None
     if version != _VERSION:
         raise UnsupportedLakeVersion(
-            f"the lake at {store!r} has the version {version}, and only {_VERSION} can be read"
+            f"the Zed lake at {store!r} has version {version}, but only version {_VERSION} is supported"
         )

@@ -35,7 +35,7 @@ class Loader:
     clock: AwareClock
 
     def load(self, batches: Iterable[ValueBatch], branch: str, details: CommitDetails) -> Commit | None:
-        """Write values and commit them. Return None where there are none, or the branch has the marker already.
+        """Write values and commit them. Return None where there are none, or the branch already has the marker.
 
         Raises:
             NoSuchBranch: The pool has no such branch. Nothing was written.
@@ -59,7 +59,7 @@ class Loader:
     def add(self, objects: Sequence[DataObject], branch: str, details: CommitDetails) -> Commit | None:
         """Commit data objects that were written before.
 
-        Return None where there are none, or the branch has the marker already.
+        Return None where there are none, or the branch already has the marker.
 
         Raises:
             NoSuchBranch: The pool has no such branch.

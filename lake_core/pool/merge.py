@@ -146,7 +146,7 @@ class _Merge:
         bound_keys = None if bound.batch.keys is None else bound.batch.keys.slice(last, last + 1)
         parts = []
         for head in list(self._heads):
-            # Equal values of later sources come behind those in the next batch of this one.
+            # Equal values of later sources come after those in the next batch of this one.
             count = head.batch.count_before(bound.last.value, bound_keys, equal=head.position <= bound.position)
             if count:
                 parts.append(head.batch.slice(0, count))

@@ -34,7 +34,7 @@ def read_stream(store: ObjectStore, key: str) -> bytes:
     """
     data = store.get(key, 0, MAX_METADATA + 1)
     if len(data) > MAX_METADATA:
-        raise DamagedLake(f"{key} has more than {MAX_METADATA} bytes; restore it from a backup", key)
+        raise DamagedLake(f"{key} is larger than {MAX_METADATA} bytes; restore it from a backup", key)
     return bytes(data)
 
 
@@ -64,12 +64,12 @@ def check_complete(data: bytes) -> None:
         raise InvalidZng("it is cut short")
 
 
-def required_metadata(store: ObjectStore, key: str, what: str) -> list[Value]:
-    """Return the values of a metadata object that must exist. Raises DamagedLake."""
+def required_metadata(store: ObjectStore, key: str, reason: str) -> list[Value]:
+    """Return the values of a metadata object that must exist, for a reason. Raises DamagedLake."""
     try:
         return read_metadata(store, key)
     except NotFound:
-        raise DamagedLake(f"{key} is missing: {what}; restore it from a backup", key) from None
+        raise DamagedLake(f"{key} is missing, but {reason}; restore it from a backup", key) from None
 
 
 def type_name(value: Value) -> str:
@@ -93,9 +93,9 @@ class Record:
 
     @cached_property
     def _fields(self) -> Mapping[str, Value]:
-        """The fields by their names; none if the value is no record.
+        """Return the fields by their names; none if the value is not a record.
 
-        They are split once, as cached snapshots hold very many records.
+        They are split once, because cached snapshots hold very many records.
         """
         record = self.value.under()
         if not isinstance(record.type, RecordType) or record.body is None:
@@ -138,14 +138,14 @@ class Record:
     def _decoded(self, name: str, allowed: Sequence[Type]) -> Any:
         field = self.field(name)
         if under(field.type) not in allowed or field.body is None:
-            raise InvalidZng(f"the field {name!r} has another type than is expected, or is null")
+            raise InvalidZng(f"the field {name!r} is null or has an unexpected type")
         return field.decode()
 
 
 def time_of(nanoseconds: int) -> datetime:
     """Return a time in UTC from nanoseconds since the Unix epoch.
 
-    Raises InvalidZng for years that Python does not have.
+    Raises InvalidZng for years that a datetime cannot have.
     """
     try:
         return _EPOCH + timedelta(microseconds=nanoseconds // 1000)

@@ -36,7 +36,7 @@ class RecordColumns:
 
     @cached_property
     def _fields(self) -> Mapping[str, tuple[Type, Bodies]]:
-        """The types and the bodies of the fields by their names; none if a value is null or no record."""
+        """Return the types and the bodies of the fields by their names; none if a value is null or not a record."""
         record = under(self.type)
         if not isinstance(record, RecordType) or self.bodies.has_nulls():
             return {}
@@ -73,9 +73,9 @@ class RecordColumns:
         type, bodies = self._field(name)
         self._check(name, under(type) == KSUID.inner, bodies)
         if bool((bodies.sizes != SIZE).any()):
-            raise InvalidZng(f"an id does not have {SIZE} bytes")
+            raise InvalidZng(f"an id is not {SIZE} bytes long")
         return format_ksuids(bodies.data[bodies.starts[:, np.newaxis] + np.arange(SIZE)])
 
     def _check(self, name: str, is_expected: bool, bodies: Bodies) -> None:
         if not is_expected or bodies.has_nulls():
-            raise InvalidZng(f"the field {name!r} has another type than is expected, or is null")
+            raise InvalidZng(f"the field {name!r} is null or has an unexpected type")

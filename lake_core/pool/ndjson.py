@@ -81,7 +81,7 @@ def format_json(value: Value) -> str:
             return _string(symbol_of(type, body))
         case ErrorType(inner):
             return _object([("error", Value(inner, body))])
-    raise AssertionError(f"{type!r} is no type")
+    raise AssertionError(f"unexpected type {type!r}")
 
 
 def _object(entries: Iterable[tuple[str, Value]]) -> str:
@@ -118,7 +118,7 @@ def _primitive(type: PrimitiveType, body: bytes) -> str:
 def format_number(number: float) -> str:
     """Return a float as JSON. Raises InvalidJson for infinity and not a number."""
     if not math.isfinite(number):
-        raise InvalidJson(f"{number} has no form in JSON; leave such values out, or write ZSON")
+        raise InvalidJson(f"{number} cannot be written as JSON; leave out such values, or write ZSON")
     if number == 0:
         return "-0" if math.copysign(1, number) < 0 else "0"
     shortest = Decimal(repr(number)).normalize()
@@ -143,7 +143,7 @@ def parse_json(text: str) -> Value:
     try:
         return _value(decoded)
     except (InvalidType, InvalidValue, RecursionError) as error:
-        raise InvalidJson(f"the text has no form as a Zed value: {error}") from None
+        raise InvalidJson(f"the text cannot be stored as a Zed value: {error}") from None
 
 
 def _parse_int(text: str) -> int | float:
@@ -155,7 +155,7 @@ def _parse_int(text: str) -> int | float:
 
 def refuse_constant(text: str) -> None:
     """Raise InvalidJson for a constant that JSON does not have."""
-    raise InvalidJson(f"{text} is no number of JSON; write null instead")
+    raise InvalidJson(f"{text} is not valid JSON; write null instead")
 
 
 def _value(decoded: Any) -> Value:

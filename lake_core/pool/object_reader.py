@@ -26,7 +26,7 @@ _BUFFER: Final = 512 << 10
 class ObjectReader:
     """A reader of segments of a data object.
 
-    Each method raises DamagedLake where its file is missing, cut short or no ZNG.
+    Each method raises DamagedLake if the file is missing, cut short or not ZNG.
 
     Attributes:
         store: The store of the lake.
@@ -63,7 +63,7 @@ class ObjectReader:
     def columns(self, names: Collection[str] | None = None) -> Iterator[list[Column]]:
         """Yield the values of a few frames at a time, as columns that together hold consecutive rows.
 
-        With names, only the fields of these names are read. Then it raises InvalidValue where values are no records.
+        With names, only the fields of these names are read, and InvalidValue is raised if values are not records.
         """
         for segment in self.segments:
             with self._open(segment) as file:
@@ -103,4 +103,4 @@ class ObjectReader:
 
     def _check_count(self, segment: Segment, count: int) -> None:
         if count != segment.count:
-            raise InvalidZng(f"{count} values stand where {segment.count} are expected")
+            raise InvalidZng(f"it contains {count} values instead of {segment.count}")

@@ -78,7 +78,7 @@ class ObjectEncoder:
             self._pending += int(values.batch.body_sizes().sum())
 
     def finish(self) -> memoryview:
-        """Return the bytes of the object after its last value. They are not in memory where they are many."""
+        """Return the bytes of the object after its last value. Those of a large object are not in memory."""
         if self._first < self.count:
             self._end_segment()
         if self._writer.position <= _IN_MEMORY:
@@ -138,8 +138,8 @@ def write_objects(
 ) -> Iterator[DataObject]:
     """Put sorted values as data objects with their seek indexes, and yield the description of each.
 
-    An object ends where its size in the store reaches about the threshold of the pool, so that it does not count as
-    small. Takes memory for a few frames.
+    An object ends where its size in the store reaches about the threshold of the pool. It then does not count as small.
+    Takes memory for a few frames.
 
     Args:
         store: The store of the lake.

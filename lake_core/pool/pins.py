@@ -5,7 +5,7 @@ writes down what it is about to do before it looks at what the other one does: a
 what vacuums are deleting, and a vacuum lists what it is deleting and then reads the pins and the branches. Whichever
 comes second sees the other.
 
-What a process that died has left is deleted by the next vacuum whose retention has passed.
+The next vacuum whose retention has passed deletes what a process that died has left behind.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def check_not_vacuumed(commits: CommitStore, commit: str, tips: Collection[str])
         commit: The id of the commit.
         tips: The tips of branches, whose data objects and commits no vacuum deletes.
     """
-    failure = f"no branch can begin at the commit {commit}"
+    failure = f"a branch cannot begin at the commit {commit}"
     kept = {id for tip in tips for id in commits.objects(tip)}
     try:
         ids = [each.id for each in commits.log(commit)]
@@ -90,7 +90,7 @@ def check_not_vacuumed(commits: CommitStore, commit: str, tips: Collection[str])
 
 def _vacuumed(failure: str, missing: Sequence[str]) -> ObjectsVacuumed:
     return ObjectsVacuumed(
-        f"{failure}: {', '.join(missing)}, which it needs, were vacuumed; load again", tuple(missing)
+        f"{failure}: it needs {', '.join(missing)}, which a vacuum deleted; load the data again", tuple(missing)
     )
 
 

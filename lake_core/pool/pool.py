@@ -87,7 +87,7 @@ class Pool:
 
         Raises:
             InvalidBranchName: A branch cannot have such a name. Nothing was written.
-            BranchExists: The pool has a branch of that name already.
+            BranchExists: The pool already has a branch of that name.
             NoSuchBranch: The pool has neither a branch nor a commit `at`.
             ObjectsVacuumed: Data objects or commits that the commit needs are gone from the store.
             DamagedLake: The journal cannot be read.
@@ -183,7 +183,7 @@ class Pool:
     ) -> Commit | None:
         """Sort rows, write them as data objects and commit them.
 
-        Return None where there are no rows, or the branch has the marker already.
+        Return None where there are no rows, or the branch already has the marker.
 
         Args:
             rows: Arrow data, a file of NDJSON, ZNG, ZSON or Parquet (its path, or open), or an iterable of mappings or
@@ -192,11 +192,11 @@ class Pool:
             author: Who loads.
             message: Why; by default, a summary of the load.
             meta: Any other value to store with the commit; see `value_of`.
-            txn: An application and the version of its write. Where the branch has that version or a later one already,
-                nothing is written, so that a load can be repeated safely.
+            txn: An application and the version of its write. If the branch already has that version or a later one,
+                nothing is written. A load with a txn can therefore be repeated safely.
 
         Raises:
-            InvalidValue: A row or the meta has no form as a value. No commit was made.
+            InvalidValue: A row or the meta cannot be stored as a value. No commit was made.
             NoSuchBranch: The pool has no such branch.
             WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal or a commit cannot be read.
@@ -226,10 +226,10 @@ class Pool:
         Args:
             rows: As for `load`.
             ranges: The ranges of keys that the rows may have.
-            name: What errors call the rows.
+            name: The name of the rows in error messages.
 
         Raises:
-            InvalidValue: A row has no form as a value.
+            InvalidValue: A row cannot be stored as a value.
             OutsideRange: A row has a key that is in none of the ranges.
         """
         return self._loader.write(map(checked(self.config, ranges, name), batches_of_rows(rows)))
@@ -246,7 +246,7 @@ class Pool:
     ) -> Commit | None:
         """Commit data objects whose files are in place.
 
-        Return None where there are none, or the branch has the marker already.
+        Return None where there are none, or the branch already has the marker.
 
         Args:
             objects: The data objects, which hold values in the order of the pool.
@@ -257,7 +257,7 @@ class Pool:
             txn: As for `load`.
 
         Raises:
-            InvalidValue: The meta has no form as a value.
+            InvalidValue: The meta cannot be stored as a value.
             NoSuchBranch: The pool has no such branch.
             WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal or a commit cannot be read.
@@ -277,7 +277,7 @@ class Pool:
     ) -> Commit | None:
         """Replace the values of ranges of keys by data objects whose files are in place, in one commit.
 
-        Return None where nothing changes, or the branch has the marker already.
+        Return None where nothing changes, or the branch already has the marker.
 
         Args:
             objects: The data objects, which hold values in the order of the pool.
@@ -290,7 +290,7 @@ class Pool:
 
         Raises:
             OutsideRange: A data object has keys that are in none of the ranges.
-            InvalidValue: The meta has no form as a value.
+            InvalidValue: The meta cannot be stored as a value.
             NoSuchBranch: The pool has no such branch.
             WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal, a commit or a data object cannot be read.
@@ -313,8 +313,7 @@ class Pool:
 
         Return None where there is nothing to delete.
 
-        Data objects that also hold other records are rewritten. Those for whose keys the predicate cannot be true are
-        not read.
+        Data objects that also hold other records are rewritten. Those whose keys rule the predicate out are not read.
 
         Args:
             where: A predicate in Spark SQL over the fields of all records; a field that a record does not have is null.
@@ -328,17 +327,17 @@ class Pool:
         Raises:
             NoSuchBranch: The pool has no such branch.
             NoSuchObject: The branch has no such data object.
-            InvalidExpression: The predicate is not one over the fields of the records.
+            InvalidExpression: The text is not a predicate over the fields of the records.
             EvaluationFailed: The predicate fails for a record.
-            InvalidValue: There are both a predicate and ids, or neither. Or a value is not a record, or the meta has no
-                form as a value.
-            DeleteConflict: Other writers deleted or rewrote data objects of `ids` meanwhile.
+            InvalidValue: There are both a predicate and ids, or neither. Or a value is not a record, or the meta cannot
+                be stored as a value.
+            DeleteConflict: Other writers deleted or rewrote data objects of `ids` in the meantime.
             WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal, a commit or a data object cannot be read.
         """
         if (where is None) == (ids is None):
             raise InvalidValue(
-                "either records are deleted by a predicate, or data objects by their ids; give one of them"
+                "either pass a predicate to delete records, or `ids` to delete data objects, but not both or neither"
             )
         details = _details(author, message, meta)
         if where is not None:
@@ -367,7 +366,7 @@ class Pool:
                 that are small: no larger than a fourth of the pool's threshold.
             branch: The branch.
             cold_age: Without `ids`, leave out data objects that are younger. Where other writers delete or rewrite
-                objects meanwhile, their neighbors are left out too.
+                objects in the meantime, their neighbors are left out too.
             author: Who compacts.
             message: Why; by default, a summary of the compaction.
             meta: Any other value to store with the commit; see `value_of`.
@@ -378,8 +377,8 @@ class Pool:
         Raises:
             NoSuchBranch: The pool has no such branch.
             NoSuchObject: The branch has no such data object.
-            DeleteConflict: Other writers deleted or rewrote data objects of `ids` meanwhile.
-            InvalidValue: There are fewer than two ids, or the meta has no form as a value.
+            DeleteConflict: Other writers deleted or rewrote data objects of `ids` in the meantime.
+            InvalidValue: There are fewer than two ids, or the meta cannot be stored as a value.
             WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal, a commit or a data object cannot be read.
         """
@@ -409,7 +408,7 @@ class Pool:
         Raises:
             NoSuchBranch: The pool has no such branch.
             DeleteConflict: Both branches have deleted or rewritten the same data objects.
-            InvalidValue: The meta has no form as a value.
+            InvalidValue: The meta cannot be stored as a value.
             WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal or a commit cannot be read.
         """
@@ -424,7 +423,7 @@ class Pool:
     ) -> Commit | None:
         """Commit the inverse of a commit: delete the data objects that it added, and add those that it deleted.
 
-        Return None where the commit is reverted already. Markers stay: a load that is reverted is not repeated.
+        Return None if the commit is already reverted. Markers stay: a load that is reverted is not repeated.
 
         Args:
             commit: The id of the commit.
@@ -439,7 +438,7 @@ class Pool:
             DeleteConflict: Data objects that the commit added were deleted or rewritten since. Or the commit was
                 reverted, and that revert was reverted too.
             ObjectsVacuumed: Data objects that the commit deleted are gone from the store.
-            InvalidValue: The meta has no form as a value.
+            InvalidValue: The meta cannot be stored as a value.
             WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal or a commit cannot be read.
         """
@@ -473,7 +472,7 @@ class Pool:
                 deleted.
         """
         if retention < timedelta(0):
-            raise InvalidValue(f"a retention cannot be {retention}; give a timedelta from 0 up")
+            raise InvalidValue(f"the retention {retention} is negative; give a timedelta of 0 or more")
         before = self._clock() - retention
         if self._store.versioned:
             if not dry_run:

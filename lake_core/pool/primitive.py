@@ -62,7 +62,7 @@ def _bounded_encoder(
 ) -> Callable[[Any], bytes]:
     def encoded(number: Any) -> bytes:
         if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
-            raise InvalidValue(f"{number!r} is no {type.name}; give an integer from {low} to {high}")
+            raise InvalidValue(f"{number!r} is not of type {type.name}; give an integer from {low} to {high}")
         return encode(number)
 
     return encoded
@@ -80,7 +80,7 @@ def _float_decoder(type: PrimitiveType, size: int) -> Callable[[bytes], float]:
 def _float_encoder(type: PrimitiveType, size: int) -> Callable[[Any], bytes]:
     def encoded(number: Any) -> bytes:
         if isinstance(number, bool) or not isinstance(number, int | float):
-            raise InvalidValue(f"{number!r} is no {type.name}; give a number")
+            raise InvalidValue(f"{number!r} is not of type {type.name}; give a number")
         try:
             return _FLOAT[size].pack(number)
         except OverflowError:
@@ -97,7 +97,7 @@ def _decode_bool(body: bytes) -> bool:
 
 def _encode_bool(value: Any) -> bytes:
     if not isinstance(value, bool):
-        raise InvalidValue(f"{value!r} is no bool; give True or False")
+        raise InvalidValue(f"{value!r} is not a bool; give True or False")
     return b"\x01" if value else b"\x00"
 
 
@@ -111,16 +111,16 @@ def decode_string(body: bytes) -> str:
 
 def _encode_string(text: Any) -> bytes:
     if not isinstance(text, str):
-        raise InvalidValue(f"{text!r} is no string; give a str")
+        raise InvalidValue(f"{text!r} is not a string; give a str")
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InvalidValue(f"{text!r} has no form in UTF-8; remove its lone surrogates") from None
+        raise InvalidValue(f"{text!r} cannot be encoded as UTF-8; remove its lone surrogates") from None
 
 
 def _encode_bytes(value: Any) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise InvalidValue(f"{value!r} is no bytes value; give bytes")
+        raise InvalidValue(f"{value!r} is not a bytes object; give bytes")
     return bytes(value)
 
 
@@ -135,14 +135,14 @@ def decode_ip(body: bytes) -> Address:
 
 def _encode_ip(address: Any) -> bytes:
     if not isinstance(address, ipaddress.IPv4Address | ipaddress.IPv6Address):
-        raise InvalidValue(f"{address!r} is no ip; give an address of the module ipaddress")
+        raise InvalidValue(f"{address!r} is not an IP address; give an address of the module ipaddress")
     if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
-        raise InvalidValue(f"{address} has a zone, which an ip cannot hold; remove it")
+        raise InvalidValue(f"{address} has a zone, which the type ip cannot store; remove it")
     return address.packed
 
 
 def decode_net(body: bytes) -> Network:
-    """Return a network. Raises InvalidZng if it is none, or if address bits behind its mask are set."""
+    """Return a network. Raises InvalidZng if it is not valid, or has address bits outside of its mask."""
     if len(body) not in (8, 32):
         raise InvalidZng(f"a net has {len(body)} bytes instead of 8 or 32")
     half = len(body) // 2
@@ -150,14 +150,14 @@ def decode_net(body: bytes) -> Network:
     bits = half * 8
     length = bits - ((1 << bits) - 1 - mask).bit_length()
     if mask != (1 << bits) - (1 << (bits - length)) or address & ~mask:
-        raise InvalidZng(f"a net has no valid mask: {body.hex()}")
+        raise InvalidZng(f"a net does not have a valid mask: {body.hex()}")
     network: type[Network] = ipaddress.IPv4Network if half == 4 else ipaddress.IPv6Network
     return network((address, length))
 
 
 def _encode_net(network: Any) -> bytes:
     if not isinstance(network, ipaddress.IPv4Network | ipaddress.IPv6Network):
-        raise InvalidValue(f"{network!r} is no net; give a network of the module ipaddress")
+        raise InvalidValue(f"{network!r} is not an IP network; give a network of the module ipaddress")
     return network.network_address.packed + network.netmask.packed
 
 

@@ -28,7 +28,7 @@ def projected_type(type: Type, names: Collection[str]) -> Type:
 
 
 def projected_value(value: Value, names: Collection[str]) -> Value:
-    """Return a record with the fields of some names. Raises InvalidValue where the value is no record, InvalidZng."""
+    """Return a record with the fields of some names. Raises InvalidValue if the value is not a record, InvalidZng."""
     type, record = projected_type(value.type, names), under(value.type)
     if not isinstance(record, RecordType) or value.body is None:
         return Value(type, None)

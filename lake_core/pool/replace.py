@@ -109,7 +109,7 @@ def outside(key: Value, path: Sequence[str], ranges: Sequence[KeyRange], name: s
     expected = " or ".join(_shown(key_range) for key_range in ranges[:3]) + (" or …" if len(ranges) > 3 else "")
     shown = "no key" if key.body is None else f"the key {format_value(key)}"
     return OutsideRange(
-        f"{name} has a record with {shown} at {'.'.join(path)!r}, and only {expected} is to be written. "
+        f"{name} has a record with {shown} at {'.'.join(path)!r}, but only {expected} can be written. "
         "Nothing was written"
     )
 
@@ -117,6 +117,6 @@ def outside(key: Value, path: Sequence[str], ranges: Sequence[KeyRange], name: s
 def _shown(key_range: KeyRange) -> str:
     parts = [
         *([f"from {format_value(key_range.start)}"] if key_range.start is not None else []),
-        *([f"to before {format_value(key_range.stop)}"] if key_range.stop is not None else []),
+        *([f"up to, but not including, {format_value(key_range.stop)}"] if key_range.stop is not None else []),
     ]
-    return " ".join(parts) or "everything"
+    return " ".join(["keys", *parts]) if parts else "anything"

@@ -27,12 +27,12 @@ class Revert:
     pin: Callable[[str], None]
 
     def plan(self, tip: str) -> list[Action]:
-        """Return the actions of a revert on top of a tip; none where the commit is reverted already.
+        """Return the actions of a revert on top of a tip; none where the commit is already reverted.
 
         Raises:
             NoSuchCommit: The commit is not among those of the branch.
-            DeleteConflict: Data objects that it added were deleted or rewritten since. Or it was reverted, and that was
-                reverted too.
+            DeleteConflict: Data objects that it added have been deleted or rewritten since. Or it was reverted, and
+                that revert was reverted too.
             ObjectsVacuumed: Data objects that it deleted are gone from the store.
             DamagedLake: A commit cannot be read.
         """
@@ -77,7 +77,7 @@ class Revert:
     def _refuse(self, ids: Sequence[str], verb: str, which: str) -> NoReturn:
         raise DeleteConflict(
             f"the commit {self.commit} cannot be reverted: later commits {verb} {', '.join(ids)}, {which}; "
-            "revert those first",
+            "revert those commits first",
             tuple(ids),
         )
 

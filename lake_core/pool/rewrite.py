@@ -20,8 +20,8 @@ class ObjectRewriter:
     Attributes:
         loader: Writes the remaining values.
         removed: Returns which values of a batch are removed.
-        replacements: The data objects that replace each data object, by its id. One that loses no value is its own
-            replacement.
+        replacements: The data objects that replace each data object, by its id. One that loses no value replaces
+            itself.
     """
 
     loader: Loader

@@ -49,8 +49,8 @@ def batches_of_path(path: str | os.PathLike[str]) -> Iterator[ValueBatch]:
         else:
             endings = ", ".join((*_JSON, ".zng", ".zson", ".parquet"))
             raise InvalidValue(
-                f"{os.fspath(path)!r} is of no known kind: its name must end in one of {endings}; "
-                "or open it and give the stream"
+                f"the format of {os.fspath(path)!r} is unknown: its name must end in one of {endings}; "
+                "rename it, or open it and pass the open file"
             )
     except (OSError, UnicodeDecodeError, pa.ArrowInvalid) as error:
         raise InvalidValue(f"{os.fspath(path)!r} cannot be read: {error}") from None
@@ -79,4 +79,4 @@ def _lines(text: Any) -> Iterator[ValueBatch]:
     try:
         yield from read_ndjson_batches(text)
     except UnicodeDecodeError as error:
-        raise InvalidJson(f"the lines are not UTF-8: {error}") from None
+        raise InvalidJson(f"the lines are not UTF-8: {error}; convert the file to UTF-8") from None

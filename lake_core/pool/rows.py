@@ -28,7 +28,7 @@ def batches_of_rows(rows: Any) -> Iterator[ValueBatch]:
             see `batches_of_path` and `batches_of_stream`; or an iterable of objects as `value_of` takes them.
 
     Raises:
-        InvalidValue: A row has no form as a value.
+        InvalidValue: A row cannot be stored as a value.
         InvalidType: A column of Arrow data has no Zed type.
     """
     if isinstance(rows, pa.RecordBatch):
@@ -43,7 +43,9 @@ def batches_of_rows(rows: Any) -> Iterator[ValueBatch]:
     elif isinstance(rows, Iterable) and not isinstance(rows, bytes | Mapping):
         yield from batches_of_values(map(value_of, rows))
     else:
-        raise InvalidValue(f"{str(rows)[:80]!r} has no rows; give Arrow data, a file, or a list of mappings or values")
+        raise InvalidValue(
+            f"{str(rows)[:80]!r} cannot be read as rows; give Arrow data, a file, or a list of mappings or values"
+        )
 
 
 def _arrow_stream(rows: Any) -> pa.RecordBatchReader:
@@ -51,9 +53,8 @@ def _arrow_stream(rows: Any) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_stream(rows)
     except (pa.ArrowException, TypeError) as error:
         raise InvalidValue(
-            f"the rows of the type {type(rows).__name__} have no form as Arrow columns: {error}; give each column one "
-            "type, or give a list "
-            "of mappings"
+            f"rows of the type {type(rows).__name__} cannot be converted to Arrow columns: {error}; "
+            "give each column one type, or pass a list of mappings"
         ) from None
 
 
@@ -69,7 +70,7 @@ def value_of(row: Any) -> Value:
     try:
         return _value_of(row)
     except RecursionError:
-        raise InvalidValue("a row is nested too deeply, or holds itself; give one with fewer levels") from None
+        raise InvalidValue("a row is nested too deeply, or contains itself; give one with fewer levels") from None
 
 
 def _value_of(row: Any) -> Value:
@@ -105,7 +106,7 @@ def _value_of(row: Any) -> Value:
 def _record(row: Mapping[Any, Any]) -> Value:
     for name in row:
         if not isinstance(name, str):
-            raise InvalidValue(f"{name!r} is no name of a field; give a string")
+            raise InvalidValue(f"{name!r} is not the name of a field; give a string")
     fields = [(name, _value_of(each)) for name, each in row.items()]
     return Value(
         RecordType(tuple(Field(name, value.type) for name, value in fields)),
@@ -120,6 +121,6 @@ def _by_arrow(row: Any) -> Value:
         return values_of(inferred_type(array.type), array)[0]
     except (pa.ArrowException, InvalidType, TypeError, ValueError, OverflowError) as error:
         raise InvalidValue(
-            f"an object of the type {type(row).__name__} has no form as a value: {error}; "
+            f"an object of the type {type(row).__name__} cannot be stored as a value: {error}; "
             "give a number, a string or a Value instead"
         ) from None

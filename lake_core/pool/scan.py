@@ -55,7 +55,7 @@ class Scan:
         columns: Sequence[str] | None = None,
     ) -> None:
         if columns is not None and (isinstance(columns, str) or not columns):
-            raise InvalidValue(f"{columns!r} is no list of columns; name at least one, as in ['ts', 'level']")
+            raise InvalidValue(f"{columns!r} is not a list of columns; name at least one, as in ['ts', 'level']")
         filled = [each for each in objects if each.count]
         if where is not None:
             key_types = {key.type for each in filled for key in (each.min, each.max) if key.body is not None}
@@ -66,7 +66,7 @@ class Scan:
         self._range = key_range
         self._where = where
         self._names = None if columns is None else list(dict.fromkeys(columns))
-        # Kept here, as a functools.cached_property of Python 3.11 has one lock for all scans of a process.
+        # Kept here, because a functools.cached_property of Python 3.11 has one lock for all scans of a process.
         self._type: Type | None = None
         self._fused_type: Type | None = None
         self._bound_filter: Filter | None = None
@@ -179,7 +179,8 @@ class Scan:
         known = [each.name for each in fields_of(self._whole_type)]
         if unknown := [name for name in self._names if name not in known]:
             raise InvalidValue(
-                f"the pool {self._config.name!r} has no columns {unknown} in this range; there are {', '.join(known)}"
+                f"the pool {self._config.name!r} does not have the columns {unknown} in this range; "
+                f"its columns are {', '.join(known)}"
             )
 
     def _shapes(self) -> list[Shape]:

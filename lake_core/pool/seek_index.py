@@ -24,7 +24,7 @@ _SMALL: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a data object that can be read alone.
+    """A part of a data object that can be read on its own.
 
     Attributes:
         min: The smallest key in it.
@@ -86,7 +86,9 @@ def all_segments(store: ObjectStore, pool_id: str, data_object: DataObject) -> l
         segments = [Segment.from_value(value) for value in read_metadata(store, key)]
         _check(segments, data_object)
     except (NotFound, DamagedLake, InvalidZng) as error:
-        _LOG.warning("read all of the data object %s, for its seek index cannot be used: %s", data_object.id, error)
+        _LOG.warning(
+            "reading the whole data object %s, because its seek index cannot be used: %s", data_object.id, error
+        )
         return [whole_segment(data_object)]
     return segments
 

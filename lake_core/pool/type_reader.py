@@ -14,7 +14,7 @@ class TypeReader:
 
     body: bytes
     subject: str
-    """What errors call the bytes."""
+    """The name of the bytes in error messages."""
     at: int = 0
 
     def number(self) -> int:
@@ -33,7 +33,7 @@ class TypeReader:
         return count
 
     def name(self) -> str:
-        """Read a name behind its length."""
+        """Read a name, which follows its length."""
         size = self.count()
         name = self.body[self.at : self.at + size]
         self.at += size
@@ -44,6 +44,6 @@ class TypeReader:
 
 
 def encode_name(name: str) -> bytes:
-    """Return a name behind its length."""
+    """Return a name, preceded by its length."""
     encoded = name.encode()
     return uvarint(len(encoded)) + encoded

@@ -43,7 +43,7 @@ class _Code(IntEnum):
 
 
 def encode_type(type: Type) -> bytes:
-    """Return the body of the value that stands for a type."""
+    """Return the body of the value that represents a type."""
     out = bytearray()
     _append(out, type, {})
     return bytes(out)
@@ -92,14 +92,14 @@ def _append(out: bytearray, type: Type, names: dict[str, Type]) -> None:
 
 
 def decode_type(body: bytes) -> Type:
-    """Return the type that a value of the type `type` stands for. Raises InvalidZng."""
+    """Return the type that a value of the type `type` represents. Raises InvalidZng."""
     reader = _Reader(body, "a type value")
     try:
         type = reader.type(0)
     except InvalidType as error:
         raise InvalidZng(f"a type value is not valid: {error}") from None
     if reader.at < len(body):
-        raise InvalidZng(f"a type value has {len(body) - reader.at} bytes behind its end")
+        raise InvalidZng(f"a type value has {len(body) - reader.at} bytes after its end")
     return type
 
 
@@ -109,7 +109,7 @@ class _Reader(TypeReader):
 
     def type(self, nesting: int) -> Type:
         if nesting > _MAX_NESTING:
-            raise InvalidZng(f"a type value nests more than {_MAX_NESTING} types in one another")
+            raise InvalidZng(f"a type value is nested more than {_MAX_NESTING} levels deep")
         code = self.number()
         if code < FIRST_COMPLEX_ID:
             if code not in PRIMITIVES_BY_ID:

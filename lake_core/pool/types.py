@@ -56,9 +56,7 @@ class Type:
             depth = max(depth, child.depth + 1)
             nodes += child.nodes
         if depth > MAX_DEPTH:
-            raise InvalidType(
-                f"a type nests more than {MAX_DEPTH} types in one another; store the value as text instead"
-            )
+            raise InvalidType(f"a type is nested more than {MAX_DEPTH} levels deep; store the value as text instead")
         if nodes > MAX_NODES:
             raise InvalidType(
                 f"a type consists of more than {MAX_NODES} types and names; store the value as text instead"
@@ -74,7 +72,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveType(Type):
-    """A type that is known by its id, such as `int64`."""
+    """A type with a fixed id, such as `int64`."""
 
     id: int
     name: str
@@ -109,7 +107,7 @@ class RecordType(Type):
             "".join(names).encode()
         except UnicodeEncodeError:
             raise InvalidType(
-                f"the names of fields {names!r} have no form in UTF-8; remove their lone surrogates"
+                f"the field names {names!r} cannot be encoded as UTF-8; remove their lone surrogates"
             ) from None
         self._measure(self.fields, (each.type for each in self.fields), len(names))
         self._sort_by(Kind.RECORD, len(names), tuple(names), tuple(each.type.sort_key for each in self.fields))

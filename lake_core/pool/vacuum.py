@@ -1,4 +1,4 @@
-"""Vacuums: objects that no branch of a pool needs any more are deleted from the store."""
+"""Vacuums: deletions of the objects that no branch of a pool needs any longer."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _add_needed(needed: _Needed, commits: CommitStore, tip: str, before: datetim
 
 
 def _add_merged(needed: _Needed, commits: CommitStore, merged: Iterable[str]) -> None:
-    """Add commits that were merged, and those before them: the next merge finds by them what was merged already."""
+    """Add commits that were merged, and those before them: the next merge finds by them what was already merged."""
     pending = list(merged)
     while pending:
         id = pending.pop()

@@ -53,11 +53,11 @@ class Value:
 
     @classmethod
     def of(cls, type: Type, value: Any) -> Value:
-        """Return the value of a type that a Python object stands for. Raises InvalidValue; see `decode`."""
+        """Return a Python object as a value of a type. Raises InvalidValue; see `decode`."""
         return cls(type, encoder(type)(value))
 
     def decode(self) -> Any:
-        """Return the Python object that the value stands for.
+        """Return the value as a Python object.
 
         Raises InvalidZng if its bytes are not valid for its type.
 
@@ -128,7 +128,7 @@ def _decoder_of_bodies(type: Type) -> Callable[[bytes], Any]:
             return _union_decoder(type)
         case EnumType():
             return _enum_decoder(type)
-    raise AssertionError(f"{type!r} is no type")
+    raise AssertionError(f"unexpected type {type!r}")
 
 
 def _encoder_of_objects(type: Type) -> Callable[[Any], bytes]:
@@ -151,11 +151,11 @@ def _encoder_of_objects(type: Type) -> Callable[[Any], bytes]:
             return _union_encoder(type)
         case EnumType():
             return _enum_encoder(type)
-    raise AssertionError(f"{type!r} is no type")
+    raise AssertionError(f"unexpected type {type!r}")
 
 
 def split_record(type: RecordType, body: bytes) -> list[bytes | None]:
-    """Return the bodies of a record's fields. Raises InvalidZng where there are more or less of them."""
+    """Return the bodies of a record's fields. Raises InvalidZng if there are more or fewer of them."""
     bodies = split(body)
     if len(bodies) != len(type.fields):
         raise InvalidZng(f"a record of {len(type.fields)} fields has {len(bodies)} values")
@@ -188,9 +188,11 @@ def _record_encoder(type: RecordType) -> Callable[[Any], bytes]:
 
     def encode(values: Any) -> bytes:
         if not isinstance(values, Mapping):
-            raise InvalidValue(f"{values!r} is no record; give a mapping of names to values")
+            raise InvalidValue(f"{values!r} is not a record; give a mapping of names to values")
         if unknown := values.keys() - {name for name, _ in encoders}:
-            raise InvalidValue(f"the type has no fields {sorted(unknown)}; remove them or add them to the type")
+            raise InvalidValue(
+                f"the type does not have the fields {sorted(unknown)}; remove them or add them to the type"
+            )
         return b"".join([tagged(encode_field(values.get(name))) for name, encode_field in encoders])
 
     return encode
@@ -201,7 +203,7 @@ def _set_decoder(decode: Decoder) -> Callable[[bytes], list[Any]]:
         bodies = split(body)
         elements = [tagged(each) for each in bodies]
         if any(one >= other for one, other in pairwise(elements)):
-            raise InvalidZng("the elements of a set are not in the order of their bytes, or one occurs twice")
+            raise InvalidZng("the elements of a set are not sorted by their bytes, or are not unique")
         return [decode(each) for each in bodies]
 
     return decode_set
@@ -212,7 +214,7 @@ def _map_decoder(decode_key: Decoder, decode_value: Decoder) -> Callable[[bytes]
         entries = split_map(body)
         keys = [tagged(key) for key, _ in entries]
         if any(one >= other for one, other in pairwise(keys)):
-            raise InvalidZng("the keys of a map are not in the order of their bytes, or one occurs twice")
+            raise InvalidZng("the keys of a map are not sorted by their bytes, or are not unique")
         return [(decode_key(key), decode_value(value)) for key, value in entries]
 
     return decode
@@ -223,7 +225,7 @@ def _map_encoder(encode_key: Encoder, encode_value: Encoder) -> Callable[[Any], 
         pairs = _items(entries.items() if isinstance(entries, Mapping) else entries)
         encoded = [(tagged(encode_key(key)), tagged(encode_value(value))) for key, value in pairs]
         if len({key for key, _ in encoded}) < len(encoded):
-            raise InvalidValue("a map has one of its keys twice; a map of Zed has each key once")
+            raise InvalidValue("a map has duplicate keys; the keys of a Zed map must be unique")
         return normalized_map(encoded)
 
     return encode
@@ -236,7 +238,7 @@ def untag(type: UnionType, body: bytes) -> tuple[int, bytes | None]:
         raise InvalidZng("a value of a union does not consist of a tag and a value")
     tag = decode_int(parts[0])
     if not 0 <= tag < len(type.types):
-        raise InvalidZng(f"a value of a union has the tag {tag}, and the union {len(type.types)} types")
+        raise InvalidZng(f"a value of a union has the tag {tag}, but the union has {len(type.types)} types")
     return tag, parts[1]
 
 
@@ -272,7 +274,7 @@ def _union_encoder(type: UnionType) -> Callable[[Any], bytes]:
     def encode(value: Any) -> bytes:
         if not isinstance(value, Tagged) or not 0 <= value.tag < len(encoders):
             raise InvalidValue(
-                f"{value!r} is no value of a union of {len(encoders)} types; give a Tagged with one of their tags"
+                f"{value!r} is not a value of a union of {len(encoders)} types; give a Tagged with one of their tags"
             )
         return union_body(value.tag, encoders[value.tag](value.value))
 
@@ -283,7 +285,9 @@ def symbol_of(type: EnumType, body: bytes) -> str:
     """Return the symbol of an enum's value. Raises InvalidZng."""
     position = decode_uint(body)
     if position >= len(type.symbols):
-        raise InvalidZng(f"a value of an enum has the position {position}, and the enum {len(type.symbols)} symbols")
+        raise InvalidZng(
+            f"a value of an enum has the position {position}, but the enum has {len(type.symbols)} symbols"
+        )
     return type.symbols[position]
 
 
@@ -297,7 +301,7 @@ def _enum_encoder(type: EnumType) -> Callable[[Any], bytes]:
     def encode(symbol: Any) -> bytes:
         position = positions.get(symbol) if isinstance(symbol, str) else None
         if position is None:
-            raise InvalidValue(f"{symbol!r} is no symbol of the enum; give one of {', '.join(type.symbols[:10])}")
+            raise InvalidValue(f"{symbol!r} is not a symbol of the enum; give one of {', '.join(type.symbols[:10])}")
         return encode_uint(position)
 
     return encode
@@ -305,11 +309,11 @@ def _enum_encoder(type: EnumType) -> Callable[[Any], bytes]:
 
 def _encode_type(type: Any) -> bytes:
     if not isinstance(type, Type):
-        raise InvalidValue(f"{type!r} is no type; give a Type")
+        raise InvalidValue(f"{type!r} is not a type; give a Type")
     return encode_type(type)
 
 
 def _items(values: Any) -> Any:
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
-        raise InvalidValue(f"{values!r} has no elements; give a list")
+        raise InvalidValue(f"{values!r} is not a list of elements; give a list")
     return values

@@ -51,7 +51,7 @@ class ValueBatch:
     Attributes:
         types: The distinct types.
         codes: The position of each value's type among the types.
-        encoded: The body of each value behind its tag, as a binary array without nulls.
+        encoded: The tag and the body of each value, as a binary array without nulls.
     """
 
     types: tuple[Type, ...]

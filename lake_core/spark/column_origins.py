@@ -5,8 +5,8 @@ plans anything. In the plan of whatever is made of it later, the marks tell wher
 ids where they go. What a column's values are computed from counts; what only chooses, groups or orders rows (filters,
 join and grouping keys, windows) does not.
 
-Spark offers the plan as text alone, in which names and literals are not quoted. So this reads strictly: an operator
-that it does not know, or text that does not come out even, makes the columns that depend on it unknown, and an unknown
+Spark offers the plan only as text, in which names and literals are not quoted. The parser is therefore strict: an
+unknown operator, or text that does not parse completely, makes the columns that depend on it unknown, and an unknown
 column is left out.
 """
 
@@ -215,13 +215,13 @@ class _Scope:
                 and column.origins is not None
                 and len(column.origins) > 1
             ):
-                origins.append(None)  # a part of what was put together: from which of them is not told
+                origins.append(None)  # a part of a combined value, whose source the plan does not show
             else:
                 origins.append(column.origins)
         return _together(origins)
 
     def _unlisted(self, before: str) -> Origins:
-        """Return the origins of a name that is no column below.
+        """Return the origins of a name that is not a column of the plan below.
 
         It is a lambda's variable, or the result of a Python function, which follows its arguments.
         """
@@ -334,7 +334,7 @@ def _generate(arguments: Sequence[str], below: _Scope) -> _Scope:
     origins = below.of(arguments[0])
     names = [_attribute(text) for text in _listed(arguments[-1])]
     if len(names) > 1 and origins is not None and len(origins) > 1:
-        origins = None  # which goes into which is not told
+        origins = None  # the plan does not show which column depends on which
     generated = [_Column(*name, origins) for name in names]
     return _Scope([*below.columns, *generated], below.strangers)
 

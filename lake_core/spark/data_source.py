@@ -63,8 +63,8 @@ def register(
 ) -> None:
     """Make `format("lake")` known to a session.
 
-    `storage_options` open whatever is read or written; they travel with the source, and stand in no plan and no
-    setting. `lakes` are names for lakes (`{"prod": "s3://bucket/lake"}` for `lake://prod/main/…`). Several
+    `storage_options` open what is read or written. They are sent with the source, and never appear in plans or
+    settings. `lakes` are names for lakes (`{"prod": "s3://bucket/lake"}` for `lake://prod/main/…`). Several
     registrations with other options go by other names.
 
     Options of a read: `path` (`load`'s argument), `version` or `timestamp`, `columns` (names, with commas between),

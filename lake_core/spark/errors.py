@@ -14,7 +14,7 @@ class JavaTooOld(LakeError):
 
 
 class UnreachableStore(LakeError):
-    """Spark's executors cannot reach the table's store, because it lives in this process alone."""
+    """Spark's executors cannot reach the table's store, because it exists only in this process."""
 
 
 class SparkJobFailed(LakeError):
@@ -33,7 +33,7 @@ class InvalidOption(LakeError):
 
 
 class UnsupportedArray(LakeError):
-    """An array has no form as rows, or is of a kind that Spark's executors cannot read or write.
+    """An array cannot be represented as rows, or is of a kind that Spark's executors cannot read or write.
 
     Nothing was read or written.
     """

@@ -104,7 +104,7 @@ def _leaf_column(leaf: Predicate) -> SparkColumn:
         case Literal(value=value):
             return F.lit(value.as_py()).cast("boolean")
         case _:
-            raise AssertionError(f"{type(leaf).__name__} is no column of Spark: use `filtered`")
+            raise AssertionError(f"{type(leaf).__name__} cannot be a column of Spark: use `filtered`")
 
 
 def _tree(join: Callable[[SparkColumn, SparkColumn], SparkColumn], parts: list[SparkColumn]) -> SparkColumn:
@@ -126,8 +126,8 @@ def _with_nan(condition: SparkColumn, column: Column) -> SparkColumn:
 def _equals_zero(column: Column) -> SparkColumn:
     """Return the condition that a column equals 0.0 or -0.0.
 
-    It is no equality: pushed down, that is looked up in the dictionary of a row group, where the two zeros differ. It
-    is no set either, where they differ for Spark itself. Bounds allow for both, so `<=` may be pushed down.
+    It is not an equality: pushed down, that is looked up in the dictionary of a row group, where the two zeros differ.
+    It is not a set either, because they differ for Spark itself. Bounds include both, so `<=` can be pushed down.
     """
     zero = F.lit(0.0)
     return (_field(column) <= zero) & _with_nan(_field(column) >= zero, column)

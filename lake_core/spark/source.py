@@ -1,7 +1,7 @@
 """A Python data source for files that Spark's JVM cannot reach, such as S3 without Hadoop's jars.
 
-Executors open the files with fsspec and the options that travel, pickled, with the source's class; they never stand in
-Spark's configuration or in a query plan.
+Executors open the files with fsspec. Its options are pickled with the source's class, and never appear in Spark's
+configuration or in a query plan.
 """
 
 from __future__ import annotations

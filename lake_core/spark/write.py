@@ -90,7 +90,7 @@ def write_delta(
 def arrow_schema(df: DataFrame) -> pa.Schema:
     """Return a DataFrame's schema in Arrow, all nullable, with field metadata. Raises UnsupportedType.
 
-    That a plan of Spark can hold no null, such as `lit(1)`, says nothing of what the next run's rows hold.
+    A column that is not nullable in this plan, such as `lit(1)`, may contain nulls in the next run.
     """
     return arrow_schema_of(df.schema)
 

@@ -1,4 +1,4 @@
-"""A store that fails at a chosen operation, to try out what a crash there leaves behind."""
+"""A store that fails at a chosen operation, to test what a crash leaves behind."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class FaultStore(ObjectStore):
 
     @property
     def inner(self) -> ObjectStore:
-        """The store behind: look at what the crash left."""
+        """Return the wrapped store, to inspect what the crash left."""
         return self._inner
 
     def url(self, key: str = "") -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DirectWrites(Workspace):
-    """Writes to a folder that is no lake: each write to a table is a commit of its own, visible at once."""
+    """Writes to a folder that is not a lake: each write to a table is its own commit, visible at once."""
 
     def __init__(self, root: str, storage_options: Mapping[str, Any] | None, task_id: str) -> None:
         super().__init__(root, task_id)
@@ -36,7 +36,7 @@ class DirectWrites(Workspace):
     def create_table(
         self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any
     ) -> DeltaTable:
-        """Create the table in place, where others see it at once; one that is there already is opened."""
+        """Create the table in place, where others see it at once; open it if it exists."""
         by = tuple(partition_by)
         return DeltaTable.create(
             self.url(path), schema, partition_by=by, storage_options=self._options, exist_ok=True, **options
@@ -57,7 +57,7 @@ class DirectWrites(Workspace):
         )
 
     def create_repository(self, path: str) -> Repository:
-        """Create the repository in place, where others see it at once; one that is there already is opened."""
+        """Create the repository in place, where others see it at once; open it if it exists."""
         return _repositories().create(self.url(path), storage_options=self._options, exist_ok=True)
 
     def repository_after(self, path: str) -> Repository:
@@ -71,7 +71,7 @@ class DirectWrites(Workspace):
         return find_pool(self.url(path), storage_options=self._options)
 
     def create_pool(self, path: str, **options: Any) -> Pool:
-        """Create the pool in place, where others see it at once; one that is there already is opened."""
+        """Create the pool in place, where others see it at once; open it if it exists."""
         from lake_core.pool.folder import create_pool
 
         return create_pool(self.url(path), storage_options=self._options, **options)

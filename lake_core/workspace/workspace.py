@@ -62,7 +62,7 @@ class Workspace(ABC):
     def create_table(
         self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any
     ) -> DeltaTable:
-        """Create a table; one that somebody else has just created is opened.
+        """Create a table; one that another process has just created is opened.
 
         Takes and raises what `DeltaTable.create` does.
         """
@@ -80,7 +80,7 @@ class Workspace(ABC):
 
     @abstractmethod
     def create_repository(self, path: str) -> Repository:
-        """Create an Icechunk repository; one that somebody else has just created is opened."""
+        """Create an Icechunk repository; one that another process has just created is opened."""
 
     @abstractmethod
     def repository_after(self, path: str) -> Repository:
@@ -92,7 +92,7 @@ class Workspace(ABC):
 
     @abstractmethod
     def create_pool(self, path: str, **options: Any) -> Pool:
-        """Create a pool with the options of `PoolLake.create_pool`, or open one that somebody else has just created."""
+        """Create a pool with the options of `PoolLake.create_pool`, or open an existing one."""
 
     @abstractmethod
     def pool_after(self, path: str) -> Pool:
@@ -116,7 +116,7 @@ class Workspace(ABC):
         """Put all writes into effect. Raises Conflict."""
 
     def discard(self) -> None:
-        """Leave nothing behind, as far as that can be."""
+        """Remove everything that was written, as far as possible."""
         return
 
     def __enter__(self) -> Self:

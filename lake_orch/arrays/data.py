@@ -67,7 +67,7 @@ def _dimensions(count: int, names: Sequence[str], subject: str) -> tuple[str, ..
         return tuple(f"dim_{number}" for number in range(count))
     if len(names) != count:
         raise InvalidDefinition(
-            f"lake/dims names the dimensions {', '.join(names)}, and {subject} has {count}: name each of them"
+            f"lake/dims names the dimensions {', '.join(names)}, but {subject} has {count}: name each of them"
         )
     return tuple(names)
 
@@ -109,7 +109,7 @@ class ArraySlice:
             if unknown:
                 raise InvalidDefinition(
                     f"{subject} asks for the variable {unknown[0]!r}; "
-                    f"there are {', '.join(map(str, dataset.variables))}"
+                    f"the variables are {', '.join(map(str, dataset.variables))}"
                 )
             dataset = dataset[list(self.variables)]
         for extent in self.region.extents if self.region is not None else ():
@@ -138,7 +138,7 @@ def load(part: ArraySlice, annotation: object, subject: str) -> Any:
     Raises:
         UnsupportedData: The annotation is missing, or stands for none of the types; or a type that knows no regions is
             asked for one.
-        InvalidDefinition: One array is asked for, and there are several.
+        InvalidDefinition: One array is requested, but there are several.
     """
     kind = annotation if isinstance(annotation, type) else None
     if kind is xr.Dataset:
@@ -150,7 +150,7 @@ def load(part: ArraySlice, annotation: object, subject: str) -> Any:
     if kind in (zarr.Group, zarr.Array, Session, IcechunkStore):
         if not part.is_whole and (kind is not zarr.Array or part.region is not None or part.selection):
             raise UnsupportedData(
-                f"{subject} is annotated as {annotation!r}, which is loaded whole, and a part of it is asked for: "
+                f"{subject} is annotated as {annotation!r}, which can only be loaded whole, but a part is requested: "
                 "annotate the parameter as xarray.Dataset, xarray.DataArray or numpy.ndarray"
             )
         return _whole(part, kind, subject)
@@ -174,7 +174,7 @@ def _only(dataset: xr.Dataset, subject: str) -> xr.DataArray:
     names = list(dataset.data_vars) or list(dataset.variables)
     if len(names) != 1:
         raise InvalidDefinition(
-            f"{subject} is annotated as one array, and there are {len(names)} ({', '.join(map(str, names[:5]))}): "
+            f"{subject} is annotated as one array, but there are {len(names)} ({', '.join(map(str, names[:5]))}): "
             "choose one by the metadata 'columns', or annotate the parameter as xarray.Dataset"
         )
     return dataset[names[0]]

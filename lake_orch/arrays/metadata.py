@@ -54,7 +54,7 @@ def array_metadata(
     receipt: Receipt | None = None,
     region: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Describe a write, and the arrays as they stand after it, as output metadata.
+    """Describe a write, and the arrays after it, as output metadata.
 
     Args:
         result: The write.

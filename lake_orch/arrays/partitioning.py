@@ -45,7 +45,7 @@ def with_partitions(
     unknown = sorted(settings.coordinates.keys() - dimensions.keys())
     if unknown:
         raise InvalidDefinition(
-            f"{COORDINATES} of {subject} names {unknown[0]!r}, and its partitions stand for {', '.join(dimensions)}: "
+            f"{COORDINATES} of {subject} names {unknown[0]!r}, but its partitions stand for {', '.join(dimensions)}: "
             "name one of these"
         )
     coordinates, chunks = {}, {}

@@ -43,7 +43,7 @@ class Extent:
         if values.dtype.kind != "M":
             raise PartitionSliceError(
                 f"dimension {self.dimension!r} has coordinates of type {values.dtype}, "
-                "and time partitions stand for datetime64: give it such coordinates, or partition by static keys"
+                "but time partitions need datetime64: give it such coordinates, or partition by static keys"
             )
         return [(values >= coordinate_of(start)) & (values < coordinate_of(end)) for start, end in self.windows]
 
@@ -141,7 +141,7 @@ def region_of_partitions(
     tuples = {tuple(key[name] for name in by_dimension) for key in parsed}
     if tuples != set(product(*by_dimension.values())):
         raise PartitionSliceError(
-            f"{name} are no slab: of {' and '.join(by_dimension)}, some combinations are missing. "
+            f"{name} are not a slab: some combinations of {' and '.join(by_dimension)} are missing. "
             "Launch one run for each partition, or for all combinations"
         )
     extents = (

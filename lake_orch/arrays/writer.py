@@ -290,7 +290,7 @@ class ArrayWriter:
         if set(existing.variables) != set(dataset.variables):
             differing = set(existing.variables) ^ set(dataset.variables)
             raise RegionMismatch(
-                f"{self.subject} has the variables {_listed(dataset.variables)}, and the stored arrays are "
+                f"{self.subject} has the variables {_listed(dataset.variables)}, but the stored arrays are "
                 f"{_listed(existing.variables)}: both must have {_listed(differing)}, or neither"
             )
         for name, variable in dataset.variables.items():
@@ -303,18 +303,18 @@ class ArrayWriter:
         if variable.dims != existing.dims:
             raise RegionMismatch(
                 f"{name!r} of {self.subject} has the dimensions {_listed(variable.dims)}, "
-                f"and the stored array has {_listed(existing.dims)}"
+                f"but the stored array has {_listed(existing.dims)}"
             )
         for dimension, length, before in zip(variable.dims, variable.shape, existing.shape, strict=True):
             if dimension not in growing and length != before:
                 raise RegionMismatch(
                     f"{name!r} of {self.subject} has the length {length} along {dimension!r}, "
-                    f"and the stored array has {before}"
+                    f"but the stored array has {before}"
                 )
         if existing.dtype != object and not np.can_cast(variable.dtype, existing.dtype, "same_kind"):
             raise RegionMismatch(
                 f"{name!r} of {self.subject} is of type {variable.dtype}, "
-                f"and the stored array of type {existing.dtype}: convert it first"
+                f"but the stored array is of type {existing.dtype}: convert it first"
             )
         if not set(variable.dims) & set(growing) and not _same(variable, existing):
             raise RegionMismatch(

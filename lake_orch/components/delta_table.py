@@ -195,7 +195,7 @@ class DeltaTableComponent(DatasetComponent):
             )
         if query.parameters and self.asset.partitions_def is None:
             raise InvalidDefinition(
-                f"the SQL of {self._subject} has parameters of a partition, and the asset is not partitioned"
+                f"the SQL of {self._subject} has parameters of a partition, but the asset is not partitioned"
             )
         kind = input_type(self.engine, self._subject)
         names = {table: _input_name(number, table) for number, table in enumerate(query.tables)}

@@ -20,7 +20,7 @@ from lake_orch.tables.type_name import arrow_type_of
 @dg.scaffold_with(
     scaffolds(
         """
-        name: NAME            # names the source for good
+        name: NAME            # names the source permanently
         url: landing/NAME     # a folder, or a prefix on any store that fsspec knows
         pattern: "*.parquet"
         settle_seconds: 0     # more for writers that are not atomic

@@ -67,7 +67,7 @@ def parse_query(text: str, engine: Engine, subject: str) -> Query:
     unknown = sorted(used - set(PARAMETERS))
     if unknown:
         raise InvalidDefinition(
-            f"the SQL of {subject} has the parameter {unknown[0]!r}: there are {', '.join(PARAMETERS)}"
+            f"the SQL of {subject} has the parameter {unknown[0]!r}: the parameters are {', '.join(PARAMETERS)}"
         )
     return Query(text, list(_mentions(query, text, subject)), used)
 

@@ -17,7 +17,7 @@ def without_none(annotation: object) -> tuple[object, bool]:
 
 
 def type_of_element(annotation: object) -> object:
-    """Return T for `list[T]`, the annotation for the outputs of several steps, each loaded alone.
+    """Return T for `list[T]`, the annotation for the outputs of several steps, each loaded on its own.
 
     Return any other annotation unchanged.
     """

@@ -160,7 +160,7 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             preview=preview,
         )
         context.add_output_metadata(metadata | lineage)
-        # It depends on the data alone: a commit that changes no data, such as a skipped retry, makes no downstream
+        # It depends only on the data: a commit that changes no data, such as a skipped retry, makes no downstream
         # asset stale.
         set_data_version(context, state.data_version)
 

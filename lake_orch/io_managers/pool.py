@@ -251,7 +251,7 @@ class _PoolWrite:
         if self.settings.partition_expr not in (None, key):
             raise InvalidDefinition(
                 f"{PARTITION_EXPR} of {self.subject} is {self.settings.partition_expr!r}, "
-                f"and the pool {self.settings.path} is sorted by {key!r}: partitions must stand for that key"
+                f"but the pool {self.settings.path} is sorted by {key!r}: partitions must stand for that key"
             )
 
     def _store(self, pool: Pool, ranges: Sequence[KeyRange]) -> list[DataObject]:

@@ -58,7 +58,7 @@ def write_with_retries(
             if workspace.is_staged or number == tries:
                 raise
             context.log.info(
-                f"{subject} conflicts with what another run published meanwhile: it is written again on top of that"
+                f"{subject} conflicts with what another run has published since: it is written again on top of that"
             )
             if pauses is not None:
                 pauses.wait(number)

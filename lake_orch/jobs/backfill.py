@@ -71,7 +71,7 @@ def _merge_one(lake: Lake, backfill: str, branch: str, into: str) -> BackfillOut
     except Conflict as error:
         return BackfillOutcome(backfill, branch, "conflict", message=str(error))
     if not lake.delete_branch(branch, at=head):
-        # A run was re-executed meanwhile: the next call merges its commits.
+        # A run was re-executed in the meantime: the next call merges its commits.
         return BackfillOutcome(backfill, branch, "running", commit)
     return BackfillOutcome(backfill, branch, "merged", commit)
 

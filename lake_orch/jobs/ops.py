@@ -135,8 +135,8 @@ def lake_recover(name: str = "lake_recover") -> dg.JobDefinition:
 def lake_publish_asset(key: str | Sequence[str] | dg.AssetKey, deps: Any, **options: Any) -> dg.AssetsDefinition:
     """Make an asset that publishes the run's session after all of `deps` are materialized.
 
-    Publishing is then a visible step that can be retried alone. It is for runs with one session (`scope="run"`). Select
-    it together with its `deps`. `options` are those of `@dg.asset`.
+    Publishing is then a visible step that can be retried on its own. It is for runs with one session (`scope="run"`).
+    Select it together with its `deps`. `options` are those of `@dg.asset`.
     """
     asset_key = dg.AssetKey.from_coercible(key)
 

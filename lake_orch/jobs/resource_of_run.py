@@ -45,7 +45,7 @@ def lake_in(resource: Any) -> LakeResource:
     """Return the resource itself if it is a lake, or the lake that an IO manager writes to."""
     lake = resource if isinstance(resource, LakeResource) else getattr(resource, "lake", None)
     if not isinstance(lake, LakeResource):
-        raise InvalidDefinition(f"{type(resource).__name__} holds no LakeResource: give one as its `lake`")
+        raise InvalidDefinition(f"{type(resource).__name__} does not have a LakeResource: pass one as its `lake`")
     return lake
 
 

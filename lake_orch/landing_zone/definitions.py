@@ -249,7 +249,7 @@ def _ask(
         )
     extra = dict(request(batch)) if request else {}
     tags = {**extra.pop("tags", {}), **batch_tags, LEDGER_TAG: ledger}
-    # After runs were deleted, the count alone could repeat the key of an existing run, for which Dagster starts no new
+    # After runs were deleted, the count could repeat the key of an existing run, for which Dagster does not start a new
     # run.
     used_keys = {run.tags.get("dagster/run_key") for run in batch_runs}
     keys = (f"{zone.name}:{batch.number}:{number}" for number in count(len(batch_runs)))

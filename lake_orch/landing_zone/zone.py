@@ -55,7 +55,7 @@ class LandingZone:
     max_files: int = 1000
     """The most files in one batch."""
     max_bytes: int = 64 << 30
-    """The most bytes in one batch. A larger file is a batch alone."""
+    """The most bytes in one batch. A larger file is its own batch."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

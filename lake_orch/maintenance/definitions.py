@@ -154,7 +154,7 @@ def _check_tasks(tasks: Collection[str], targets: Sequence[MaintenanceTarget]) -
     """Raise InvalidDefinition for unknown tasks, tasks of a format without targets, and a Z-order without columns."""
     unknown = sorted(set(tasks) - set(TASKS))
     if unknown:
-        raise InvalidDefinition(f"no maintenance task is called {', '.join(unknown)}: there are {', '.join(TASKS)}")
+        raise InvalidDefinition(f"no maintenance task is called {', '.join(unknown)}: the tasks are {', '.join(TASKS)}")
     for format, own_tasks in _TASKS_OF.items():
         of_no_target = sorted(set(tasks) & own_tasks.keys())
         if of_no_target and all(target.format != format for target in targets):

@@ -65,9 +65,9 @@ def health_assets(
 
 
 _DESCRIPTION: Mapping[TargetFormat, str] = {
-    "delta": "What the table {path} needs, measured from its log alone.",
+    "delta": "What the table {path} needs, measured only from its log.",
     "icechunk": "What the arrays {path} need, measured from their newest snapshot.",
-    "pool": "What the pool {path} needs, measured from its last commit alone.",
+    "pool": "What the pool {path} needs, measured only from its last commit.",
 }
 
 

@@ -130,8 +130,7 @@ def targets_of(
     twice = sorted({path for path in paths if paths.count(path) > 1})
     if twice:
         raise InvalidDefinition(
-            f"maintenance is asked for {', '.join(twice)} twice: name each table and pool, "
-            "and all arrays at a path, once"
+            f"maintenance has {', '.join(twice)} twice: name each table and pool, and all arrays at a path, once"
         )
     for target in targets:
         target.check()

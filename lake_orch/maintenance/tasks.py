@@ -54,7 +54,7 @@ class TaskContext:
         return self.lake.read_repository(self.target.path, None, ref=self.branch if self.lake.is_lake() else None)
 
     def pool(self) -> "Pool":
-        """Open the pool as it stands. Raises NoSuchPool."""
+        """Open the current state of the pool. Raises NoSuchPool."""
         return self.lake.read_pool(self.target.path, None, ref=self.branch if self.lake.is_lake() else None)
 
 

@@ -46,7 +46,7 @@ def rows_of(value: Any, subject: str, times: Sequence[str] = ()) -> Any:
         times: The fields whose texts are converted to times if they are written as RFC 3339 does.
 
     Raises:
-        UnsupportedData: The value, or one of its elements, is of a type that holds no records.
+        UnsupportedData: The value, or one of its elements, is of a type that does not contain records.
     """
     if isinstance(value, Mapping):
         raise UnsupportedData(f"{subject} is one dict: return a list with the record in it")
@@ -148,18 +148,18 @@ class PoolSlice:
         return to_table(type, [array for columns in batches for array in widen_columns(columns, type)])
 
     def _selected(self, table: pa.Table, subject: str) -> pa.Table:
-        """Return the table with the chosen columns alone. Raises InvalidDefinition for a column that it lacks."""
+        """Return the table with only the chosen columns. Raises InvalidDefinition for a column that it lacks."""
         if self.columns is None:
             return table
         unknown = [name for name in self.columns if name not in table.column_names]
         if unknown:
             raise InvalidDefinition(
-                f"{subject} asks for the column {unknown[0]!r}; there are {', '.join(table.column_names)}"
+                f"{subject} asks for the column {unknown[0]!r}; the columns are {', '.join(table.column_names)}"
             )
         return table.select(list(self.columns))
 
     def dicts(self) -> Iterator[dict[str, Any]]:
-        """Yield the values as dicts, each with its own fields alone. Raises NoSuchShape, DamagedLake."""
+        """Yield the values as dicts, each with only its own fields. Raises NoSuchShape, DamagedLake."""
         for batch in batches_of_values(self.records()):
             rows: list[Any] = [None] * len(batch)
             for column in batch.columns():

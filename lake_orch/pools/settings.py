@@ -77,7 +77,7 @@ class PoolSettings:
         key = read_text(metadata, KEY, subject)
         if None not in (key, partition_expr) and key != partition_expr:
             raise InvalidDefinition(
-                f"{PARTITION_EXPR} of {subject} is {partition_expr!r}, and {KEY} is {key!r}: "
+                f"{PARTITION_EXPR} of {subject} is {partition_expr!r}, but {KEY} is {key!r}: "
                 "partitions stand for the key that the pool is sorted by"
             )
         options: dict[str, Any] = {"key": key or partition_expr or "ts"}

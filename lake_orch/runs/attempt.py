@@ -120,7 +120,7 @@ class Attempt:
         return Assignment(root, attempt.app_id, record.branch, record.id, epoch, attempt.rank(epoch))
 
     def assigned_to_branch(self, root: str, branch: str) -> Assignment:
-        """Return its assignment to publish alone to a branch."""
+        """Return its assignment to publish on its own to a branch."""
         attempt = self.resolved()
         return Assignment(
             root,

@@ -20,7 +20,7 @@ def app_id(
 ) -> str:
     """Return the identity of one output of one step: equal for all attempts at it, different for any other output.
 
-    It is never the asset alone, because then the second of two runs would lose its rows. `output` is empty for writes
+    It is never only the asset, because then the second of two runs would lose its rows. `output` is empty for writes
     in a step's own code. Long lists of partition keys are hashed. The order of the keys does not matter.
     """
     keys: object = sorted(partition_keys)

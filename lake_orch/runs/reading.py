@@ -1,4 +1,4 @@
-"""The state of a branch that a run reads if each asset is published alone: one commit for the whole run."""
+"""The state of a branch that a run reads if each asset is published on its own: one commit for the whole run."""
 
 from __future__ import annotations
 

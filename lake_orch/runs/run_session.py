@@ -136,7 +136,7 @@ def open_run_session(
 
     Without `resume`, a session that other steps of the same run opened is joined at its epoch. Raises SessionLost if
     the run leaves out steps whose work was in a session that no longer exists, SessionClosed for a run whose session
-    was published already, RefNotFound for a branch that does not exist.
+    was already published, RefNotFound for a branch that does not exist.
     """
     run_session = from_tags(_stored(instance, run))
     inherited = None if run_session else inherited_session(instance, run, lake)

@@ -2,8 +2,8 @@
 
 A server belongs to a folder that only this user can open. Clients find it there, with the token that it asks for; each
 holds a lease, a file that it keeps locked, for as long as its process lives. The server's parent (`connect_watchdog`)
-stops it when there has been no lease for a while. Nothing that a file says is trusted without a living process behind
-it.
+stops it when there has been no lease for a while. The content of a file is trusted only while the process that wrote
+it runs.
 """
 
 from __future__ import annotations

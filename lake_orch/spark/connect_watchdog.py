@@ -1,7 +1,7 @@
 """The parent of a shared Spark Connect server: starts its JVM, and stops it when it is idle.
 
-A program of its own, run by path (`python connect_watchdog.py <folder>`), on the standard library alone: it stays for
-as long as the server does, and shall cost next to nothing. What it shares with clients is in the server's folder:
+A separate program, run by path (`python connect_watchdog.py <folder>`), which uses only the standard library: it runs
+as long as the server does, and must cost almost nothing. What it shares with clients is in the server's folder:
 
     launch.json     what to run, and for how long a server may idle (seconds)
     token           what clients must know; only ever in this file and in the environment of the JVM

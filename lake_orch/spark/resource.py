@@ -30,7 +30,7 @@ class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
 
     The session starts only when a step uses it. By default each process has a JVM of its own, on local threads;
     `master` names a cluster, `remote` a Spark Connect server. With `shared` the step processes of a Dagster instance
-    share one local Connect server: the first starts it, it listens on the loopback interface alone and asks for a
+    share one local Connect server: the first starts it, it listens only on the loopback interface and asks for a
     token, and it stops when no process has used it for `idle_timeout` seconds. Processes with other settings, other
     code or another Python have another server.
 
@@ -110,5 +110,5 @@ class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
         if _LOOPBACK_ADDRESS.match(self.remote) and secret and ";use_ssl=true" not in self.remote:
             # PySpark would speak TLS to it, and wait for minutes without a word.
             raise InvalidDefinition(
-                "a Connect server on this machine that asks for a token is reached by name alone: sc://localhost:port"
+                "a Connect server on this machine that asks for a token can only be reached by name: sc://localhost:port"
             )

@@ -78,7 +78,7 @@ def merge_schema(merge: MergeSettings, data: pa.Schema, rows_name: str) -> pa.Sc
         try:
             kind = parse_expression(sql, scope, relations=True, now=0).type  # any time works: only the type matters
         except InvalidExpression as error:
-            reason = f"the type of the column {name!r} = {sql!r} cannot be derived from {rows_name} alone ({error})"
+            reason = f"the type of the column {name!r} = {sql!r} cannot be derived from only {rows_name} ({error})"
             raise InvalidDefinition(f"{reason}, and {remedy}") from None
         if pa.types.is_null(kind):
             raise InvalidDefinition(
@@ -178,14 +178,14 @@ def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
     ):
         raise DefinitionMismatch(
             f"the table {url} is partitioned by {list(table.metadata.partition_columns)}, "
-            f"and {PARTITION_BY} says {list(settings.partition_by)}: to change the partition columns, "
+            f"but {PARTITION_BY} says {list(settings.partition_by)}: to change the partition columns, "
             "overwrite the table once with lake/schema_mode 'overwrite'"
         )
     constraints = {name.lower(): sql for name, sql in table.constraints.items()}
     for name, sql in settings.constraints.items():
         if constraints.get(name.lower(), sql) != sql:
             raise DefinitionMismatch(
-                f"the constraint {name!r} of the table {url} is {constraints[name.lower()]!r}, and {CONSTRAINTS} says "
+                f"the constraint {name!r} of the table {url} is {constraints[name.lower()]!r}, but {CONSTRAINTS} says "
                 f"{sql!r}: give the new one another name, or drop the old one with DeltaTable.drop_constraint({name!r})"
             )
     for name, sql in settings.generated.items():
@@ -199,7 +199,7 @@ def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
                 else "it as a plain column"
             )
             raise DefinitionMismatch(
-                f"{GENERATED} says {name} = {sql!r}, and the table {url} has {actual}: only a new table can get "
+                f"{GENERATED} says {name} = {sql!r}, but the table {url} has {actual}: only a new table can get "
                 "generated columns. Compute the column in the asset, or write to another lake/path"
             )
     if replacing:
@@ -208,7 +208,7 @@ def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
         existing = _field(table.schema, column.name)
         if existing is not None and existing.nullable and not column.nullable:
             raise DefinitionMismatch(
-                f"{COLUMN_SCHEMA} declares {column.name!r} NOT NULL, and it is nullable in the table {url}, "
+                f"{COLUMN_SCHEMA} declares {column.name!r} NOT NULL, but it is nullable in the table {url}, "
                 "which cannot be changed. Add a constraint instead, "
                 f"{CONSTRAINTS} = {{'{column.name}_not_null': '{column.name} IS NOT NULL'}}, and declare it nullable"
             )

@@ -27,7 +27,7 @@ class TableState:
     rows: int | None
     """The number of rows. None if a file's statistics lack it."""
     slice_rows: int | None
-    """The number of rows in the slice. None unless partition columns alone define the slice."""
+    """The number of rows in the slice. None unless the slice is defined only by partition columns."""
     data_version: str
     """The data version of the slice. It changes only with the files and columns, not with every commit."""
 

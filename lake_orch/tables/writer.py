@@ -103,7 +103,7 @@ class TableWriter:
         if settings.cluster_by:
             rows = rows.sorted_by(settings.cluster_by)
         if mode in ("error", "ignore"):
-            # An overwrite of no rows: unlike an append, it conflicts with rows that others commit meanwhile.
+            # An overwrite of no rows: unlike an append, it conflicts with rows that others commit in the meantime.
             if mode == "ignore" and not _is_empty(table, guard):
                 return OperationResult(table.version)
             _check_empty(table, guard)
@@ -194,6 +194,6 @@ def _check_empty(table: DeltaTable, guard: PartitionGuard | None) -> None:
     if not _is_empty(table, guard):
         part = "" if guard is None else f" where {guard.where}"
         raise TableNotEmpty(
-            f"mode 'error' writes only the first rows, but the table {table.store.url()} (version {table.version}) has "
-            f"rows already{part}: use mode 'overwrite' or 'append', or empty the table first"
+            f"mode 'error' writes only the first rows, but the table {table.store.url()} (version {table.version}) "
+            f"already has rows{part}: use mode 'overwrite' or 'append', or empty the table first"
         )

@@ -145,8 +145,8 @@ def test_a_table_of_another_branch_is_not_imported(root: str, lake: Lake) -> Non
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("t/orders", "a dataset of the lake already"),
-        ("t/orders/x", "'t/orders' is a dataset of the lake already"),
+        ("t/orders", "already a dataset of the lake"),
+        ("t/orders/x", "'t/orders' is already a dataset of the lake"),
         ("t", "'t' holds datasets of the lake: 't/orders'"),
         (".", "the lake's folder as a whole cannot be imported"),
         ("", "the lake's folder as a whole cannot be imported"),

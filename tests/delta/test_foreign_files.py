@@ -22,7 +22,7 @@ def store() -> MemoryStore:
 @pytest.mark.parametrize("key", ["part.parquet", "raw/2024/orders.csv", "README.md", "p=p0/x.parquet"])
 def test_a_table_is_not_created_among_foreign_files(store: MemoryStore, key: str) -> None:
     store.put(key, b"x")
-    with pytest.raises(FolderNotEmpty, match=r"holds files already.*DeltaTable.convert.*choose another path") as raised:
+    with pytest.raises(FolderNotEmpty, match=r"already holds files.*DeltaTable.convert.*choose another path") as raised:
         DeltaTable.create(store, SCHEMA)
     assert key in str(raised.value)
     assert [meta.key for meta in store.list()] == [key]

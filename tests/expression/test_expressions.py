@@ -211,7 +211,9 @@ def test_what_is_not_on_the_list_is_refused(text: str) -> None:
 
 
 def test_a_refusal_names_the_function_and_what_there_is() -> None:
-    with pytest.raises(InvalidExpression, match=r"reflect\(\) is not evaluated here. There are: .*coalesce.*upper"):
+    with pytest.raises(
+        InvalidExpression, match=r"reflect\(\) is not supported; the supported functions are: .*coalesce.*upper"
+    ):
         parse_expression("1 + reflect('java.lang.System', 'exit', 1)", SCHEMA)
 
 
@@ -450,7 +452,7 @@ def test_lists_and_maps_of_a_table(text: str, found: list[object], start: int) -
     "text", ["t + INTERVAL 300000 YEARS", "t - INTERVAL 300000 YEARS", "t + INTERVAL 106751990 DAYS"]
 )
 def test_a_timestamp_too_far_away(text: str) -> None:
-    with pytest.raises(EvaluationFailed, match="too far away"):
+    with pytest.raises(EvaluationFailed, match=r"out of (the )?range"):
         value(text)
 
 
@@ -470,7 +472,7 @@ NOW = 1_709_251_200_123  # 2024-03-01T00:00:00.123Z
 def test_the_time_is_that_of_the_caller(text: str, found: object) -> None:
     schema = pa.schema([("i", pa.int64())])
     assert evaluate(parse_expression(text, schema, now=NOW), pa.table({"i": [1]})).to_pylist() == [found]
-    with pytest.raises(InvalidExpression, match="another value at every look"):
+    with pytest.raises(InvalidExpression, match="a different value each time"):
         parse_expression(text, schema)
 
 

@@ -105,7 +105,7 @@ def test_a_missing_entry_that_head_knows_of_is_no_end() -> None:
     store.delete(["refs/00000000000000000004.json"])
     journal = Journal(store, "refs")
     for action in (journal.state, lambda: journal.append(count), journal.head):
-        with pytest.raises(JournalDamaged, match=r"00000000000000000004.json is missing, though entry 8 stands"):
+        with pytest.raises(JournalDamaged, match=r"00000000000000000004.json is missing, though entry 8 exists"):
             action()
     assert not store.exists("refs/00000000000000000004.json")
 

@@ -295,9 +295,9 @@ def test_metadata_of_an_input_narrows_down_what_is_loaded(root: str, resources: 
     assert load(**{"lake/start": 2, "lake/stop": 4}) == [{"k": 2, "v": 2, "w": None}, {"k": 3, "v": None, "w": 3}]
     assert load(**{"lake/shape": "{k:int64,w:int64}"}) == [{"k": 3, "w": 3}]
     assert load(columns=["w"])[2] == {"w": 3}
-    with pytest.raises(NoSuchShape, match="there are"):
+    with pytest.raises(NoSuchShape, match="choose one of these"):
         load(**{"lake/shape": "conn"})
-    with pytest.raises(InvalidDefinition, match="asks for the column 'x'; there are k, v, w"):
+    with pytest.raises(InvalidDefinition, match="asks for the column 'x'; the columns are k, v, w"):
         load(columns=["x"])
     with pytest.raises(InvalidDefinition, match="'lake/shpe', which does nothing: 'lake/shape' is meant"):
         load(**{"lake/shpe": "x"})
@@ -338,7 +338,7 @@ def test_errors_name_the_asset_and_what_to_do(root: str, resources: dict[str, An
             events([{"k": object()}]),
             None,
             UnsupportedData,
-            "asset events cannot be stored in a pool: an object of the type object has no form as a value",
+            "asset events cannot be stored in a pool: an object of the type object cannot be stored as a value",
         ),
         (events("{broken"), None, UnsupportedData, "asset events cannot be stored in a pool: line 1"),
         (events([], metadata={"lake/mode": "merge"}), None, InvalidDefinition, "use one of overwrite, append"),
@@ -383,7 +383,7 @@ def test_errors_name_the_asset_and_what_to_do(root: str, resources: dict[str, An
     @dg.asset
     def early(absent: pa.Table) -> None: ...
 
-    with pytest.raises(NoSuchPool, match="no Zed lake stands at"):
+    with pytest.raises(NoSuchPool, match="there is no Zed lake at"):
         dg.materialize([dg.AssetSpec("absent"), early], resources=resources)
 
 

@@ -338,7 +338,7 @@ def test_rows_are_brought_into_a_declared_schema(root: str, stream: bool) -> Non
         ({"at": [datetime(2024, 1, 1)]}, "at is timestamp_ntz instead of timestamp"),
         ({"more": [1]}, "it has more too"),
         ({"day": None}, "it lacks day"),
-        ({"price": [Decimal("1.005")]}, r"no decimal\(10,2\)"),
+        ({"price": [Decimal("1.005")]}, r"not decimal\(10,2\)"),
     ],
 )
 def test_rows_that_do_not_fit_a_declared_schema_are_refused(root: str, change: dict[str, Any], match: str) -> None:

@@ -238,7 +238,7 @@ def test_a_deletion_that_was_reverted_twice_over_keeps_the_other_values(pool: Po
     assert undone is not None
     redone = pool.revert(undone.id)
     assert redone is not None
-    with pytest.raises(DeleteConflict, match="which an earlier revert of it brought back; revert those first"):
+    with pytest.raises(DeleteConflict, match="which an earlier revert of it brought back; revert those commits first"):
         pool.revert(deletion.id)
     assert keys(pool) == [1, 8]
     pool.revert(redone.id)

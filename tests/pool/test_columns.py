@@ -229,5 +229,5 @@ def test_a_column_that_does_not_say_its_type_gets_the_type_of_its_like(type: Typ
 
 
 def test_a_column_without_a_zed_type_is_refused() -> None:
-    with pytest.raises(InvalidType, match="cast it"):
+    with pytest.raises(InvalidType, match="cast the column"):
         inferred_type(pa.decimal128(10))

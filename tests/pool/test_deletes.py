@@ -78,7 +78,7 @@ def test_objects_are_deleted_by_their_ids(pool: Pool) -> None:
 
 @pytest.mark.parametrize("arguments", [{}, {"where": "true", "ids": []}])
 def test_either_a_predicate_or_ids_are_given(pool: Pool, arguments: dict[str, object]) -> None:
-    with pytest.raises(InvalidValue, match="give one of them"):
+    with pytest.raises(InvalidValue, match="but not both or neither"):
         pool.delete(**arguments)
 
 

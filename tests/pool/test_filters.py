@@ -86,7 +86,7 @@ def test_columns_come_in_the_order_in_which_they_are_named() -> None:
 
 def test_columns_and_predicates_over_unknown_fields_are_refused() -> None:
     pool = events()
-    with pytest.raises(InvalidValue, match="no columns"):
+    with pytest.raises(InvalidValue, match="does not have the columns"):
         pool.scan(columns=["k", "other"]).to_table()
     with pytest.raises(InvalidValue):
         pool.scan(columns="k")

@@ -52,7 +52,8 @@ def test_keys_outside_of_the_range_are_refused_before_anything_is_visible(pool: 
     before = contents(pool)
     ranges = [KeyRange.of(1, 3)]
     with pytest.raises(
-        OutsideRange, match=r"load has a record with the key 3 at 'k', and only from 1 to before 3 is to be written"
+        OutsideRange,
+        match="has a record with the key 3 at 'k', but only keys from 1 up to, but not including, 3 can be written",
     ):
         pool.write_objects([{"k": 1}, {"k": 3}], ranges)
     with pytest.raises(OutsideRange, match="no key"):

@@ -83,7 +83,7 @@ def test_objects_without_a_form_are_refused(row: Any) -> None:
 
 
 def test_a_column_alone_is_refused(pool: Pool) -> None:
-    with pytest.raises(InvalidValue, match="give a list of mappings"):
+    with pytest.raises(InvalidValue, match="pass a list of mappings"):
         pool.load(pl.Series("k", [1, 2]))
 
 
@@ -101,5 +101,5 @@ def test_categories_of_polars_become_strings() -> None:
 
 def test_a_column_that_zed_has_no_type_for_is_named() -> None:
     table = pa.table({"id": [1], "price": pa.array([Decimal("2.5")])})
-    with pytest.raises(InvalidType, match=r"the column 'price': .* cast it to another type, such as float64"):
+    with pytest.raises(InvalidType, match=r"the column 'price': .* cast the column to another type, such as float64"):
         list(batches_of_rows(table))

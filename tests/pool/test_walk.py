@@ -104,5 +104,5 @@ def test_a_frame_without_values_changes_nothing() -> None:
 
 def test_a_stream_knows_no_types_of_the_next() -> None:
     undefined = frame(FrameType.VALUES, bytes((30,)) + tagged(b""), compress=False) + END_OF_STREAM
-    with pytest.raises(InvalidZng, match="no type with the id 30"):
+    with pytest.raises(InvalidZng, match="a type with the id 30"):
         list(read_columns(undefined + encode_values([Value.of(record(k=INT64), {"k": 1})])))

@@ -98,7 +98,7 @@ def test_sets_and_maps_are_sorted_by_their_bytes_and_hold_nothing_twice() -> Non
 
 
 def test_a_map_with_a_key_twice_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="twice"):
+    with pytest.raises(InvalidValue, match="duplicate keys"):
         Value.of(MapType(types.STRING, types.INT64), [("b", 1), ("b", 3)])
 
 
@@ -126,7 +126,7 @@ def test_types_are_forgotten_at_the_end_of_a_stream() -> None:
     first = encode_values([Value.of(record(a=types.INT64), {"a": 1})])
     values = frame(FrameType.VALUES, b"\x1e\x03\x02\x02", compress=False)
     assert len(list(read_values(first[:-1] + values))) == 2
-    with pytest.raises(InvalidZng, match="defines no type with the id 30"):
+    with pytest.raises(InvalidZng, match="does not define a type with the id 30"):
         list(read_values(first + values))
 
 
@@ -203,7 +203,7 @@ def streams(data: bytes) -> list[bytes]:
 
 def test_damaged_files_are_refused() -> None:
     for data in damaged_files().values():
-        with pytest.raises(InvalidZng, match="the stream ends inside of a frame"):
+        with pytest.raises(InvalidZng, match="the stream ends inside a frame"):
             list(read_values(data))
 
 
@@ -215,15 +215,15 @@ LZ4 = bytes(cramjam.lz4.compress_block(b"\x09\x02\x02" * 1000, store_size=False)
     [
         (b"\x80\x00", "another version"),
         (b"\x30\x00", "unknown type 3"),
-        (b"\x1f", "ends inside of a frame's length"),
+        (b"\x1f", "ends inside the length of a frame"),
         (b"\x1f" + b"\x80" * 9, "more than 63 bits"),
-        (b"\x1f\x00ab", "ends inside of a frame"),
+        (b"\x1f\x00ab", "ends inside a frame"),
         (b"\x10" + uvarint(1 << 40), "more than the 1073741824"),
-        (frame(FrameType.VALUES, b"\x09", compress=False), "no valid tag"),
-        (frame(FrameType.VALUES, b"\x09\x09ab", compress=False), "reaches over the end"),
-        (frame(FrameType.VALUES, b"\x04\x01", compress=False), "no type with the id 4"),
+        (frame(FrameType.VALUES, b"\x09", compress=False), "not have a valid tag"),
+        (frame(FrameType.VALUES, b"\x09\x09ab", compress=False), "extends past the end"),
+        (frame(FrameType.VALUES, b"\x04\x01", compress=False), "a type with the id 4"),
         (frame(FrameType.TYPES, b"\x09", compress=False), "unknown code 9"),
-        (frame(FrameType.TYPES, b"\x01\x1e", compress=False), "no type with the id 30"),
+        (frame(FrameType.TYPES, b"\x01\x1e", compress=False), "a type with the id 30"),
         (frame(FrameType.TYPES, b"\x00\x7f", compress=False), "declares 127 items"),
         (frame(FrameType.TYPES, b"\x04\x00", compress=False), "a union has no types"),
         (frame(FrameType.TYPES, b"\x00\x02\x01a\x09\x01a\x09", compress=False), "two fields named 'a'"),
@@ -232,7 +232,7 @@ LZ4 = bytes(cramjam.lz4.compress_block(b"\x09\x02\x02" * 1000, store_size=False)
             frame(
                 FrameType.TYPES, b"".join(b"\x01" + uvarint(9 if not n else 29 + n) for n in range(200)), compress=False
             ),
-            "nests more than",
+            "nested more than",
         ),
         (b"\x53\x00\x01\x05a", "unknown format 01"),
         (b"\x54\x00\x00" + uvarint(9999) + b"a", "cannot hold"),

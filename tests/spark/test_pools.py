@@ -85,7 +85,7 @@ def test_records_of_any_shape_are_rows_of_one_schema(spark: SparkSession, tmp_pa
     others = [(9, 0.5, '{"a":1}', None), (3, None, "[1]", None), (None, None, None, "no key")]
     assert rows(df) == sorted([*((row["k"], row["x"], None, None) for row in whole), *others], key=repr)
     assert rows(read_pool(spark, pool, shape="{k:int64,x:int64}", start=1, stop=3)) == [(1, 1), (2, 2)]
-    with pytest.raises(NoSuchShape, match=r"there are \{k:int64,x:int64\}; "):
+    with pytest.raises(NoSuchShape, match=r"choose one of these: \{k:int64,x:int64\}; "):
         read_pool(spark, pool, shape="conn")
     pool.load([{"k": 10, "x": 2**53 + 1}])
     assert dict(read_pool(spark, pool).dtypes)["x"] == "string", "as a fraction, the number would be another"

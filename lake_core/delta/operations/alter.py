@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operation | None:
     """Set table properties; one that switches a feature on upgrades the protocol as far as it needs.
 
-    `delta.feature.X` = `supported`, `delta.minReaderVersion` and `delta.minWriterVersion` upgrade the protocol alone.
+    `delta.feature.X` = `supported`, `delta.minReaderVersion` and `delta.minWriterVersion` only upgrade the protocol.
     Raises InvalidProperty, UnsupportedWriterFeature.
     """
     check_properties(properties)

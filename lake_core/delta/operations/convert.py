@@ -66,8 +66,8 @@ def convert(
     both = {name.lower() for name in columns.names} & {name.lower() for name in data.names}
     if both:
         raise ConvertFailed(
-            f"column {min(both)!r} is in the files and in the folders' names: "
-            "a table takes partition values from its log alone"
+            f"column {min(both)!r} is both in the files and in the names of the folders, but a partition column of a "
+            "table must not be in the files: rename one of them"
         )
     metadata = new_metadata(pa.schema([*data, *columns]), columns.names, {}, now)
     leaves = indexed_leaves(metadata.arrow_schema, columns.names, {})

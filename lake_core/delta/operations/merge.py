@@ -98,7 +98,7 @@ class Merge:
         return self
 
     def when_not_matched_by_source_update(self, set: Values, condition: str | None = None) -> Merge:
-        """Update rows of the table that match no source row; expressions see the table alone."""
+        """Update rows of the table that match no source row; expressions see only the table."""
         if set == "*":
             raise InvalidMerge(
                 'rows that match no source row cannot take their values from "*": name the columns and their values'
@@ -234,7 +234,7 @@ def candidates(plan: MergePlan, ranges: Sequence[Predicate]) -> tuple[Scan, Read
 
 
 def columns_of(scan: Scan, names: set[str]) -> DataFiles:
-    """Return the scan's files with these columns alone."""
+    """Return the scan's files with only these columns."""
     # Without any column there would be no rows to count.
     schema = pa.schema([child for child in scan.schema if child.name in names] or [scan.schema.field(0)])
     return open_data_files(replace(scan, schema=schema, read_schema=schema))

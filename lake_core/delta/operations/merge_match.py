@@ -47,7 +47,7 @@ class Condition:
     others: tuple[Predicate, ...]
     """The other conditions besides equality of the keys, over both relations."""
     target_only: tuple[Predicate, ...]
-    """Those parts of it that name the target alone, over the table's own columns."""
+    """Those parts of it that name only the target, over the table's own columns."""
 
 
 def take_apart(on: Predicate, target: str, source: str) -> Condition:

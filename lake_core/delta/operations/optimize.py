@@ -172,7 +172,7 @@ def _by_partition(files: pa.Table, snapshot: Snapshot) -> list[npt.NDArray[np.in
 
 
 def _bins(files: pa.Table, groups: Sequence[npt.NDArray[np.int64]], target: int) -> list[npt.NDArray[np.int64]]:
-    """Choose files to compact: small ones together up to the target, and those with many deleted rows alone."""
+    """Choose files to compact: small ones together up to the target, and single files with many deleted rows."""
     size, holey = numbers(files["size"]), _holey(files)
     bins: list[npt.NDArray[np.int64]] = []
     for group in groups:

@@ -49,7 +49,7 @@ class RewriteTask:
     files: DataFiles
     """With all columns of the table."""
     probe: DataFiles
-    """The same files with the predicate's columns alone."""
+    """The same files with only the predicate's columns."""
     predicate: Predicate
     writer: RowWriter
     assignments: tuple[Assignment, ...] | None
@@ -58,7 +58,7 @@ class RewriteTask:
 
     def __call__(self, index: int) -> Rewritten:
         """Write the file of this number anew if it holds a row for which the predicate is true."""
-        # A first look at the predicate's columns alone: most files that are looked at hold no such row.
+        # First read only the predicate's columns, because most of these files do not contain such a row.
         if self.probe.schema.names and not any(
             pc.any(_hits(rows, self.predicate)).as_py() for rows in self.probe.batches(index)
         ):

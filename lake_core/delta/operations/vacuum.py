@@ -1,10 +1,10 @@
-"""VACUUM: data files that no reader can need any more are deleted. The log is not touched.
+"""VACUUM: data files that no reader can need any longer are deleted. The log is not touched.
 
 A file that a commit removed goes when its tombstone is older than the retention, by the table's clock. An orphan (a
 writer died, or is still writing) goes when the file is older than the retention: by the store's clock and by the time
 in its name, whichever is later. A file that the log never named is an orphan only if its name is one that this writer
-gives: any other may be somebody's own. `full` finds both by listing the table's folder, `lite` the first by the log
-alone. Protocol sections: Remove File (tombstones), Vacuum Protocol Check.
+gives: any other may be another program's. `full` finds both by listing the table's folder, `lite` only the first, from
+the log. Protocol sections: Remove File (tombstones), Vacuum Protocol Check.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class VacuumResult:
     files: pa.Array
     """Their keys, relative to the table's root."""
     bytes: int | None
-    """Their size; None where the log alone was looked at, which does not always have it."""
+    """Their size; None if only the log was read, which does not always have it."""
     dry_run: bool
     unknown: pa.Array
     """The keys of old files in the table's folder that no commit names.
 
-    They may be somebody's own, and stay.
+    They may be another program's, and stay.
     """
 
 

@@ -43,7 +43,7 @@ class RefMissing(RefNotFound, FileNotFoundError):
 
 
 class FilePresent(AlreadyExists, FileExistsError):
-    """A file to create exists already. A dataset's files are never replaced."""
+    """A file to create already exists. A dataset's files are never replaced."""
 
 
 class WriteRefused(ReadOnly, PermissionError):
@@ -51,7 +51,7 @@ class WriteRefused(ReadOnly, PermissionError):
 
 
 class FileChanged(LakeError, OSError):
-    """An open file was written meanwhile, in the session that it is read in: what was read of it is of no one state.
+    """An open file was written in the session that reads it, so what was read does not belong to a single state.
 
     Open it again.
     """

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _HIDDEN = re.compile(r"(?:^|/)(?:\.|_[^/=]*(?:/|$))")
 """Change files and the like: they are for those who know the format."""
 _PASSED = 100
-"""Keys of one folder that are passed over before the listing is asked for what comes behind it."""
+"""How many keys of one folder are skipped before a new listing starts after the folder."""
 _HEADS = 16
-"""Data files that are looked at one by one; more are looked up in a listing of their folder."""
+"""How many data files are looked up one by one; if there are more, their folder is listed."""
 
 
 def file_info(front: str, meta: ObjectMeta) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def is_folder(place: OpenState, prefix: str) -> bool:
 def below(place: OpenState, prefix: str, start_after: str = "", *, deep: bool = True) -> Iterator[ObjectMeta]:
     """List what a state has under a folder, with the live files of the dataset that it is part of, in order.
 
-    `deep`: also, behind the first key of each, those of the datasets further down. Raises ContentMissing.
+    `deep`: also those of the datasets further down, after the first key of each. Raises ContentMissing.
     """
     state = place.state
     try:

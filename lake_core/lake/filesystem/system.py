@@ -311,7 +311,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         with self._batch() as batch:
             batch.remember(place, key)
             try:
-                # A dataset's files are immutable, and stand in place for all states: none is ever replaced.
+                # A dataset's files are immutable and in place for all states: none is ever replaced.
                 target.put(key, data, if_absent=if_absent or owned)
             except AlreadyExists as error:
                 raise FilePresent(str(error), key=path) from None

@@ -69,7 +69,7 @@ def collect(
     dry_run: bool = False,
     progress: Callable[[str, int], None] | None = None,
 ) -> Collection:
-    """Delete what nothing reaches any more.
+    """Delete what nothing reaches any longer.
 
     `history`: how long commits are kept, a week at least. Raises CollectionRefused, StoreError.
     """

@@ -147,7 +147,7 @@ class Reachability:
         for each in graveler.ranges(tree):
             if each.id not in self._ranges:
                 self._ranges.add(each.id)
-                # Most records of a range stand in its earlier versions too.
+                # Most records of a range are in its earlier versions too.
                 new = set(graveler.reader.columns(each.id).values).difference(self._values)
                 self._values |= new
                 for value in new:
@@ -206,21 +206,21 @@ def _entry(view: DatasetView, version: int) -> tuple[str | None, ...]:
 def log_head(view: DatasetView, hint: int | None) -> int | None:
     """Find a dataset's version by looking up log keys near a guess. None for a log without entries."""
 
-    def stands(version: int) -> bool:
+    def exists(version: int) -> bool:
         return all(view.item(key) is not None for key in view.format.log_keys(view, version))
 
     if hint is None:
         return view.format.version(view)
-    if stands(hint):
-        while stands(hint + 1):
+    if exists(hint):
+        while exists(hint + 1):
             hint += 1
         return hint
     step, low, high = 1, hint, hint
-    while not stands(low):
+    while not exists(low):
         if low == 0:
             return view.format.version(view)  # a log whose first entries were cleaned up
         low, high, step = max(0, low - step), low, step * 2
     while low + 1 < high:
         middle = (low + high) // 2
-        low, high = (middle, high) if stands(middle) else (low, middle)
+        low, high = (middle, high) if exists(middle) else (low, middle)
     return low

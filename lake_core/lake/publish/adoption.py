@@ -1,7 +1,7 @@
 """Adoption: the versions that other writers committed to a dataset in place, past the lake, become main's.
 
 The log in place is what plain readers see, and it only grows. So where it went on, or another way than main, it is main
-that follows: the foreign versions become main's, and what the lake had published instead is applied again behind them.
+that follows: the foreign versions become main's, and what the lake had published instead is applied again after them.
 """
 
 from __future__ import annotations

@@ -241,7 +241,7 @@ def _stands(view: DatasetView, key: str, item: Item | None = None) -> bool:
 
 
 def check_free(state: StateStore, record: DatasetRecord, version: int | None, items: Mapping[str, Item | None]) -> None:
-    """Check that what is about to be published does not stand in place already, written by somebody else.
+    """Check that nobody else has already written in place what is about to be published.
 
     Raises Diverged.
 
@@ -252,7 +252,7 @@ def check_free(state: StateStore, record: DatasetRecord, version: int | None, it
         for key in view.format.pointer_keys(view):
             in_place = _pointer_in_place(view, key)
             if in_place is not None and bytes(in_place) != bytes(view.get(key)):
-                raise _diverged(view, key)  # its head is checked out: whatever moved it on was no publish
+                raise _diverged(view, key)  # its head is checked out, so something other than a publish moved it
     if version is None:
         return
     if record.path in state.registered() and not view.format.is_managed(view):

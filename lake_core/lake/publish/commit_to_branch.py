@@ -1,6 +1,6 @@
 """Moving a branch: prepare an update, append one conditional entry to the refs journal, put main's logs in place.
 
-If other refs changed meanwhile, the journal puts the same entry again. If this branch moved, the update is prepared
+If other refs changed, the journal puts the same entry again. If this branch moved, the update is prepared
 again. Conflicts are decided where an update is prepared: `apply` for plain files, `apply_dataset` and the datasets'
 formats for all else.
 """
@@ -65,7 +65,7 @@ def _commit(repository: Repository, update: BranchUpdate) -> Published:
 def _adopt(repository: Repository, refs: RefsState, branch: str, error: Diverged) -> bool:
     """Bring in what other clients committed to a dataset that they may write.
 
-    Return whether to prepare again: not where the dataset is the lake's alone.
+    Return whether to prepare again: False if only the lake has the dataset.
     """
     state = head_of(repository, refs, branch)
     record = state.registered().get(error.path)

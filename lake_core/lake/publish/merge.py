@@ -42,7 +42,7 @@ class MergePreview:
     resolved: Mapping[str, str]
     """The datasets and keys that conflict and of which the strategy takes one side, with the conflicts' kinds."""
     skipped: Sequence[str] = ()
-    """Datasets whose writes the branch has already, by their applications' markers (at this version or a later one)."""
+    """Datasets whose writes the branch already has, by their applications' markers (at this version or a later one)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Merge:
         """Find the merge base. Raises NothingToApply, RefNotFound."""
         head = refs.commit(refs.branch(self.branch))
         if is_ancestor(refs, self.incoming, head):
-            raise NothingToApply(f"the branch {self.branch!r} has all of {self.name!r} already")
+            raise NothingToApply(f"the branch {self.branch!r} already has all of {self.name!r}")
         return merge_base(refs, self.incoming, head)
 
     def proposal(self) -> Proposal:
@@ -152,7 +152,7 @@ def revert(repository: Repository, commit: Commit, branch: str, parent: int, mes
     """Take back what a commit did, against its `parent`-th parent, as a new commit. Raises NothingToApply, Conflict."""
     before = _parent(repository, commit, parent, "there is nothing before it")
     proposal = Proposal(branch, message or f"Revert {commit.message or commit.id[:12]}", {"revert": commit.id})
-    return _replay(Replay(repository, proposal, commit, before), f"commit {commit.id[:12]} is reverted already")
+    return _replay(Replay(repository, proposal, commit, before), f"commit {commit.id[:12]} is already reverted")
 
 
 def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, message: str | None) -> Published:

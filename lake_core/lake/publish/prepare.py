@@ -164,9 +164,9 @@ def _complete_checkout(
     update: TreeUpdate,
     registered: Mapping[str, DatasetRecord],
 ) -> bool:
-    """Check out what publishers that died have left behind: a log is in place without gaps.
+    """Check out what publishers that died have not: a log in place must not have gaps.
 
-    Return whether main is whole then.
+    Return whether main is then complete.
 
     Raises Diverged where a version that is about to be published is in place already.
     """
@@ -191,7 +191,7 @@ def _write_commit(
         )
     onto = update.onto
     if update.taken and any(pending.range(name) for name in repository.graveler.names(onto)):
-        # What the session built on its own may stand under names that are being collected.
+        # Files that the session built may have names that are being collected.
         records = ((record.key, record) for record in repository.graveler.scan(onto))
         onto = repository.graveler.build("", records, avoid=pending.range).tree
     tree = write_tree(repository, onto, update.items, pending)
@@ -204,7 +204,7 @@ def _write_commit(
     if proposal.session is not None:
         metadata["session"] = proposal.session
     parents = [head, *(refs.commit(parent) for parent in proposal.parents)]
-    # Ids hold whole seconds: two equal changes within one are told apart.
+    # Ids contain whole seconds. This distinguishes two equal changes within one second.
     metadata["at"] = repository.clock().isoformat(timespec="microseconds")
     return Commit.create(
         repository.committer, proposal.message, repository.clock(), tree, metadata=metadata, parents=parents

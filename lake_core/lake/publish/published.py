@@ -19,7 +19,7 @@ class Published:
     """The final version of each dataset that it changed."""
     session: str = ""
     skipped: Sequence[str] = ()
-    """Datasets whose changes the branch has already, by their markers."""
+    """Datasets whose changes the branch already has, by their markers."""
     resolved: Mapping[str, str] = field(default_factory=dict)
     """The datasets and keys of which a merge's strategy took one side, with the kinds of the conflicts."""
     is_checked_out: bool = True

@@ -43,7 +43,7 @@ class TreeUpdate:
     items: Mapping[str, Item | None]
     """By key; None deletes."""
     onto: str
-    """The tree that the items change: the target's, or where nothing happened there meanwhile, the other side's own."""
+    """The tree that the items change: the target's, or that of the other side if the target has not changed."""
     datasets: Mapping[str, DatasetUpdate] = field(default_factory=dict)
     """The datasets that change, by path."""
     references: Sequence[str] = ()

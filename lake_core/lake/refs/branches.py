@@ -31,7 +31,7 @@ def delete_branch(journal: Journal, name: str, at: str | None) -> bool:
 
 
 def create_tag(journal: Journal, name: str, at: str) -> str:
-    """Give a commit a name for good; return the commit. Raises RefExists, InvalidRef, RefNotFound."""
+    """Give a commit a permanent name, and return the commit. Raises RefExists, InvalidRef, RefNotFound."""
     check_name(name, "tag")
     return _add_ref(journal, f"tag/{name}", at, False)
 

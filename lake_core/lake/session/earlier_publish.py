@@ -24,7 +24,7 @@ def published_earlier(repository: Repository, refs: RefsState, branch: str, sess
 
 
 def remedy(session: str) -> str:
-    """Return what to do about a session that conflicts with what was published meanwhile."""
+    """Return what to do about a session that conflicts with what was published in the meantime."""
     return (
         "Nothing was published: do the work again in a new session. This session stays readable: call "
         f"lake.get_session({session!r}).fork(without=[…]) to carry on with what does not conflict"

@@ -35,13 +35,13 @@ class ImportedObjects:
 def import_dataset(session: WritableState, path: str, format: str) -> DatasetRecord:
     """Register a dataset that is in place: its log is taken into the session's tree, its data stays where it is.
 
-    Raises DatasetNotFound where none stands there, DatasetExists.
+    Raises DatasetNotFound if there is none, DatasetExists.
     """
     path = dataset_path(path)
     rules = dataset_format(format)
     place = FolderStore(session.root, path)
     if path in session.datasets():
-        raise DatasetExists(f"{path!r} is a dataset of the lake already")
+        raise DatasetExists(f"{path!r} is already a dataset of the lake")
     if not rules.exists(place):
         raise DatasetNotFound(f"there is no {format} dataset at {place.url()}")
     session.check_free(path)
@@ -58,12 +58,12 @@ def convert_dataset(
 ) -> Any:
     """Make a dataset of plain files, and return its handle. Raises DatasetExists and what the format raises.
 
-    The files stand in place. With `replaces_files` they are those of the session, if it has any at the path: the
-    format's `convert` is then given them as `source`, and they leave the session.
+    The files are in place. With `replaces_files` they are those of the session, if it has any at the path: they are
+    then passed to the format's `convert` as `source`, and removed from the session.
     """
     path = dataset_path(path)
     if path in session.datasets():
-        raise DatasetExists(f"{path!r} is a dataset of the lake already")
+        raise DatasetExists(f"{path!r} is already a dataset of the lake")
     changes = session.changes
     files = dict(changes.view.list(f"{path}/")) if replaces_files else {}
     if files:

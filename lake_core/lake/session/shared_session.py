@@ -94,7 +94,7 @@ class SharedSession(StateStore):
         """Publish it; repeated, the same result.
 
         Raises:
-            Conflict: It contradicts what was published meanwhile. It is failed then, stays readable, and can be forked.
+            Conflict: It contradicts later publishes. It is then failed, stays readable, and can be forked.
             SessionClosed: It was abandoned, or has expired.
             StaleEpoch: It was resumed since by another process.
         """

@@ -141,7 +141,7 @@ class WriteSession(WritableState):
     def import_icechunk(self, path: str) -> DatasetRepository:
         """Bring an Icechunk repository in the lake's folder into the lake: its branch main, without a copy.
 
-        Its other branches and tags stay as they are in place, and are no part of the lake. Other clients may go on
+        Its other branches and tags stay as they are in place, and are not part of the lake. Other clients may go on
         committing: what they commit to main is adopted before the next publish. Raises DatasetNotFound, DatasetExists.
         """
         return self.icechunk(self.import_dataset(path, "icechunk").path)
@@ -159,8 +159,8 @@ class WriteSession(WritableState):
     def import_pool(self, path: str) -> Pool:
         """Bring a pool in the lake's folder into the lake: the only pool of the Zed lake there, without a copy.
 
-        Its other branches stay as they are in place, and are no part of the lake. Other clients may go on loading: what
-        they commit to main is adopted before the next publish. Raises DatasetNotFound, DatasetExists, NoSuchPool.
+        Its other branches stay as they are in place, and are not part of the lake. Other clients may go on loading:
+        what they commit to main is adopted before the next publish. Raises DatasetNotFound, DatasetExists, NoSuchPool.
         """
         return self.pool(self.import_dataset(path, "pool").path)
 

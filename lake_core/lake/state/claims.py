@@ -21,7 +21,7 @@ def claim(root: ObjectStore, path: str, format: str, *, occupied: bool = False) 
 
     `occupied`: the existing content is the dataset's.
 
-    Raises DatasetExists for a folder that holds files of somebody else.
+    Raises DatasetExists for a folder that holds files of another program.
     """
     key = _key(path)
     if root.exists(key):

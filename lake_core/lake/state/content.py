@@ -95,7 +95,7 @@ def new_item(data: Bytes, now: datetime, *, content_type: str = "") -> Item:
 
 
 def reference(address: str, size: int, etag: str, now: datetime, *, offset: int | None = None) -> Item:
-    """Refer to an object, or a part of one from `offset` on, that exists already: nothing is copied."""
+    """Refer to an object, or a part of one from `offset` on, that already exists: nothing is copied."""
     metadata = {} if offset is None else {_OFFSET: str(offset), _LENGTH: str(size)}
     return Item(Entry(address, size, etag, nanoseconds(now), metadata))
 
@@ -109,11 +109,11 @@ class ContentStore:
     def store(self, item: Item, is_pending: Callable[[str], bool] = lambda address: False) -> Item:
         """Store an item's bytes at an address that no collection deletes; return the item.
 
-        What is stored already is put again only where a collection may delete it.
+        What is already stored is put again only where a collection may delete it.
         """
         address = item.entry.address
         if not address:
-            return item  # all that it says stands in the tree
+            return item  # the tree contains all of it
         if item.data is None:
             if not is_pending(address):
                 return item

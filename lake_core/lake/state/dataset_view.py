@@ -89,7 +89,7 @@ class DatasetView(DatasetStore):
             case KeyClass.UNIQUE:
                 return True
             case KeyClass.DERIVED:
-                # An imported log may begin with a checkpoint, which then stands in the tree like the log.
+                # An imported log may begin with a checkpoint, which is then in the tree like the log.
                 return self.item(key) is None
             case _:
                 return False
@@ -223,8 +223,8 @@ class DatasetView(DatasetStore):
                 raise ReadOnly(
                     f"{path!r} is a data file of {self._record.path}, and data files never change: write a new one"
                 )
-            # It stands in place at once, for all commits: whoever does not vouch for the name may only take one that is
-            # free.
+            # It is in place at once, for all commits. A caller that does not guarantee a unique name may only use a
+            # free one.
             return self._place.put(key, data, if_absent=if_absent or not unique, unique=unique and not if_absent)
         if kind is KeyClass.DERIVED:
             raise ReadOnly(

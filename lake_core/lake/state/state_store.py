@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lake_core.store.object_store import Bytes
 
 _LAST = "\U0010ffff" * 256
-"""Sorts behind all that can follow a slash in a key."""
+"""A suffix that sorts after all that can follow a slash in a key."""
 
 
 class StateStore(ObjectStore):
@@ -84,7 +84,7 @@ class StateStore(ObjectStore):
         if record is None or (format is not None and record.format != format):
             what = "dataset" if format is None else f"{format} dataset"
             paths = ", ".join(sorted(self.datasets())) or "none"
-            raise DatasetNotFound(f"there is no {what} at {path!r} in {self.name}; there are {paths}")
+            raise DatasetNotFound(f"there is no {what} at {path!r} in {self.name}; its datasets are {paths}")
         return self.folder_of(record)
 
     def folder_of(self, record: DatasetRecord) -> DatasetView:

@@ -1,9 +1,9 @@
-"""Which Arrow type the values of a Zed type have, and which Zed type an Arrow column without a stated one gets.
+"""Conversion between Zed types and Arrow types.
 
 Integers, floats, bool, string and bytes (binary) have the Arrow type of their name; time is timestamp[ns, UTC],
 duration is duration[ns]; ip, net and type are their text; null is null. A record is a struct, an array or set a list, a
 map a list of structs of key and value (keys can be null), an enum a dictionary of its symbols. A union is a dense union
-of its types by number; its last child stands for null. Errors and named types are what they hold.
+of its types by number; its last child represents null. Errors and named types have the Arrow type of what they hold.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lake_core.pool.types import (
 
 MAX_UNION_TYPES: Final = 126
 NULL_CHILD: Final = "null"
-"""The name of the child that stands for null in a union."""
+"""The name of the child that represents null in a union."""
 
 _PRIMITIVES: Final = {
     types.UINT8: pa.uint8(),
@@ -79,12 +79,12 @@ def arrow_type(type: Type) -> pa.DataType:
         case UnionType(members):
             if len(members) > MAX_UNION_TYPES:
                 raise InvalidType(
-                    f"a union of {len(members)} types has no Arrow type: at most {MAX_UNION_TYPES} are possible; "
-                    "read the values one by one"
+                    f"a union of {len(members)} types cannot be read as an Arrow column, which can have at most "
+                    f"{MAX_UNION_TYPES} types; read the values one by one"
                 )
             children = [pa.field(str(number), arrow_type(member)) for number, member in enumerate(members)]
             return pa.dense_union([*children, pa.field(NULL_CHILD, pa.null())])
-    raise AssertionError(f"{type!r} is no type")
+    raise AssertionError(f"unexpected type {type!r}")
 
 
 def entry_type(key: Type, value: Type) -> pa.DataType:
@@ -104,7 +104,7 @@ _INFERRED: Final[dict[pa.DataType, PrimitiveType]] = {
 
 
 def inferred_type(arrow: pa.DataType) -> Type:
-    """Return the Zed type for a column of an Arrow type that states none. Raises InvalidType where there is none."""
+    """Return the Zed type that corresponds to an Arrow type. Raises InvalidType if none does."""
     if arrow in _INFERRED:
         return _INFERRED[arrow]
     if pa.types.is_timestamp(arrow):
@@ -126,7 +126,7 @@ def inferred_type(arrow: pa.DataType) -> Type:
         return MapType(inferred_type(arrow.key_type), inferred_type(arrow.item_type))
     if is_list(arrow):
         return ArrayType(inferred_type(arrow.value_type))
-    raise InvalidType(f"an Arrow column of type {arrow} has no Zed type; cast it to another type")
+    raise InvalidType(f"the Arrow type {arrow} has no corresponding Zed type; cast the column to another type")
 
 
 def is_list(arrow: pa.DataType) -> bool:

@@ -18,7 +18,7 @@ Integers: TypeAlias = "npt.NDArray[np.integer[Any]]"
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 PADDING: Final = bytes(16)
-"""Zeros behind a buffer, so that numbers can be read at every position."""
+"""Zeros after the end of a buffer. They allow numbers to be read at every position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Bodies:
     """Bodies of values of one type, in the order of their positions.
 
     Attributes:
-        data: The buffer, with PADDING behind its end.
+        data: The buffer, followed by PADDING.
         starts: Where each body begins, in bytes from the start of the buffer. Meaningless for null.
         sizes: How many bytes each has; -1 for null.
     """
@@ -56,7 +56,7 @@ class Bodies:
         return bool(len(self)) and int(self.sizes.min()) < 0
 
     def numbers(self, dtype: str) -> npt.NDArray[Any]:
-        """Return the number at the start of each body; what comes behind a shorter body is part of it."""
+        """Return the number at the start of each body. For a shorter body, it includes the bytes after it."""
         kind = np.dtype(dtype)
         every_byte: npt.NDArray[Any] = np.ndarray((len(self.data) - kind.itemsize + 1,), kind, self.data, strides=(1,))
         return every_byte[np.where(self.sizes < 0, 0, self.starts) if self.has_nulls() else self.starts]
@@ -85,33 +85,33 @@ def buffer_of(*pieces: bytes | pa.Buffer) -> Buffer:
 
 
 def validity(valid: Mask) -> pa.Buffer | None:
-    """Return the bitmap of the valid values; None where none is null."""
+    """Return the bitmap of the valid values; None if no value is null."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def read_uvarints(data: Buffer, at: Positions) -> tuple[Positions, Positions]:
-    """Return the numbers that stand at positions, and the positions behind them.
+    """Return the numbers at some positions, and the positions after them.
 
     Raises InvalidZng for numbers of more than 62 bits.
     """
     first = data[at]
     numbers = first.astype(np.int64)
-    behind = at + 1
+    ends = at + 1
     rows = np.flatnonzero(first >= 0x80)
     numbers[rows] &= 0x7F
     shift = 7
     while len(rows):
         if shift > 55:
             raise InvalidZng("a tag or type id has more than 62 bits")
-        places = behind[rows]
+        places = ends[rows]
         if int(places.max()) >= len(data):
             raise InvalidZng("a tag or type id is cut short")
         bytes_ = data[places]
         numbers[rows] |= (bytes_ & 0x7F).astype(np.int64) << shift
-        behind[rows] += 1
+        ends[rows] += 1
         rows = rows[bytes_ >= 0x80]
         shift += 7
-    return numbers, behind
+    return numbers, ends
 
 
 def distinct(numbers: Integers) -> Integers:
@@ -128,7 +128,7 @@ def occurrences(numbers: Integers) -> list[tuple[int, int]]:
 
 
 def tagged_at(data: Buffer, at: Positions, limits: Positions | int) -> tuple[Bodies, Positions]:
-    """Return the bodies of the tagged values at positions, and the positions behind them.
+    """Return the bodies of the tagged values at some positions, and the positions after them.
 
     Args:
         data: The buffer.
@@ -136,17 +136,17 @@ def tagged_at(data: Buffer, at: Positions, limits: Positions | int) -> tuple[Bod
         limits: Where the container of each value ends.
 
     Raises:
-        InvalidZng: A value reaches over its limit.
+        InvalidZng: A value extends past its limit.
     """
     tags, starts = read_uvarints(data, at)
     sizes = tags - 1
-    behind = starts + np.maximum(sizes, 0)
-    if bool((behind > limits).any()):
+    ends = starts + np.maximum(sizes, 0)
+    if bool((ends > limits).any()):
         ends_early = bool((at >= limits).any())
         raise InvalidZng(
-            "a container ends before its last value" if ends_early else "a value reaches over the end of what holds it"
+            "a container ends before its last value" if ends_early else "a value extends past the end of its container"
         )
-    return Bodies(data, starts, sizes), behind
+    return Bodies(data, starts, sizes), ends
 
 
 def split_records(records: Bodies, count: int, *, exact: bool) -> Iterator[Bodies]:
@@ -155,10 +155,10 @@ def split_records(records: Bodies, count: int, *, exact: bool) -> Iterator[Bodie
     Args:
         records: The records.
         count: How many fields to yield.
-        exact: Whether the records have no more fields.
+        exact: Whether the records must have exactly this many fields.
 
     Raises:
-        InvalidZng: A record has fewer fields than `count`, or more where it must have as many.
+        InvalidZng: A record has fewer fields than `count`, or more if the number must be exact.
     """
     valid = records.valid()
     is_whole = bool(valid.all())
@@ -168,7 +168,7 @@ def split_records(records: Bodies, count: int, *, exact: bool) -> Iterator[Bodie
         field, at = tagged_at(rows.data, at, ends)
         yield field if is_whole else _spread(field, valid)
     if exact and bool((at != ends).any()):
-        raise InvalidZng(f"a record of {count} fields has more values")
+        raise InvalidZng(f"a record of {count} fields has more than {count} values")
 
 
 def _spread(column: Bodies, valid: Mask) -> Bodies:

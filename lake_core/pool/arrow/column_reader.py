@@ -1,6 +1,6 @@
 """Turns the bodies of many values of one type into an Arrow array.
 
-It refuses the same bytes as decoding values one by one does.
+It rejects the same bytes that decoding values one by one rejects.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def read_column(type: Type, bodies: Bodies) -> pa.Array:
             return _union(type, bodies)
         case EnumType():
             return _enum(type, bodies)
-    raise AssertionError(f"{type!r} is no type")
+    raise AssertionError(f"unexpected type {type!r}")
 
 
 def _fixed(type: Type, bodies: Bodies, values: npt.NDArray[Any]) -> pa.Array:
@@ -110,7 +110,7 @@ def _signed(type: PrimitiveType, bodies: Bodies) -> pa.Array:
 
 def _check_size(type: PrimitiveType, bodies: Bodies, size: int) -> None:
     if bool(((bodies.sizes != size) & bodies.valid()).any()):
-        raise InvalidZng(f"a {type.name} does not have {size} bytes")
+        raise InvalidZng(f"a value of type {type.name} is not {size} bytes long")
 
 
 def _float(type: PrimitiveType, bodies: Bodies) -> pa.Array:
@@ -183,12 +183,12 @@ _PRIMITIVE: Final[dict[PrimitiveType, Callable[[PrimitiveType, Bodies], pa.Array
 
 
 def read_fields(type: Type, bodies: Bodies, names: Collection[str]) -> tuple[Type, pa.Array]:
-    """Return the fields of some names of records: the type of records with these fields alone, and its values.
+    """Return records with only the fields of some names: their type and their values.
 
     Other fields are skipped.
 
     Raises:
-        InvalidValue: The values are no records.
+        InvalidValue: The values are not records.
         InvalidZng: Bytes are not valid for the type.
     """
     projected, record = projected_type(type, names), under(type)
@@ -201,7 +201,7 @@ def _record(type: RecordType, bodies: Bodies, names: Collection[str] | None = No
     places = [number for number, each in enumerate(type.fields, 1) if names is None or each.name in names]
     projected = type if names is None else RecordType(tuple(type.fields[number - 1] for number in places))
     columns = split_records(bodies, len(places) if names is None else max(places, default=0), exact=names is None)
-    # The columns come first, so that they are read to their end.
+    # `zip` exhausts only its first argument. `split_records` has to run to its end, where it checks the sizes.
     pairs = zip(columns, type.fields, strict=False)
     children = [read_column(field.type, column) for column, field in pairs if names is None or field.name in names]
     return pa.Array.from_buffers(arrow_type(projected), len(bodies), [validity(bodies.valid())], children=children)
@@ -222,7 +222,7 @@ def _elements(bodies: Bodies) -> tuple[Positions, Bodies, pa.Array]:
     bounds = np.append(starts, size)
     offsets = np.searchsorted(bounds, container_starts)
     if bool((bounds[offsets] != container_starts).any()):
-        raise InvalidZng("a value reaches over the end of what holds it")
+        raise InvalidZng("a value extends past the end of its container")
     elements, _ = tagged_at(buffer_of(payload_bytes), starts, size)
     encoded = pa.Array.from_buffers(
         pa.binary(), len(starts), [None, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(payload_bytes)]
@@ -243,7 +243,7 @@ def _check_order(encoded: pa.Array, offsets: Positions, what: str) -> None:
     firsts = offsets[(offsets > 0) & (offsets < len(encoded))]
     ascending[firsts - 1] = True
     if not ascending.all():
-        raise InvalidZng(f"{what} are not in the order of their bytes, or one occurs twice")
+        raise InvalidZng(f"{what} are not sorted by their bytes, or are not unique")
 
 
 def _map(type: MapType, bodies: Bodies) -> pa.Array:
@@ -269,7 +269,7 @@ def _union(type: UnionType, bodies: Bodies) -> pa.Array:
         raise InvalidZng("a value of a union does not consist of a tag and a value")
     numbers = _signed(types.INT64, tags).to_numpy(zero_copy_only=False)
     if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(type.types):
-        raise InvalidZng(f"a value of a union of {len(type.types)} types has another tag")
+        raise InvalidZng(f"a value of a union of {len(type.types)} types has a tag that is out of range")
     codes = np.full(len(bodies), len(type.types), np.int8)
     codes[valid] = numbers
     offsets = np.zeros(len(bodies), np.int32)
@@ -288,7 +288,7 @@ def _enum(type: EnumType, bodies: Bodies) -> pa.Array:
     positions = _integers(bodies)
     if len(positions) and int(positions.max()) >= len(type.symbols) and bool(bodies.valid().any()):
         raise InvalidZng(
-            f"a value of an enum has the position {positions.max()}, and the enum {len(type.symbols)} symbols"
+            f"a value of an enum has the position {positions.max()}, but the enum has {len(type.symbols)} symbols"
         )
     indices = pa.Array.from_buffers(
         pa.int32(), len(bodies), [validity(bodies.valid()), pa.py_buffer(positions.astype(np.int32))]

@@ -41,7 +41,7 @@ from lake_core.pool.zson.type_text import format_type
 
 _BOUNDS: Final = np.array([1 << 8 * size for size in range(8)], np.uint64)
 """The smallest numbers that take one byte, two bytes, and so on up to eight."""
-_TOO_LARGE: Final = "values of one column take more than 2 GiB; write fewer rows at a time"
+_TOO_LARGE: Final = "the values of one column take more than 2 GiB; write fewer rows at a time"
 
 
 def write_column(type: Type, array: pa.Array) -> pa.Array:
@@ -52,7 +52,7 @@ def write_column(type: Type, array: pa.Array) -> pa.Array:
         array: The values.
 
     Raises:
-        InvalidValue: A value has no form in the type.
+        InvalidValue: A value cannot be stored as the type.
     """
     match type:
         case NamedType(_, inner) | ErrorType(inner):
@@ -67,7 +67,7 @@ def write_column(type: Type, array: pa.Array) -> pa.Array:
             return _union(type, array)
         case EnumType():
             return _enum(type, array)
-    raise AssertionError(f"{type!r} is no type")
+    raise AssertionError(f"unexpected type {type!r}")
 
 
 def offsets_of(array: pa.Array) -> Positions:
@@ -116,7 +116,7 @@ def _uvarints(numbers: Positions) -> pa.Array:
 
 
 def _tagged(bodies: pa.Array) -> pa.Array:
-    """Return bodies behind their tags; null is null."""
+    """Return bodies with their tags in front of them; null stays null."""
     lengths = np.diff(offsets_of(bodies))
     if bodies.null_count:
         valid = _valid(bodies)
@@ -145,11 +145,11 @@ def _cast(type: Type, array: pa.Array) -> pa.Array:
         return array
     try:
         if pa.types.is_dictionary(array.type):
-            # Not all types of values, as those of views, can be cast as a dictionary.
+            # Some value types, such as views, cannot be cast as a dictionary.
             return array.dictionary.cast(expected).take(array.indices)
         return array.cast(expected)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidValue(f"a column of type {array.type} has no form as {format_type(type)}: {error}") from None
+        raise InvalidValue(f"a column of type {array.type} cannot be stored as {format_type(type)}: {error}") from None
 
 
 def _tagged_rows(sizes: npt.NDArray[Any], raw: npt.NDArray[np.uint8], valid: Mask) -> pa.Array:
@@ -186,7 +186,7 @@ def _signed(type: PrimitiveType, array: pa.Array) -> pa.Array:
 def _with_sign(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     """Return numbers with the sign as their lowest bit.
 
-    The lowest number of 64 bits becomes 1, as the format wants it.
+    The lowest number of 64 bits becomes 1, as the format requires.
     """
     magnitudes = np.where(numbers < 0, -numbers, numbers).view(np.uint64)
     signs = (numbers < 0).astype(np.uint64)
@@ -229,12 +229,12 @@ def _type_body(text: str) -> bytes:
     try:
         return encode_type(parse_type(text))
     except (InvalidZson, InvalidType) as error:
-        raise InvalidValue(f"{text!r} is no type: {error}") from None
+        raise InvalidValue(f"{text!r} is not a type: {error}") from None
 
 
 def _null(type: PrimitiveType, array: pa.Array) -> pa.Array:
     if array.null_count < len(array):
-        raise InvalidValue("a column of type null holds a value; give the field another type")
+        raise InvalidValue("a column of type null contains a value; give the field another type")
     return _uvarints(np.zeros(len(array), np.int64))
 
 
@@ -254,7 +254,7 @@ _PRIMITIVE: Final[dict[PrimitiveType, Callable[[PrimitiveType, pa.Array], pa.Arr
 
 def _record(type: RecordType, array: pa.Array) -> pa.Array:
     if not pa.types.is_struct(array.type) or [each.name for each in array.type] != [each.name for each in type.fields]:
-        raise InvalidValue(f"a column of type {array.type} has no form as {format_type(type)}: its fields are others")
+        raise InvalidValue(f"a column of type {array.type} cannot be stored as {format_type(type)}: field names differ")
     children = [write_column(each.type, array.field(number)) for number, each in enumerate(type.fields)]
     valid = _valid(array)
     if not children:
@@ -270,7 +270,7 @@ def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array
     if pa.types.is_map(array.type):
         array = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
     if not is_list(array.type):
-        raise InvalidValue(f"a column of type {array.type} has no form as {format_type(type)}: it holds no lists")
+        raise InvalidValue(f"a column of type {array.type} cannot be stored as {format_type(type)}: it is not a list")
     lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     bounds = np.append(0, np.cumsum(lengths, dtype=np.int64))
     values = array.flatten()
@@ -285,7 +285,7 @@ def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array
             elements, bounds = _normalized(keys, _joined(keys, write_column(value, values.field("value"))), bounds)
             if bounds[-1] < len(values):
                 raise InvalidValue(
-                    f"a map of a column of type {array.type} has one of its keys twice; a map of Zed has each key once"
+                    f"a map in a column of type {array.type} has duplicate keys; the keys of a Zed map must be unique"
                 )
     offsets = offsets_of(elements)
     return _tagged(_binary(offsets[bounds], elements.buffers()[2] or b"", _valid(array)))
@@ -294,7 +294,7 @@ def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array
 def _normalized(keys: pa.Array, entries: pa.Array, bounds: Positions) -> tuple[pa.Array, Positions]:
     """Return the entries of sets or maps in the order of their keys' bytes, and their new bounds.
 
-    Of several entries with one key the first stays.
+    Of several entries with the same key, the first is kept.
     """
     count = len(keys)
     owners = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
@@ -327,7 +327,9 @@ def _union(type: UnionType, array: pa.Array) -> pa.Array:
         else []
     )
     if names != [str(number) for number in range(len(type.types))] + [NULL_CHILD] or array.type.mode != "dense":
-        raise InvalidValue(f"a column of type {array.type} has no form as {format_type(type)}: {arrow} is needed")
+        raise InvalidValue(
+            f"a column of type {array.type} cannot be stored as {format_type(type)}: it needs the type {arrow}"
+        )
     codes, offsets = union_codes(array)
     parts, rows = [], []
     for number, member in enumerate(type.types):
@@ -357,6 +359,7 @@ def _enum(type: EnumType, array: pa.Array) -> pa.Array:
     if positions.null_count:
         used = encoded.dictionary.filter(positions.is_null()).to_pylist()
         if bool(pc.any(pc.is_null(positions.take(encoded.indices.drop_null()))).as_py()):
-            raise InvalidValue(f"{', '.join(map(repr, used[:10]))} are no symbols of {format_type(type)}")
+            shown = ", ".join(map(repr, used[:10]))
+            raise InvalidValue(f"the column has values that are not symbols of {format_type(type)}: {shown}")
     column = positions.take(encoded.indices)
     return _integer_rows(numbers_of(column, "<i4").astype(np.uint64), _valid(column))

@@ -90,7 +90,7 @@ def read_columns(source: Source, names: Collection[str] | None = None) -> Iterat
 
     Raises:
         InvalidZng: The bytes are damaged.
-        InvalidValue: Values are no records, and names are given.
+        InvalidValue: Names are given, and values are not records.
     """
     for column in read_encoded_columns(source):
         yield column_of(column.type, column.bodies, column.rows, column.bodies.end, names)
@@ -110,7 +110,7 @@ def column_of(type: Type, bodies: Bodies, rows: Positions, size: int, names: Col
     # A record that is null takes one byte, however many columns it has.
     if cells > max(_MAX_CELLS, _MAX_CELLS_PER_BYTE * size):
         raise InvalidZng(
-            f"{len(rows)} values in {size} bytes would become {cells} values in columns; read them one by one"
+            f"{len(rows)} values in {size} bytes would expand to {cells} values in columns; read them one by one"
         )
     if names is None:
         return Column(type, read_column(type, bodies), rows)

@@ -23,7 +23,7 @@ from lake_core.pool.zng.frame import Source
 def fuse(source: Source, *, conflicts: Conflicts = "union") -> pa.Table:
     """Return the values of ZNG streams as one table, in their order.
 
-    Fields that a record does not have are null. A field that has several types gets the type that they have in common.
+    Fields that a record does not have are null. A field that has several types gets their common type.
     Integers of 64 bits and floats become float64 if that holds each of the integers exactly. Otherwise they have no
     common type.
 
@@ -126,7 +126,7 @@ def _nulls(type: Type, count: int) -> pa.Array:
 def _union(
     type: UnionType, codes: npt.NDArray[np.int8], offsets: npt.NDArray[np.integer[Any]], children: Sequence[pa.Array]
 ) -> pa.Array:
-    """Return values of a union. The code after that of its last type stands for null."""
+    """Return values of a union. The code after that of its last type represents null."""
     nulls = pa.nulls(int((codes == len(type.types)).sum()))
     names = [*(str(number) for number in range(len(type.types))), NULL_CHILD]
     return pa.UnionArray.from_dense(

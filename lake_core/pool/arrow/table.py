@@ -23,14 +23,14 @@ TYPE_KEY: Final = b"zed.type"
 DELTA_KEY: Final = b"SPARK::metadata::json"
 """Under this key, the metadata of a field keeps a JSON object, in which a Delta table stores the Zed type."""
 WHOLE: Final = "this"
-"""The column of a table whose values are no records, or null."""
+"""The name of the single column of a table whose values are null, or are not records."""
 
 
 def to_table(type: Type, arrays: Sequence[pa.Array]) -> pa.Table:
     """Return values of one type as a table.
 
-    Each field of a record is a column. Values that are no records, records without fields and records that are null are
-    one column, `this`.
+    Each field of a record is a column. Values that are not records, records without fields and records that are null
+    become a single column, `this`.
 
     Args:
         type: The values' type.
@@ -92,7 +92,7 @@ def _stated_type(metadata: dict[bytes, bytes] | None) -> Type | None:
         return None if text is None else parse_type(text.decode())
     except (InvalidZson, ValueError, AttributeError) as error:
         raise InvalidValue(
-            f"the metadata {TYPE_KEY.decode()!r} states no Zed type: {error}; remove it from the field or schema"
+            f"the metadata {TYPE_KEY.decode()!r} is not a Zed type: {error}; remove it from the field or schema"
         ) from None
 
 

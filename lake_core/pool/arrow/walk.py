@@ -12,7 +12,7 @@ from lake_core.pool.errors import InvalidZng
 from lake_core.varint import InvalidVarint, read_uvarint
 
 _SMALL: Final = 1 << 15
-"""Up to how many bytes a loop over the values is faster."""
+"""The largest buffer, in bytes, for which a loop over the values is faster."""
 _HEAD: Final = 1 << 11
 """How many bytes are looked at to learn the ids of all values."""
 _BLOCK: Final = 1 << 18
@@ -51,19 +51,19 @@ def _walk_by_ids(data: Buffer) -> Positions | None:
     if len(ids) > _MAX_IDS or max(ids) >= 0x80:
         return None
     at = _positions_of(ids, data[:-1])
-    behind = _ends(data, at)
+    value_ends = _ends(data, at)
     for _ in range(_MAX_ROUNDS):
-        breaks = np.flatnonzero(behind[:-1] != at[1:])
+        breaks = np.flatnonzero(value_ends[:-1] != at[1:])
         if not len(breaks):
-            return at if behind[-1] == len(data) else None
+            return at if value_ends[-1] == len(data) else None
         # A candidate that is reached, but not from the one before it, is reached from before another break.
-        starts, ends = at[breaks + 1], np.sort(behind[breaks])
+        starts, ends = at[breaks + 1], np.sort(value_ends[breaks])
         is_reached = ends[np.minimum(np.searchsorted(ends, starts), len(ends) - 1)] == starts
         if bool(is_reached.all()):
             return None
         kept = np.ones(len(at), np.bool_)
         kept[breaks + 1] = is_reached
-        at, behind = at[kept], behind[kept]
+        at, value_ends = at[kept], value_ends[kept]
     return None
 
 
@@ -74,7 +74,7 @@ def _first_ids(data: Buffer) -> set[int]:
     at = 0
     while at + _ID_AND_TAG <= len(head):
         ids.add(head[at])
-        at = _behind(head, at, with_ids=True)
+        at = _end_of(head, at, with_ids=True)
     return ids or set(head[:1])
 
 
@@ -97,7 +97,7 @@ def _positions_of(bytes_: set[int], data: Buffer) -> Positions:
 
 
 def _ends(data: Buffer, at: Positions) -> Positions:
-    """Return where values end whose ids take one byte; behind the end of the bytes where a tag takes more than two."""
+    """Return where values end whose ids take one byte; past the end of the bytes where a tag takes more than two."""
     tags = data[at + 1].astype(np.int64)
     rows = np.flatnonzero(tags >= 0x80)
     ends = at + 1
@@ -123,7 +123,7 @@ def _walk_short(payload: bytes, before_tag: int) -> Positions:
                 if high < 0x80:  # a tag of two bytes
                     at += behind_tag + (tag - 0x80 + (high << 7) or 1)
                 else:
-                    at = _behind(payload, at + before_tag, with_ids=False)
+                    at = _end_of(payload, at + before_tag, with_ids=False)
             else:
                 at += before_tag + (tag or 1)
     except IndexError:
@@ -139,18 +139,18 @@ def _walk_any(payload: bytes) -> Positions:
     at, end = 0, len(payload)
     while at < end:
         positions.append(at)
-        at = _behind(payload, at, with_ids=True)
+        at = _end_of(payload, at, with_ids=True)
     if at > end:
         raise InvalidZng("the last value is cut short")
     return np.frombuffer(positions, np.int64)
 
 
-def _behind(payload: bytes, at: int, *, with_ids: bool) -> int:
-    """Return the position behind a value, which begins with an id and a tag of any length."""
+def _end_of(payload: bytes, at: int, *, with_ids: bool) -> int:
+    """Return the position after a value, which begins with an id and a tag of any length."""
     try:
         if with_ids:
             _, at = read_uvarint(payload, at)
         tag, at = read_uvarint(payload, at)
     except InvalidVarint as error:
-        raise InvalidZng(f"a value has no valid type id or tag: {error}") from None
+        raise InvalidZng(f"a value does not have a valid type id or tag: {error}") from None
     return at + max(tag - 1, 0)

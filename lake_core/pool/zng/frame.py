@@ -55,7 +55,7 @@ def read_frames(source: Source) -> Iterator[Frame]:
             continue
         header = code[0]
         if header & 0x80:
-            raise InvalidZng(f"a frame begins with the byte {header:#04x}, which is of another version of ZNG")
+            raise InvalidZng(f"a frame begins with the byte {header:#04x}, which belongs to another version of ZNG")
         size = _read_uvarint(file) << 4 | header & 0x0F
         if size > MAX_FRAME:
             raise InvalidZng(f"a frame declares {size} bytes, more than the {MAX_FRAME} that are allowed")
@@ -74,7 +74,7 @@ def _read(file: BinaryIO, size: int) -> bytes:
     while missing:
         piece = file.read(min(missing, _PIECE))
         if not piece:
-            raise InvalidZng(f"the stream ends inside of a frame: {missing} of {size} bytes are missing")
+            raise InvalidZng(f"the stream ends inside a frame: {missing} of {size} bytes are missing")
         pieces.append(piece)
         missing -= len(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -85,7 +85,7 @@ def _read_uvarint(file: BinaryIO) -> int:
     for shift in range(0, 63, 7):
         byte = file.read(1)
         if not byte:
-            raise InvalidZng("the stream ends inside of a frame's length")
+            raise InvalidZng("the stream ends inside the length of a frame")
         number |= (byte[0] & 0x7F) << shift
         if byte[0] < 0x80:
             return number
@@ -97,7 +97,7 @@ def uncompressed(payload: bytes) -> bytes:
     file = BytesIO(payload)
     format = file.read(1)
     if format != bytes((_LZ4,)):
-        raise InvalidZng(f"a frame is compressed by the unknown format {format.hex() or 'of an empty frame'}")
+        raise InvalidZng(f"a frame is compressed with the unknown format {format.hex() or '(none, as it is empty)'}")
     size = _read_uvarint(file)
     block = memoryview(payload)[file.tell() :]
     if size > MAX_FRAME or size > _LZ4_RATIO * len(block):
@@ -115,7 +115,7 @@ def uncompressed(payload: bytes) -> bytes:
         codec.decompress(block, size - 1)
     except OSError:
         return content
-    raise InvalidZng(f"a frame is an LZ4 block of less than {size} bytes")
+    raise InvalidZng(f"a frame is an LZ4 block of fewer than {size} bytes")
 
 
 def frame(type: FrameType, payload: bytes, *, compress: bool) -> bytes:

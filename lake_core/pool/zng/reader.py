@@ -21,7 +21,7 @@ def read_values(source: Source) -> Iterator[Value]:
         source: The bytes, or a file.
 
     Raises:
-        InvalidZng: The bytes are damaged. Values of earlier frames were yielded already.
+        InvalidZng: The bytes are damaged. Values of earlier frames were already yielded.
     """
     for types, (payload,) in read_payloads(source):
         yield from _values_of(payload, types)
@@ -32,7 +32,7 @@ def read_payloads(source: Source, at_least: int = 1) -> Iterator[tuple[TypeDecod
 
     Args:
         source: The bytes, or a file.
-        at_least: Group frames with the same types until they have this many bytes; by default, each is alone.
+        at_least: Group frames with the same types until they have this many bytes; by default, do not group them.
 
     Raises:
         InvalidZng: The bytes are damaged.
@@ -70,6 +70,6 @@ def _values_of(payload: bytes, types: TypeDecoder) -> Iterator[Value]:
             try:
                 id, at = read_uvarint(payload, at)
             except InvalidVarint as error:
-                raise InvalidZng(f"a value has no valid type id: {error}") from None
+                raise InvalidZng(f"a value does not have a valid type id: {error}") from None
         body, at = read_tagged(payload, at)
         yield Value(types.lookup(id), body)

@@ -31,7 +31,7 @@ def split(container: bytes) -> list[bytes | None]:
 
 
 def read_tagged(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Return the body of the tagged value at a position, and the position behind it.
+    """Return the body of the tagged value at a position, and the position after it.
 
     Raises InvalidZng if it is cut short.
     """
@@ -42,13 +42,13 @@ def read_tagged(data: bytes, at: int) -> tuple[bytes | None, int]:
         try:
             tag, at = read_uvarint(data, at)
         except InvalidVarint as error:
-            raise InvalidZng(f"a value has no valid tag: {error}") from None
+            raise InvalidZng(f"a value does not have a valid tag: {error}") from None
     if not tag:
         return None, at
     end = at + tag - 1
     if end > len(data):
         raise InvalidZng(
-            f"a value of {tag - 1} bytes reaches over the end of what holds it: {len(data) - at} bytes are left"
+            f"a value of {tag - 1} bytes extends past the end of its container: {len(data) - at} bytes are left"
         )
     return data[at:end], end
 
@@ -61,7 +61,7 @@ def normalized_set(elements: list[bytes]) -> bytes:
 def normalized_map(entries: list[tuple[bytes, bytes]]) -> bytes:
     """Return the body of a map of tagged keys and values, in the order of the keys' bytes.
 
-    Of several values of a key the first stays.
+    Of several values of a key, the first is kept.
     """
     first: dict[bytes, bytes] = {}
     for key, value in entries:

@@ -104,7 +104,7 @@ class TypeEncoder:
             case NamedType(name, inner):
                 number = self.id(inner)
                 return bytes((_Code.NAMED,)) + encode_name(name) + uvarint(number)
-        raise AssertionError(f"{type!r} is no type")
+        raise AssertionError(f"unexpected type {type!r}")
 
 
 class TypeDecoder:
@@ -121,7 +121,7 @@ class TypeDecoder:
                 return self._types[id - FIRST_COMPLEX_ID]
         elif id in PRIMITIVES_BY_ID:
             return PRIMITIVES_BY_ID[id]
-        raise InvalidZng(f"the stream defines no type with the id {id}")
+        raise InvalidZng(f"the stream does not define a type with the id {id}")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TypeDecoder) and self._types == other._types
@@ -146,7 +146,7 @@ class TypeDecoder:
                 raise InvalidZng(f"the stream defines a type that is not valid: {error}") from None
 
     def _add(self, type: Type) -> None:
-        # A type that is defined again gets no second id.
+        # A type that is defined again does not get a second id.
         if type in self._known:
             return
         if len(self._types) >= MAX_TYPES:

@@ -38,7 +38,7 @@ class ZngWriter:
         self._values = bytearray()
         self._ended_at = 0
         self.position = 0
-        """Bytes written so far. After `end_stream`, the next stream begins there and can be read alone from there."""
+        """Bytes written so far. After `end_stream`, the next stream begins at this offset and can be read from it."""
 
     def write(self, value: Value) -> None:
         """Add a value to the current frame, and write the frame if it is full."""
@@ -50,7 +50,7 @@ class ZngWriter:
     def write_encoded(
         self, types: Sequence[Type], codes: npt.NDArray[np.int32], data: memoryview, offsets: npt.NDArray[np.int64]
     ) -> None:
-        """Write values that are encoded already, as if they were written one by one.
+        """Write values that are already encoded, as if they were written one by one.
 
         Args:
             types: Their types.

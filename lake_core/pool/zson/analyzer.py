@@ -84,8 +84,8 @@ class Analyzer:
         in_union = parent is not None and isinstance(under(parent), UnionType)
         if parent is not None and not in_union and cast != parent:
             raise InvalidValue(
-                f"the decorator {format_type(cast)} conflicts with the type {format_type(parent)} of what holds the "
-                "value"
+                f"the decorator {format_type(cast)} conflicts with the type {format_type(parent)} that the container "
+                "of the value requires"
             )
         if isinstance(under(cast), UnionType):
             value = _in_union(self._value(syntax.value), cast)
@@ -135,9 +135,8 @@ class Analyzer:
             return Value(type, b"".join([tagged(value.body) for _, value in values]))
         record = under(cast)
         if not isinstance(record, RecordType) or [each.name for each in record.fields] != [name for name, _ in fields]:
-            raise InvalidValue(
-                f"a record with the fields {', '.join(name for name, _ in fields) or 'none'} is no {format_type(cast)}"
-            )
+            names = ", ".join(name for name, _ in fields) or "none"
+            raise InvalidValue(f"a record with the fields {names} is not of type {format_type(cast)}")
         bodies = [self._value(each, field.type).body for (_, each), field in zip(fields, record.fields, strict=True)]
         return Value(cast, b"".join(map(tagged, bodies)))
 
@@ -148,7 +147,7 @@ class Analyzer:
         else:
             container = under(cast)
             if not isinstance(container, kind):
-                raise InvalidValue(f"elements in these brackets are no {format_type(cast)}")
+                raise InvalidValue(f"elements in these brackets are not of type {format_type(cast)}")
             bodies = [self._value(each, container.element).body for each in elements]
         encoded = [tagged(body) for body in bodies]
         return Value(cast, normalized_set(encoded) if kind is SetType else b"".join(encoded))
@@ -161,7 +160,7 @@ class Analyzer:
         else:
             container = under(cast)
             if not isinstance(container, MapType):
-                raise InvalidValue(f"a map is no {format_type(cast)}")
+                raise InvalidValue(f"a map is not of type {format_type(cast)}")
             pairs = [
                 (self._value(each, container.key).body, self._value(other, container.value).body)
                 for each, other in entries
@@ -177,7 +176,7 @@ class Analyzer:
             return Value(ErrorType(value.type), value.body)
         error = under(cast)
         if not isinstance(error, ErrorType):
-            raise InvalidValue(f"an error is no {format_type(cast)}")
+            raise InvalidValue(f"an error is not of type {format_type(cast)}")
         return Value(cast, self._value(inner, error.inner).body)
 
 
@@ -185,7 +184,7 @@ def _checked(cast: Type | None) -> Type:
     if cast is None:
         return types.TYPE
     if under(cast) != types.TYPE:
-        raise InvalidValue(f"a type value is no {format_type(cast)}")
+        raise InvalidValue(f"a type value is not of type {format_type(cast)}")
     return cast
 
 
@@ -197,7 +196,7 @@ def _primitive(syntax: Primitive, cast: Type | None) -> Value:
         return Value(type, None)
     plain = under(type)
     if not isinstance(plain, PrimitiveType) or not _fits(syntax.type, plain):
-        raise InvalidValue(f"{syntax.text!r} is no {format_type(type)}")
+        raise InvalidValue(f"{syntax.text!r} is not of type {format_type(type)}")
     return Value(type, parse_primitive(plain, syntax.text))
 
 
@@ -212,9 +211,9 @@ def _fits(written: PrimitiveType, type: PrimitiveType) -> bool:
 def _symbol(name: str, cast: Type | None) -> Value:
     enum = None if cast is None else under(cast)
     if cast is None or not isinstance(enum, EnumType):
-        raise InvalidValue(f"the symbol {name!r} needs the type of an enum behind it")
+        raise InvalidValue(f"the symbol {name!r} must be followed by the type of an enum")
     if name not in enum.symbols:
-        raise InvalidValue(f"{name!r} is no symbol of {format_type(cast)}")
+        raise InvalidValue(f"{name!r} is not a symbol of {format_type(cast)}")
     return Value(cast, encode_uint(enum.symbols.index(name)))
 
 
@@ -225,5 +224,5 @@ def _in_union(value: Value, type: Type) -> Value:
     if value.type == NULL:
         return Value(type, None)
     if value.type not in union.types:
-        raise InvalidValue(f"the union {format_type(type)} has no type {format_type(value.type)}")
+        raise InvalidValue(f"the union {format_type(type)} does not have the type {format_type(value.type)}")
     return Value(type, union_body(union.types.index(value.type), value.body))

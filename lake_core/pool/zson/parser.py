@@ -60,7 +60,7 @@ class Parser:
         """Return the type that the text consists of."""
         type = self._type()
         if not self._scanner.at_end():
-            self._scanner.fail("something stands behind the type")
+            self._scanner.fail("there is more text after the type")
         return type
 
     def _value(self) -> Syntax:
@@ -78,7 +78,7 @@ class Parser:
     def _enter(self) -> None:
         self._nesting += 1
         if self._nesting > _MAX_NESTING:
-            self._scanner.fail(f"more than {_MAX_NESTING} values or types are nested in one another")
+            self._scanner.fail(f"values or types are nested more than {_MAX_NESTING} levels deep")
 
     def _undecorated(self) -> Syntax | None:
         scanner = self._scanner
@@ -92,12 +92,12 @@ class Parser:
             return self._map()
         if scanner.match("<"):
             type = self._type()
-            scanner.expect(">", "behind a type value")
+            scanner.expect(">", "after a type value")
             return TypeValue(type)
         if scanner.match("%"):
             name = scanner.name()
             if name is None:
-                scanner.fail("a symbol is missing behind '%'")
+                scanner.fail("a symbol is missing after '%'")
             return Symbol(name)
         primitive = scanner.primitive()
         if primitive is None and scanner.text.startswith("error", scanner.at):
@@ -108,7 +108,7 @@ class Parser:
         scanner = self._scanner
         fields: dict[str, Syntax] = {}
         while (name := scanner.name()) is not None:
-            scanner.expect(":", f"behind the field name {name!r}")
+            scanner.expect(":", f"after the field name {name!r}")
             value = self._value()
             fields.setdefault(name, value)
             if not scanner.match(","):
@@ -128,7 +128,7 @@ class Parser:
     def _map(self) -> Map:
         entries: list[tuple[Syntax, Syntax]] = []
         while (key := self._optional_value()) is not None:
-            self._scanner.expect(":", "behind the key of a map")
+            self._scanner.expect(":", "after the key of a map")
             entries.append((key, self._value()))
             if not self._scanner.match(","):
                 break
@@ -137,7 +137,7 @@ class Parser:
 
     def _error(self) -> Error:
         self._scanner.identifier()
-        self._scanner.expect("(", "behind 'error'")
+        self._scanner.expect("(", "after 'error'")
         value = self._value()
         self._scanner.expect(")", "at the end of an error")
         return Error(value)
@@ -148,12 +148,12 @@ class Parser:
         while scanner.match("("):
             decorators += 1
             if decorators > _MAX_DECORATORS:
-                scanner.fail(f"more than {_MAX_DECORATORS} decorators stand behind one value")
+                scanner.fail(f"a value has more than {_MAX_DECORATORS} decorators")
             if scanner.match("="):
                 name = scanner.type_name()
                 if name is None or decorators > 1:
                     scanner.fail(
-                        "a name is missing behind '='" if name is None else "a name stands behind another decorator"
+                        "a name is missing after '='" if name is None else "a name comes after another decorator"
                     )
                 value = Definition(value, name)
             else:
@@ -184,7 +184,7 @@ class Parser:
             return lambda names: SetType(elements(names))
         if scanner.match("|{"):
             key = self._type()
-            scanner.expect(":", "behind the key of a map type")
+            scanner.expect(":", "after the key of a map type")
             value = self._type()
             scanner.expect("}|", "at the end of a map type")
             return lambda names: MapType(key(names), value(names))
@@ -199,7 +199,7 @@ class Parser:
     def _named_type(self, name: str) -> TypeSyntax:
         scanner = self._scanner
         if name == "error":
-            scanner.expect("(", "behind 'error'")
+            scanner.expect("(", "after 'error'")
             inner = self._type()
             scanner.expect(")", "at the end of an error type")
             return lambda names: ErrorType(inner(names))
@@ -224,7 +224,7 @@ class Parser:
         scanner = self._scanner
         fields: list[tuple[str, TypeSyntax]] = []
         while (name := scanner.name()) is not None:
-            scanner.expect(":", f"behind the field name {name!r}")
+            scanner.expect(":", f"after the field name {name!r}")
             fields.append((name, self._type()))
             if not scanner.match(","):
                 break
@@ -233,7 +233,7 @@ class Parser:
 
     def _enum_type(self) -> TypeSyntax:
         scanner = self._scanner
-        scanner.expect("(", "behind 'enum'")
+        scanner.expect("(", "after 'enum'")
         symbols: list[str] = []
         while (name := scanner.name()) is not None:
             symbols.append(name)

@@ -64,12 +64,12 @@ def format_duration(nanoseconds: int) -> str:
 def parse_duration(text: str) -> int:
     """Return the nanoseconds of a duration. Raises InvalidValue."""
     if not _DURATION.fullmatch(text):
-        raise InvalidValue(f"{text!r} is no duration; write one such as 1h30m or 1.5s")
+        raise InvalidValue(f"{text!r} is not a duration; write one such as 1h30m or 1.5s")
     total = 0
     for number, unit in _DURATION_PART.findall(text):
         whole, _, fraction = number.partition(".")
         if "." in fraction or not whole + fraction:
-            raise InvalidValue(f"{text!r} is no duration; write one such as 1h30m or 1.5s")
+            raise InvalidValue(f"{text!r} is not a duration; write one such as 1h30m or 1.5s")
         scale = _UNITS[unit]
         total += int(whole or "0") * scale
         tenths = 0
@@ -99,7 +99,7 @@ def parse_time(text: str) -> int:
         date, clock, fraction, sign, hours, minutes = match.groups()
         moment = datetime.datetime.fromisoformat(f"{date}T{clock}")
     except ValueError:
-        raise InvalidValue(f"{text!r} is no time; write one such as 2024-02-29T12:00:00.5Z") from None
+        raise InvalidValue(f"{text!r} is not a time; write one such as 2024-02-29T12:00:00.5Z") from None
     offset = int(f"{sign}1") * (int(hours) * 3600 + int(minutes) * 60) if sign else 0
     span = moment - _EPOCH
     return (span.days * 86_400 + span.seconds - offset) * _SECOND + int((fraction or "0")[:9].ljust(9, "0"))
@@ -146,29 +146,29 @@ def parse_ip(text: str) -> Address:
     try:
         return ipaddress.ip_address(text)
     except ValueError:
-        raise InvalidValue(f"{text!r} is no ip; write one such as 10.0.0.1 or 2001:db8::1") from None
+        raise InvalidValue(f"{text!r} is not an IP address; write one such as 10.0.0.1 or 2001:db8::1") from None
 
 
 def parse_net(text: str) -> Network:
-    """Return a network; address bits behind its mask are dropped. Raises InvalidValue."""
+    """Return a network; address bits outside of its mask are dropped. Raises InvalidValue."""
     address, slash, length = text.partition("/")
     if not slash or not length.isdecimal():
-        raise InvalidValue(f"{text!r} is no net; write one such as 10.0.0.0/8")
+        raise InvalidValue(f"{text!r} is not an IP network; write one such as 10.0.0.0/8")
     try:
         return ipaddress.ip_network((address, int(length)), strict=False)
     except ValueError:
-        raise InvalidValue(f"{text!r} is no net; write one such as 10.0.0.0/8") from None
+        raise InvalidValue(f"{text!r} is not an IP network; write one such as 10.0.0.0/8") from None
 
 
 def _parse_int(text: str) -> int:
     if not _INTEGER.fullmatch(text):
-        raise InvalidValue(f"{text!r} is no integer; write digits")
+        raise InvalidValue(f"{text!r} is not an integer; write digits")
     return int(text)
 
 
 def _parse_float(text: str) -> float:
     if not _FLOAT.fullmatch(text):
-        raise InvalidValue(f"{text!r} is no number; write one such as 1.5")
+        raise InvalidValue(f"{text!r} is not a number; write one such as 1.5")
     number = float(text)
     if math.isinf(number) and "inf" not in text.lower():
         raise InvalidValue(f"{text!r} is out of the range of float64; write +Inf or -Inf for infinity")
@@ -177,7 +177,7 @@ def _parse_float(text: str) -> float:
 
 def _parse_bool(text: str) -> bool:
     if text not in ("true", "false"):
-        raise InvalidValue(f"{text!r} is no bool; write true or false")
+        raise InvalidValue(f"{text!r} is not a bool; write true or false")
     return text == "true"
 
 
@@ -187,7 +187,7 @@ def _parse_bytes(text: str) -> bytes:
             raise ValueError
         return bytes.fromhex(text[2:])
     except ValueError:
-        raise InvalidValue(f"{text!r} is no bytes value; write 0x and pairs of hexadecimal digits") from None
+        raise InvalidValue(f"{text!r} is not a bytes value; write 0x and pairs of hexadecimal digits") from None
 
 
 def format_string(body: bytes) -> str:

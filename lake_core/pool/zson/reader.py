@@ -28,19 +28,19 @@ def _next_value(parser: Parser, analyzer: Analyzer) -> Value | None:
     except (InvalidType, InvalidValue) as error:
         raise InvalidZson(str(error), parser.offset) from None
     except RecursionError:
-        raise InvalidZson("too many values and decorators are nested in one another", parser.offset) from None
+        raise InvalidZson("values and decorators are nested too deeply", parser.offset) from None
 
 
 def parse_value(text: str) -> Value:
     """Return the one value of a text. Raises InvalidZson."""
     values = list(parse_values(text))
     if len(values) != 1:
-        raise InvalidZson(f"the text holds {len(values)} values instead of one", 0)
+        raise InvalidZson(f"the text contains {len(values)} values instead of one", 0)
     return values[0]
 
 
 def parse_type(text: str) -> Type:
-    """Return the type that a text stands for. Raises InvalidZson."""
+    """Return the type that a text describes. Raises InvalidZson."""
     parser = Parser(text)
     try:
         return parser.next_type()(Names())

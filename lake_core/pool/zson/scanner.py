@@ -115,7 +115,7 @@ class Scanner:
         """Read a string between quotes. Raises InvalidZson."""
         match = _STRING.match(self.text, self.at)
         if not match:
-            self.fail("a string has no end on its line")
+            self.fail("a string does not end on its line")
         raw = match.group(1)
         text = _ESCAPE.sub(self._unescape, raw) if "\\" in raw else raw
         self.at = match.end()
@@ -127,10 +127,10 @@ class Scanner:
             return chr(0x10000 + ((int(high, 16) & 0x3FF) << 10 | int(low, 16) & 0x3FF))
         if code:
             if 0xD800 <= int(code, 16) < 0xE000:
-                self.fail(f"a string holds half of a surrogate pair: \\u{code}")
+                self.fail(f"a string contains half of a surrogate pair: \\u{code}")
             return chr(int(code, 16))
         if character not in _ESCAPED:
-            self.fail(f"a string holds the unknown escape \\{character}")
+            self.fail(f"a string contains the unknown escape \\{character}")
         return _ESCAPED[character]
 
     def primitive(self) -> Primitive | None:

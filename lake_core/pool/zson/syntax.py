@@ -26,7 +26,7 @@ class Names:
         return self.types.get(name) or self.earlier.get(name)
 
     def of_value(self) -> Names:
-        """Return the names of the current value alone. Names that are defined in them are defined here, too."""
+        """Return only the names of the current value. Names that are defined in them are defined here, too."""
         return Names(self.types)
 
     def end_value(self) -> None:
@@ -35,7 +35,7 @@ class Names:
         self.types = {}
 
     def define(self, name: str, type: Type) -> Type:
-        """Bind a name, and return the named type. A name of digits alone is an abbreviation: the type keeps no name."""
+        """Bind a name, and return the named type. A name of digits only is an abbreviation: the type gets no name."""
         self.types[name] = type if name.isdecimal() else NamedType(name, type)
         return self.types[name]
 
@@ -56,7 +56,7 @@ TypeSyntax: TypeAlias = "Callable[[Names], Type]"
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """A number, string or another primitive value, or null, with the type that its text has by itself."""
+    """A number, string or another primitive value, or null, with the type that follows from its text."""
 
     type: PrimitiveType
     text: str
@@ -121,7 +121,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A value behind which its type is written: `value(type)`."""
+    """A value followed by its type: `value(type)`."""
 
     value: Syntax
     type: TypeSyntax

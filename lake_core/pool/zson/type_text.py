@@ -25,7 +25,7 @@ def format_type(type: Type) -> str:
 
 
 def format_type_value(type: Type) -> str:
-    """Return the text of the value that stands for a type."""
+    """Return the text of the value that represents a type."""
     return f"<{_format(type, {}, quoted_name)}>"
 
 
@@ -59,4 +59,4 @@ def format_complex_type(type: Type, format_inner: Callable[[Type], str]) -> str:
             return f"enum({','.join(map(quoted_name, symbols))})"
         case ErrorType(inner):
             return f"error({format_inner(inner)})"
-    raise AssertionError(f"{type!r} consists of no other types")
+    raise AssertionError(f"{type!r} does not consist of other types")

@@ -3,6 +3,6 @@
 Needs the extra `arrays`.
 
 The driver opens arrays with Zarr and xarray (`array_variable`), and sends executors what they need by value: where
-chunks are, and how they are encoded (`chunk_codec`, `cf_encoding`). Executors therefore need pyarrow, numpy and fsspec
-alone for the codecs that most arrays have.
+chunks are, and how they are encoded (`chunk_codec`, `cf_encoding`). Executors therefore need only pyarrow, numpy and
+fsspec for the codecs that most arrays have.
 """

@@ -31,7 +31,7 @@ def to_arrow(values: npt.NDArray[Any]) -> pa.Array:
 
     Raises:
         pyarrow.ArrowInvalid: A value has no exact form: a time between two microseconds, or a number past 2**63.
-        pyarrow.ArrowTypeError: Objects are no texts.
+        pyarrow.ArrowTypeError: Objects are not strings.
     """
     kind = arrow_type(values.dtype)
     if kind is None:

@@ -47,7 +47,7 @@ class CFEncoding:
             return plain
         values: npt.NDArray[Any] = cells.astype(self.decoded)
         for missing in self.missing:
-            if missing == missing:  # NaN is missing as it stands
+            if missing == missing:  # NaN is already a missing value
                 values[cells == missing] = np.nan
         if self.scale_factor is not None:
             values *= self.scale_factor
@@ -119,7 +119,7 @@ class CFEncoding:
 
     def _whole(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         limits = np.iinfo(self.stored)
-        # The largest number of 64 bits has no exact float, and the one behind it has.
+        # A float cannot hold the largest 64-bit number exactly, but it can hold the one after it.
         above = numbers >= float(limits.max) + 1 if numbers.dtype.kind == "f" else numbers > limits.max
         outside = above | (numbers < limits.min)
         if outside.any():

@@ -1,7 +1,7 @@
 """How the bytes of a chunk become its cells, in Spark's executors.
 
-The codecs `bytes`, `transpose`, `zstd` and `gzip` need pyarrow and numpy alone. Arrays with others need the package
-zarr in the executors.
+The codecs `bytes`, `transpose`, `zstd` and `gzip` need only pyarrow and numpy. Arrays with others need the package zarr
+in the executors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _ZSTD_LEVEL = 3
-"""What the level 0 of zstd stands for."""
+"""The level that zstd uses for level 0."""
 
 
 class ChunkCodec(Protocol):
@@ -34,7 +34,7 @@ class ChunkCodec(Protocol):
         """Whether executors need the package zarr."""
 
     def decode(self, data: bytes) -> npt.NDArray[Any]:
-        """Return the cells of a chunk. Raises ValueError for bytes that are no chunk of the array."""
+        """Return the cells of a chunk. Raises ValueError for bytes that are not a chunk of the array."""
 
     def encode(self, cells: npt.NDArray[Any]) -> bytes:
         """Return the bytes of a chunk."""

@@ -50,7 +50,7 @@ class _Dimensions:
         self.box_count = int(np.prod(self._grid, dtype=np.int64))
 
     def places(self, parts: Sequence[Predicate]) -> tuple[Mask, ...]:
-        """Return for each dimension the places that the predicates about this dimension alone keep."""
+        """Return for each dimension the places that the predicates about only this dimension keep."""
         masks = {name: np.ones(len(values), bool) for name, values in self._coordinates.items()}
         for part in parts:
             name = self._only_dimension(part)

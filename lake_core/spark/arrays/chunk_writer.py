@@ -154,7 +154,7 @@ def _packed(values: npt.NDArray[Any], bounds: npt.NDArray[np.int64]) -> pa.Array
 
 
 def _unpacked(runs: Sequence[bytes], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the values of all runs, one run behind the other."""
+    """Return the values of all runs, one run after the other."""
     if dtype.kind in "OT":
         return np.array([value for run in runs for value in pickle.loads(run)], object)
     return np.frombuffer(b"".join(runs), dtype)

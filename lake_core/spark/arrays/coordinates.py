@@ -1,4 +1,4 @@
-"""The coordinates along a dimension of an array: as a column, and where each of them stands.
+"""The coordinates along a dimension of an array: as a column, and the position of each.
 
 Runs in Spark's executors too.
 """
@@ -67,9 +67,8 @@ def coordinate_index(coordinates: Coordinates, column_type: pa.DataType) -> Coor
     values = coordinates.values
     if not _are_comparable(values.type, column_type):
         raise InvalidColumns(
-            f"the column {coordinates.dimension!r} is of the type {column_type}, and the coordinates of the array "
-            "along that dimension are "
-            f"{values.type}: cast the column"
+            f"the column {coordinates.dimension!r} is of the type {column_type}, but the coordinates of the array "
+            f"along that dimension are {values.type}: cast the column"
         )
     type_ = _type_to_compare(values.type)
     comparable = _comparable(values, type_)

@@ -58,7 +58,7 @@ def read_array(
 
     Raises:
         NodeNotFound: There is no such array.
-        UnsupportedArray: An array has no form as rows, or has other dimensions than the first.
+        UnsupportedArray: An array cannot be read as rows, or has other dimensions than the first.
         InvalidCoordinates: Coordinates are of a type that Spark lacks.
         InvalidExpression: `where` is not valid.
         MissingPackage: The array has codecs for which executors need the package zarr, and they lack it.

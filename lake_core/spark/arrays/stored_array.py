@@ -69,7 +69,7 @@ class StoredArray:
         return write_chunk(self.store, self.codec.encode(cells), inline_threshold)
 
     def read_box(self, box: tuple[tuple[int, int], ...]) -> npt.NDArray[Any]:
-        """Return the cells of a box, given by the first place and the one behind the last along each dimension."""
+        """Return the cells of a box, given by the first place and the one after the last along each dimension."""
         first = tuple(start // chunk for (start, _), chunk in zip(box, self.chunk_shape, strict=True))
         counts = tuple(
             -(-stop // chunk) - begin for (_, stop), chunk, begin in zip(box, self.chunk_shape, first, strict=True)

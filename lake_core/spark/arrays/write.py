@@ -61,7 +61,7 @@ def write_array(
 ) -> ArrayWriteResult:
     """Write rows to the cells of an array that they name by their coordinates. The DataFrame is evaluated once.
 
-    Cells that no row names keep what they hold. Values are stored as xarray stores them: packed with the array's
+    Cells that no row names keep their values. Values are stored as xarray stores them: packed with the array's
     scale_factor and add_offset, null and NaN as its _FillValue. Times without a zone are UTC. The session then has the
     chunks as if it had written them itself: committing it, or publishing the lake's session, makes them visible.
 
@@ -81,13 +81,13 @@ def write_array(
         ReadOnlySession: The session only reads.
         NodeNotFound: There is no such array, and `create` is not given.
         InvalidArraySpec: The array cannot be created.
-        UnsupportedArray: Rows have no form as cells of the array.
+        UnsupportedArray: Rows cannot be stored as cells of the array.
         InvalidColumns: The DataFrame lacks a column, or has one of another type.
         InvalidCoordinates: The array's coordinates do not tell its cells apart, or differ from those of `create`.
         UnknownCoordinates: Rows have coordinates that the array lacks.
         DuplicateCells: Two rows are of one cell.
         InvalidValues: A value does not fit the array.
-        ArrayChanged: The array, or one of the chunks, was changed in the session meanwhile.
+        ArrayChanged: The array, or one of the chunks, was changed in the session in the meantime.
         MissingPackage: The array has codecs for which executors need the package zarr, and they lack it.
         SparkJobFailed: The job failed. The session is as it was before, as after all of these errors.
     """
@@ -120,7 +120,7 @@ def write_array(
     writer = ChunkWriter(stored, opened.config.inline_threshold)
     rows = selected.toDF(*(f"c{number}" for number in range(len(columns))))
     located = rows.mapInArrow(batch_function(locator.locate), LOCATED_CELLS)
-    # The number of a chunk decides alone which task it goes to, so that it goes there again if a part of the work is
+    # Only the number of a chunk decides which task it goes to. It goes to the same one if a part of the work is
     # repeated.
     chunks = (
         located.repartition("chunk")

@@ -52,7 +52,7 @@ _WIDENED: Final[dict[Type, pa.DataType]] = {
 
 
 def _columns_of(type: Type) -> tuple[Field, ...]:
-    """Return the columns for values of a type: its fields, or `this` where the values are no records."""
+    """Return the columns for values of a type: its fields, or `this` if the values are not records."""
     return fields_of(type) or (Field(WHOLE, type),)
 
 

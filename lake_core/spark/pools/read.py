@@ -68,8 +68,8 @@ def read_pool(
     Raises:
         NotALake, NoSuchPool, NoSuchBranch, NoSuchCommit: There is nothing to read.
         NoSuchShape: No record has the shape.
-        InvalidColumns: The names of fields differ in case alone.
-        InvalidValue: A bound is no key.
+        InvalidColumns: The names of fields differ only in case.
+        InvalidValue: A bound is not a key.
         DamagedLake: A commit cannot be read.
         SparkJobFailed: A data object cannot be read.
     """
@@ -102,7 +102,7 @@ def read_objects(
 
     Raises:
         NoSuchShape: No record has the shape.
-        InvalidColumns: The names of fields differ in case alone.
+        InvalidColumns: The names of fields differ only in case.
         SparkJobFailed: A data object cannot be read.
     """
     store = pool.store.data_root

@@ -15,9 +15,9 @@ FaultKind = Literal["die before", "die after", "unavailable", "lost answer", "la
 """What happens at a store operation.
 
 - `die before`, `die after`: the process dies before or after the operation, and a new one takes its place
-- `unavailable`: the operation is not done, and the caller is told that its outcome is unknown
-- `lost answer`: the operation is done, and the caller is told that its outcome is unknown
-- `late`: the caller is told that the outcome is unknown, and the operation is done `seconds` later
+- `unavailable`: the operation is not done, and the caller gets an error that its outcome is unknown
+- `lost answer`: the operation is done, and the caller gets an error that its outcome is unknown
+- `late`: the caller gets an error that the outcome is unknown, and the operation is done `seconds` later
 - `stall`: the process stands still for `seconds` before the operation
 """
 

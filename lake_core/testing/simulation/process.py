@@ -57,7 +57,7 @@ class Process:
         self._chance = random.Random()
 
     def begin(self, number: int, faults: dict[int, Fault]) -> None:
-        """Begin a step: its random numbers and faults follow from its number alone."""
+        """Begin a step: its random numbers and faults depend only on its number."""
         self.step, self._operation, self._faults, self._dead = number, 0, faults, False
         self._latency = random.Random(f"{self.world.seed}/{number}/latency")
         self._chance = random.Random(f"{self.world.seed}/{number}/chance")
@@ -133,6 +133,6 @@ class Process:
         raise ProcessDied(story)
 
     def _check_alive(self) -> None:
-        # What handles an error of a dead process does nothing any more.
+        # What handles an error of a dead process does nothing any longer.
         if self._dead:
             raise ProcessDied(f"{self.name} is dead")

@@ -99,7 +99,7 @@ class World:
         process.turn.acquire()
 
     def later(self, process: Actor, seconds: float, name: str, operation: Callable[[], object]) -> None:
-        """Let a store operation land when nobody waits for it any more."""
+        """Let a store operation land when nobody waits for it any longer."""
 
         def land() -> None:
             self.operated(process, f"{name}, late", mutates=True)

@@ -43,8 +43,8 @@ def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS
     rows = rows_of(data)
     if rows is None:
         raise UnsupportedData(
-            f"{type(handler).__qualname__}.to_rows gave a {_name(type(data))} for {name}: "
-            f"it is to give a {', a '.join(KINDS[:-1])} or a {KINDS[-1]}"
+            f"{type(handler).__qualname__}.to_rows returned a {_name(type(data))} for {name}: "
+            f"it must return a {', a '.join(KINDS[:-1])} or a {KINDS[-1]}"
         )
     return rows
 

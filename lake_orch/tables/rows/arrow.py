@@ -51,7 +51,7 @@ class ArrowRows:
                     columns.append(column if column.type == child.type else column.cast(child.type))
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                     raise DefinitionMismatch(
-                        f"column {child.name!r} of {name} has a value that is no {spark_type_name(child.type)}: "
+                        f"column {child.name!r} of {name} has a value that is not {spark_type_name(child.type)}: "
                         f"{error}. Nothing was written"
                     ) from None
             return pa.Table.from_arrays(columns, names=schema.names)

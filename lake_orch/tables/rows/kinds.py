@@ -20,7 +20,7 @@ KINDS = ("pyarrow.Table", "pyarrow.RecordBatchReader", "pyspark.sql.DataFrame")
 def is_spark(value: object) -> TypeGuard[DataFrame]:
     """Return whether a value is a DataFrame of Spark, classic or of Connect.
 
-    PySpark is consulted only if it is imported already. Otherwise the value cannot be its DataFrame.
+    PySpark is consulted only if it is already imported. Otherwise the value cannot be its DataFrame.
     """
     dataframe = getattr(sys.modules.get("pyspark.sql"), "DataFrame", None)
     return dataframe is not None and isinstance(value, dataframe)
