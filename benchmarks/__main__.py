@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks import arrays, graveler, lake, overhead, pools, row_operations, shared_spark, spark_operations
+from benchmarks import arrays, clouds, graveler, lake, overhead, pools, row_operations, shared_spark, spark_operations
 from benchmarks.large_table import make_table, unpack
 from benchmarks.measure import Program, compare
 from benchmarks.promises import tell
@@ -32,6 +32,7 @@ NAMES = (
     "overhead",
     "arrays",
     "pools",
+    "clouds",
 )
 LARGE = Path(__file__).parents[2] / "shared" / "cases" / "delta-large" / "300k-add-files-100-col-partitioned.tar.zst"
 
@@ -141,6 +142,8 @@ def main() -> None:
             arrays.measure(folder, options.rounds)
         if "pools" in chosen:
             pools.measure(folder, options.rounds, options.records)
+        if "clouds" in chosen:
+            clouds.measure(options.rounds)
         if "overhead" in chosen:
             overhead.measure(options.rounds)
         if "steps" in chosen:

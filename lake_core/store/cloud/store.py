@@ -57,9 +57,19 @@ class _Safety(Enum):
 
 
 class _Runtime:
-    """The process that obstore's threads run in. They do not follow a fork, and a request of the child would hang."""
+    """Whether obstore's threads run. They do not follow a fork, and a request of the child would hang."""
 
-    process: ClassVar[int | None] = None
+    started: ClassVar[bool] = False
+    lost: ClassVar[bool] = False
+    """Whether the process was forked from one in which they run."""
+
+    @classmethod
+    def forked(cls) -> None:
+        cls.lost = cls.started
+
+
+# Not by the id of the process: classes travel to Spark's executors by value, which are other processes without a fork.
+os.register_at_fork(after_in_child=_Runtime.forked)
 
 
 class CloudStore(Requests, ObjectStore):
@@ -370,7 +380,7 @@ class CloudStore(Requests, ObjectStore):
 
     def _client(self, body: int | None = None, *, one_by_one: bool = False) -> Any:
         """Return an obstore store whose time limits fit a request with a body of so many bytes, or without one."""
-        if _Runtime.process not in (None, os.getpid()):
+        if _Runtime.lost:
             raise StoreError(
                 f"this process was forked from one that had already sent requests to {self.service}, and cannot send "
                 "any: start processes with the method 'spawn' or 'forkserver' of multiprocessing"
@@ -380,7 +390,7 @@ class CloudStore(Requests, ObjectStore):
         if client is None:
             client = self._connect(self._client_options(limit), one_by_one)
             client = self._clients.setdefault((limit, one_by_one), client)
-        _Runtime.process = os.getpid()
+        _Runtime.started = True
         return client
 
     def _client_options(self, limit: int | None) -> dict[str, object]:
