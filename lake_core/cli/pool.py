@@ -14,7 +14,7 @@ from lake_core.cli.context import Context, Span, command
 from lake_core.cli.names import Ref, TablePath
 from lake_core.cli.pool_rows import FORMATS, RowFormat, format_of, read_rows
 from lake_core.delta import DeltaTable
-from lake_core.lake.errors import DatasetNotFound
+from lake_core.lake.errors import DatasetExists, DatasetNotFound
 from lake_core.pool import Pool, PoolConfig, PoolLake, Scan
 from lake_core.pool.errors import InvalidZson
 from lake_core.pool.export import to_columns, to_delta_columns
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
 
+    from lake_core.pool.config import Order
     from lake_core.pool.value import Value
 
 zed_option = click.option(
@@ -84,9 +85,7 @@ def _written(
     try:
         lake.at(branch).dataset(path, "pool")  # Raises in words of the branch, where the session would speak of itself.
     except DatasetNotFound as error:
-        raise DatasetNotFound(
-            f"{error}. Create a pool from Python, with `session.create_pool({path!r}, key=...)`"
-        ) from None
+        raise DatasetNotFound(f"{error}. Create a pool with `lake pool create {path}`") from None
     with lake.session(branch, message=message) as session:
         yield _At(session.pool(path)), lambda: session.result
 
@@ -123,6 +122,50 @@ def _row(name: str, opened: Pool, branch: str) -> dict[str, Any]:
         "bytes": sum(each.size for each in objects),
     }
     return {"pool": name, "key": key, "order": config.order, **size, "id": config.id}
+
+
+@pool.command()
+@click.argument("path", metavar="POOL", type=TablePath())
+@click.option(
+    "--key",
+    default="ts",
+    show_default=True,
+    help="The field by which records are sorted; a.b is the field b of the field a.",
+)
+@click.option(
+    "--order",
+    type=click.Choice(["asc", "desc"]),
+    default="desc",
+    show_default=True,
+    help="Whether the smallest or the largest keys come first.",
+)
+@click.option("--branch", default="main", show_default=True, type=Ref(), help="The branch of the lake.")
+@click.option("-m", "--message", default="", help="The message of the lake's commit.")
+@zed_option
+@command
+def create(
+    context: Context, path: str, key: str, order: Order, branch: str, message: str, location: str | None
+) -> None:
+    """Create an empty pool.
+
+    In a lake it is published as a commit. With --zed it is created in the Zed lake, which must exist.
+    """
+    published = None
+    if location is not None:
+        created = _zed_lake(context, location).create_pool(path, key=key, order=order)
+    else:
+        try:
+            with context.open().session(branch, message=message or f"Create {path}") as session:
+                created = session.create_pool(path, key=key, order=order)
+        except DatasetExists:
+            raise DatasetExists(
+                f"there is a dataset or a file at {path}, or above or below it, on {branch}: choose another path"
+            ) from None
+        published = session.result
+    text = f"{path} created, sorted by {key}, {'smallest' if order == 'asc' else 'largest'} first"
+    context.output.show(
+        {"pool": path, "key": key, "order": order, "id": created.config.id, "published": published}, text
+    )
 
 
 @pool.command()

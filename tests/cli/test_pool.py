@@ -49,6 +49,57 @@ def test_records_of_a_file_are_loaded_and_published_as_one_commit(root: str, lak
     assert [commit.message for commit in lake.log(limit=1)] == ["lines"]
 
 
+def test_a_pool_is_created_and_published(root: str, lake: Lake, file: str) -> None:
+    assert run(root, "pool", "create", PATH, "--key", "user.id", "--order", "asc", "-m", "a pool") == (
+        "events/raw created, sorted by user.id, smallest first\n"
+    )
+    config = lake.pool(PATH).config
+    assert (config.keys, config.order) == ((("user", "id"),), "asc")
+    assert [commit.message for commit in lake.log(limit=1)] == ["a pool"]
+
+
+def test_a_pool_is_created_by_ts_and_largest_first_as_zed_does(root: str, lake: Lake) -> None:
+    created = run_json(root, "pool", "create", PATH)
+    assert (created["pool"], created["key"], created["order"]) == (PATH, "ts", "desc")
+    assert created["id"] == lake.pool(PATH).config.id
+    assert created["published"]["commit"] == lake.log(limit=1)[0].id
+
+
+def test_a_pool_is_created_on_a_branch(root: str, lake: Lake) -> None:
+    lake.create_branch("dev")
+    run(root, "pool", "create", PATH, "--branch", "dev")
+    on_dev, on_main = ({record.path for record in lake.list_datasets(ref)} for ref in ("dev", "main"))
+    assert on_dev - on_main == {PATH}
+
+
+def test_a_pool_is_created_in_a_zed_lake_of_its_own(root: str, zed: str) -> None:
+    run(root, "pool", "create", "more", "--key", "k", "--zed", zed)
+    assert [config.name for config in PoolLake.open(zed).pools()] == ["more", "raw"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((PATH,), "there is a dataset or a file at events/raw"),
+        ((f"{PATH}/below",), "or above or below it, on main"),
+        (("other", "--key", ""), "a pool needs a key"),
+        (("other", "--branch", "absent"), "absent"),
+    ],
+)
+def test_a_pool_that_cannot_be_created_changes_nothing(
+    pools: str, lake: Lake, words: tuple[str, ...], message: str
+) -> None:
+    before = [commit.id for commit in lake.log()]
+    assert message in run(pools, "pool", "create", *words, code=1)
+    assert [commit.id for commit in lake.log()] == before
+
+
+def test_a_pool_is_created_once_in_a_zed_lake_that_exists(root: str, zed: str, tmp_path: Path) -> None:
+    assert "already" in run(root, "pool", "create", "raw", "--zed", zed, code=1)
+    run(root, "pool", "create", "raw", "--zed", str(tmp_path / "absent"), code=1)
+    assert not (tmp_path / "absent").exists()
+
+
 def test_records_are_printed_in_order_as_zson(pools: str) -> None:
     assert run(pools, "pool", "scan", PATH) == '{k:1}\n{k:2,s:"b"}\n{k:3,s:7}\n'
 
@@ -116,7 +167,10 @@ def test_a_file_that_cannot_be_written_is_refused(pools: str, tmp_path: Path) ->
 
 def test_loading_into_no_pool_says_how_to_create_one(root: str, file: str) -> None:
     output = run(root, "pool", "load", PATH, file, code=1)
-    assert f"there is no pool dataset at '{PATH}' in main; there are t/orders. Create a pool from Python" in output
+    assert (
+        f"no pool dataset at '{PATH}' in main; its datasets are t/orders. Create a pool with `lake pool create {PATH}`"
+        in output
+    )
 
 
 def test_a_date_is_no_key(pools: str) -> None:

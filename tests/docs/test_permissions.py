@@ -15,6 +15,7 @@ import s3fs
 from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.errors import AccessDenied
+from lake_core.pool import PoolLake
 from lake_orch import DeltaIOManager, LakeResource, testing
 from tests.docs.blocks import DOCS, run_blocks
 from tests.store.s3_server import S3Server
@@ -83,6 +84,32 @@ def test_publishers_delete_their_turns_alone(s3_url: str, s3_options: dict[str, 
     others = {key for key in requested["DELETE"] if not key.startswith(f"{below}/_lake/")}
     assert requested["DELETE"] > others
     assert all(".lake-tmp-probe-" in key for key in others)
+
+
+def test_a_zed_lake_pins_what_it_uses_and_lists_what_it_deletes(
+    s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server
+) -> None:
+    pool = PoolLake.create(s3_url, storage_options=s3_options).create_pool("raw", key="k", order="asc")
+    folder = f"{s3_url.removeprefix('s3:/')}/{pool.config.id}"
+
+    def folders(method: str) -> set[str]:
+        keys = requested_keys(s3_endpoint).get(method, set())
+        return {key.removeprefix(f"{folder}/").partition("/")[0] for key in keys if key.startswith(folder)}
+
+    s3_endpoint.clear()
+    commit = pool.load([{"k": 1}])
+    assert commit is not None
+    pool.load([{"k": 2}])
+    assert (folders("DELETE"), folders("PUT") & {"pins", "deletions"}) == (set(), set())
+    pool.revert(commit.id)
+    pool.create_branch("before", at=commit.id)
+    assert (folders("DELETE"), folders("PUT") & {"pins", "deletions"}) == ({"pins"}, {"pins"})
+    pool.delete_branch("before")
+    deny(s3_endpoint, "DELETE", "POST")
+    pool.create_branch("again", at=commit.id)
+    s3_endpoint.clear()
+    assert any("/pins/" in key for key in pool.vacuum(timedelta(0)).keys)
+    assert folders("PUT") == {"deletions"}
 
 
 def test_collection_deletes(s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server) -> None:

@@ -126,7 +126,7 @@ def test_coordinates_are_found_by_their_values(values: pa.Array, wanted: pa.Arra
 def test_columns_of_other_types_are_no_coordinates() -> None:
     with pytest.raises(
         InvalidColumns,
-        match="'x' is of the type double, and the coordinates of the array along that dimension are int64",
+        match="'x' is of the type double, but the coordinates of the array along that dimension are int64",
     ):
         coordinate_index(Coordinates("x", pa.array([1])), pa.float64())
 
