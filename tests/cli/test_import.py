@@ -86,7 +86,7 @@ def test_a_delta_table_is_not_taken_for_its_files(root: str) -> None:
 
 
 def test_what_is_a_table_of_the_lake_already_is_refused(root: str) -> None:
-    assert "a dataset of the lake already" in run(root, "import", "t/orders", code=1)
+    assert "already a dataset of the lake" in run(root, "import", "t/orders", code=1)
 
 
 def test_tables_in_a_folder_are_not_taken_for_plain_files(root: str) -> None:
