@@ -11,7 +11,7 @@ _LAST_DOUBLING = 16
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait after each failed try. Seconds throughout."""
+    """The times to wait after failed tries, in seconds."""
 
     first: float
     """The longest pause after the first try."""

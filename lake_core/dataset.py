@@ -38,7 +38,7 @@ class NotConvertible(LakeError):
 
 
 class DatasetConflict(LakeError):
-    """What one side changed in a dataset cannot be brought onto what the other side made of it.
+    """The changes of one side to a dataset conflict with those of the other side.
 
     `kind` names the rule.
     """
@@ -49,7 +49,7 @@ class DatasetConflict(LakeError):
 
 
 class KeyClass(Enum):
-    """What a key of a dataset is to a lake."""
+    """The class of a dataset's key, by which a lake treats its object."""
 
     UNIQUE = "unique"
     """Immutable, under a name that is never used twice: written in place at once, whatever the branch."""
@@ -62,7 +62,7 @@ class KeyClass(Enum):
 
 
 class WriteBuffer(Protocol):
-    """What a format's handles hold back in a session, to write it at once.
+    """Writes that a format's handles hold back in a session, to write them at once.
 
     All handles on one dataset of a session share one buffer.
     """
@@ -89,7 +89,7 @@ class DatasetStore(ObjectStore, ABC):
     @property
     @abstractmethod
     def provisional(self) -> bool:
-        """Whether the log entries that are put here are replaced at publication: nothing derived is worth writing."""
+        """Return whether publication replaces the log entries put here. Derived objects are then not worth writing."""
 
     @property
     def versioned(self) -> bool:
@@ -98,7 +98,7 @@ class DatasetStore(ObjectStore, ABC):
 
     @property
     def data_root(self) -> ObjectStore:
-        """Where UNIQUE objects are: the folder in place, the same for all states."""
+        """Return the location of UNIQUE objects: the folder in place, the same for all states."""
         return self.place
 
     @property
@@ -184,7 +184,7 @@ class NodeChange:
 
 @dataclass(frozen=True, slots=True)
 class DatasetComparison:
-    """What differs between two states of a dataset, as a person asks."""
+    """The differences between two states of a dataset, for a person to read."""
 
     before: int | None
     """The versions; None for a state in which the dataset does not exist."""
@@ -205,7 +205,7 @@ class DatasetComparison:
 
 
 class DatasetFormat(ABC):
-    """What a lake must know of a format.
+    """The interface between a lake and a dataset format.
 
     Stores are rooted at the dataset's folder; None stands for a dataset that does not exist.
 

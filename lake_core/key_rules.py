@@ -45,7 +45,7 @@ class PlainChange:
 
 
 class KeyRule(Protocol):
-    """What a format forbids of its plain keys."""
+    """The rule of a format for its plain keys."""
 
     kind: str
     """Names the conflict."""

@@ -37,7 +37,7 @@ def _uniform(low: float, high: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a thread sleeps, draws random numbers and starts threads by. The defaults are the machine's own."""
+    """The functions by which a thread sleeps, draws random numbers and starts threads; by default the real ones."""
 
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = _monotonic

@@ -227,7 +227,7 @@ def routes(flights: pa.Table) -> pa.Table:
 
 
 class SummaryConfig(dg.Config):
-    """What counts as late."""
+    """The definition of a late flight."""
 
     late_after: int = 15
     """Minutes."""
@@ -264,7 +264,7 @@ def carrier_airport_summary(
 
 
 class DepartureLogConfig(dg.Config):
-    """How the log is written."""
+    """The settings by which the log is written."""
 
     pause: float = 0.0
     """Seconds to wait after each batch, so that one can watch the table grow (or kill the step in between)."""

@@ -53,7 +53,7 @@ def weather() -> pa.Table:
 
 
 def hours_of_month(month: int) -> int:
-    """How many hours of a month (1 to 12, in UTC) have a temperature at any of the airports."""
+    """Return how many hours of a month (1 to 12, in UTC) have a temperature at any of the airports."""
     table = weather()
     measured = table.filter(pc.and_(pc.equal(pc.month(table["time_hour"]), month), pc.is_valid(table["temp"])))
     return int(pc.count_distinct(measured["time_hour"]).as_py())

@@ -151,7 +151,7 @@ _DESCRIPTIONS: dict[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """What is to be brought in, and as what."""
+    """The files to import, and the kind of dataset they become."""
 
     path: str
     kind: Kind

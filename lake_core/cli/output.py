@@ -21,7 +21,7 @@ from rich.text import Text
 
 @dataclasses.dataclass(slots=True)
 class Output:
-    """Where and how a command prints."""
+    """The output of a command, and its format."""
 
     as_json: bool = False
     errors: Console = dataclasses.field(default_factory=lambda: Console(stderr=True))

@@ -110,7 +110,7 @@ def _mentioned(parsed: exp.Expr | None, names: Collection[str]) -> Collection[st
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a query asks of a table, as far as it is plain to see."""
+    """The columns and rows that a query needs of a table, as far as its text shows."""
 
     once: bool = False
     """Whether the engine scans it once only: then its rows are streamed."""

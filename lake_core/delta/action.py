@@ -32,7 +32,7 @@ NEWEST_READER = 3
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What a client must implement to read and to write the table."""
+    """The features that a client must implement to read and to write the table."""
 
     min_reader_version: int
     min_writer_version: int
@@ -94,7 +94,7 @@ class Metadata:
 
     @property
     def column_mapping(self) -> ColumnMapping:
-        """How data files and the log name the columns."""
+        """Return the column mapping: how data files and the log name the columns."""
         return ColumnMapping(self.configuration.get(MODE_PROPERTY, "none"), self.schema)
 
     @property

@@ -55,7 +55,7 @@ class Reads(Enum):
 
 
 class Isolation(Enum):
-    """Which commits that won the race an operation may follow."""
+    """The isolation level: which commits of other writers an operation may follow."""
 
     SERIALIZABLE = "Serializable"
     """As if the operations had run one after another, in the order of their versions."""

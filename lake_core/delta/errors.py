@@ -158,7 +158,7 @@ class DataFileMissing(DeltaError):
 
 
 class ChangeDataFeedDisabled(DeltaError):
-    """Changes are asked for of a version for which the table did not record them."""
+    """Changes are requested for a version for which the table did not record them."""
 
 
 class IncompatibleSchema(DeltaError):

@@ -70,7 +70,7 @@ class LogSegment:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether a compaction file is among the entries."""
+        """Return whether a compaction file is among the entries."""
         return any(first != last for first, last in self.entries)
 
 

@@ -38,7 +38,7 @@ def data_key(path: str, store: ObjectStore) -> str:
 
 
 def data_keys(paths: pa.ChunkedArray, store: ObjectStore) -> pa.ChunkedArray:
-    """Do what `data_key` does for many paths.
+    """Return the same as `data_key`, for many paths.
 
     Plain relative ones, which need no decoding, are not handled one by one.
     """

@@ -72,7 +72,7 @@ def _some(values: pa.ChunkedArray) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RowWriter:
-    """How rows are written into a table. Picklable.
+    """The settings by which rows are written into a table. Picklable.
 
     Raises, while rows are written: SchemaMismatch, ConstraintViolation, RowsOutsidePredicate, EvaluationFailed and the
     store's errors.

@@ -36,7 +36,7 @@ _BATCH_ROWS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a read of a snapshot needs: the files that may hold matching rows, and what to do with each."""
+    """A read of a snapshot: the files that may contain matching rows, and how to read each."""
 
     snapshot: Snapshot
     schema: pa.Schema
@@ -49,7 +49,7 @@ class Scan:
 
     @property
     def condition(self) -> Predicate:
-        """What is true for the rows of the scan: the predicate, or TRUE without one."""
+        """Return the condition that is true for the rows of the scan: the predicate, or TRUE without one."""
         return TRUE if self.predicate is None else self.predicate
 
 

@@ -75,7 +75,7 @@ class Snapshot:
 
     @property
     def place(self) -> ObjectStore:
-        """Where data files are. Inside a lake that is the table's folder, whatever branch or session its log is of."""
+        """Return the location of data files. In a lake it is the table's folder, for all branches and sessions."""
         return self.store.data_root
 
     @property

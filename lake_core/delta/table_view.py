@@ -141,7 +141,7 @@ class TableView:
 
     @property
     def is_blank(self) -> bool:
-        """Whether the table was created and nothing else: the state in which a crash of its first writer leaves it."""
+        """Return whether the table was only created: the state in which a crash of its first writer leaves it."""
         return self.version == 0 and not len(self._snapshot.files(["path"]))
 
     def refresh(self) -> Self:

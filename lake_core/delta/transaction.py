@@ -52,7 +52,7 @@ _AFTER_FAILURE = Backoff(0.01, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a commit does, as the log will hold it."""
+    """The operation of a commit, as the log stores it."""
 
     name: str
     """As in commitInfo: WRITE, CREATE TABLE, …"""
@@ -90,7 +90,7 @@ class Operation:
 
     @property
     def is_blind_append(self) -> bool:
-        """Whether it only adds files and read nothing, so that no other append conflicts with it."""
+        """Return whether it only adds files and read nothing, so no other append conflicts with it."""
         only_adds = not self.removes and self.metadata is None and self.protocol is None and self.restored is None
         return self.reads is Reads.NOTHING and not self.read_files and only_adds
 
@@ -117,7 +117,7 @@ class Operation:
 
     @property
     def footprint(self) -> Footprint:
-        """What decides which commits it may follow."""
+        """Return the properties that decide which commits it may follow."""
         return Footprint(
             self.reads,
             self.removes if self.read_files is None else self.read_files,
@@ -133,7 +133,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How a commit ended."""
+    """The result of a commit."""
 
     snapshot: Snapshot
     """The table with the commit in it."""

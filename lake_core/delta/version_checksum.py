@@ -33,7 +33,7 @@ def checksum_key(version: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class VersionChecksum:
-    """What a checksum file says; None where it does not."""
+    """The content of a checksum file; None for absent fields."""
 
     num_files: int | None = None
     size_bytes: int | None = None

@@ -51,7 +51,7 @@ Accept: TypeAlias = Callable[[str, Expression], Expression]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """How to bind calls of a function, and the least and most arguments that it takes (`most` None: any number)."""
+    """A function: how to bind its calls, and the least and most arguments that it takes (`most` None: any number)."""
 
     bind: Bind
     least: int

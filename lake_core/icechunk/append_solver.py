@@ -32,12 +32,12 @@ class _Append:
 
     @property
     def shift(self) -> int:
-        """How many elements theirs appended."""
+        """Return how many elements theirs appended."""
         return self.theirs.shape[self.axis] - self.first
 
     @property
     def places(self) -> int:
-        """How many chunks theirs appended."""
+        """Return how many chunks theirs appended."""
         return self.shift // self.ours.chunk_shape[self.axis]
 
     @property

@@ -158,7 +158,7 @@ class _Candidates:
 
     @property
     def garbage_count(self) -> int:
-        """How many objects are not known to be reached."""
+        """Return how many objects are not known to be reached."""
         return len(self._kept) - int(self._kept.sum())
 
     @property

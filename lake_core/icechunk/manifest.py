@@ -27,7 +27,7 @@ _LARGEST_NUMBER = 2**63 - 1
 
 
 class ReferenceKind(IntEnum):
-    """Where the bytes of a chunk are."""
+    """The kind of place that holds the bytes of a chunk."""
 
     NATIVE = 0
     INLINE = 1

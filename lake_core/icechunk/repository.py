@@ -244,29 +244,29 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
 
     @classmethod
     async def create_async(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> Self:
-        """Do what `create` does in a thread."""
+        """Call `create` in a thread."""
         return await asyncio.to_thread(cls.create, location, **options)
 
     @classmethod
     async def open_async(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> Self:
-        """Do what `open` does in a thread."""
+        """Call `open` in a thread."""
         return await asyncio.to_thread(cls.open, location, **options)
 
     @classmethod
     async def open_or_create_async(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> Self:
-        """Do what `open_or_create` does in a thread."""
+        """Call `open_or_create` in a thread."""
         return await asyncio.to_thread(cls.open_or_create, location, **options)
 
     @classmethod
     async def exists_async(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> bool:
-        """Do what `exists` does in a thread."""
+        """Call `exists` in a thread."""
         return await asyncio.to_thread(cls.exists, location, **options)
 
     @classmethod
     async def fetch_config_async(
         cls, location: str | os.PathLike[str] | ObjectStore, **options: Any
     ) -> RepositoryConfig | None:
-        """Do what `fetch_config` does in a thread."""
+        """Call `fetch_config` in a thread."""
         return await asyncio.to_thread(cls.fetch_config, location, **options)
 
     @staticmethod

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class ChunkType(Enum):
-    """Where the bytes of a chunk are."""
+    """The kind of place that holds the bytes of a chunk."""
 
     UNINITIALIZED = 0
     """The chunk was never written, and has the fill value."""
@@ -104,7 +104,7 @@ class SessionState:
 
     @property
     def read_only(self) -> bool:
-        """Whether the session is read-only."""
+        """Return whether the session is read-only."""
         return self._read_only
 
     @property
@@ -129,7 +129,7 @@ class SessionState:
 
     @property
     def has_uncommitted_changes(self) -> bool:
-        """Whether there are changes to commit."""
+        """Return whether there are changes to commit."""
         return self.change_set.touched
 
     def discard_changes(self) -> None:

@@ -98,7 +98,7 @@ class Snapshot:
 
     @property
     def written_at(self) -> datetime:
-        """When it was written."""
+        """Return when it was written."""
         return timestamp(self.flushed_at)
 
 

@@ -56,7 +56,7 @@ class IcechunkStore(Store):
 
     @property
     def read_only(self) -> bool:
-        """Whether the store is read-only, as it is after a commit of its session."""
+        """Return whether the store is read-only, as it is after a commit of its session."""
         return self._read_only or self._session.read_only
 
     def with_read_only(self, read_only: bool = False) -> IcechunkStore:

@@ -78,7 +78,7 @@ def register(
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """How tables are reached. Its options may hold secrets."""
+    """The options by which tables are reached, which may contain secrets."""
 
     storage_options: dict[str, Any] = field(repr=False)
     lakes: dict[str, str]

@@ -52,7 +52,7 @@ class InvalidColumns(LakeError):
 
 
 class InvalidCoordinates(LakeError):
-    """Coordinates do not say which cell is meant: a dimension has one of them twice."""
+    """Coordinates are ambiguous: a dimension has one of them twice."""
 
 
 class UnknownCoordinates(LakeError):

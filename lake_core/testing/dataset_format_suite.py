@@ -43,7 +43,7 @@ _OTHER = "folder/other"
 
 
 class DatasetFormatSuite:
-    """What every dataset format must do.
+    """Tests of what every dataset format must do.
 
     Set `format`; override `write` and `contents`, and the rest where its default does not fit.
     """

@@ -20,7 +20,7 @@ FaultMode = Literal["before", "after", "exit", "delay"]
 
 
 class StoreDied(LakeError):
-    """What a `FaultStore` raises where the process is imagined to die.
+    """The error that a `FaultStore` raises where the process is assumed to die.
 
     Not a StoreError: nothing may handle it and go on.
     """
@@ -67,12 +67,12 @@ class FaultStore(ObjectStore):
 
     @property
     def operations(self) -> int:
-        """How many operations were asked for so far, the failed ones included."""
+        """Return how many operations were requested so far, including failed ones."""
         return self._operations
 
     @property
     def fired(self) -> bool:
-        """Whether the chosen operation has come."""
+        """Return whether the chosen operation has come."""
         return 0 < self._at <= self._operations
 
     @property

@@ -89,7 +89,7 @@ HOSTILE_KEYS = (
 
 
 class ObjectStoreSuite:
-    """What every object store must do. Override `store`."""
+    """Tests of what every object store must do. Override `store`."""
 
     many: ClassVar[int] = 1003
     """How many objects the long listing has: more than one page of the store."""
@@ -525,7 +525,7 @@ class ObjectStoreSuite:
 
 
 class SharedObjectStoreSuite(ObjectStoreSuite):
-    """What a store must do besides if processes share it: all but those in memory."""
+    """Further tests of stores that processes share: all but those in memory."""
 
     def test_one_of_many_processes_wins(self, store: ObjectStore) -> None:
         """Create, replace and count, in processes that were spawned."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where one attempt at an output writes: a folder of plain tables, a branch, or a shared session.
+    """The place that an attempt at an output writes to: a folder of plain tables, a branch, or a shared session.
 
     Nothing of it is secret.
     """

@@ -29,7 +29,7 @@ _COMMITS = 1000
 
 
 class _SessionWrites(Workspace):
-    """What both kinds of sessions have in common."""
+    """The base class of writes to both kinds of sessions."""
 
     def __init__(self, lake: Lake, session: Session | SessionWriter, root: str, task_id: str) -> None:
         super().__init__(root, task_id)

@@ -22,7 +22,7 @@ PUBLISHED, STAGED = "published", "staged"
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of what was written."""
+    """The outcome of writes."""
 
     state: str = PUBLISHED
     """`published` or `staged`."""

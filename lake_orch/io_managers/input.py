@@ -18,7 +18,7 @@ from lake_orch.runs.attempt import run_of
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
-    """What a parameter asks for of the table, pool or arrays of an asset or op."""
+    """The part of the table, pool or arrays of an asset or op that a parameter requests."""
 
     subject: str
     """What errors and the log call it."""

@@ -255,7 +255,7 @@ def test_convert_with_given_partitions(tmp_path: Path) -> None:
         ({"a.parquet": DATA, "k=1/b.parquet": DATA}, ConvertFailed, "partitioned alike"),
         ({"k=1/b.parquet": DATA, "j=1/b.parquet": DATA}, ConvertFailed, "partitioned alike"),
         ({"k=1/k=2/b.parquet": DATA}, ConvertFailed, "twice"),
-        ({"ID=1/b.parquet": DATA}, ConvertFailed, "'id' is in the files"),
+        ({"ID=1/b.parquet": DATA}, ConvertFailed, "'id' is both in the files"),
         ({"a.parquet": DATA, "b.parquet": DATA.set_column(0, "id", pa.array(["x", "y"]))}, SchemaMismatch, "b.parquet"),
         ({"a.parquet": pa.table({"t": pa.array([1], pa.time64("us"))})}, UnsupportedType, "time64"),
         ({"a.parquet": pa.table({"t": pa.array([1], pa.timestamp("us"))})}, UnsupportedType, "time zone"),

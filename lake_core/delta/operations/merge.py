@@ -156,7 +156,7 @@ class MergePlan:
 
     @property
     def rewrites(self) -> bool:
-        """Whether rows of the table may change; else source rows are only inserted."""
+        """Return whether rows of the table may change; else source rows are only inserted."""
         return bool(self.clauses.matched or self.clauses.not_matched_by_source)
 
 

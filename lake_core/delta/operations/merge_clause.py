@@ -47,7 +47,7 @@ class Clauses:
 
     @property
     def deletes_whatever_matches(self) -> bool:
-        """Whether several source rows may match one target row, since each would do the same."""
+        """Return whether several source rows may match one target row, since each would do the same."""
         return len(self.matched) == 1 and self.matched[0].kind == "delete" and self.matched[0].condition is None
 
 

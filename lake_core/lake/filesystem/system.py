@@ -71,7 +71,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @property
     def fsid(self) -> str:
-        """What file systems of this kind have in common."""
+        """Return the id that file systems of this kind have in common."""
         return "lake"
 
     def __repr__(self) -> str:

@@ -53,7 +53,7 @@ class CollectionRefused(LakeError):
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What a collection deleted, or would delete."""
+    """The objects that a collection deleted, or would delete."""
 
     keys: Sequence[str]
     bytes: int

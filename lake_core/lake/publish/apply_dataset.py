@@ -62,7 +62,7 @@ DatasetCase: TypeAlias = Created | Imported | Recreated | Dropped | Changed
 
 @dataclass(frozen=True, slots=True)
 class AppliedDataset:
-    """What an application changes in the target."""
+    """The changes of an application to the target."""
 
     update: DatasetUpdate
     items: Mapping[str, Item | None] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class AppliedDataset:
 
 @dataclass(frozen=True, slots=True)
 class DatasetApplication:
-    """Brings what differs between `base` and `incoming` in single datasets onto `target`."""
+    """Applies the differences between `base` and `incoming` in single datasets to `target`."""
 
     base: StateStore
     incoming: StateStore

@@ -136,7 +136,7 @@ class Source(Protocol):
 
     @property
     def compares_in_place(self) -> bool:
-        """Whether its conflicts come from what is in place, which a faster publisher may have put there."""
+        """Return whether its conflicts come from what is in place, which a faster publisher may have put there."""
         ...
 
     def prepare(self, refs: RefsState) -> BranchUpdate | Published:

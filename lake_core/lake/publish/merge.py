@@ -47,7 +47,7 @@ class MergePreview:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Brings what a commit has and a branch lacks onto the branch, as a commit with two parents: a `Source`."""
+    """A merge: applies to a branch the changes of a commit that it lacks, as a commit with two parents. A `Source`."""
 
     repository: Repository
     incoming: Commit
@@ -95,7 +95,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Brings what differs between two commits onto a branch: a `Source`."""
+    """A replay: applies the differences between two commits to a branch. A `Source`."""
 
     repository: Repository
     proposal: Proposal

@@ -25,7 +25,7 @@ _LEASES = "_lake/leases"
 
 @dataclass(frozen=True, slots=True)
 class LeaseConfig:
-    """How long publishers wait for one another, in seconds."""
+    """The times that publishers wait for one another, in seconds."""
 
     stale: float = 5.0
     """The time after which an unchanged lease is taken over, because its holder is dead or too slow."""

@@ -29,7 +29,7 @@ _MOST_TRIES = 50
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """What a writer writes, by the caller's name for it, and which attempt at that it is."""
+    """The caller's name for what a writer writes, and the number of the attempt."""
 
     task: str | None = None
     attempt: int = 0

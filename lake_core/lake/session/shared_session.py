@@ -72,7 +72,7 @@ class SharedSession(StateStore):
 
     @property
     def record(self) -> SessionRecord:
-        """What the lake had on record of it when this handle was made. One whose time is up says so."""
+        """Return the lake's record of it from when this handle was made. It shows whether the session's time is up."""
         return expire_if_due(self._repository, self._record)
 
     def join(self, *, task: str | None = None, attempt: int = 0) -> SessionWriter:

@@ -48,7 +48,7 @@ class Changes(StateTree):
 
     @property
     def reads(self) -> Sequence[str]:
-        """What was read, where the isolation asks for that: keys, and prefixes ending in "*"."""
+        """Return what was read, if the isolation requires that: keys, and prefixes ending in "*"."""
         with self.lock:
             return sorted(self._reads)
 

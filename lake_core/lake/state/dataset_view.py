@@ -47,7 +47,7 @@ class DatasetView(DatasetStore):
 
     @property
     def provisional(self) -> bool:
-        """Whether this is the dataset of a session, which publication writes anew."""
+        """Return whether this is the dataset of a session, which publication writes anew."""
         return isinstance(self._tree, Changes)
 
     @property

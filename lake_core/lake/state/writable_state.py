@@ -28,7 +28,7 @@ class WritableState(StateStore):
 
     @property
     def changes(self) -> Changes:
-        """What is changed on top of the tree, and what was read."""
+        """Return the changes on top of the tree, with the keys that were read."""
         return self._changes
 
     @property
@@ -43,7 +43,7 @@ class WritableState(StateStore):
 
     @property
     def reads(self) -> Sequence[str]:
-        """What it read, where its isolation asks for that: keys, and prefixes ending in "*"."""
+        """Return what it read, if its isolation requires that: keys, and prefixes ending in "*"."""
         return self._changes.reads
 
     def check_free(self, path: str) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CFEncoding:
-    """How the values of an array are stored in its cells."""
+    """The encoding of an array's values in its cells."""
 
     path: str
     """The array, for messages."""
@@ -37,7 +37,7 @@ class CFEncoding:
 
     @property
     def is_packed(self) -> bool:
-        """Whether values are scaled or shifted."""
+        """Return whether values are scaled or shifted."""
         return self.scale_factor is not None or self.add_offset is not None
 
     def decode(self, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:

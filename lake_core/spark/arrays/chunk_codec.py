@@ -31,7 +31,7 @@ class ChunkCodec(Protocol):
 
     @property
     def needs_zarr(self) -> bool:
-        """Whether executors need the package zarr."""
+        """Return whether executors need the package zarr."""
 
     def decode(self, data: bytes) -> npt.NDArray[Any]:
         """Return the cells of a chunk. Raises ValueError for bytes that are not a chunk of the array."""

@@ -22,7 +22,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What is left of arrays that are cut into a grid of boxes."""
+    """The boxes that remain to be read of arrays that are cut into a grid of boxes."""
 
     places: tuple[Mask, ...]
     """For each dimension, the places whose rows a predicate may keep."""

@@ -143,7 +143,7 @@ def _frame(spark: SparkSession, scan: ArrayScan) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class ArrayScan:
-    """What executors need to read arrays that are cut into boxes of whole chunks."""
+    """The data that executors need to read arrays, which are cut into boxes of whole chunks."""
 
     schema: pa.Schema
     coordinates: tuple[pa.Array, ...]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ArrayWriteResult:
-    """What a write has put into a session."""
+    """The result of a write to a session."""
 
     chunks: int
     """Chunks that were written."""

@@ -161,7 +161,7 @@ def _common_type(spark: SparkSession, rows: PoolRows, types: Sequence[Type]) -> 
 
 @dataclass(frozen=True, slots=True)
 class PoolRows:
-    """What executors need to read parts of data objects."""
+    """The data that executors need to read parts of data objects."""
 
     tasks: tuple[tuple[Part, ...], ...]
     chosen: tuple[str, ...] | None = None

@@ -57,7 +57,7 @@ class History(Generic[A]):
 
     @property
     def steps(self) -> int:
-        """How many steps there are."""
+        """Return how many steps there are."""
         return sum(len(steps) for steps in self.processes)
 
     def only(self, numbers: set[int]) -> History[A]:

@@ -25,7 +25,7 @@ class ProcessDied(BaseException):
 
 
 class InlineExecutor(Executor):
-    """Runs what is submitted at once, in the thread that submits it."""
+    """An executor that runs tasks immediately, in the thread that submits them."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Run the function at once, in the calling thread, so that its order never varies."""
@@ -69,7 +69,7 @@ class Process:
 
     @property
     def runtime(self) -> Runtime:
-        """What the library sleeps and draws random numbers by in this process."""
+        """Return the runtime by which the library sleeps and draws random numbers in this process."""
         return Runtime(
             sleep=self.sleep,
             monotonic=lambda: self.world.now,

@@ -31,7 +31,7 @@ class Violation:
 
 
 class Scenario(Protocol[A_contra]):
-    """How actions are done, and what must hold."""
+    """A scenario: how to carry out actions, and the invariants that must hold."""
 
     def prepare(self) -> None:
         """Fill the world's store before the first process starts."""
@@ -48,7 +48,7 @@ class Scenario(Protocol[A_contra]):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a history."""
+    """The result of a history."""
 
     violations: tuple[Violation, ...]
     story: tuple[str, ...]

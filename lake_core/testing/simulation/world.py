@@ -28,7 +28,7 @@ class SimulationStuck(Exception):
 
 
 class Actor(Protocol):
-    """Who passes the gate: a process."""
+    """A process that passes the gate."""
 
     name: str
     index: int
