@@ -39,7 +39,7 @@ def test_as_an_installed_command(tmp_path: Path) -> None:
     assert Lake.exists(tmp_path)
     again = shell("init")
     assert again.returncode == 1
-    assert "a lake exists at" in again.stderr
+    assert "a lake already exists at" in again.stderr
     assert "Traceback" not in again.stderr
 
 
@@ -67,7 +67,7 @@ def test_looking(root: str) -> None:
     assert [commit["message"] for commit in commits] == ["begin", "Repository created"]
     assert commits[0]["datasets"]["t/orders"]["version"] == 0
     assert len(run_json(root, "log", "-n", "1")) == 1
-    assert "there are t/orders" in run_json(root, "log", "--dataset", "t/other", code=1)["error"]
+    assert "its datasets are t/orders" in run_json(root, "log", "--dataset", "t/other", code=1)["error"]
     keys = [row["key"] for row in run_json(root, "diff", "main~1", "main", "--keys")]
     assert keys == ["t/orders/_delta_log/00000000000000000000.json"]
     assert "error: 'nope' is not a branch" in run(root, "diff", "nope", code=1)

@@ -332,12 +332,13 @@ def test_rows_whose_column_has_a_type_that_cannot_hold_them_all_differ(root: str
 )
 def test_a_path_that_is_no_dataset_is_an_error_that_names_those_there(root: str, words: tuple[str, ...]) -> None:
     output = run(root, *words, "nope", code=1)
-    assert "dataset at 'nope' in main; there are t/orders" in output
+    assert "dataset at 'nope' in main; its datasets are t/orders" in output
     assert "session" not in output
 
 
 def test_the_last_part_of_a_path_alone_is_an_error(root: str) -> None:
-    assert "no dataset at 'orders' in main; there are t/orders" in run(root, "log", "--dataset", "orders", code=1)
+    output = run(root, "log", "--dataset", "orders", code=1)
+    assert "no dataset at 'orders' in main; its datasets are t/orders" in output
 
 
 def test_commits_of_a_dataset_that_was_dropped_are_listed(root: str, lake: Lake) -> None:
