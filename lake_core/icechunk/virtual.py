@@ -168,12 +168,15 @@ class VirtualChunks:
         Processes that lack this package, and get this object by value, can then read them.
         """
         for location in locations:
-            container = self.container(location)
-            if container is None or not location.startswith("s3://"):
+            if not location.startswith("s3://"):
                 continue
-            is_authorized = container.url_prefix in self.authorized
-            access = self.authorized.get(container.url_prefix)
-            if is_authorized and not isinstance(access, ObjectStore):
+            try:
+                location = normal_location(location)
+                container = self._authorized_container(location)
+            except (InvalidVirtualReference, VirtualChunkNotAuthorized):
+                continue
+            access = self.authorized[container.url_prefix]
+            if not isinstance(access, ObjectStore):
                 self._bucket(location, container, access)
 
     def _authorized_container(self, location: str) -> VirtualChunkContainer:

@@ -200,7 +200,8 @@ def test_a_bucket_that_was_opened_before_is_read_where_none_can_be_opened(
     session = repository.readonly_session("main")
     reference = session.reference(session.array("/a"), (0,))
     assert isinstance(reference, VirtualChunk)
-    session.virtual_chunks.open_buckets([reference.location, "s3://elsewhere/data", "file:///data"])
+    others = ["s3://elsewhere/data", "s3://bucket", f"{archive.prefix}../../..", "file:///data"]
+    session.virtual_chunks.open_buckets([*others, reference.location])
     monkeypatch.setattr(store, "open_store", None)
     assert pickle.loads(by_value(session.virtual_chunks)).fetch(reference) == CHUNK
 
