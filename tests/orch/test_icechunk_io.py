@@ -480,7 +480,7 @@ def test_a_night_in_which_clocks_are_set_back_is_a_region() -> None:
         (
             {"partition_expr": "time", "lake/coordinates": {"lat": [1]}},
             InvalidDefinition,
-            "names 'lat', and its partitions stand for time",
+            "names 'lat', but its partitions stand for time",
         ),
         (
             {"partition_expr": "time", "lake/coordinates": {"time": "hours"}},

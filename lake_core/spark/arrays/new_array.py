@@ -280,8 +280,8 @@ def _encoding(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], settings:
         encoding.setdefault("fill_value", encoding["_FillValue"])
     if encoding.get("fill_value") is None and stored.kind != "f":
         raise InvalidArraySpec(
-            f"cells of {path} that no row names need a value, because they are no floats and have no NaN: pass a "
-            "_FillValue, which stands for a missing value, or a fill_value in ArraySpec(encoding=…)"
+            f"cells of {path} without a row need a value, because they are not floats and cannot be NaN: pass a "
+            "_FillValue, which marks a missing value, or a fill_value in ArraySpec(encoding=…)"
         )
     chunks = encoding.get("chunks")
     if chunks is None:

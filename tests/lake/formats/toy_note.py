@@ -76,7 +76,7 @@ class NoteFormat(DatasetFormat):
         head = None if target is None else target.get(CURRENT)
         if incoming is None:
             if before != head:
-                raise DatasetConflict(f"it was rewritten on {context.onto}, and is dropped here", kind="Rewritten")
+                raise DatasetConflict(f"it was dropped here but rewritten on {context.onto}", kind="Rewritten")
             return Applied({}, None, "DROP")
         after = incoming.get(CURRENT)
         if target is None or head is None:
