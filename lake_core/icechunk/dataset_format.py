@@ -33,7 +33,8 @@ from lake_core.icechunk.difference import Difference, difference
 from lake_core.icechunk.errors import InvalidRefName
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id, encode_ids
 from lake_core.icechunk.refs import MAIN, RefKind, encode_ref, ref_key
-from lake_core.icechunk.repository import SPEC_V2_KEY, Repository, check_spec_version
+from lake_core.icechunk.repository import Repository
+from lake_core.icechunk.repository_layout import SPEC_V2_KEY, check_spec_version
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
 from lake_core.icechunk.zarr_import import import_zarr
 

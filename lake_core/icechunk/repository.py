@@ -10,27 +10,24 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lake_core.clock import Clock, aware
-from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed
+from lake_core.errors import AlreadyExists, PreconditionFailed
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.config import RepositoryConfig
-from lake_core.icechunk.config_file import CONFIG_KEY, decode_config, encode_config
+from lake_core.icechunk.config_file import CONFIG_KEY, encode_config
 from lake_core.icechunk.diff import Diff, diff
 from lake_core.icechunk.errors import (
     ConfigConflict,
-    MissingObject,
     RefAlreadyExists,
-    RefNotFound,
     RepositoryAlreadyExists,
-    RepositoryNotFound,
     SnapshotNotFound,
-    UnsupportedSpecVersion,
 )
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id
 from lake_core.icechunk.maintenance import RepositoryMaintenance
 from lake_core.icechunk.refs import MAIN, RefKind
+from lake_core.icechunk.repository_layout import SPEC_V2_KEY, check_branch, check_spec_version, read_config
 from lake_core.icechunk.repository_refs import RepositoryRefs
 from lake_core.icechunk.session import Session
 from lake_core.icechunk.snapshot import (
@@ -50,8 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
     from lake_core.icechunk.conflict_solver import ConflictSolver
-
-SPEC_V2_KEY = "repo"
 
 SessionT = TypeVar("SessionT", bound=Session)
 
@@ -196,8 +191,8 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         """
         store = store_at(location, storage_options)
         check_spec_version(store)
-        _check_branch(store)
-        stored, etag = _read_config(store)
+        check_branch(store)
+        stored, etag = read_config(store)
         return cls(
             store,
             stored if config is None else stored.merge(config),
@@ -274,7 +269,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         location: str | os.PathLike[str] | ObjectStore, *, storage_options: Mapping[str, object] | None = None
     ) -> RepositoryConfig | None:
         """Return the stored configuration of a repository, or None if it is the default one."""
-        config, etag = _read_config(store_at(location, storage_options))
+        config, etag = read_config(store_at(location, storage_options))
         return config if etag is not None else None
 
     @property
@@ -471,47 +466,3 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
     lookup_snapshot_async = asynchronous(lookup_snapshot)
     inspect_snapshot_async = asynchronous(inspect_snapshot)
     diff_async = asynchronous(diff)
-
-
-def check_spec_version(store: ObjectStore) -> None:
-    """Raise UnsupportedSpecVersion where the repository follows version 2 of the specification."""
-    if store.exists(SPEC_V2_KEY):
-        raise UnsupportedSpecVersion(
-            f"the repository at {store.url()} follows version 2 of the Icechunk specification, not 1: "
-            "open it with icechunk 2"
-        )
-
-
-def _read_config(store: ObjectStore) -> tuple[RepositoryConfig, str | None]:
-    try:
-        data = store.get(CONFIG_KEY)
-    except NotFound:
-        return RepositoryConfig(), None
-    return decode_config(data), data.etag
-
-
-def _check_branch(store: ObjectStore) -> None:
-    """Check that a repository has its branch main.
-
-    Raises RepositoryNotFound, or MissingObject if only the branch is missing.
-    """
-    if _has_branch(store):
-        return
-    # If there is only the first snapshot, the repository is being created, or its creation was interrupted.
-    first = SNAPSHOTS + encode_id(INITIAL_SNAPSHOT)
-    later = any(meta.key != first for meta in store.list(SNAPSHOTS))
-    # Checked again: another process may have created the repository and committed since.
-    if later and not _has_branch(store):
-        raise MissingObject(refs.ref_key(RefKind.BRANCH, MAIN), "there are snapshots, but no branch main")
-    if not later:
-        raise RepositoryNotFound(
-            f"there is no Icechunk repository at {store.url()}: create one (Repository.create), or check the location"
-        )
-
-
-def _has_branch(store: ObjectStore) -> bool:
-    try:
-        refs.lookup(store, RefKind.BRANCH, MAIN)
-    except RefNotFound:
-        return False
-    return True

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from lake_core.journal import Action, Add, Delete, Journal, State
 from lake_core.journal.errors import KeyExists
+from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.config import BranchConfig
 from lake_core.pool.config_journal import branch_of, read_state
-from lake_core.pool.errors import BranchExists, InvalidBranchName, InvalidValue
+from lake_core.pool.errors import BranchExists, InvalidBranchName, InvalidValue, NoSuchBranch, NoSuchCommit
 from lake_core.pool.ksuid import parse_ksuid
 
 
@@ -33,6 +34,17 @@ def delete_branch(journal: Journal, name: str) -> None:
 
     read_state(journal)
     journal.append(plan)
+
+
+def check_start(commits: CommitStore, state: State, at: str) -> None:
+    """Check that a branch can begin at a commit. Raises NoSuchBranch where `at` names none."""
+    try:
+        parse_ksuid(at)
+        commits.check(at)
+    except (InvalidValue, NoSuchCommit):
+        raise NoSuchBranch(
+            f"the pool has no branch or commit {at!r}; its branches are {', '.join(state) or 'none'}"
+        ) from None
 
 
 def _check_name(name: str) -> None:

@@ -12,7 +12,7 @@ from lake_core.clock import AwareClock
 from lake_core.journal import State
 from lake_core.pool.branch_commit import BranchWriter, CommitDetails
 from lake_core.pool.branch_merge import BranchMerge
-from lake_core.pool.branches import create_branch, delete_branch
+from lake_core.pool.branches import check_start, create_branch, delete_branch
 from lake_core.pool.commit import Commit
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.compact import Compaction, check_objects_exist, checked_run, runs_to_compact
@@ -20,9 +20,8 @@ from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import branch_of, open_journal, read_state
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.delete import ObjectDeletion, RecordDeletion
-from lake_core.pool.errors import InvalidTransaction, InvalidValue, NoSuchBranch, NoSuchCommit
+from lake_core.pool.errors import InvalidTransaction, InvalidValue
 from lake_core.pool.key_range import KeyRange
-from lake_core.pool.ksuid import parse_ksuid
 from lake_core.pool.load import Loader
 from lake_core.pool.marker import TXN_RETENTION, Markers
 from lake_core.pool.metadata import nanoseconds_of
@@ -95,7 +94,7 @@ class Pool:
         start = self._state().get(at)
         if isinstance(start, BranchConfig):
             return self._create_branch(name, start.commit)
-        self._check_commit(at)
+        check_start(self._commits, self._state(), at)
         with pin(self._commits, at, self._clock):
             tips = {each.commit for each in self._state().values()}
             check_not_vacuumed(self._commits, at, tips)
@@ -484,15 +483,6 @@ class Pool:
         branch = BranchConfig(nanoseconds_of(self._clock()), name, commit)
         create_branch(self._branches, branch)
         return branch
-
-    def _check_commit(self, at: str) -> None:
-        try:
-            parse_ksuid(at)
-            self._commits.check(at)
-        except (InvalidValue, NoSuchCommit):
-            raise NoSuchBranch(
-                f"the pool has no branch or commit {at!r}; its branches are {', '.join(self._state()) or 'none'}"
-            ) from None
 
     def _state(self) -> State:
         return read_state(self._branches)

@@ -24,6 +24,7 @@ from lake_core.errors import (
     UnsafeStore,
 )
 from lake_core.store.key import TEMPORARY_PREFIX, is_key
+from lake_core.store.letter_case import check_case, ignores_case
 from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectStore, contiguous
 
 if TYPE_CHECKING:
@@ -279,9 +280,9 @@ class LocalStore(ObjectStore):
             with suppress(FileNotFoundError):
                 grown = self._make_folder(self._root, key)
                 if self._case_insensitive is None:
-                    self._case_insensitive = _ignores_case(self._root)
+                    self._case_insensitive = ignores_case(self._root)
                 if self._case_insensitive:
-                    _check_case(key, self._root)
+                    check_case(key, self._root)
                 path, name = os.path.split(self._resolve(key))
                 grown += self._make_folder(path, key)
                 folder = os.open(path, _FOLDER | os.O_NOFOLLOW)
@@ -452,35 +453,6 @@ def _locked(folder: int, key: str) -> Iterator[None]:
         yield
     finally:
         fcntl.flock(folder, fcntl.LOCK_UN)
-
-
-def _ignores_case(root: str) -> bool:
-    name = f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}-case"
-    path = os.path.join(root, name)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-    try:
-        return os.path.exists(os.path.join(root, name.upper()))
-    finally:
-        os.unlink(path)
-
-
-def _check_case(key: str, root: str) -> None:
-    """Raise InvalidKey if a name on the key's path exists with other letter case."""
-    path = root
-    for component in key.split("/"):
-        try:
-            names = os.listdir(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        if component not in names:
-            for name in names:
-                if name.casefold() == component.casefold():
-                    raise InvalidKey(
-                        f"{key!r} differs only in case from the existing {name!r}, "
-                        "and this file system treats both as one file",
-                        key=key,
-                    )
-        path = os.path.join(path, component)
 
 
 @contextmanager
