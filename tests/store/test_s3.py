@@ -533,6 +533,19 @@ def test_folder_markers_and_foreign_names_are_not_listed(store: S3Store, s3_endp
     assert [meta.key for meta in store.list()] == ["a", "folder/y"]
 
 
+@pytest.mark.parametrize("size", [0, 1])
+def test_folder_marker_is_listed_behind_names_that_sort_before_its_slash(
+    store: S3Store, s3_endpoint: S3Server, s3_url: str, size: int
+) -> None:
+    store.put("folder", b"x" * size)
+    for key in ("folder-2/x", "folder/y"):
+        store.put(key, b"")
+    _raw(s3_endpoint, "/" + s3_url.removeprefix("s3://") + "/folder/", "PUT")
+    assert [meta.key for meta in store.list("folder")] == ["folder", "folder-2/x", "folder/y"]
+    store.delete(["folder"])
+    assert [meta.key for meta in store.list("folder")] == ["folder-2/x", "folder/y"]
+
+
 @pytest.mark.parametrize("name", ["folder//x", "./x", "tab%09x"])
 def test_foreign_name_that_cannot_be_a_key_is_named(
     store: S3Store, s3_endpoint: S3Server, s3_url: str, name: str
@@ -652,3 +665,13 @@ def test_pickled_store_carries_no_connection(store: S3Store) -> None:
     assert len(pickled) < 2000
     assert pickle.loads(pickled).get("a") == b"first"
     assert SECRET not in repr(store)
+
+
+def test_lists_by_prefix_at_the_root_of_a_bucket(s3_endpoint: S3Server, s3_options: dict[str, object]) -> None:
+    s3_endpoint.create_bucket("root")
+    store = S3Store("root", storage_options=s3_options)
+    keys = ["0", "0/0", "00/x", "1"]
+    for key in keys:
+        store.put(key, b"")
+    assert [meta.key for meta in store.list("0")] == keys[:3]
+    assert [meta.key for meta in store.list(start_after="/0")] == keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import uuid
 from abc import abstractmethod
@@ -184,10 +185,15 @@ class CloudStore(Requests, ObjectStore):
             for item in page:
                 path: str = item["path"]
                 if path <= last:
-                    raise StoreError(
-                        f"{self.url()} lists {path!r} after {last!r}, not in the order of keys, so it cannot be used",
-                        key=prefix,
-                    )
+                    if item["size"] or f"{path}/" < last:
+                        raise StoreError(
+                            f"{self.url()} lists {path!r} after {last!r}, not in the order of keys, "
+                            "so it cannot be used",
+                            key=prefix,
+                        )
+                    # The marker of a folder stands where its name with a slash belongs: behind "folder-2".
+                    last = f"{path}/"
+                    continue
                 last = path
                 key = path[len(self._prefix) :]
                 # Others are names of foreign tools, and probes.
@@ -205,7 +211,7 @@ class CloudStore(Requests, ObjectStore):
     def _pages(self, folder: str, offset: str) -> Iterator[Sequence[Any]]:
         path = (self._prefix + folder).rstrip("/") or None
         stream: Any = None
-        after = self._prefix + offset if offset else None
+        after = _valid_offset(self._prefix + offset) if offset else None
 
         def next_page() -> Sequence[Any] | None:
             nonlocal stream
@@ -220,7 +226,8 @@ class CloudStore(Requests, ObjectStore):
 
         while page := self.answer(folder, next_page):
             yield page
-            after = page[-1]["path"]
+            # The last may be the marker of a folder, whose listed name sorts before what stands in front of it.
+            after = max(item["path"] for item in page)
 
     def _without_markers(self, metas: list[ObjectMeta]) -> Iterable[ObjectMeta]:
         """Leave out the markers of folders, which are objects named `folder/` and are listed as `folder`.
@@ -416,6 +423,13 @@ def _side_by_side(function: Callable[[Argument], Result], arguments: Sequence[Ar
         return list(pool.map(function, arguments))
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _valid_offset(offset: str) -> str | None:
+    """Return the part of a text, never sorted later, at which obstore can begin a listing. None: there is none."""
+    components = offset.split("/")
+    valid = itertools.takewhile(lambda component: component not in ("", ".", ".."), components)
+    return "/".join(valid) or None
 
 
 def _just_before(prefix: str) -> str:
