@@ -25,6 +25,7 @@ from lake_core.errors import (
     AccessDenied,
     AlreadyExists,
     InvalidKey,
+    InvalidUrl,
     LakeError,
     NotFound,
     PreconditionFailed,
@@ -340,10 +341,15 @@ def test_aws_is_not_asked() -> None:
     store._ensure_safe("")
 
 
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"])
 def test_endpoint_of_the_environment_is_asked(
-    s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server, monkeypatch: pytest.MonkeyPatch
+    s3_url: str,
+    s3_options: dict[str, object],
+    s3_endpoint: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint.url)
+    monkeypatch.setenv(variable, s3_endpoint.url)
     options = {name: value for name, value in s3_options.items() if name != "endpoint_url"}
     s3_endpoint.fault("ignore_conditions", times=100)
     with pytest.raises(UnsafeStore):
@@ -675,3 +681,64 @@ def test_lists_by_prefix_at_the_root_of_a_bucket(s3_endpoint: S3Server, s3_optio
         store.put(key, b"")
     assert [meta.key for meta in store.list("0")] == keys[:3]
     assert [meta.key for meta in store.list(start_after="/0")] == keys
+
+
+def test_endpoint_of_the_options_outranks_that_of_the_environment(
+    s3_url: str, s3_options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    store = open_store(s3_url, storage_options=s3_options)
+    store.put("a", b"")
+    assert store.exists("a")
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["[default]\nendpoint_url = {}\n", "[default]\nservices = here\n[services here]\ns3 =\n  endpoint_url = {}\n"],
+)
+def test_endpoint_of_the_profile_is_asked(
+    s3_url: str,
+    s3_options: dict[str, object],
+    s3_endpoint: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    config: str,
+) -> None:
+    (tmp_path / "config").write_text(config.format(s3_endpoint.url))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    options = {name: value for name, value in s3_options.items() if name != "endpoint_url"}
+    s3_endpoint.fault("ignore_conditions", times=100)
+    with pytest.raises(UnsafeStore):
+        open_store(s3_url, storage_options=options)
+
+
+@pytest.mark.parametrize("etag", ["", "*", "a\nb", '"a", "b"'])
+def test_what_is_no_tag_matches_no_object(store: S3Store, etag: str) -> None:
+    with pytest.raises(PreconditionFailed):
+        store.put("a", b"second", if_match=etag)
+    assert store.get("a") == b"first"
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:9", "localhost:9000", "http://"])
+def test_endpoint_that_is_no_url_is_refused(s3_options: dict[str, object], endpoint: str) -> None:
+    with pytest.raises(InvalidUrl, match="endpoint_url must be http"):
+        S3Store("lake", storage_options={**s3_options, "endpoint_url": endpoint})
+
+
+@pytest.mark.parametrize("name", ["key", "secret", "token"])
+def test_credential_with_a_line_break_is_refused(s3_options: dict[str, object], name: str) -> None:
+    with pytest.raises(StoreError, match=f"{name} must not hold a line break") as caught:
+        S3Store("lake", storage_options={**s3_options, name: f"{SECRET}\n"})
+    _assert_silent(caught.value)
+
+
+def test_panic_of_the_client_is_an_error_of_ours(s3_url: str, s3_options: dict[str, object]) -> None:
+    store = open_store(s3_url, storage_options={**s3_options, "endpoint_url": "http://not a host"}, read_only=True)
+    with pytest.raises(StoreError):
+        store.get("a")
+
+
+def test_no_part_of_the_store_shows_a_secret(store: S3Store) -> None:
+    for name, value in vars(store).items():
+        assert name == "_options" or SECRET not in repr(value)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lake_core.errors import StoreError
-from lake_core.store.cloud.option_values import flag, mapping, seconds, text
+from lake_core.store.cloud.option_values import flag, line, mapping, seconds
 
 _OF_FSSPEC = {
     "asynchronous",
@@ -77,9 +77,9 @@ _SAME = {
 """Names that mean the same as another one."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class S3Options:
-    """The options of a bucket, each under one name."""
+    """The options of a bucket, each under one name. Its repr shows none, for they hold secrets."""
 
     given: dict[str, object]
     key: str | None = None
@@ -121,9 +121,9 @@ class S3Options:
     def _set(self, name: str, meaning: str, value: Any) -> None:
         match meaning:
             case "key" | "secret" | "token" | "region" | "profile":
-                setattr(self, meaning, text(name, value))
+                setattr(self, meaning, line(name, value))
             case "endpoint_url":
-                self.endpoint = text(name, value)
+                self.endpoint = line(name, value)
             case "anon":
                 self.anonymous = flag(name, value)
             case "requester_pays":
@@ -151,12 +151,12 @@ class S3Options:
         for inner, value in values.items():
             match inner:
                 case "region_name" if self.region is None:
-                    self.region = text(f"{name}.{inner}", value)
+                    self.region = line(f"{name}.{inner}", value)
                 case "endpoint_url" if self.endpoint is None:
-                    self.endpoint = text(f"{name}.{inner}", value)
+                    self.endpoint = line(f"{name}.{inner}", value)
                 case "aws_access_key_id" | "aws_secret_access_key" | "aws_session_token":
                     meaning = _SAME[inner.removeprefix("aws_")]
-                    setattr(self, meaning, text(f"{name}.{inner}", value))
+                    setattr(self, meaning, line(f"{name}.{inner}", value))
                 case "verify":
                     self._set_verify(value)
                 case "region_name" | "endpoint_url" | "use_ssl" | "api_version":
@@ -177,7 +177,7 @@ class S3Options:
                 case "connect_timeout" | "read_timeout":
                     setattr(self, inner, seconds(f"{name}.{inner}", value))
                 case "region_name":
-                    self.region = self.region or text(f"{name}.{inner}", value)
+                    self.region = self.region or line(f"{name}.{inner}", value)
                 case "s3":
                     style = mapping(f"{name}.{inner}", value).get("addressing_style")
                     self.virtual_hosted = style == "virtual"

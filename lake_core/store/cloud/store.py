@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import uuid
 from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
+_TAG = re.compile(r"(?!\*$)[^\x00-\x1f\x7f,]+")
+"""What may be the tag of an object: one tag, and not the star that stands for any."""
 _LARGEST_PUT = 5 * 2**30
 _LARGEST_KEY = 1024
 _DELETE_BATCH = 1000
@@ -251,6 +254,8 @@ class CloudStore(Requests, ObjectStore):
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         path = self._path(key)
+        if if_match is not None and not _TAG.fullmatch(if_match):
+            raise PreconditionFailed(f"the object at {key!r} is not the one to replace", key=key)
         size = memoryview(data).nbytes
         if size > _LARGEST_PUT:
             raise StoreError(
