@@ -144,7 +144,7 @@ class CloudStore(Requests, ObjectStore):
             return ObjectBytes(b"", self._head(key))
         path = self._path(key)
         if start is not None and start < 0 and not self.suffix_ranges:
-            start = max(0, self._head(key).size + start)
+            return self._get_end(key, -start)
         requested: dict[str, object] | None = None
         if end is not None:
             requested = {"range": (start or 0, end)}
@@ -160,6 +160,15 @@ class CloudStore(Requests, ObjectStore):
             self.fail(answer, key)
         data, meta = answer
         return ObjectBytes(data, self._meta(key, meta))
+
+    def _get_end(self, key: str, length: int) -> ObjectBytes:
+        """Read the last bytes of an object whose size must be asked for first."""
+        while True:
+            size = self._head(key).size
+            data = self._get(key, max(0, size - length), None)
+            # Otherwise the object was replaced in between, and other bytes are its last.
+            if data.size == size:
+                return data
 
     def _fetch(self, path: str, requested: Mapping[str, object] | None) -> tuple[Any, Any]:
         answer = obstore.get(self._client(), path, options=requested)  # type: ignore[arg-type]
