@@ -742,3 +742,41 @@ def test_panic_of_the_client_is_an_error_of_ours(s3_url: str, s3_options: dict[s
 def test_no_part_of_the_store_shows_a_secret(store: S3Store) -> None:
     for name, value in vars(store).items():
         assert name == "_options" or SECRET not in repr(value)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "409 BlobArchived",
+        "409 BlobImmutableDueToPolicy",
+        "409 SnapshotsPresent",
+        "412 LeaseIdMissing",
+        "403 InvalidObjectState",
+    ],
+)
+def test_what_the_object_does_not_permit_is_neither_waited_for_nor_a_lost_race(
+    store: S3Store, s3_endpoint: S3Server, code: str
+) -> None:
+    s3_endpoint.fault("answer", code=code, times=100)
+    with pytest.raises(StoreError, match=code.partition(" ")[2]) as caught:
+        store.put("a", b"second", if_match=store.head("a").etag)
+    assert type(caught.value) is StoreError
+    assert _methods(s3_endpoint)[-1] == f"PUT {code[:3]}"
+
+
+def test_role_of_the_options_needs_no_other_credentials(
+    s3_options: dict[str, object], s3_endpoint: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    role = {
+        "role_arn": "arn:aws:iam::123456789012:role/lake",
+        "web_identity_token_file": str(tmp_path / "token"),
+        "sts_endpoint": s3_endpoint.url,
+    }
+    options = {name: value for name, value in s3_options.items() if name not in ("key", "secret")}
+    store = S3Store("lake", storage_options={**options, **role}, retry=QUICK)
+    assert "S3Store" in repr(store._client())
+    assert role.keys().isdisjoint(store.storage_options)

@@ -139,7 +139,7 @@ class S3Store(CloudStore):
         provider = None
         if given.anonymous:
             config["skip_signature"] = True
-        else:
+        elif not given.names_identity:
             provider = self._credentials(session)
         client_options = {**client_options, **given.client_options}
         try:

@@ -34,26 +34,29 @@ _OF_BOTOCORE = {
     "user_agent_extra",
 }
 """Options of botocore that have no counterpart here."""
-_CONFIG = {
-    "checksum_algorithm",
+_IDENTITY = {
     "container_authorization_token_file",
     "container_credentials_full_uri",
     "container_credentials_relative_uri",
-    "disable_bulk_delete",
-    "disable_tagging",
+    "endpoint_url_sts",
     "imdsv1_fallback",
     "metadata_endpoint",
-    "request_payer",
     "role_arn",
     "role_session_name",
+    "web_identity_token_file",
+}
+"""Options of obstore by which it finds credentials itself."""
+_CONFIG = {
+    "checksum_algorithm",
+    "disable_bulk_delete",
+    "disable_tagging",
+    "request_payer",
     "server_side_encryption",
     "sse_bucket_key_enabled",
     "sse_customer_key_base64",
     "sse_kms_key_id",
-    "sts_endpoint",
     "unsigned_payload",
-    "web_identity_token_file",
-}
+} | _IDENTITY
 """Options of obstore that are passed on as they are."""
 _ENCRYPTION = {
     "BucketKeyEnabled": "sse_bucket_key_enabled",
@@ -71,6 +74,7 @@ _SAME = {
     "endpoint": "endpoint_url",
     "endpoint_url_s3": "endpoint_url",
     "skip_signature": "anon",
+    "sts_endpoint": "endpoint_url_sts",
     "default_region": "region",
     "region_name": "region",
 }
@@ -201,6 +205,11 @@ class S3Options:
                 self.metadata["Storage-Class"] = str(value)
             else:
                 raise StoreError(f"{name!r} holds {inner!r}, which is not supported: remove it")
+
+    @property
+    def names_identity(self) -> bool:
+        """Whether they say how obstore is to find credentials."""
+        return self.key is None and not _IDENTITY.isdisjoint(self.config)
 
     def for_fsspec(self) -> dict[str, object]:
         """Return the options as s3fs takes them. Holds secrets: never log them."""
