@@ -360,6 +360,16 @@ class ObjectStoreSuite:
                     start,
                 )
 
+    def test_lists_from_places_that_are_no_keys(self, store: ObjectStore) -> None:
+        """List prefixes and start behind texts whose neighbors have empty, "." or ".." parts."""
+        keys = [" ", ". ", ".. ", "0", "00", "1/. ", "1/0", "1/00", "2"]
+        for key in keys:
+            store.put(key, b"")
+        for prefix in ("0", ". ", ".. ", "1/0", "1/. "):
+            assert _keys(store.list(prefix)) == [key for key in keys if key.startswith(prefix)], prefix
+        for start in ("/", "/0", "//", ".", "./", "..", "../0", "0//", "0//x", "1/.", "1/./x", "1/..", "1/../x"):
+            assert _keys(store.list(start_after=start)) == [key for key in keys if key > start], start
+
     def test_lists_folders(self, store: ObjectStore) -> None:
         """List the names in a folder in the order of their keys; an empty folder does not exist."""
         for key in ("a/b/c", "a/b/d", "a/c", "a-b/x", "b", "é/x", "a/😀 x/y/z"):

@@ -25,6 +25,7 @@ from lake_core.errors import (
     AccessDenied,
     AlreadyExists,
     InvalidKey,
+    InvalidUrl,
     LakeError,
     NotFound,
     PreconditionFailed,
@@ -340,10 +341,15 @@ def test_aws_is_not_asked() -> None:
     store._ensure_safe("")
 
 
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"])
 def test_endpoint_of_the_environment_is_asked(
-    s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server, monkeypatch: pytest.MonkeyPatch
+    s3_url: str,
+    s3_options: dict[str, object],
+    s3_endpoint: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint.url)
+    monkeypatch.setenv(variable, s3_endpoint.url)
     options = {name: value for name, value in s3_options.items() if name != "endpoint_url"}
     s3_endpoint.fault("ignore_conditions", times=100)
     with pytest.raises(UnsafeStore):
@@ -533,6 +539,19 @@ def test_folder_markers_and_foreign_names_are_not_listed(store: S3Store, s3_endp
     assert [meta.key for meta in store.list()] == ["a", "folder/y"]
 
 
+@pytest.mark.parametrize("size", [0, 1])
+def test_folder_marker_is_listed_behind_names_that_sort_before_its_slash(
+    store: S3Store, s3_endpoint: S3Server, s3_url: str, size: int
+) -> None:
+    store.put("folder", b"x" * size)
+    for key in ("folder-2/x", "folder/y"):
+        store.put(key, b"")
+    _raw(s3_endpoint, "/" + s3_url.removeprefix("s3://") + "/folder/", "PUT")
+    assert [meta.key for meta in store.list("folder")] == ["folder", "folder-2/x", "folder/y"]
+    store.delete(["folder"])
+    assert [meta.key for meta in store.list("folder")] == ["folder-2/x", "folder/y"]
+
+
 @pytest.mark.parametrize("name", ["folder//x", "./x", "tab%09x"])
 def test_foreign_name_that_cannot_be_a_key_is_named(
     store: S3Store, s3_endpoint: S3Server, s3_url: str, name: str
@@ -652,3 +671,112 @@ def test_pickled_store_carries_no_connection(store: S3Store) -> None:
     assert len(pickled) < 2000
     assert pickle.loads(pickled).get("a") == b"first"
     assert SECRET not in repr(store)
+
+
+def test_lists_by_prefix_at_the_root_of_a_bucket(s3_endpoint: S3Server, s3_options: dict[str, object]) -> None:
+    s3_endpoint.create_bucket("root")
+    store = S3Store("root", storage_options=s3_options)
+    keys = ["0", "0/0", "00/x", "1"]
+    for key in keys:
+        store.put(key, b"")
+    assert [meta.key for meta in store.list("0")] == keys[:3]
+    assert [meta.key for meta in store.list(start_after="/0")] == keys
+
+
+def test_endpoint_of_the_options_outranks_that_of_the_environment(
+    s3_url: str, s3_options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    store = open_store(s3_url, storage_options=s3_options)
+    store.put("a", b"")
+    assert store.exists("a")
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["[default]\nendpoint_url = {}\n", "[default]\nservices = here\n[services here]\ns3 =\n  endpoint_url = {}\n"],
+)
+def test_endpoint_of_the_profile_is_asked(
+    s3_url: str,
+    s3_options: dict[str, object],
+    s3_endpoint: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    config: str,
+) -> None:
+    (tmp_path / "config").write_text(config.format(s3_endpoint.url))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    options = {name: value for name, value in s3_options.items() if name != "endpoint_url"}
+    s3_endpoint.fault("ignore_conditions", times=100)
+    with pytest.raises(UnsafeStore):
+        open_store(s3_url, storage_options=options)
+
+
+@pytest.mark.parametrize("etag", ["", "*", "a\nb", '"a", "b"'])
+def test_what_is_no_tag_matches_no_object(store: S3Store, etag: str) -> None:
+    with pytest.raises(PreconditionFailed):
+        store.put("a", b"second", if_match=etag)
+    assert store.get("a") == b"first"
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:9", "localhost:9000", "http://"])
+def test_endpoint_that_is_no_url_is_refused(s3_options: dict[str, object], endpoint: str) -> None:
+    with pytest.raises(InvalidUrl, match="endpoint_url must be http"):
+        S3Store("lake", storage_options={**s3_options, "endpoint_url": endpoint})
+
+
+@pytest.mark.parametrize("name", ["key", "secret", "token"])
+def test_credential_with_a_line_break_is_refused(s3_options: dict[str, object], name: str) -> None:
+    with pytest.raises(StoreError, match=f"{name} must not hold a line break") as caught:
+        S3Store("lake", storage_options={**s3_options, name: f"{SECRET}\n"})
+    _assert_silent(caught.value)
+
+
+def test_panic_of_the_client_is_an_error_of_ours(s3_url: str, s3_options: dict[str, object]) -> None:
+    store = open_store(s3_url, storage_options={**s3_options, "endpoint_url": "http://not a host"}, read_only=True)
+    with pytest.raises(StoreError):
+        store.get("a")
+
+
+def test_no_part_of_the_store_shows_a_secret(store: S3Store) -> None:
+    for name, value in vars(store).items():
+        assert name == "_options" or SECRET not in repr(value)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "409 BlobArchived",
+        "409 BlobImmutableDueToPolicy",
+        "409 SnapshotsPresent",
+        "412 LeaseIdMissing",
+        "403 InvalidObjectState",
+    ],
+)
+def test_what_the_object_does_not_permit_is_neither_waited_for_nor_a_lost_race(
+    store: S3Store, s3_endpoint: S3Server, code: str
+) -> None:
+    s3_endpoint.fault("answer", code=code, times=100)
+    with pytest.raises(StoreError, match=code.partition(" ")[2]) as caught:
+        store.put("a", b"second", if_match=store.head("a").etag)
+    assert type(caught.value) is StoreError
+    assert _methods(s3_endpoint)[-1] == f"PUT {code[:3]}"
+
+
+def test_role_of_the_options_needs_no_other_credentials(
+    s3_options: dict[str, object], s3_endpoint: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    role = {
+        "role_arn": "arn:aws:iam::123456789012:role/lake",
+        "web_identity_token_file": str(tmp_path / "token"),
+        "sts_endpoint": s3_endpoint.url,
+    }
+    options = {name: value for name, value in s3_options.items() if name not in ("key", "secret")}
+    store = S3Store("lake", storage_options={**options, **role}, retry=QUICK)
+    assert "S3Store" in repr(store._client())
+    assert role.keys().isdisjoint(store.storage_options)

@@ -21,7 +21,7 @@ except ImportError:
     ) from None
 
 from lake_core.store.cloud.failure import redact
-from lake_core.store.cloud.option_values import canonical, flag, mapping, of_fsspec, seconds, text
+from lake_core.store.cloud.option_values import canonical, flag, line, mapping, of_fsspec, seconds, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -134,7 +134,7 @@ class AzureBlobStore(CloudStore):
             values = {**values, **_connection(text("connection_string", values.pop("connection_string")))}
         if "account_host" in values:
             values["endpoint"] = f"https://{text('account_host', values.pop('account_host'))}"
-        if values.get("use_emulator"):
+        if flag("use_emulator", values.get("use_emulator", False)):
             values = {"account_name": _EMULATED[0], "account_key": _EMULATED[1], **values}
         self._values = values
         self._timeouts = (
@@ -150,15 +150,20 @@ class AzureBlobStore(CloudStore):
     def storage_options(self) -> dict[str, object]:
         """What adlfs needs to read the same objects. Holds secrets: never log them."""
         options = of_fsspec(self._options, _SAME, _OF_OBSTORE)
-        endpoint, account, key = (self._value(name) for name in ("endpoint", "account_name", "account_key"))
-        if endpoint is not None and account and key and "connection_string" not in options:
+        endpoint, account = self.endpoint(), self._value("account_name")
+        name, credential = self._credential()
+        if endpoint is not None and account and credential and "connection_string" not in options:
             # adlfs takes another endpoint only so.
-            options.pop("account_name", None)
-            options.pop("account_key", None)
+            for replaced in ("account_name", "account_key", "account_host", "sas_token"):
+                options.pop(replaced, None)
             scheme = endpoint.partition("://")[0]
+            signed = "AccountKey" if name == "account_key" else "SharedAccessSignature"
             options["connection_string"] = (
-                f"DefaultEndpointsProtocol={scheme};AccountName={account};AccountKey={key};BlobEndpoint={endpoint}"
+                f"DefaultEndpointsProtocol={scheme};AccountName={account};{signed}={credential.removeprefix('?')};"
+                f"BlobEndpoint={endpoint}"
             )
+        # Without this, adlfs would ask as nobody where azure-identity finds who asks.
+        options.setdefault("anon", False)
         return options
 
     def endpoint(self, *, environment: bool = True) -> str | None:
@@ -170,15 +175,27 @@ class AzureBlobStore(CloudStore):
     def _value(self, name: str, *, environment: bool = True) -> str | None:
         value = self._values.get(name)
         if value is not None:
-            return text(name, value)
+            return line(name, value)
         if not environment:
             return None
         variable = next((variable for variable in _ENVIRONMENT.get(name, ()) if os.environ.get(variable)), None)
         if variable is not None:
             return os.environ[variable]
         if connection := os.environ.get("AZURE_STORAGE_CONNECTION_STRING"):
-            return _connection(connection).get(name)
+            value = _connection(connection).get(name)
+            return None if value is None else line(name, value)
         return None
+
+    def _credential(self) -> tuple[str, str | None]:
+        """Return the name and the value of the key or token to sign with, from the options or the environment."""
+        names = ("account_key", "sas_token")
+        for environment in (False, True):
+            for name in names:
+                if value := self._value(name, environment=environment):
+                    return name, value
+            if _CREDENTIALS & self._values.keys():
+                break
+        return names[0], None
 
     def _is_own_endpoint(self) -> bool:
         endpoint = self.endpoint()
@@ -187,7 +204,7 @@ class AzureBlobStore(CloudStore):
     def _secrets(self) -> Iterator[str]:
         for name in _SECRETS:
             if value := self._value(name):
-                yield value
+                yield value.removeprefix("?")
 
     def _limits(self) -> tuple[float, float]:
         return self._timeouts
@@ -233,15 +250,18 @@ class AzureBlobStore(CloudStore):
         endpoint = self.endpoint()
         if endpoint is not None:
             config["endpoint"] = endpoint
+        # Without this, AZURE_STORAGE_USE_EMULATOR would lead to another server than `endpoint` names.
+        config["use_emulator"] = False
         provider = None
         if flag("anon", self._values.get("anon", False)):
             config["skip_signature"] = True
-        elif key := self._value("account_key"):
-            config["account_key"] = key
-        elif sas := self._value("sas_token"):
-            config["sas_key"] = sas.removeprefix("?")
-        elif not _CREDENTIALS & config.keys():
-            provider = self._identity()
+        else:
+            name, credential = self._credential()
+            if credential is None:
+                provider = None if _CREDENTIALS & config.keys() else self._identity()
+            else:
+                # As an option, a token would be overruled by a key of the environment.
+                provider = _fixed(name, credential.removeprefix("?"))
         client_options = {**client_options, **mapping("client_options", self._values.get("client_options", {}))}
         try:
             return Container(
@@ -274,15 +294,24 @@ class AzureBlobStore(CloudStore):
         return current
 
 
-def _connection(connection: str) -> dict[str, str]:
+def _fixed(name: str, value: str) -> AzureCredentialProvider:
+    credential: Any = {"access_key" if name == "account_key" else name: value, "expires_at": None}
+    return lambda: credential
+
+
+def _connection(connection: str) -> dict[str, object]:
     """Return the options that a connection string states."""
     parts = dict(part.split("=", 1) for part in connection.split(";") if "=" in part)
     if parts.get("UseDevelopmentStorage") == "true":
-        return {"use_emulator": "true"}
+        return {"use_emulator": True}
     account = parts.get("AccountName")
     suffix = parts.get("EndpointSuffix", "core.windows.net")
     scheme = parts.get("DefaultEndpointsProtocol", "https")
-    endpoint = parts.get("BlobEndpoint") or f"{scheme}://{account}.blob.{suffix}"
+    endpoint = parts.get("BlobEndpoint") or (f"{scheme}://{account}.blob.{suffix}" if account else "")
+    host = urlsplit(endpoint).hostname or ""
+    if account is None and host.endswith(_HOSTS):
+        # A string with a shared access signature names the account only here.
+        account = host.partition(".")[0]
     values = {
         "account_name": account,
         "account_key": parts.get("AccountKey"),

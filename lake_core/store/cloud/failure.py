@@ -25,6 +25,17 @@ _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"}
 _ABSENT = {"NoSuchKey", "NotFound", "BlobNotFound"}
 _PRECONDITION = {"PreconditionFailed", "ConditionNotMet", "TargetConditionNotMet", "BlobAlreadyExists"}
 _CONFLICT = {"ConditionalRequestConflict", "OperationAborted"}
+_STATE = {
+    "BlobArchived",
+    "BlobBeingRehydrated",
+    "BlobImmutableDueToPolicy",
+    "InvalidBlobType",
+    "InvalidObjectState",
+    "LeaseIdMismatchWithBlobOperation",
+    "LeaseIdMissing",
+    "SnapshotsPresent",
+}
+"""What the object itself does not permit: to wait, to read again or to ask as another caller is of no use."""
 _RANGE = {"InvalidRange"}
 _UNSUPPORTED = {"NotImplemented", "MethodNotAllowed", "UnsupportedHeader", "MissingContentMD5"}
 _DENIED = {
@@ -91,6 +102,7 @@ _KINDS = {
     **dict.fromkeys(_ABSENT, Kind.ABSENT),
     **dict.fromkeys(_PRECONDITION, Kind.PRECONDITION),
     **dict.fromkeys(_CONFLICT, Kind.CONFLICT),
+    **dict.fromkeys(_STATE, Kind.OTHER),
     **dict.fromkeys(_RANGE, Kind.RANGE),
     **dict.fromkeys(_UNSUPPORTED, Kind.UNSUPPORTED),
     **dict.fromkeys(_DENIED, Kind.DENIED),
@@ -153,6 +165,9 @@ def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
         return Failure(Kind.RANGE_IGNORED, name, "the range was ignored")
     if isinstance(error, (UnauthenticatedError, PermissionDeniedError)):
         return Failure(Kind.DENIED, name, f"no usable credentials ({name})")
+    if isinstance(error, FileNotFoundError):
+        # A folder of Data Lake Storage is there, but is no object.
+        return Failure(Kind.ABSENT, name, name)
     if isinstance(error, NotSupportedError):
         return Failure(Kind.UNSUPPORTED, name, name)
     if isinstance(error, (OSError, TimeoutError)) or "HTTP error" in text or "error sending request" in text:

@@ -23,7 +23,7 @@ except ImportError:
     ) from None
 
 from lake_core.store.cloud.failure import redact
-from lake_core.store.cloud.option_values import canonical, mapping, of_fsspec, seconds, text
+from lake_core.store.cloud.option_values import canonical, line, mapping, of_fsspec, seconds, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,6 +44,8 @@ _SAME = {
     "endpoint": "endpoint_url",
 }
 """Names that mean the same as another one."""
+_SECRETS = ("private_key", "client_secret", "refresh_token")
+"""Fields of an account's JSON."""
 _FILES = ("service_account", "application_credentials")
 _KNOWN = {
     "bearer_token",
@@ -105,6 +107,14 @@ class GCSStore(CloudStore):
             )
         super().__init__(bucket, prefix, storage_options, retry)
         self._values = canonical("Google Cloud Storage", self._options, _SAME, _KNOWN, _OF_FSSPEC)
+        if "service_account_key" in self._values:
+            self._values["service_account_key"] = _parsed(self._values["service_account_key"])
+        token = self._values.get("token")
+        if token is not None and not isinstance(token, (str, dict)) and not hasattr(token, "refresh"):
+            raise StoreError(
+                "the storage option token must be a path, a service account, credentials of google-auth, or a method "
+                f"of logging in, not a {type(token).__name__}"
+            )
         self._timeouts = (
             seconds("connect_timeout", self._values.get("connect_timeout", 10)),
             seconds("read_timeout", self._values.get("read_timeout", 60)),
@@ -121,7 +131,7 @@ class GCSStore(CloudStore):
         if self._values.get("skip_signature"):
             options["token"] = "anon"
         elif key := self._values.get("service_account_key"):
-            options["token"] = json.loads(text("service_account_key", key))
+            options["token"] = key
         else:
             options.update(("token", self._values[name]) for name in _FILES if name in self._values)
         return options
@@ -131,6 +141,9 @@ class GCSStore(CloudStore):
         named = self._values.get("endpoint_url")
         if named is None and environment and (host := os.environ.get("STORAGE_EMULATOR_HOST")):
             named = host if "://" in host else f"http://{host}"
+        if named is None and environment:
+            # obstore asks there without being told to.
+            named = os.environ.get("GOOGLE_BASE_URL") or None
         return None if named is None else text("endpoint_url", named).rstrip("/")
 
     def _is_own_endpoint(self) -> bool:
@@ -138,13 +151,13 @@ class GCSStore(CloudStore):
         return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(".googleapis.com")
 
     def _secrets(self) -> Iterator[str]:
-        for name in ("bearer_token", "service_account_key"):
-            value = self._values.get(name)
-            if isinstance(value, str):
-                yield value
-        token = self._values.get("token")
-        if isinstance(token, dict):
-            yield from (str(token[name]) for name in ("private_key", "client_secret", "refresh_token") if name in token)
+        bearer = self._values.get("bearer_token")
+        if isinstance(bearer, str):
+            yield bearer
+        for option in ("service_account_key", "token"):
+            account = self._values.get(option)
+            if isinstance(account, dict):
+                yield from (str(account[name]) for name in _SECRETS if account.get(name))
 
     def _limits(self) -> tuple[float, float]:
         return self._timeouts
@@ -177,14 +190,15 @@ class GCSStore(CloudStore):
             # obstore asks the metadata server for a token all the same. An emulator takes any.
             provider = None if self._is_own_endpoint() else _fixed("anonymous")
         elif bearer := self._values.get("bearer_token"):
-            provider = _fixed(text("bearer_token", bearer))
+            provider = _fixed(line("bearer_token", bearer))
         elif key := self._values.get("service_account_key"):
-            provider = self._account(json.loads(text("service_account_key", key)))
+            provider = self._account(mapping("service_account_key", key))
         elif isinstance(token, dict):
             provider = self._account(token)
+        elif token is not None and not isinstance(token, str):
+            provider = _renewed(token)
         elif file := self._values.get("service_account") or self._values.get("application_credentials") or _path(token):
-            with open(text("service_account", file), encoding="utf-8") as stream:
-                provider = self._account(json.load(stream))
+            provider = self._account(_read(text("service_account", file)))
         elif endpoint is not None and os.environ.get("STORAGE_EMULATOR_HOST"):
             provider = _fixed("anonymous")
         else:
@@ -238,6 +252,34 @@ class GCSStore(CloudStore):
 def _path(token: object) -> str | None:
     """Return the path of a file of credentials, where gcsfs's `token` is one and not a method of logging in."""
     return token if isinstance(token, str) and token not in ("google_default", "cloud", "cache", "browser") else None
+
+
+def _parsed(account: object) -> Mapping[str, object]:
+    """Return a service account of JSON text. Raises StoreError, which does not repeat it."""
+    if isinstance(account, str):
+        try:
+            account = json.loads(account)
+        except ValueError:
+            account = None
+    if isinstance(account, dict):
+        return account
+    # An error of json would hold the whole text.
+    raise StoreError("the storage option service_account_key must be the JSON of a service account")
+
+
+def _read(path: str) -> Mapping[str, object]:
+    """Return the account in a file. Raises AccessDenied if there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            account = json.load(file)
+        failure = "" if isinstance(account, dict) else "it is not the JSON of an account"
+    except OSError as error:
+        failure = error.strerror or type(error).__name__
+    except ValueError:
+        failure = "it is not JSON"
+    if failure:
+        raise AccessDenied(f"no usable credentials in the file {path}: {failure}", key=None)
+    return cast("Mapping[str, object]", account)
 
 
 def _fixed(token: str) -> GCSCredentialProvider:

@@ -14,6 +14,14 @@ def text(name: str, value: object) -> str:
     return value
 
 
+def line(name: str, value: object) -> str:
+    """Return an option's value, which must be a text of one line. Raises StoreError, which does not repeat it."""
+    whole = text(name, value)
+    if any(character in whole for character in "\r\n\0"):
+        raise StoreError(f"the storage option {name} must not hold a line break: remove it")
+    return whole
+
+
 def flag(name: str, value: object) -> bool:
     """Return an option's value, which must be True or False. Raises StoreError, which does not repeat it."""
     if not isinstance(value, bool):

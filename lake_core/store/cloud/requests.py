@@ -47,7 +47,10 @@ class Requests(ABC):
                 return request()
             except StoreError:
                 raise
-            except Exception as error:
+            except BaseException as error:
+                # obstore's panics are no Exception.
+                if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                    raise
                 failure = failure_of(error, self._secrets())
             key = self._key_at(failure.path) or key
             if failure.kind is Kind.CONFLICT and retry_conflicts:

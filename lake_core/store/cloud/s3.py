@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{1,254}")
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _CREDENTIAL_LIFE = timedelta(minutes=5)
 """For how long credentials that botocore renews are used before it is asked again."""
@@ -65,10 +66,13 @@ class S3Store(CloudStore):
             )
         super().__init__(bucket, prefix, storage_options, retry)
         self._given = S3Options.parse(self._options)
+        self._configured: str | None = None
         if (endpoint := self.endpoint()) is not None:
             parts = urlsplit(endpoint)
             if parts.username is not None or parts.password is not None:
                 raise InvalidUrl("endpoint_url must not hold credentials: pass them as key and secret")
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise InvalidUrl("endpoint_url must be http://host:port or https://host:port")
 
     def url(self, key: str = "") -> str:
         """Return an `s3://` URL."""
@@ -80,11 +84,28 @@ class S3Store(CloudStore):
         return self._given.for_fsspec()
 
     def endpoint(self, *, environment: bool = True) -> str | None:
-        """Return the endpoint that the options name, or else the environment. None: AWS."""
+        """Return the endpoint that the options name, or else the environment or the profile. None: AWS."""
         named = [self._given.endpoint]
         if environment:
             named += [os.environ.get(name) for name in _ENDPOINTS]
-        return next((endpoint for endpoint in named if endpoint), None)
+        endpoint = next((endpoint for endpoint in named if endpoint), None)
+        return self._endpoint_of_profile() if endpoint is None and environment else endpoint
+
+    def _endpoint_of_profile(self) -> str | None:
+        """Return the endpoint that AWS's configuration file names."""
+        if self._configured is None:
+            self._configured = ""
+            # A profile that does not exist is refused at the first request.
+            with suppress(BotoCoreError):
+                session = Session(profile=self._given.profile)
+                profile = session.get_scoped_config()
+                services = session.full_config.get("services", {}).get(profile.get("services"), {})
+                self._configured = services.get("s3", {}).get("endpoint_url") or profile.get("endpoint_url") or ""
+        return self._configured or None
+
+    def __getstate__(self) -> dict[str, object]:
+        # Elsewhere there may be another configuration file.
+        return {**super().__getstate__(), "_configured": None}
 
     def _is_own_endpoint(self) -> bool:
         endpoint = self.endpoint()
@@ -108,16 +129,17 @@ class S3Store(CloudStore):
         config: dict[str, object] = {**given.config, "region": given.region or self._region(session)}
         endpoint = self.endpoint()
         if endpoint is not None:
-            config["endpoint"] = endpoint
             if given.virtual_hosted:
                 scheme, _, host = endpoint.partition("://")
-                config["endpoint"] = f"{scheme}://{self._name}.{host}"
+                endpoint = f"{scheme}://{self._name}.{host}"
+            # Another name of this option would be overruled by AWS_ENDPOINT_URL_S3.
+            config["aws_endpoint_url_s3"] = endpoint
         if one_by_one:
             config["disable_bulk_delete"] = True
         provider = None
         if given.anonymous:
             config["skip_signature"] = True
-        else:
+        elif not given.names_identity:
             provider = self._credentials(session)
         client_options = {**client_options, **given.client_options}
         try:

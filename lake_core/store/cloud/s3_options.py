@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lake_core.errors import StoreError
-from lake_core.store.cloud.option_values import flag, mapping, seconds, text
+from lake_core.store.cloud.option_values import flag, line, mapping, seconds
 
 _OF_FSSPEC = {
     "asynchronous",
@@ -34,26 +34,29 @@ _OF_BOTOCORE = {
     "user_agent_extra",
 }
 """Options of botocore that have no counterpart here."""
-_CONFIG = {
-    "checksum_algorithm",
+_IDENTITY = {
     "container_authorization_token_file",
     "container_credentials_full_uri",
     "container_credentials_relative_uri",
-    "disable_bulk_delete",
-    "disable_tagging",
+    "endpoint_url_sts",
     "imdsv1_fallback",
     "metadata_endpoint",
-    "request_payer",
     "role_arn",
     "role_session_name",
+    "web_identity_token_file",
+}
+"""Options of obstore by which it finds credentials itself."""
+_CONFIG = {
+    "checksum_algorithm",
+    "disable_bulk_delete",
+    "disable_tagging",
+    "request_payer",
     "server_side_encryption",
     "sse_bucket_key_enabled",
     "sse_customer_key_base64",
     "sse_kms_key_id",
-    "sts_endpoint",
     "unsigned_payload",
-    "web_identity_token_file",
-}
+} | _IDENTITY
 """Options of obstore that are passed on as they are."""
 _ENCRYPTION = {
     "BucketKeyEnabled": "sse_bucket_key_enabled",
@@ -71,15 +74,16 @@ _SAME = {
     "endpoint": "endpoint_url",
     "endpoint_url_s3": "endpoint_url",
     "skip_signature": "anon",
+    "sts_endpoint": "endpoint_url_sts",
     "default_region": "region",
     "region_name": "region",
 }
 """Names that mean the same as another one."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class S3Options:
-    """The options of a bucket, each under one name."""
+    """The options of a bucket, each under one name. Its repr shows none, for they hold secrets."""
 
     given: dict[str, object]
     key: str | None = None
@@ -121,9 +125,9 @@ class S3Options:
     def _set(self, name: str, meaning: str, value: Any) -> None:
         match meaning:
             case "key" | "secret" | "token" | "region" | "profile":
-                setattr(self, meaning, text(name, value))
+                setattr(self, meaning, line(name, value))
             case "endpoint_url":
-                self.endpoint = text(name, value)
+                self.endpoint = line(name, value)
             case "anon":
                 self.anonymous = flag(name, value)
             case "requester_pays":
@@ -151,12 +155,12 @@ class S3Options:
         for inner, value in values.items():
             match inner:
                 case "region_name" if self.region is None:
-                    self.region = text(f"{name}.{inner}", value)
+                    self.region = line(f"{name}.{inner}", value)
                 case "endpoint_url" if self.endpoint is None:
-                    self.endpoint = text(f"{name}.{inner}", value)
+                    self.endpoint = line(f"{name}.{inner}", value)
                 case "aws_access_key_id" | "aws_secret_access_key" | "aws_session_token":
                     meaning = _SAME[inner.removeprefix("aws_")]
-                    setattr(self, meaning, text(f"{name}.{inner}", value))
+                    setattr(self, meaning, line(f"{name}.{inner}", value))
                 case "verify":
                     self._set_verify(value)
                 case "region_name" | "endpoint_url" | "use_ssl" | "api_version":
@@ -177,7 +181,7 @@ class S3Options:
                 case "connect_timeout" | "read_timeout":
                     setattr(self, inner, seconds(f"{name}.{inner}", value))
                 case "region_name":
-                    self.region = self.region or text(f"{name}.{inner}", value)
+                    self.region = self.region or line(f"{name}.{inner}", value)
                 case "s3":
                     style = mapping(f"{name}.{inner}", value).get("addressing_style")
                     self.virtual_hosted = style == "virtual"
@@ -201,6 +205,11 @@ class S3Options:
                 self.metadata["Storage-Class"] = str(value)
             else:
                 raise StoreError(f"{name!r} holds {inner!r}, which is not supported: remove it")
+
+    @property
+    def names_identity(self) -> bool:
+        """Whether they say how obstore is to find credentials."""
+        return self.key is None and not _IDENTITY.isdisjoint(self.config)
 
     def for_fsspec(self) -> dict[str, object]:
         """Return the options as s3fs takes them. Holds secrets: never log them."""

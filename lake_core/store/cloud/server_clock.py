@@ -22,9 +22,8 @@ _JUMP_SECONDS = 1.0
 class ServerClock:
     """The time of a server, compared with this machine's at an object that was just put, and followed from there."""
 
-    _server: datetime | None = None
-    _monotonic: float = 0.0
-    _wall: float = 0.0
+    _reading: tuple[datetime, float, float] | None = None
+    """The server's time, with this machine's two clocks at that moment. One value, since threads share it."""
 
     def now(self, head: Callable[[], ObjectMeta]) -> datetime:
         """Return the server's time in whole seconds, right to some seconds.
@@ -33,15 +32,17 @@ class ServerClock:
             head: Reads the metadata of an object that was put just now. Called about every ten minutes.
         """
         monotonic, wall = time.monotonic(), time.time()
-        elapsed = monotonic - self._monotonic
-        # The monotonic clock of some systems stands still while they sleep.
-        jumped = abs((wall - self._wall) - elapsed) > _JUMP_SECONDS
-        if self._server is None or jumped or elapsed > _FRESH_SECONDS:
-            try:
-                server = head().last_modified
-            except StoreError:
-                # The put itself was done: who may not read, or was overtaken by a deletion, goes by this machine.
-                return datetime.now(UTC).replace(microsecond=0)
-            self._server, self._monotonic, self._wall = server, monotonic, wall
-            return server
-        return (self._server + timedelta(seconds=elapsed)).astimezone(UTC).replace(microsecond=0)
+        if self._reading is not None:
+            server, monotonic_then, wall_then = self._reading
+            elapsed = monotonic - monotonic_then
+            # The monotonic clock of some systems stands still while they sleep.
+            jumped = abs((wall - wall_then) - elapsed) > _JUMP_SECONDS
+            if not jumped and elapsed <= _FRESH_SECONDS:
+                return (server + timedelta(seconds=elapsed)).astimezone(UTC).replace(microsecond=0)
+        try:
+            server = head().last_modified
+        except StoreError:
+            # The put itself was done: who may not read, or was overtaken by a deletion, goes by this machine.
+            return datetime.now(UTC).replace(microsecond=0)
+        self._reading = server, monotonic, wall
+        return server

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import uuid
 from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
+_TAG = re.compile(r"(?!\*$)[^\x00-\x1f\x7f,]+")
+"""What may be the tag of an object: one tag, and not the star that stands for any."""
 _LARGEST_PUT = 5 * 2**30
 _LARGEST_KEY = 1024
 _DELETE_BATCH = 1000
@@ -140,7 +144,7 @@ class CloudStore(Requests, ObjectStore):
             return ObjectBytes(b"", self._head(key))
         path = self._path(key)
         if start is not None and start < 0 and not self.suffix_ranges:
-            start = max(0, self._head(key).size + start)
+            return self._get_end(key, -start)
         requested: dict[str, object] | None = None
         if end is not None:
             requested = {"range": (start or 0, end)}
@@ -156,6 +160,15 @@ class CloudStore(Requests, ObjectStore):
             self.fail(answer, key)
         data, meta = answer
         return ObjectBytes(data, self._meta(key, meta))
+
+    def _get_end(self, key: str, length: int) -> ObjectBytes:
+        """Read the last bytes of an object whose size must be asked for first."""
+        while True:
+            size = self._head(key).size
+            data = self._get(key, max(0, size - length), None)
+            # Otherwise the object was replaced in between, and other bytes are its last.
+            if data.size == size:
+                return data
 
     def _fetch(self, path: str, requested: Mapping[str, object] | None) -> tuple[Any, Any]:
         answer = obstore.get(self._client(), path, options=requested)  # type: ignore[arg-type]
@@ -184,10 +197,15 @@ class CloudStore(Requests, ObjectStore):
             for item in page:
                 path: str = item["path"]
                 if path <= last:
-                    raise StoreError(
-                        f"{self.url()} lists {path!r} after {last!r}, not in the order of keys, so it cannot be used",
-                        key=prefix,
-                    )
+                    if item["size"] or f"{path}/" < last:
+                        raise StoreError(
+                            f"{self.url()} lists {path!r} after {last!r}, not in the order of keys, "
+                            "so it cannot be used",
+                            key=prefix,
+                        )
+                    # The marker of a folder stands where its name with a slash belongs: behind "folder-2".
+                    last = f"{path}/"
+                    continue
                 last = path
                 key = path[len(self._prefix) :]
                 # Others are names of foreign tools, and probes.
@@ -205,7 +223,7 @@ class CloudStore(Requests, ObjectStore):
     def _pages(self, folder: str, offset: str) -> Iterator[Sequence[Any]]:
         path = (self._prefix + folder).rstrip("/") or None
         stream: Any = None
-        after = self._prefix + offset if offset else None
+        after = _valid_offset(self._prefix + offset) if offset else None
 
         def next_page() -> Sequence[Any] | None:
             nonlocal stream
@@ -220,7 +238,8 @@ class CloudStore(Requests, ObjectStore):
 
         while page := self.answer(folder, next_page):
             yield page
-            after = page[-1]["path"]
+            # The last may be the marker of a folder, whose listed name sorts before what stands in front of it.
+            after = max(item["path"] for item in page)
 
     def _without_markers(self, metas: list[ObjectMeta]) -> Iterable[ObjectMeta]:
         """Leave out the markers of folders, which are objects named `folder/` and are listed as `folder`.
@@ -244,6 +263,8 @@ class CloudStore(Requests, ObjectStore):
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         path = self._path(key)
+        if if_match is not None and not _TAG.fullmatch(if_match):
+            raise PreconditionFailed(f"the object at {key!r} is not the one to replace", key=key)
         size = memoryview(data).nbytes
         if size > _LARGEST_PUT:
             raise StoreError(
@@ -416,6 +437,13 @@ def _side_by_side(function: Callable[[Argument], Result], arguments: Sequence[Ar
         return list(pool.map(function, arguments))
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _valid_offset(offset: str) -> str | None:
+    """Return the part of a text, never sorted later, at which obstore can begin a listing. None: there is none."""
+    components = offset.split("/")
+    valid = itertools.takewhile(lambda component: component not in ("", ".", ".."), components)
+    return "/".join(valid) or None
 
 
 def _just_before(prefix: str) -> str:
