@@ -46,11 +46,29 @@ def test_memory() -> None:
         open_store("memory://")
 
 
-@pytest.mark.parametrize("scheme", ["gs", "https", "hdfs", "S4", "abfss"])
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("gs://bucket/a/b/", "GCSStore('gs://bucket/a/b')"),
+        ("gcs://bucket", "GCSStore('gs://bucket')"),
+        ("az://container/a", "AzureBlobStore('az://container/a')"),
+        ("abfs://container/a", "AzureBlobStore('az://container/a')"),
+        ("abfss://container@account.dfs.core.windows.net/a", "AzureBlobStore('az://container/a')"),
+        ("wasbs://container@account.blob.core.windows.net/a", "AzureBlobStore('az://container/a')"),
+    ],
+)
+def test_clouds_are_opened_by_their_urls(url: str, shown: str) -> None:
+    store = open_store(url, read_only=True)
+    assert repr(store) == shown
+    if "@" in url:
+        assert store.storage_options["account_name"] == "account"
+
+
+@pytest.mark.parametrize("scheme", ["https", "hdfs", "S4", "adl"])
 def test_unknown_scheme_names_the_known_ones(scheme: str) -> None:
     with pytest.raises(InvalidUrl) as caught:
         open_store(f"{scheme}://somewhere/x")
-    for supported in ("file://", "memory://", "s3://", "s3a://", repr(scheme.lower())):
+    for supported in ("file://", "memory://", "s3://", "gs://", "az://", "abfss://", repr(scheme.lower())):
         assert supported in str(caught.value)
 
 
@@ -59,12 +77,15 @@ def test_unknown_scheme_names_the_known_ones(scheme: str) -> None:
     [
         ("dbfs:/x", "scheme 'dbfs'. Databricks' file system is not supported: pass the s3:// URL"),
         ("dbfs://x", "Databricks' file system is not supported"),
-        ("abfss://c@acct.dfs.core.windows.net/x", "scheme 'abfss'. Azure Storage is not supported yet"),
-        ("gs://bucket/x", "Google Cloud Storage is not supported yet"),
+        ("adl://acct.azuredatalakestore.net/x", "scheme 'adl'. Data Lake Storage Gen1 is not supported"),
+        ("gs:/bucket/x", "two slashes"),
+        ("gs://b/x", "must be gs://bucket/prefix, and this one names no valid bucket"),
+        ("az://UPPER/x", "must be az://container/prefix, and this one names no valid container"),
+        ("abfss://c@acct.dfs.core.windows.net/x", "must be az://container/prefix"),
         ("hdfs:/x", "HDFS is not supported"),
         ("s3n://bucket/x", "pass an s3:// URL"),
         ("odd:/x", "scheme 'odd'. This kind of location is unknown"),
-        (Path("gs://bucket/x"), "Google Cloud Storage is not supported yet"),
+        (Path("gs://bucket/x"), "this pathlib.Path was made from a gs:// URL"),
         ("S3:/bucket", "two slashes"),
     ],
 )
