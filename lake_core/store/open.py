@@ -75,7 +75,9 @@ def open_store(
         return _open_path(text[len("file:") :])
     match = _URL.fullmatch(text)
     if match is None:
-        if "://" in text or _MANGLED.match(text):
+        if mangled := _MANGLED.match(text):
+            raise _unsupported(mangled.group(1))
+        if "://" in text:
             raise InvalidUrl(f"the location is neither a path nor a supported kind of URL. {_supported()}")
         if other := _SCHEME.match(text):
             raise _unsupported(other.group(1))

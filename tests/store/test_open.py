@@ -64,6 +64,20 @@ def test_clouds_are_opened_by_their_urls(url: str, shown: str) -> None:
         assert store.storage_options["account_name"] == "account"
 
 
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("gs://b/x", "must be gs://bucket/prefix, and this one names no valid bucket"),
+        ("az://UPPER/x", "must be az://container/prefix, and this one names no valid container"),
+        ("abfss://c@acct.dfs.core.windows.net/x", "must be az://container/prefix"),
+        (Path("gs://bucket/x"), "this pathlib.Path was made from a gs:// URL"),
+    ],
+)
+def test_locations_in_clouds_that_are_wrong_say_what_is_right(url: str | Path, reason: str) -> None:
+    with pytest.raises(InvalidUrl, match=re.escape(reason)):
+        open_store(url)
+
+
 @pytest.mark.parametrize("scheme", ["https", "hdfs", "S4", "adl"])
 def test_unknown_scheme_names_the_known_ones(scheme: str) -> None:
     with pytest.raises(InvalidUrl) as caught:
@@ -79,13 +93,9 @@ def test_unknown_scheme_names_the_known_ones(scheme: str) -> None:
         ("dbfs://x", "Databricks' file system is not supported"),
         ("adl://acct.azuredatalakestore.net/x", "scheme 'adl'. Data Lake Storage Gen1 is not supported"),
         ("gs:/bucket/x", "two slashes"),
-        ("gs://b/x", "must be gs://bucket/prefix, and this one names no valid bucket"),
-        ("az://UPPER/x", "must be az://container/prefix, and this one names no valid container"),
-        ("abfss://c@acct.dfs.core.windows.net/x", "must be az://container/prefix"),
         ("hdfs:/x", "HDFS is not supported"),
         ("s3n://bucket/x", "pass an s3:// URL"),
         ("odd:/x", "scheme 'odd'. This kind of location is unknown"),
-        (Path("gs://bucket/x"), "this pathlib.Path was made from a gs:// URL"),
         ("S3:/bucket", "two slashes"),
     ],
 )
