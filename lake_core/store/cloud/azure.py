@@ -6,7 +6,7 @@ import os
 import re
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lake_core.errors import AccessDenied, InvalidKey, InvalidUrl, LakeError, StoreError
@@ -20,13 +20,12 @@ except ImportError:
         "Azure Storage needs obstore, which is not installed: install it with `pip install 'lake-orch[azure]'`"
     ) from None
 
-from lake_core.store.cloud.failure import redact
 from lake_core.store.cloud.option_values import canonical, flag, line, mapping, of_fsspec, seconds, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from obstore.store import AzureConfig, AzureCredentialProvider, ClientConfig
+    from obstore.store import AzureCredentialProvider
 
     from lake_core.store.cloud.retry import RetryPolicy
     from lake_core.store.object_store import ObjectMeta
@@ -113,6 +112,7 @@ class AzureBlobStore(CloudStore):
     """
 
     service = "Azure Storage"
+    hosts = _HOSTS
     container = "container"
     # The name must be one of C#'s identifiers.
     put_id = "lakeput"
@@ -197,10 +197,6 @@ class AzureBlobStore(CloudStore):
                 break
         return names[0], None
 
-    def _is_own_endpoint(self) -> bool:
-        endpoint = self.endpoint()
-        return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(_HOSTS)
-
     def _secrets(self) -> Iterator[str]:
         for name in _SECRETS:
             if value := self._value(name):
@@ -263,17 +259,7 @@ class AzureBlobStore(CloudStore):
                 # As an option, a token would be overruled by a key of the environment.
                 provider = _fixed(name, credential.removeprefix("?"))
         client_options = {**client_options, **mapping("client_options", self._values.get("client_options", {}))}
-        try:
-            return Container(
-                self._name,
-                config=cast("AzureConfig", config),
-                client_options=cast("ClientConfig", client_options),
-                retry_config={"max_retries": 0},
-                credential_provider=provider,
-            )
-        except Exception as error:
-            refused = redact(f"{type(error).__name__}: {error}", self._secrets())
-        raise StoreError(f"obstore does not accept the storage_options: {refused}")
+        return self._open(Container, config, client_options, provider)
 
     def _identity(self) -> AzureCredentialProvider:
         """Return what obstore asks for credentials. Raises AccessDenied where there are none."""

@@ -7,7 +7,6 @@ import os
 import re
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 import obstore
 
@@ -22,13 +21,12 @@ except ImportError:
         "Google Cloud Storage needs obstore, which is not installed: install it with `pip install 'lake-orch[gcs]'`"
     ) from None
 
-from lake_core.store.cloud.failure import redact
 from lake_core.store.cloud.option_values import canonical, line, mapping, of_fsspec, seconds, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from obstore.store import ClientConfig, GCSConfig, GCSCredential, GCSCredentialProvider
+    from obstore.store import GCSCredential, GCSCredentialProvider
 
     from lake_core.store.cloud.retry import RetryPolicy
 
@@ -92,6 +90,7 @@ class GCSStore(CloudStore):
     """
 
     service = "Google Cloud Storage"
+    hosts = (".googleapis.com",)
 
     def __init__(
         self,
@@ -145,10 +144,6 @@ class GCSStore(CloudStore):
             # obstore asks there without being told to.
             named = os.environ.get("GOOGLE_BASE_URL") or None
         return None if named is None else text("endpoint_url", named).rstrip("/")
-
-    def _is_own_endpoint(self) -> bool:
-        endpoint = self.endpoint()
-        return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(".googleapis.com")
 
     def _secrets(self) -> Iterator[str]:
         bearer = self._values.get("bearer_token")
@@ -204,17 +199,7 @@ class GCSStore(CloudStore):
         else:
             provider = self._default()
         client_options = {**client_options, **mapping("client_options", self._values.get("client_options", {}))}
-        try:
-            return Bucket(
-                self._name,
-                config=cast("GCSConfig", config),
-                client_options=cast("ClientConfig", client_options),
-                retry_config={"max_retries": 0},
-                credential_provider=provider,
-            )
-        except Exception as error:
-            refused = redact(f"{type(error).__name__}: {error}", self._secrets())
-        raise StoreError(f"obstore does not accept the storage_options: {refused}")
+        return self._open(Bucket, config, client_options, provider)
 
     def _account(self, account: Mapping[str, object]) -> GCSCredentialProvider:
         auth = self._google_auth()

@@ -6,10 +6,10 @@ import os
 import re
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from lake_core.errors import AccessDenied, InvalidUrl, LakeError, StoreError
+from lake_core.errors import AccessDenied, InvalidUrl, LakeError
 
 try:
     from botocore.credentials import RefreshableCredentials
@@ -21,17 +21,15 @@ try:
 except ImportError:
     raise LakeError("S3 needs obstore, which is not installed: install it with `pip install 'lake-orch[s3]'`") from None
 
-from lake_core.store.cloud.failure import redact
 from lake_core.store.cloud.s3_options import S3Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from obstore.store import ClientConfig, S3Config, S3Credential, S3CredentialProvider
+    from obstore.store import S3Credential, S3CredentialProvider
 
     from lake_core.store.cloud.retry import RetryPolicy
 
-_AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{1,254}")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
@@ -47,6 +45,7 @@ class S3Store(CloudStore):
     """
 
     service = "S3"
+    hosts = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu")
 
     def __init__(
         self,
@@ -107,10 +106,6 @@ class S3Store(CloudStore):
         # Elsewhere there may be another configuration file.
         return {**super().__getstate__(), "_configured": None}
 
-    def _is_own_endpoint(self) -> bool:
-        endpoint = self.endpoint()
-        return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(_AWS_HOSTS)
-
     def _secrets(self) -> Iterator[str]:
         yield from self._given.secrets()
         for name in _SECRETS:
@@ -141,18 +136,7 @@ class S3Store(CloudStore):
             config["skip_signature"] = True
         elif not given.names_identity:
             provider = self._credentials(session)
-        client_options = {**client_options, **given.client_options}
-        try:
-            return Bucket(
-                self._name,
-                config=cast("S3Config", config),
-                client_options=cast("ClientConfig", client_options),
-                retry_config={"max_retries": 0},
-                credential_provider=provider,
-            )
-        except Exception as error:
-            refused = redact(f"{type(error).__name__}: {error}", self._secrets())
-        raise StoreError(f"obstore does not accept the storage_options: {refused}")
+        return self._open(Bucket, config, {**client_options, **given.client_options}, provider)
 
     def _region(self, session: Session) -> str:
         try:

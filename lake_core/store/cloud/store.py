@@ -13,6 +13,7 @@ from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
 
 import obstore
 
@@ -27,7 +28,7 @@ from lake_core.errors import (
     StoreUnavailable,
     UnsafeStore,
 )
-from lake_core.store.cloud.failure import Failure, Kind
+from lake_core.store.cloud.failure import Failure, Kind, redact
 from lake_core.store.cloud.requests import Requests
 from lake_core.store.cloud.retry import RetryPolicy
 from lake_core.store.cloud.server_clock import ServerClock
@@ -88,6 +89,8 @@ class CloudStore(Requests, ObjectStore):
     A child process that was forked after a request cannot send one: start it with `spawn` or `forkserver`.
     """
 
+    hosts: ClassVar[tuple[str, ...]]
+    """How the names of the cloud's own servers end."""
     put_id: ClassVar[str] = "lake-put"
     """The name of the metadata that holds the id of a conditional put."""
     suffix_ranges: ClassVar[bool] = True
@@ -120,6 +123,26 @@ class CloudStore(Requests, ObjectStore):
 
         Raises AccessDenied where there are no credentials, StoreError for options that do not fit.
         """
+
+    def _open(
+        self,
+        kind: Callable[..., Any],
+        config: Mapping[str, object],
+        client_options: Mapping[str, object],
+        provider: Any,
+    ) -> Any:
+        """Return an obstore store of this kind. Raises StoreError, without a secret, where it refuses the options."""
+        try:
+            return kind(
+                self._name,
+                config=config,
+                client_options=client_options,
+                retry_config={"max_retries": 0},
+                credential_provider=provider,
+            )
+        except Exception as error:
+            refused = redact(f"{type(error).__name__}: {error}", self._secrets())
+        raise StoreError(f"obstore does not accept the storage_options: {refused}")
 
     @abstractmethod
     def _limits(self) -> tuple[float, float]:
@@ -351,9 +374,10 @@ class CloudStore(Requests, ObjectStore):
                 f"could lose data, so nothing is written. Use {self.service} or a store that honors them"
             )
 
-    @abstractmethod
     def _is_own_endpoint(self) -> bool:
         """Return whether requests go to the cloud's own servers, which honor conditional puts."""
+        endpoint = self.endpoint()
+        return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(self.hosts)
 
     def _probe(self, key: str) -> bool:
         """Return whether conditions are honored, tested with an object at the key, which is deleted again."""
