@@ -6,7 +6,18 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks import arrays, clouds, graveler, lake, overhead, pools, row_operations, shared_spark, spark_operations
+from benchmarks import (
+    arrays,
+    clouds,
+    graveler,
+    lake,
+    overhead,
+    pools,
+    row_operations,
+    shared_spark,
+    size,
+    spark_operations,
+)
 from benchmarks.large_table import make_table, unpack
 from benchmarks.measure import Program, compare
 from benchmarks.promises import tell
@@ -33,6 +44,7 @@ NAMES = (
     "arrays",
     "pools",
     "clouds",
+    "size",
 )
 LARGE = Path(__file__).parents[2] / "shared" / "cases" / "delta-large" / "300k-add-files-100-col-partitioned.tar.zst"
 
@@ -144,6 +156,8 @@ def main() -> None:
             pools.measure(folder, options.rounds, options.records)
         if "clouds" in chosen:
             clouds.measure(options.rounds)
+        if "size" in chosen:
+            size.measure(options.rounds)
         if "overhead" in chosen:
             overhead.measure(options.rounds)
         if "steps" in chosen:

@@ -99,6 +99,7 @@ result = [*medians, writes[middle], most, reads[middle]]
 """
 
 READ = """
+begin, cpu_begin = time.perf_counter(), time.process_time()
 lake = Lake.open(folder)
 opened = time.perf_counter() - begin
 got = lake.delta(TABLES[0]).to_arrow().num_rows
@@ -126,7 +127,7 @@ lake = Lake.create(Landing(folder), exist_ok=True)
 """
 
 IMPORT = """
-cpu_begin = time.process_time()
+begin, cpu_begin = time.perf_counter(), time.process_time()
 session = lake.session(message="import")
 imported = session.import_objects("landing/")
 named = time.perf_counter() - begin
@@ -224,7 +225,7 @@ def _told(counted: dict[str, int]) -> str:
 
 def _read(name: str, folder: str) -> None:
     """Measure, imports aside, from a process that has opened nothing to the rows of one table."""
-    runs = [run(_program(folder, READ, "cpu_begin = time.process_time()")) for _ in range(5)]
+    runs = [run(_program(folder, READ)) for _ in range(5)]
     opened = statistics.median(measured.result[0] for measured in runs)  # type: ignore[index]
     cpu = statistics.median(measured.result[1] for measured in runs)  # type: ignore[index]
     seconds, peak = (statistics.median(getattr(measured, field) for measured in runs) for field in ("seconds", "peak"))

@@ -96,6 +96,6 @@ for each in (
     *(refs.log, refs.show, refs.diff, refs.branch, refs.tag),
     *(files.ls, files.cat, files.head, files.import_, sql, table, pool),
     *(sessions.session, sessions.publish, sessions.merge, sessions.revert, sessions.cherry_pick),
-    *(upkeep.gc, upkeep.checkout, upkeep.adopt, upkeep.release, upkeep.verify, upkeep.doctor),
+    *(upkeep.gc, upkeep.checkout, upkeep.adopt, upkeep.release, upkeep.verify, upkeep.doctor, upkeep.upgrade),
 ):
     main.add_command(each)

@@ -40,6 +40,16 @@ def gc(context: Context, dry_run: bool, history: timedelta | None) -> None:
 
 @click.command()
 @command
+def upgrade(context: Context) -> None:
+    """Raise the lake to the format version of this release. Earlier releases cannot open it from then on."""
+    lake = context.open()
+    before, version = lake.repository.format.version, lake.maintenance.upgrade()
+    text = f"format version {version}, as before" if before == version else f"format version {before} -> {version}"
+    context.output.show({"version": version, "before": before}, text)
+
+
+@click.command()
+@command
 def checkout(context: Context) -> None:
     """Put main's datasets in place, as far as they are not."""
     with context.output.progress("putting in place") as progress:

@@ -7,9 +7,13 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+from lake_core.errors import InvalidKey
+from lake_core.journal.archive import NO_ARCHIVE, Archive, Segment
 from lake_core.journal.entry import EPOCH, Action, Add, Delete, Entry, Update
 from lake_core.journal.errors import CorruptEntry, CorruptSnapshot, InvalidAction
-from lake_core.journal.state import State, StateRecord
+from lake_core.journal.record import StateRecord
+from lake_core.journal.state import State
+from lake_core.store.key import check_key
 
 _DEEPEST = 64
 """The deepest nesting of lists and objects in a value.
@@ -100,16 +104,21 @@ class JsonCodec:
 
     def encode_snapshot(self, state: State) -> bytes:
         """See `Codec.encode_snapshot`."""
-        records = [[key, record.value, record.number, _to_microseconds(record.time)] for key, record in state.records()]
-        body = _dump({"number": state.number, "time": _to_text(state.time), "records": records})
-        return _dump({"format": 1, "sha256": hashlib.sha256(body).hexdigest()}) + b"\n" + body
+        records = [
+            [key, record.value, record.number, _to_microseconds(record.time)] for key, record in state.loaded_records()
+        ]
+        fields: dict[str, Any] = {"number": state.number, "time": _to_text(state.time), "records": records}
+        if state.archive:
+            fields["archive"] = _archive_to_json(state.current_archive)
+        body = _dump(fields)
+        return _dump({"format": 2 if state.archive else 1, "sha256": hashlib.sha256(body).hexdigest()}) + b"\n" + body
 
     def decode_snapshot(self, data: bytes) -> State:
         """See `Codec.decode_snapshot`."""
         try:
             line, _, text = data.partition(b"\n")
             header = _load(line)
-            if not isinstance(header, dict) or header.get("format") != 1:
+            if not isinstance(header, dict) or header.get("format") not in (1, 2):
                 raise ValueError("it does not have a header that this version supports")
             if header.get("sha256") != hashlib.sha256(text).hexdigest():
                 raise ValueError("its checksum does not match")
@@ -120,9 +129,29 @@ class JsonCodec:
                 key: StateRecord(value, number, EPOCH + micros * _MICROSECOND)
                 for key, value, number, micros in body["records"]
             }
-            return State.of(body["number"], _to_time(body["time"]), records)
-        except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
+            archive = _archive_from_json(body["archive"]) if header["format"] == 2 else NO_ARCHIVE
+            return State.of(body["number"], _to_time(body["time"]), records, archive)
+        except (ValueError, TypeError, KeyError, RecursionError, OverflowError, InvalidKey) as error:
             raise CorruptSnapshot(f"a snapshot cannot be read: {str(error)[:200]}") from None
+
+
+def _archive_to_json(archive: Archive) -> dict[str, Any]:
+    return {
+        "prefix": archive.prefix,
+        "segments": [[segment.name, segment.count, segment.sha256] for segment in archive.segments],
+        "removed": sorted(archive.removed),
+    }
+
+
+def _archive_from_json(body: Any) -> Archive:
+    segments = tuple(Segment(name, count, sha256) for name, count, sha256 in body["segments"])
+    if not segments or not isinstance(body["prefix"], str):
+        raise ValueError("its archive is empty")
+    for segment in segments:
+        check_key(segment.name)
+        if type(segment.count) is not int or not isinstance(segment.sha256, str):
+            raise ValueError("its archive names a segment without a count or checksum")
+    return Archive(body["prefix"], segments, frozenset(body["removed"]))
 
 
 def _dump(body: object) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, overload
 
@@ -16,7 +16,14 @@ from lake_core.errors import AlreadyExists, NotFound, StoreError
 from lake_core.journal.append import ENTRY, Append, Appender, Plan, Result
 from lake_core.journal.clock import JournalClock, Moment
 from lake_core.journal.codec import Codec, JsonCodec
-from lake_core.journal.errors import AppendTimeout, CorruptEntry, HistoryPurged, JournalDamaged, NoSuchEntry
+from lake_core.journal.errors import (
+    AppendTimeout,
+    CorruptEntry,
+    HistoryPurged,
+    JournalDamaged,
+    JournalError,
+    NoSuchEntry,
+)
 from lake_core.journal.naming import Naming
 from lake_core.journal.pointer import Pointer, raise_head
 from lake_core.journal.purge import purge
@@ -27,6 +34,7 @@ from lake_core.store.key import check_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from lake_core.journal.archive_rule import ArchiveRule
     from lake_core.journal.entry import Action, Entry
     from lake_core.journal.state import State
     from lake_core.store import ObjectStore
@@ -38,6 +46,8 @@ DEADLINE = timedelta(seconds=60)
 
 _POLLING = Backoff(0.05, 2.0, factor=1.5)
 _POLLED = 1000
+_RELOADED = 4096
+"""After so many entries, a handle reads the newest snapshot again if the journal archives old records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +65,9 @@ class Journal:
     A journal need not be created: a folder without entries is an empty journal. Handles are cheap, cache the newest
     state that they have read, can be pickled, and can be shared by threads, whose appends then take turns.
 
-    `snapshot_every`: entries between cached snapshots. `head_every`: entries between writes of HEAD, which is only a
-    hint. `max_entry_bytes`, `max_snapshot_bytes`: larger ones are neither written nor read. `clock` returns aware
-    datetimes.
+    `archive`: the rule by which old records leave the snapshots. `snapshot_every`: entries between cached snapshots.
+    `head_every`: entries between writes of HEAD, which is only a hint. `max_entry_bytes`, `max_snapshot_bytes`: larger
+    ones are neither written nor read. `clock` returns aware datetimes.
     """
 
     def __init__(
@@ -67,6 +77,7 @@ class Journal:
         *,
         codec: Codec | None = None,
         naming: Naming | None = None,
+        archive: ArchiveRule | None = None,
         clock: Callable[[], datetime] = system_clock,
         snapshot_every: int = 64,
         head_every: int = 8,
@@ -80,11 +91,13 @@ class Journal:
             store, prefix, codec or JsonCodec(), naming or Naming(), max_entry_bytes, max_snapshot_bytes
         )
         self._clock = JournalClock(clock)
+        self._archive = archive
         self._snapshot_every = snapshot_every
         self._head_every = head_every
         self._cached: _CachedState | None = None
         self._heal_head = False
         self._replayed = 0
+        self._reload_at = _RELOADED
         self._put_seconds = 0.0
         self._lock = threading.Lock()
         self._turn = threading.RLock()
@@ -270,10 +283,20 @@ class Journal:
             return None if result is ENTRY else result
         state = self._remember(appended.state, appended.started)
         try:
-            self._keep_up(appended.state)
-        except StoreError as error:
+            self._keep_up(appended.state, appended.started)
+        except (StoreError, JournalError) as error:
             _LOG.warning("entry %d is written, but its snapshot or HEAD is not: %s", state.number, error)
         return appended.entry if result is ENTRY else result
+
+    def write_snapshot(self) -> None:
+        """Write a snapshot of the newest state now. Archives old records if there is a rule for that.
+
+        Raises CorruptEntry, JournalDamaged, StoreError.
+        """
+        moment = self._clock.moment()
+        state = self._refresh()
+        if state.number:
+            write_snapshot(self._reader, self._archived(state, moment))
 
     def purge(self, before: datetime) -> int:
         """Delete entries older than a time (an aware datetime), after replacing them by a snapshot of their state.
@@ -285,14 +308,16 @@ class Journal:
         """
         if before.tzinfo is None:
             raise ValueError("a time needs a time zone")
-        return purge(self._reader, self._refresh(), before.astimezone(UTC), self._clock.now())
+        moment = self._clock.moment()
+        newest = self._archived(self._refresh(), moment)
+        return purge(self._reader, newest, before.astimezone(UTC), self._clock.now())
 
     # Remembering
 
     def _refresh(self) -> State:
         """Read the newest state from the store. Reads only new entries if those read before can be trusted."""
         started, cached = self._clock.moment(), self._cached
-        if cached is not None:
+        if cached is not None and not self._holds_too_much(cached.state):
             try:
                 state = self._reader.replay(cached.state)
             except CorruptEntry:
@@ -307,6 +332,13 @@ class Journal:
             self._heal_head |= self._misleads(loaded.head, loaded.state.number, 2 * self._head_every)
             self._replayed = loaded.replayed
         return self._remember(loaded.state, started)
+
+    def _holds_too_much(self, state: State) -> bool:
+        """Return whether to read the journal anew, because a state has records that were archived since it was read."""
+        if self._archive is None or state.number < self._reload_at:
+            return False
+        self._reload_at = state.number + _RELOADED
+        return state.number - state.archive.snapshot > _RELOADED
 
     def _remember(self, state: State, moment: Moment) -> State:
         with self._lock:
@@ -359,14 +391,31 @@ class Journal:
 
     # Keeping up
 
-    def _keep_up(self, state: State) -> None:
+    def _keep_up(self, state: State, moment: Moment) -> None:
         """Write HEAD and a snapshot when they are due. Raises StoreError; the entry is valid nevertheless."""
         number = state.number
         if self._heal_head or number % self._head_every == 0:
             self._write_head(number)
         if number % self._snapshot_every == 0 or self._replayed > 2 * self._snapshot_every:
             self._replayed = 0
-            write_snapshot(self._reader, state)
+            write_snapshot(self._reader, self._archived(state, moment))
+
+    def _archived(self, state: State, moment: Moment) -> State:
+        """Return the state to write as a snapshot: without its old records, if the journal archives them.
+
+        Raises JournalDamaged, StoreError.
+        """
+        if self._archive is None and not state.archive:
+            return state
+        snapshots = self._reader.snapshots()
+        # Snapshots form one chain: an archive that does not come from the newest may name segments that are deleted.
+        if snapshots and snapshots[0][0] != state.archive.snapshot:
+            state = self._reader.load().state
+        if self._archive is not None and (keys := self._archive.old_keys(state)):
+            from lake_core.journal.archiving import archive_records  # few processes need Parquet for a journal
+
+            state = archive_records(self._reader, state, self._archive.prefix, keys)
+        return self._remember(replace(state, archive=replace(state.archive, snapshot=state.number)), moment)
 
     def _write_head(self, number: int) -> None:
         self._heal_head = False

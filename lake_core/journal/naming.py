@@ -37,6 +37,11 @@ class Naming:
         """Return the folder of snapshots that replace purged entries."""
         return "bases/"
 
+    @property
+    def segments(self) -> str:
+        """Return the folder of segments, which hold archived records."""
+        return "archive/"
+
     def entry(self, number: int) -> str:
         """Return the name of an entry."""
         return f"{number:0{self.digits}d}{self.suffix}"

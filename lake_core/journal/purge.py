@@ -33,6 +33,7 @@ def purge(reader: Reader, newest: State, before: datetime, now: datetime) -> int
             f"{reader.naming.fixed_snapshot}, which every writer overwrites"
         )
     tail = reader.tail()
+    written = None
     if newest.number > 1:
         # The put returns the store's own time, and the snapshot makes later reads cheap.
         written = write_snapshot(reader, newest)
@@ -43,7 +44,10 @@ def purge(reader: Reader, newest: State, before: datetime, now: datetime) -> int
             if first > tail.first:
                 _write_base(reader, first - 1)
                 tail = raise_tail(reader.store, reader.prefix + reader.naming.tail, first)
-    return _sweep(reader, tail)
+    deleted = _sweep(reader, tail)
+    if newest.archive and written is not None:
+        _delete_unnamed_segments(reader, written.last_modified - NEVER_YOUNGER)
+    return deleted
 
 
 def _first_retained(reader: Reader, newest: State, tail: Tail, before: datetime, put_before: datetime) -> int:
@@ -83,7 +87,7 @@ def _write_base(reader: Reader, number: int) -> None:
     data = reader.codec.encode_snapshot(state)
     reader.store.put(key, data)
     base = reader.snapshot(key)
-    if base is None or base.number != number or dict(base) != dict(state):
+    if base is None or not base.is_same(state):
         raise JournalDamaged(
             f"{key} does not read back as it was written, so nothing was purged: check the store and max_snapshot_bytes"
         )
@@ -104,3 +108,18 @@ def _sweep(reader: Reader, tail: Tail) -> int:
         reader.store.delete(batch)
         deleted += len(batch)
     return deleted
+
+
+def _delete_unnamed_segments(reader: Reader, before: datetime) -> None:
+    """Delete the segments that were written before a time, and that no snapshot names any longer."""
+    listed = reader.store.list(reader.prefix + reader.naming.segments)
+    segments = {meta.key for meta in listed if meta.last_modified < before}
+    if not segments:
+        return
+    for folder in (reader.naming.snapshots, reader.naming.bases):
+        for _, key in reader.numbered(folder):
+            state = reader.snapshot(key)
+            if state is None:  # nobody knows what it names
+                return
+            segments.difference_update(reader.prefix + segment.name for segment in state.archive.segments)
+    reader.store.delete(sorted(segments))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lake_core.errors import NotFound
+from lake_core.journal.archive import SegmentSource
 from lake_core.journal.errors import (
     CorruptEntry,
     CorruptSnapshot,
@@ -208,12 +209,17 @@ class Reader:
             body = self.store.get(key, 0, self.max_snapshot_bytes + 1)
             if body.size > self.max_snapshot_bytes:
                 raise CorruptSnapshot(f"it has {body.size} bytes, but at most {self.max_snapshot_bytes} are read")
-            return self.codec.decode_snapshot(body)
+            state = self.codec.decode_snapshot(body)
+            return replace(state, archive=replace(state.archive, source=self.segments(), snapshot=state.number))
         except NotFound:
             return None
         except CorruptSnapshot as error:
             _LOG.warning("skipped the snapshot %s: %s", key, error)
             return None
+
+    def segments(self) -> SegmentSource:
+        """Return the segments of the journal, to be read when they are needed."""
+        return SegmentSource(self.store, self.prefix, lambda: self.load().state.archive)
 
     def _retained(self, until: int) -> int:
         tail = self.tail()

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from lake_core.journal.archive import NO_ARCHIVE, Archive
 from lake_core.journal.entry import EPOCH, Action, Add, Delete, Entry
 from lake_core.journal.errors import KeyExists, KeyMissing
+from lake_core.journal.record import StateRecord
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-
-class StateRecord(NamedTuple):
-    """A key's value and its last change."""
-
-    value: Any
-    number: int
-    """The entry that set the value; that of the snapshot, if the codec's snapshots do not record it."""
-    time: datetime
-    """The time of that entry."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +36,8 @@ class State(Mapping[str, Any]):
     _base_keys: list[tuple[str, ...]] = field(default_factory=list)
     """The base's keys in order, computed when first needed, and shared by the states of that base."""
     _sorted: list[tuple[str, ...]] = field(default_factory=list)
+    archive: Archive = NO_ARCHIVE
+    """The records that are read only when they are needed."""
 
     @classmethod
     def empty(cls) -> State:
@@ -51,23 +45,74 @@ class State(Mapping[str, Any]):
         return cls(0, EPOCH, {}, {}, 0)
 
     @classmethod
-    def of(cls, number: int, time: datetime, records: Mapping[str, StateRecord]) -> State:
+    def of(
+        cls, number: int, time: datetime, records: Mapping[str, StateRecord], archive: Archive = NO_ARCHIVE
+    ) -> State:
         """Return the state with these records. The caller must not change them from now on."""
-        return cls(number, time, records, {}, len(records))
+        return cls(number, time, records, {}, len(records), archive=archive)
+
+    def archived(self, keys: Set[str], archive: Archive) -> State:
+        """Return the state with another archive, which has the records of these keys from now on."""
+        records = {key: record for key, record in self.loaded_records() if key not in keys}
+        return State.of(self.number, self.time, records, archive)
+
+    @property
+    def current_archive(self) -> Archive:
+        """The archive without the keys that were deleted since it was written."""
+        return self.archive.without(key for key, record in self._changes.items() if record is None)
 
     def record(self, key: str) -> StateRecord | None:
-        """Return a key's value with its last change; None for an absent key."""
+        """Return a key's value with its last change; None for an absent key. May read the archive."""
+        try:
+            return self._changes[key]
+        except KeyError:
+            record = self._base.get(key)
+        return self.archive.record(key) if record is None else record
+
+    def is_loaded(self, key: str) -> bool:
+        """Return whether a key exists outside of the archive."""
+        return self._loaded_record(key) is not None
+
+    @property
+    def loaded_count(self) -> int:
+        """The number of keys outside of the archive."""
+        return self._count
+
+    def loaded_records(self) -> Iterator[tuple[str, StateRecord]]:
+        """Walk the records outside of the archive, in the order of keys."""
+        for key in self._loaded_keys(""):
+            record = self._loaded_record(key)
+            assert record is not None
+            yield key, record
+
+    def records_under(self, prefix: str) -> Iterator[tuple[str, StateRecord]]:
+        """Walk the records whose keys start with `prefix`, in no particular order.
+
+        Reads the archive in the order in which it is stored, which is faster than key by key.
+        """
+        for key in self._loaded_keys(prefix):
+            record = self._loaded_record(key)
+            assert record is not None
+            yield key, record
+        if self.archive.overlaps(prefix):
+            for key, record in self.archive.records():
+                if key.startswith(prefix) and key not in self._changes and key not in self._base:
+                    yield key, record
+
+    def _loaded_record(self, key: str) -> StateRecord | None:
         try:
             return self._changes[key]
         except KeyError:
             return self._base.get(key)
 
-    def records(self) -> Iterator[tuple[str, StateRecord]]:
-        """Return all keys with their records, in the order of keys."""
-        for key in self:
-            record = self.record(key)
-            assert record is not None
-            yield key, record
+    def is_same(self, other: State) -> bool:
+        """Return whether another state has the same number, the same records, and the same archive."""
+        return (
+            self.number == other.number
+            and self.archive.segments == other.archive.segments
+            and self.current_archive.removed == other.current_archive.removed
+            and dict(self.loaded_records()) == dict(other.loaded_records())
+        )
 
     def check(self, actions: Iterable[Action]) -> None:
         """Raise KeyExists or KeyMissing unless the actions can follow this state."""
@@ -86,33 +131,35 @@ class State(Mapping[str, Any]):
             count = self._apply(changes, count, entry.actions, number, entry.time)
         # A new base now and then keeps both the copies above and the merges here small.
         if len(changes) <= 64 + 4 * math.isqrt(len(self._base)):
-            return State(number, time, self._base, changes, count, self._base_keys)
+            return State(number, time, self._base, changes, count, self._base_keys, archive=self.archive)
         merged = dict(self._base)
         for key, record in changes.items():
             if record is None:
                 merged.pop(key, None)
             else:
                 merged[key] = record
-        return State(number, time, merged, {}, count)
+        changed = State(number, time, self._base, changes, count, archive=self.archive)
+        return State(number, time, merged, {}, count, archive=changed.current_archive)
 
     def _apply(
         self, changes: dict[str, StateRecord | None], count: int, actions: Iterable[Action], number: int, time: datetime
     ) -> int:
         for action in actions:
             key = action.key
-            present = (changes[key] if key in changes else self.record(key)) is not None
+            is_loaded = (changes[key] if key in changes else self._loaded_record(key)) is not None
             if isinstance(action, Add):
-                if present:
+                # The archive is not asked: an archived key is only ever added again with the same value.
+                if is_loaded:
                     raise KeyExists(f"{key!r} already exists: update it, or choose another key", key=key)
-                count += 1
-            elif not present:
+            elif not is_loaded and (key in changes or self.record(key) is None):
                 verb = "deleted" if isinstance(action, Delete) else "updated"
                 raise KeyMissing(f"{key!r} does not exist, so it cannot be {verb}", key=key)
             if isinstance(action, Delete):
                 changes[key] = None
-                count -= 1
+                count -= is_loaded
             else:
                 changes[key] = StateRecord(action.value, number, time)
+                count += not is_loaded
         return count
 
     def __getitem__(self, key: str) -> Any:
@@ -125,13 +172,20 @@ class State(Mapping[str, Any]):
         return isinstance(key, str) and self.record(key) is not None
 
     def __len__(self) -> int:
-        return self._count
+        return len(self.under("")) if self.archive else self._count
 
     def under(self, prefix: str) -> Sequence[str]:
         """Return the keys that start with `prefix`, in order.
 
         The cost depends on their number, not on the number of all keys.
         """
+        keys = self._loaded_keys(prefix)
+        if not self.archive.overlaps(prefix):
+            return keys
+        archived = {key for key in self.archive.keys(prefix) if key not in self._changes}
+        return sorted(archived.union(keys))
+
+    def _loaded_keys(self, prefix: str) -> list[str]:
         # Sorted when first needed. If several threads race, each sorts, which does no harm.
         if not self._base_keys:
             self._base_keys.append(tuple(sorted(self._base)))
@@ -151,4 +205,5 @@ class State(Mapping[str, Any]):
         return iter(self._sorted[0])
 
     def __repr__(self) -> str:
-        return f"State(number={self.number}, time={self.time.isoformat()}, {self._count} keys)"
+        more = ", and an archive" if self.archive else ""
+        return f"State(number={self.number}, time={self.time.isoformat()}, {self._count} keys{more})"

@@ -20,6 +20,7 @@ from lake_core.lake.publish.checkout import is_checked_out, pending_checkout
 from lake_core.lake.publish.comparison import MOST_ROWS, ChangedKey, Comparison, changed_keys, compare_states
 from lake_core.lake.publish.merge import MergePreview, cherry_pick, merge, preview_merge, revert
 from lake_core.lake.refs.branches import create_branch, create_tag, delete_branch, delete_tag
+from lake_core.lake.refs.commit_archive import COMMIT_ARCHIVE
 from lake_core.lake.refs.commit_record import commit_value
 from lake_core.lake.refs.history import log
 from lake_core.lake.refs.refs_state import RefsState, check_name
@@ -133,7 +134,7 @@ class Lake:
         format = read_format(root)
         time = aware(clock)
         graveler = Graveler(root, profile=format.ranges)
-        journal = Journal(root, REFS, clock=time)
+        journal = Journal(root, REFS, clock=time, archive=COMMIT_ARCHIVE if format.version > 1 else None)
         return cls(
             Repository(
                 root,
@@ -365,10 +366,14 @@ class Lake:
         """
         refs = self._repository.refs()
         commits: list[Commit] = []
+        if limit == 0:
+            return commits
         for commit in log(refs, self._commit(ref, refs), first_parent=first_parent, dataset=dataset):
-            if (limit is not None and len(commits) >= limit) or (since is not None and commit.creation_date < since):
+            if since is not None and commit.creation_date < since:
                 break
             commits.append(commit)
+            if len(commits) == limit:
+                break
         return commits
 
     def diff(self, before: str, after: str, *, prefix: str = "") -> Iterator[ChangedKey]:

@@ -6,11 +6,12 @@ A folder with this file at its root is a lake.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lake_core import runtime
-from lake_core.errors import AlreadyExists, NotFound
+from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed
 from lake_core.graveler import LAKEFS, SMALL_RANGES, Profile
 from lake_core.lake.errors import FolderInUse, LakeAlreadyExists, LakeNotFound, UnsupportedLake
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 FORMAT_KEY = "_lake/format.json"
-VERSION = 1
+VERSION = 2
+"""The version of lakes that are created. Version 1 has all commits in each snapshot of the refs journal."""
+_READABLE = (1, VERSION)
 _PROFILES = {"small": SMALL_RANGES, "lakefs": LAKEFS}
 
 
@@ -33,6 +36,7 @@ class LakeFormat:
     """How large ranges are: `small`, or `lakefs` for lakeFS's own parameters."""
     branch: str = "main"
     """The branch that is in place."""
+    version: int = VERSION
 
     @property
     def ranges(self) -> Profile:
@@ -79,7 +83,7 @@ def read_format(store: ObjectStore) -> LakeFormat:
     """Read the format of the lake at a store's root. Raises LakeNotFound, UnsupportedLake."""
     try:
         body = json.loads(store.get(FORMAT_KEY))
-        version, format = body["version"], LakeFormat(str(body["id"]), str(body["profile"]), str(body["branch"]))
+        format = LakeFormat(str(body["id"]), str(body["profile"]), str(body["branch"]), body["version"])
     except NotFound:
         raise LakeNotFound(
             f"there is no lake at {store.url()}, as {FORMAT_KEY} does not exist: create one with "
@@ -87,9 +91,24 @@ def read_format(store: ObjectStore) -> LakeFormat:
         ) from None
     except (ValueError, KeyError, TypeError):
         raise UnsupportedLake(f"{FORMAT_KEY} of {store.url()} is damaged: restore it from a backup") from None
-    if version != VERSION or format.profile not in _PROFILES:
+    if format.version not in _READABLE or format.profile not in _PROFILES:
         raise UnsupportedLake(
-            f"the lake at {store.url()} has format version {version}, but this package supports only version "
-            f"{VERSION}: upgrade lake-orch"
+            f"the lake at {store.url()} has format version {format.version}, but this package supports only the "
+            f"versions up to {VERSION}: upgrade lake-orch"
         )
     return format
+
+
+def upgrade_format(store: ObjectStore) -> LakeFormat:
+    """Raise the format of a lake to the version of this package, and return it. Idempotent.
+
+    Raises LakeNotFound, UnsupportedLake, StoreError.
+    """
+    while True:
+        format = read_format(store)
+        if format.version == VERSION:
+            return format
+        data = store.get(FORMAT_KEY)
+        body = json.loads(data) | {"version": VERSION}
+        with suppress(PreconditionFailed):  # another process upgrades it
+            store.put(FORMAT_KEY, json.dumps(body, indent=1).encode(), if_match=data.etag)

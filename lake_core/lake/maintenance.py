@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
+from lake_core.journal import Journal
 from lake_core.lake.exporting import export
 from lake_core.lake.gc.collect import Collection, collect
 from lake_core.lake.gc.verify import Problem, verify
+from lake_core.lake.lake_format import upgrade_format
 from lake_core.lake.publish.adopt import adopt
 from lake_core.lake.publish.checkout import Checkout, check_out_branch
+from lake_core.lake.refs.commit_archive import COMMIT_ARCHIVE
 from lake_core.lake.refs.history import log
+from lake_core.lake.repository import REFS
 from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.release import release
 from lake_core.lake.settings import LakeSettings
@@ -88,6 +92,17 @@ class LakeMaintenance:
             f"s-{runtime.uuid4().hex}", repository.format.branch, f"Release {dataset}", None, isolation
         )
         return release(repository, Session(repository, options), dataset)
+
+    def upgrade(self) -> int:
+        """Raise the lake to the format version of this package, and return that version. Idempotent.
+
+        Earlier releases refuse the lake from then on: upgrade them first. Handles that are open go on working, and
+        archive old commits only after they are opened again.
+        """
+        repository = self._repository
+        format = upgrade_format(repository.root)
+        Journal(repository.root, REFS, clock=repository.clock, archive=COMMIT_ARCHIVE).write_snapshot()
+        return format.version
 
     def export(
         self,

@@ -186,3 +186,11 @@ def test_where_no_lake_is_the_command_that_makes_one_is_named(tmp_path: Path) ->
     assert f"create one with `lake init {tmp_path}`" in run(str(tmp_path), "status", code=1)
     with pytest.raises(LakeNotFound, match=rf"Lake\.create\('file://{tmp_path}'\)"):
         Lake.open(tmp_path)
+
+
+def test_a_lake_is_upgraded(root: str) -> None:
+    path = Path(root) / "_lake" / "format.json"
+    path.write_text(path.read_text().replace('"version": 2', '"version": 1'))
+    assert "format version 1 -> 2" in run(root, "upgrade")
+    assert run_json(root, "upgrade") == {"before": 2, "version": 2}
+    assert Lake.open(root).repository.format.version == 2

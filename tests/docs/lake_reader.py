@@ -107,8 +107,8 @@ class LakeReader:
     def __init__(self, root: Path) -> None:
         self.root = root
         format = json.loads((root / "_lake" / "format.json").read_text())
-        if format["version"] != 1:
-            raise ValueError(f"the lake has version {format['version']}, and this reader knows version 1")
+        if format["version"] not in (1, 2):
+            raise ValueError(f"the lake has version {format['version']}, and this reader knows versions 1 and 2")
         self.refs = self.journal("refs")
 
     def journal(self, name: str) -> dict[str, Any]:
@@ -119,7 +119,9 @@ class LakeReader:
             number, base = map(int, (folder / "TAIL").read_text().split())
             header, body = (folder / "bases" / f"{base:020}.json").read_bytes().split(b"\n", 1)
             assert json.loads(header)["sha256"] == hashlib.sha256(body).hexdigest()
-            state = {key: value for key, value, *_ in json.loads(body)["records"]}
+            snapshot = json.loads(body)
+            state = self.archived(folder, snapshot.get("archive", {}))
+            state |= {key: value for key, value, *_ in snapshot["records"]}
         while (path := folder / f"{number:020}.json").exists():
             entry = json.loads(path.read_text())
             assert entry["format"] == 1
@@ -129,10 +131,20 @@ class LakeReader:
                     del state[action["delete"]]
                 else:
                     key = action["add"] if "add" in action else action["update"]
-                    assert ("add" in action) == (key not in state)
+                    assert ("add" in action) == (key not in state) or state[key] == action["value"]
                     state[key] = action["value"]
             number += 1
         return state
+
+    def archived(self, folder: Path, archive: dict[str, Any]) -> dict[str, Any]:
+        state: dict[str, Any] = {}
+        for name, count, checksum in archive.get("segments", []):
+            data = (folder / name).read_bytes()
+            assert hashlib.sha256(data).hexdigest() == checksum
+            table = pq.read_table(io.BytesIO(data))
+            assert len(table) == count
+            state |= {row["key"]: json.loads(row["value"]) for row in table.to_pylist()}
+        return {key: value for key, value in state.items() if key not in archive["removed"]} if archive else {}
 
     def named(self, kind: str) -> dict[str, str]:
         """Return the commits of branches or tags."""

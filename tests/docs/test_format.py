@@ -98,9 +98,22 @@ def test_a_journal_is_read_from_the_snapshot_that_replaces_its_first_entries(tmp
     assert sorted(LakeReader(tmp_path).named("tag")) == sorted(f"t{number}" for number in range(40))
 
 
+def test_a_history_whose_old_commits_are_archived_is_followed(tmp_path: Path) -> None:
+    long_ago = datetime.now(UTC) - timedelta(days=60)
+    lake = Lake.create(tmp_path, clock=ManualClock(long_ago))
+    for number in range(500):
+        with lake.session() as s:
+            s.put("file", b"%d" % number)
+    for path in (tmp_path / "_lake" / "refs").rglob("*"):
+        os.utime(path, (long_ago.timestamp(), long_ago.timestamp()))
+    Lake.open(tmp_path).repository.journal.purge(datetime.now(UTC) - timedelta(days=30))
+    assert list((tmp_path / "_lake" / "refs" / "archive").iterdir())
+    assert list(LakeReader(tmp_path).history("main")) == [commit.id for commit in lake.log()]
+
+
 def test_another_version_is_refused(tmp_path: Path) -> None:
     Lake.create(tmp_path)
     path = tmp_path / "_lake" / "format.json"
-    path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
-    with pytest.raises(ValueError, match="version 2"):
+    path.write_text(path.read_text().replace('"version": 2', '"version": 3'))
+    with pytest.raises(ValueError, match="version 3"):
         LakeReader(tmp_path)

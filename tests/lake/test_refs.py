@@ -40,8 +40,8 @@ def test_create_and_open(store: MemoryStore, time: ManualClock) -> None:
         Lake.create(store)
     assert Lake.create(store, exist_ok=True).id == lake.id == Lake.open(store).id
     body = bytes(store.get("_lake/format.json"))
-    store.put("_lake/format.json", body.replace(b'"version": 1', b'"version": 2'))
-    with pytest.raises(UnsupportedLake, match="version 2"):
+    store.put("_lake/format.json", body.replace(b'"version": 2', b'"version": 3'))
+    with pytest.raises(UnsupportedLake, match="version 3"):
         Lake.open(store)
     store.put("_lake/format.json", b"{")
     with pytest.raises(UnsupportedLake, match="damaged"):

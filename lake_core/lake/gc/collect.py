@@ -42,6 +42,8 @@ _RANGE = re.compile(rf"{TREES}/[0-9a-f]{{64}}")
 MIN_AGE = timedelta(days=8)
 """Unpublished objects live at least as long: longer than any session."""
 _UNDER_WAY = timedelta(seconds=10)
+_MOST_COMMITS = 50_000
+"""How many commits one collection lets go: they are named in one entry of the refs journal."""
 _DELETE_AT_ONCE = 1000
 _MOST_SECONDS = 86_400.0
 """A collector that takes longer stops, because listed objects may be in use again by then."""
@@ -92,7 +94,8 @@ def collect(
         meta for meta in _candidates(repository) if meta.key not in reachable.keys and meta.last_modified < old
     )
     garbage = [meta for meta in unreached if _is_own(repository.root, meta)]
-    dead = {commit.id for commit in refs.commits()} - retained_commits(refs, cutoff)
+    dead = {commit.id for commit in refs.commits()} - retained_commits(refs, cutoff).keys()
+    dead = set(sorted(dead)[:_MOST_COMMITS])
     size = sum(meta.size for meta in garbage)
     if dry_run or not (garbage or dead):
         return Collection((*finished, *(meta.key for meta in garbage)), size, len(dead), dry_run)
@@ -165,11 +168,11 @@ def _announce(repository: Repository, keys: list[str], dead: set[str], cutoff: d
 
     def plan(state: State) -> Sequence[Action]:
         refs = RefsState(state)
-        gone = dead - retained_commits(refs, cutoff)
+        gone = dead - retained_commits(refs, cutoff).keys()
         value = {"list": key, "time": repository.clock().isoformat()}
         return [
             Add(f"{PREFIX}{id}", value),
-            *(Delete(f"commit/{commit}") for commit in sorted(gone) if f"commit/{commit}" in state),
+            *(Delete(f"commit/{commit}") for commit in sorted(gone) if refs.has_commit(commit)),
         ]
 
     repository.journal.append(plan)

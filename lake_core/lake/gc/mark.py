@@ -40,8 +40,8 @@ class RetainedState:
     """
 
 
-def retained_commits(refs: RefsState, cutoff: datetime) -> set[str]:
-    """List the commits to keep: of refs and sessions, since the cutoff, the one in force at it, and merge bases."""
+def retained_commits(refs: RefsState, cutoff: datetime) -> dict[str, Commit]:
+    """Return the commits to keep by id: of refs and sessions, since the cutoff, the head at it, and merge bases."""
     named = {*refs.branches().values(), *refs.tags().values()}
     named |= {record.base for record in refs.sessions() if record.state in (OPEN, FAILED)}
     kept = set(named)
@@ -56,13 +56,13 @@ def retained_commits(refs: RefsState, cutoff: datetime) -> set[str]:
                 kept.add(merge_base(refs, left, right).id)
             except RefNotFound:
                 continue
-    return {id for id in kept if f"commit/{id}" in refs.state}
+    return {commit.id: commit for commit in refs.commits() if commit.id in kept}
 
 
 def retained_states(refs: RefsState, cutoff: datetime) -> list[RetainedState]:
     """List the states to keep, newest commits first."""
     named = {*refs.branches().values(), *refs.tags().values()}
-    commits = sorted((refs.commit(id) for id in retained_commits(refs, cutoff)), key=_age, reverse=True)
+    commits = sorted(retained_commits(refs, cutoff).values(), key=_age, reverse=True)
     states = [
         RetainedState(commit.metarange_id, commit.id, None if commit.id in named else commit.creation_date)
         for commit in commits

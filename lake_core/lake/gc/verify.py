@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Literal
 from lake_core.errors import LakeError, NotFound
 from lake_core.graveler import read_sstable
 from lake_core.graveler.identity import AFTER_HASHING, table_id
+from lake_core.journal.errors import JournalDamaged
 from lake_core.lake.gc.mark import Reachability, retained_states
 from lake_core.lake.publish.checkout import is_checked_out
+from lake_core.lake.repository import REFS
 from lake_core.lake.state.content import digest_of, nanoseconds
 
 if TYPE_CHECKING:
@@ -42,7 +44,12 @@ def verify(
     refs = repository.refs()
     now = repository.clock()
     reachable = Reachability(repository)
-    for state in retained_states(refs, now - history):
+    try:
+        states = retained_states(refs, now - history)
+    except JournalDamaged as error:
+        yield Problem("unreadable", REFS, str(error))
+        return
+    for state in states:
         try:
             reachable.add_state(state, refs, now)
         except LakeError as error:

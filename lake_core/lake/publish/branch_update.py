@@ -103,7 +103,8 @@ class AddCommit:
     def actions(self, refs: RefsState) -> Sequence[Action]:
         """Return the action that adds the record; none if the refs have it already."""
         key = f"commit/{self.commit.id}"
-        return () if key in refs.state else [Add(key, commit_value(self.commit))]
+        # An archived commit may be added again: it can only be the same one.
+        return () if refs.state.is_loaded(key) else [Add(key, commit_value(self.commit))]
 
 
 @dataclass(frozen=True, slots=True)

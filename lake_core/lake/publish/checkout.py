@@ -40,7 +40,7 @@ def pending_checkout(refs: RefsState, branch: str) -> list[Commit]:
     commit = refs.commit(refs.branch(branch))
     while commit.id != checked_out:
         commits.append(commit)
-        if not commit.parents or f"commit/{commit.parents[0]}" not in refs.state:
+        if not commit.parents or not refs.has_commit(commit.parents[0]):
             break  # past the retention: whatever it touched was put in place long ago
         commit = refs.first_parent(commit)
     return commits[::-1]

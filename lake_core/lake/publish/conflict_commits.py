@@ -49,7 +49,7 @@ def _first_parents(refs: RefsState, head: Commit, most: int) -> Iterator[Commit]
     """Walk a branch's own commits, newest first."""
     for _ in range(most):
         yield head
-        if not head.parents or f"commit/{head.parents[0]}" not in refs.state:
+        if not head.parents or not refs.has_commit(head.parents[0]):
             return
         head = refs.first_parent(head)
 

@@ -21,17 +21,18 @@ def log(refs: RefsState, start: Commit, *, first_parent: bool = False, dataset: 
     Ends where older commits were collected.
     """
     queue: list[tuple[int, float, str]] = []
+    queued: dict[str, Commit] = {}
     listed: set[str] = set()
 
     def push(id: str) -> None:
-        if id not in listed and f"commit/{id}" in refs.state:
+        if id not in listed and refs.has_commit(id):
             listed.add(id)
-            commit = refs.commit(id)
+            commit = queued[id] = refs.commit(id)
             heapq.heappush(queue, (-commit.generation, -commit.creation_date.timestamp(), id))
 
     push(start.id)
     while queue:
-        commit = refs.commit(heapq.heappop(queue)[2])
+        commit = queued.pop(heapq.heappop(queue)[2])
         if dataset is None or dataset in changed_datasets(commit):
             yield commit
         for parent in commit.parents[:1] if first_parent else commit.parents:
@@ -58,7 +59,7 @@ def merge_base(refs: RefsState, left: Commit, right: Commit) -> Commit:
 
     def push(id: str, side: int) -> None:
         before = sides.get(id, 0)
-        if before | side == before or f"commit/{id}" not in refs.state:
+        if before | side == before or not refs.has_commit(id):
             return
         sides[id] = before | side
         commit = refs.commit(id)

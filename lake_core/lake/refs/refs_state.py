@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lake_core.graveler import Commit
 
 NAME = re.compile(r"\w[-.\w]{0,99}", re.ASCII)
-_COMMIT_ID = re.compile(r"[0-9a-f]{64}")
+COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 
 DELETED: Mapping[str, None] = {"commit": None}
 """The value of a tag that was deleted."""
@@ -39,7 +39,7 @@ DELETED: Mapping[str, None] = {"commit": None}
 
 def check_name(name: str, what: str) -> str:
     """Check that a name can be a branch's, tag's or session's. Raises InvalidRef."""
-    if not isinstance(name, str) or not NAME.fullmatch(name) or _COMMIT_ID.fullmatch(name) or name.endswith("."):
+    if not isinstance(name, str) or not NAME.fullmatch(name) or COMMIT_ID.fullmatch(name) or name.endswith("."):
         raise InvalidRef(
             f"{name!r} is not a valid name of a {what}: use letters, digits, '_', '-' and '.', and begin "
             "with one of the first three"
@@ -76,6 +76,10 @@ class RefsState:
         values = ((name, value) for name, value in self._under("tag/") if value != DELETED)
         return {name: text_of(f"tag/{name}", value, "commit") for name, value in values}
 
+    def has_commit(self, id: str) -> bool:
+        """Return whether the lake retains a commit."""
+        return f"commit/{id}" in self.state
+
     def commit(self, id: str) -> Commit:
         """Return a commit by its id. Raises RefNotFound."""
         value = self.state.get(f"commit/{id}")
@@ -97,7 +101,8 @@ class RefsState:
 
     def commits(self) -> Iterator[Commit]:
         """List all commits that the lake retains, in no particular order."""
-        return (commit_of(id, value) for id, value in self._under("commit/"))
+        records = self.state.records_under("commit/")
+        return (commit_of(key.removeprefix("commit/"), record.value) for key, record in records)
 
     def session(self, id: str) -> SessionRecord:
         """Return a session by its id. Raises SessionNotFound."""

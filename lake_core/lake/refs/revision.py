@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from lake_core.journal.errors import HistoryPurged, NoSuchEntry
 from lake_core.lake.errors import InvalidRef, RefNotFound
-from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.refs.refs_state import COMMIT_ID, RefsState
 from lake_core.lake.refs.session_record import SessionRecord
 from lake_core.readable import count_of
 
@@ -78,7 +78,7 @@ def resolve_commit(refs: RefsState, journal: Journal, expression: str) -> Commit
 
 
 def _named(refs: RefsState, name: str) -> Revision:
-    if f"commit/{name}" in refs.state:
+    if COMMIT_ID.fullmatch(name) and refs.has_commit(name):
         return refs.commit(name)
     if f"branch/{name}" in refs.state:
         return refs.commit(refs.branch(name))
@@ -87,9 +87,9 @@ def _named(refs: RefsState, name: str) -> Revision:
     if f"session/{name}" in refs.state:
         return refs.session(name)
     if _PREFIX.fullmatch(name):
-        matches = [key for key in refs.under("commit/") if key.startswith(name)]
+        matches = refs.state.under(f"commit/{name}")
         if len(matches) == 1:
-            return refs.commit(matches[0])
+            return refs.commit(matches[0].removeprefix("commit/"))
         if matches:
             raise InvalidRef(f"the ids of {len(matches)} commits begin with {name!r}: write more of the id")
     raise RefNotFound(
