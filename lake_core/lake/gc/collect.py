@@ -23,7 +23,7 @@ from lake_core.dataset import KeyClass, dataset_format
 from lake_core.errors import LakeError, NotFound
 from lake_core.graveler import CorruptTable, read_properties
 from lake_core.journal import Action, Add, Delete, State, Update
-from lake_core.lake.gc.mark import Reachability, retained_commits, retained_states
+from lake_core.lake.gc.mark import Reachability, Retention, divide_commits, retained_states
 from lake_core.lake.refs.pending_deletions import PREFIX, encode_list, read_list
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import EXPIRED, FAILED, MOST_EXPIRY, OPEN
@@ -85,7 +85,8 @@ def collect(
     now = repository.clock()
     history = max(history, MOST_EXPIRY)  # private sessions are not on record: what they began with is kept
     cutoff = now - history
-    reachable = _mark(repository, refs, cutoff, Reachability(repository), now)
+    reachable = Reachability(repository)
+    retention = _mark(repository, refs, cutoff, reachable, now)
     tell("marked", len(reachable.keys))
     if not dry_run:
         repository.journal.purge(now - MIN_AGE)
@@ -94,8 +95,7 @@ def collect(
         meta for meta in _candidates(repository) if meta.key not in reachable.keys and meta.last_modified < old
     )
     garbage = [meta for meta in unreached if _is_own(repository.root, meta)]
-    dead = {commit.id for commit in refs.commits()} - retained_commits(refs, cutoff).keys()
-    dead = set(sorted(dead)[:_MOST_COMMITS])
+    dead = set(sorted(retention.dropped)[:_MOST_COMMITS])
     size = sum(meta.size for meta in garbage)
     if dry_run or not (garbage or dead):
         return Collection((*finished, *(meta.key for meta in garbage)), size, len(dead), dry_run)
@@ -108,14 +108,16 @@ def collect(
 
 def _mark(
     repository: Repository, refs: RefsState, cutoff: datetime, reachable: Reachability, now: datetime
-) -> Reachability:
+) -> Retention:
+    """Mark what the retained states reach. Raises CollectionRefused where one cannot be read."""
     try:
-        reachable.add(retained_states(refs, cutoff), refs, now)
+        retention = divide_commits(refs, cutoff)
+        reachable.add(retained_states(refs, retention), refs, now)
     except LakeError as error:
         raise CollectionRefused(
             f"a live state cannot be read, so it is unknown which objects it needs, and nothing was deleted: {error}"
         ) from error
-    return reachable
+    return retention
 
 
 def _age_limit(repository: Repository) -> datetime:
@@ -168,11 +170,11 @@ def _announce(repository: Repository, keys: list[str], dead: set[str], cutoff: d
 
     def plan(state: State) -> Sequence[Action]:
         refs = RefsState(state)
-        gone = dead - retained_commits(refs, cutoff).keys()
+        gone = dead & divide_commits(refs, cutoff).dropped
         value = {"list": key, "time": repository.clock().isoformat()}
         return [
             Add(f"{PREFIX}{id}", value),
-            *(Delete(f"commit/{commit}") for commit in sorted(gone) if refs.has_commit(commit)),
+            *(Delete(f"commit/{commit}") for commit in sorted(gone)),
         ]
 
     repository.journal.append(plan)
@@ -198,7 +200,8 @@ def _finish(
     now = repository.clock()
     list_key = text_of(f"{PREFIX}{id}", value, "list")
     listed = read_list(repository.root, list_key)
-    marked = _mark(repository, refs, now - history, reachable or Reachability(repository), now)
+    marked = reachable or Reachability(repository)
+    _mark(repository, refs, now - history, marked, now)
     gone = sorted(listed - marked.keys - _renewed(repository.root, list_key) - {""})
     for start in range(0, len(gone), _DELETE_AT_ONCE):
         if runtime.monotonic() - started > _MOST_SECONDS:

@@ -15,7 +15,7 @@ from lake_core.lake.refs.values import instant_of
 from lake_core.lake.state.content import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
@@ -40,32 +40,41 @@ class RetainedState:
     """
 
 
-def retained_commits(refs: RefsState, cutoff: datetime) -> dict[str, Commit]:
-    """Return the commits to keep by id: of refs and sessions, since the cutoff, the head at it, and merge bases."""
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The commits of a lake, by what becomes of them at a cutoff."""
+
+    kept: Mapping[str, Commit]
+    """By id: those of refs and sessions, those since the cutoff, the heads at the cutoff, and merge bases."""
+    dropped: frozenset[str]
+    """The ids of all others."""
+
+
+def divide_commits(refs: RefsState, cutoff: datetime) -> Retention:
+    """Divide the commits into those to keep and the others."""
+    commits = {commit.id: commit for commit in refs.commits()}
     named = {*refs.branches().values(), *refs.tags().values()}
-    named |= {record.base for record in refs.sessions() if record.state in (OPEN, FAILED)}
-    kept = set(named)
-    for commit in refs.commits():
+    kept = named | {record.base for record in refs.sessions() if record.state in (OPEN, FAILED)}
+    for commit in commits.values():
         if commit.creation_date >= cutoff:
             kept.add(commit.id)
             kept.update(commit.parents[:1])  # the head at the cutoff
-    commits = [refs.commit(id) for id in sorted({*refs.branches().values(), *refs.tags().values()})]
-    for number, left in enumerate(commits):
-        for right in commits[number + 1 :]:
+    heads = [refs.commit(id) for id in sorted(named)]
+    for number, left in enumerate(heads):
+        for right in heads[number + 1 :]:
             try:
                 kept.add(merge_base(refs, left, right).id)
             except RefNotFound:
                 continue
-    return {commit.id: commit for commit in refs.commits() if commit.id in kept}
+    return Retention({id: commit for id, commit in commits.items() if id in kept}, frozenset(commits.keys() - kept))
 
 
-def retained_states(refs: RefsState, cutoff: datetime) -> list[RetainedState]:
+def retained_states(refs: RefsState, retention: Retention) -> list[RetainedState]:
     """List the states to keep, newest commits first."""
     named = {*refs.branches().values(), *refs.tags().values()}
-    commits = sorted(retained_commits(refs, cutoff).values(), key=_age, reverse=True)
     states = [
         RetainedState(commit.metarange_id, commit.id, None if commit.id in named else commit.creation_date)
-        for commit in commits
+        for commit in sorted(retention.kept.values(), key=_age, reverse=True)
     ]
     for record in refs.sessions():
         if record.state in (OPEN, FAILED):

@@ -10,7 +10,7 @@ from lake_core.errors import LakeError, NotFound
 from lake_core.graveler import read_sstable
 from lake_core.graveler.identity import AFTER_HASHING, table_id
 from lake_core.journal.errors import JournalDamaged
-from lake_core.lake.gc.mark import Reachability, retained_states
+from lake_core.lake.gc.mark import Reachability, divide_commits, retained_states
 from lake_core.lake.publish.checkout import is_checked_out
 from lake_core.lake.repository import REFS
 from lake_core.lake.state.content import digest_of, nanoseconds
@@ -45,7 +45,7 @@ def verify(
     now = repository.clock()
     reachable = Reachability(repository)
     try:
-        states = retained_states(refs, now - history)
+        states = retained_states(refs, divide_commits(refs, now - history))
     except JournalDamaged as error:
         yield Problem("unreadable", REFS, str(error))
         return
