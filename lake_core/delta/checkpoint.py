@@ -157,21 +157,32 @@ class Checkpoint:
         """Return the keys of the sidecar files that the checkpoint names."""
         return [_sidecar_key(row.get("path")) for row in self._singles("sidecar")]
 
+    @_damage_told
+    def open(self) -> None:
+        """Open the checkpoint's files, apart from sidecars, in as few round trips as the store allows."""
+        self._top_files()
+
     def _top_files(self) -> list[pq.ParquetFile]:
         if self._top is None:
-            self._top = [self._open(key, _ACTIONS) for key in self._files.keys]
+            sizes = self._files.sizes or [None] * len(self._files.keys)
+            opening = [
+                functools.partial(self._open, key, _ACTIONS, size)
+                for key, size in zip(self._files.keys, sizes, strict=True)
+            ]
+            self._top = list(self._store.gather(*opening))
         return self._top
 
     def _sidecar_files(self) -> list[pq.ParquetFile]:
         if self._sidecars is None:
-            self._sidecars = [self._open(key, ("add", "remove")) for key in self.sidecars()]
+            opening = [functools.partial(self._open, key, ("add", "remove")) for key in self.sidecars()]
+            self._sidecars = list(self._store.gather(*opening))
         return self._sidecars
 
-    def _open(self, key: str, expected: Sequence[str]) -> pq.ParquetFile:
+    def _open(self, key: str, expected: Sequence[str], size: int | None = None) -> pq.ParquetFile:
         try:
             if key.endswith(".json"):
                 return _parquet_of_json(self._store.get(key))
-            file = pq.ParquetFile(open_object(self._store, key), pre_buffer=True, page_checksum_verification=True)
+            file = pq.ParquetFile(open_object(self._store, key, size), pre_buffer=True, page_checksum_verification=True)
             _check_columns(file.schema_arrow, expected)
             return file
         except (NotFound, InvalidKey):

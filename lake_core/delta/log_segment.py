@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from lake_core.store import ObjectStore
+    from lake_core.store import ObjectMeta, ObjectStore
 
 LOG_FOLDER = "_delta_log"
 LAST_CHECKPOINT = f"{LOG_FOLDER}/_last_checkpoint"
@@ -53,6 +53,8 @@ class CheckpointFiles:
 
     version: int
     keys: tuple[str, ...]
+    sizes: tuple[int, ...] | None = field(default=None, compare=False)
+    """The bytes of each file, where a listing told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ class LogListing:
 def list_log(store: ObjectStore, *, start: int = 0, end: int | None = None) -> LogListing:
     """List the log from version `start` on, up to and including version `end` if given."""
     listing = LogListing()
-    parts: dict[tuple[int, int], dict[int, str]] = {}
+    parts: dict[tuple[int, int], dict[int, ObjectMeta]] = {}
     folder = f"{LOG_FOLDER}/"
     for meta in store.list(folder, start_after=f"{folder}{start:020d}" if start else ""):
         name = meta.key[len(folder) :]
@@ -174,15 +176,15 @@ def list_log(store: ObjectStore, *, start: int = 0, end: int | None = None) -> L
         elif match := _COMPACTED.fullmatch(name):
             listing.compactions.setdefault(int(match[1]), []).append(int(match[2]))
         elif match := (_CLASSIC.fullmatch(name) or _UUID.fullmatch(name)):
-            listing.checkpoints.append(CheckpointFiles(int(match[1]), (meta.key,)))
+            listing.checkpoints.append(CheckpointFiles(int(match[1]), (meta.key,), (meta.size,)))
         elif match := _PART.fullmatch(name):
             number, part, total = int(match[1]), int(match[2]), int(match[3])
-            parts.setdefault((number, total), {})[part] = meta.key
-    for (number, total), keys_by_part in parts.items():
-        if total and sorted(keys_by_part) == list(range(1, total + 1)):
-            listing.checkpoints.append(
-                CheckpointFiles(number, tuple(keys_by_part[part] for part in sorted(keys_by_part)))
-            )
+            parts.setdefault((number, total), {})[part] = meta
+    for (number, total), metas_by_part in parts.items():
+        if total and sorted(metas_by_part) == list(range(1, total + 1)):
+            metas = [metas_by_part[part] for part in sorted(metas_by_part)]
+            keys, sizes = tuple(meta.key for meta in metas), tuple(meta.size for meta in metas)
+            listing.checkpoints.append(CheckpointFiles(number, keys, sizes))
     listing.checkpoints.sort(key=lambda checkpoint: (checkpoint.version, -len(checkpoint.keys)))
     return listing
 

@@ -313,8 +313,11 @@ class _DamagedCompaction(Exception):
 
 
 def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
-    commits = _read_entries(store, segment.entries)
     checkpoint = Checkpoint(store, segment.checkpoint) if segment.checkpoint else None
+    if checkpoint is None:
+        commits = _read_entries(store, segment.entries)
+    else:
+        commits, _ = store.gather(lambda: _read_entries(store, segment.entries), checkpoint.open)
     base_protocol = checkpoint.protocol() if checkpoint else None
     changes = [body for version, data in commits for body in single_actions(version, data, "protocol")]
     needed = Protocol.from_json(changes[-1]) if changes else base_protocol
@@ -359,6 +362,8 @@ def _read_commits(store: ObjectStore, versions: Sequence[int]) -> list[tuple[int
 
 
 def _read_entries(store: ObjectStore, entries: Sequence[tuple[int, int]]) -> list[tuple[int, bytes]]:
+    if not entries:
+        return []
     try:
         bodies = store.get_many([entry_key(first, last) for first, last in entries])
     except NotFound as error:

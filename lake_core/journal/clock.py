@@ -50,6 +50,10 @@ class JournalClock:
         """Return this moment."""
         return Moment(self.now(), runtime.monotonic())
 
+    def long_ago(self, time: datetime) -> bool:
+        """Return whether entries that were made after that time may be purged by now."""
+        return self.now() - time > ASLEEP
+
     def asleep(self, since: Moment) -> bool:
         """Return whether entries seen at that moment may be purged by now.
 

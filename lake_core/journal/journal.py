@@ -27,7 +27,7 @@ from lake_core.journal.errors import (
 from lake_core.journal.naming import Naming
 from lake_core.journal.pointer import Pointer, raise_head
 from lake_core.journal.purge import purge
-from lake_core.journal.reader import Reader
+from lake_core.journal.reader import Outline, Reader
 from lake_core.journal.upkeep import write_snapshot
 from lake_core.store.key import check_key
 
@@ -87,11 +87,13 @@ class Journal:
         if snapshot_every < 1 or head_every < 1:
             raise ValueError("snapshot_every and head_every are numbers of entries, and must be at least 1")
         prefix = check_key(folder) + "/" if folder else ""
-        self._reader = Reader(
-            store, prefix, codec or JsonCodec(), naming or Naming(), max_entry_bytes, max_snapshot_bytes
-        )
         self._clock = JournalClock(clock)
-        self._archive = archive
+        self._reader = Reader(
+            store, prefix, codec or JsonCodec(), naming or Naming(), max_entry_bytes, max_snapshot_bytes, self._clock
+        )
+        self._outline: tuple[Outline, Moment] | None = None
+        self.archive = archive
+        """The rule by which old records leave the snapshots."""
         self._snapshot_every = snapshot_every
         self._head_every = head_every
         self._cached: _CachedState | None = None
@@ -116,6 +118,14 @@ class Journal:
         return f"Journal({self._reader.store!r}, {self.folder!r})"
 
     # Reading
+
+    def look(self) -> None:
+        """Read what the first reading of the state begins with. So it can be read together with other things.
+
+        Raises JournalDamaged, StoreError.
+        """
+        moment = self._clock.moment()
+        self._outline = self._reader.look(), moment
 
     def head(self) -> int:
         """Return the number of the last entry; 0 for an empty journal. Writes HEAD again if it names another entry.
@@ -327,7 +337,10 @@ class Journal:
             else:
                 if not self._clock.asleep(cached.moment):
                     return self._remember(state, started)
-        loaded = self._reader.load()
+        outline, self._outline = self._outline, None
+        if outline is not None and self._clock.asleep(outline[1]):
+            outline = None
+        loaded = self._reader.load(outline=None if outline is None else outline[0])
         with self._lock:
             self._heal_head |= self._misleads(loaded.head, loaded.state.number, 2 * self._head_every)
             self._replayed = loaded.replayed
@@ -335,7 +348,7 @@ class Journal:
 
     def _holds_too_much(self, state: State) -> bool:
         """Return whether to read the journal anew, because a state has records that were archived since it was read."""
-        if self._archive is None or state.number < self._reload_at:
+        if self.archive is None or state.number < self._reload_at:
             return False
         self._reload_at = state.number + _RELOADED
         return state.number - state.archive.snapshot > _RELOADED
@@ -405,16 +418,16 @@ class Journal:
 
         Raises JournalDamaged, StoreError.
         """
-        if self._archive is None and not state.archive:
+        if self.archive is None and not state.archive:
             return state
         snapshots = self._reader.snapshots()
         # Snapshots form one chain: an archive that does not come from the newest may name segments that are deleted.
         if snapshots and snapshots[0][0] != state.archive.snapshot:
             state = self._reader.load().state
-        if self._archive is not None and (keys := self._archive.old_keys(state)):
+        if self.archive is not None and (keys := self.archive.old_keys(state)):
             from lake_core.journal.archiving import archive_records  # few processes need Parquet for a journal
 
-            state = archive_records(self._reader, state, self._archive.prefix, keys)
+            state = archive_records(self._reader, state, self.archive.prefix, keys)
         return self._remember(replace(state, archive=replace(state.archive, snapshot=state.number)), moment)
 
     def _write_head(self, number: int) -> None:
@@ -430,10 +443,12 @@ class Journal:
     # Pickling
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_turn", "_cached")}
+        transient = ("_lock", "_turn", "_cached", "_outline")
+        return {name: value for name, value in self.__dict__.items() if name not in transient}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._cached = None
+        self._outline = None
         self._lock = threading.Lock()
         self._turn = threading.RLock()

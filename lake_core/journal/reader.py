@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple
 
 from lake_core.errors import NotFound
 from lake_core.journal.archive import SegmentSource
@@ -21,8 +23,9 @@ from lake_core.journal.pointer import Pointer, Tail, read_head, read_tail
 from lake_core.journal.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from lake_core.journal.clock import JournalClock
     from lake_core.journal.codec import Codec
     from lake_core.journal.entry import Entry
     from lake_core.journal.naming import Naming
@@ -30,12 +33,23 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-_LONGEST_STRIDE = 32
-"""How many entries are requested at once. Times the largest entry, it bounds the memory that hostile entries take."""
+_LONGEST_STRIDE = 80
+"""How many entries are requested at once: those after a snapshot, in one round trip.
+
+Times the largest entry, it bounds the memory that hostile entries take.
+"""
 _BEYOND_HINT = 8
 """How many entries are first requested beyond HEAD, which is written only now and then."""
 _LOADS = 8
 """How often to start over with a journal that is purged faster than it can be read."""
+
+
+class Outline(NamedTuple):
+    """What tells a reader where to read on. It may be outdated: a load finds out what was written since."""
+
+    head: Pointer
+    snapshots: Sequence[tuple[int, str]]
+    """The cached snapshots by number and key, newest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,7 @@ class Reader:
     naming: Naming
     max_entry_bytes: int
     max_snapshot_bytes: int
+    clock: JournalClock
 
     def entry_key(self, number: int) -> str:
         """Return the key of an entry."""
@@ -97,7 +112,7 @@ class Reader:
         left, beyond = limit, _BEYOND_HINT if hint > after else 1
         while left is None or left > 0:
             if hint > after:
-                stride = hint - after
+                stride = hint - after + _BEYOND_HINT
             else:
                 stride, beyond = beyond, 2 * beyond
             count = min(stride, _LONGEST_STRIDE, _LONGEST_STRIDE if left is None else left)
@@ -114,22 +129,21 @@ class Reader:
 
         Returns them, and whether the one after them is missing.
         """
-        ended = False
-        while count:
-            keys = [self.entry_key(number) for number in range(first, first + count)]
-            try:
-                bodies = self.store.get_many([(key, 0, self.max_entry_bytes + 1) for key in keys])
-            except NotFound as error:
-                if error.key in keys:
-                    count, ended = keys.index(error.key), True
-                else:
-                    count, ended = count // 2, count == 1
-                continue
-            numbers = range(first, first + count)
-            return [
-                self.decode(number, self._bounded(number, data)) for number, data in zip(numbers, bodies, strict=True)
-            ], ended
-        return [], ended
+        numbers = range(first, first + count)
+        bodies = self.store.gather(*(partial(self._data_if_present, number) for number in numbers))
+        present = list(takewhile(lambda body: body is not None, bodies))
+        entries = [
+            self.decode(number, self._bounded(number, data))
+            for number, data in zip(numbers, present, strict=False)
+            if data is not None
+        ]
+        return entries, len(entries) < count
+
+    def _data_if_present(self, number: int) -> bytes | None:
+        try:
+            return self.store.get(self.entry_key(number), 0, self.max_entry_bytes + 1)
+        except NotFound:
+            return None
 
     def replay(self, state: State, hint: int = 0, until: int | None = None) -> State:
         """Apply the entries that follow the state, up to `until` or to the end.
@@ -153,20 +167,34 @@ class Reader:
                 raise self._corrupt(entry.number, f"it contradicts the entries before it: {error}") from None
         return state
 
-    def load(self, until: int | None = None) -> Loaded:
+    def look(self) -> Outline:
+        """Read what tells where to read on, in one round trip. Raises JournalDamaged, StoreError."""
+        return Outline(*self.store.gather(self.head, self.snapshots))
+
+    def load(self, until: int | None = None, outline: Outline | None = None) -> Loaded:
         """Load the newest state, or that after the entry `until`, from the nearest snapshot and the entries after it.
+
+        `outline`: what `look` returned, now or some time ago.
 
         Raises HistoryPurged, NoSuchEntry, CorruptEntry, JournalDamaged.
         """
         floor = 0 if until is None else self._retained(until)
         for _ in range(_LOADS):
-            head = self.head() if until is None else Pointer(until, None)
-            if (start := self._start(floor, until)) is not None:
-                state = self.replay(start, head.value or 0, until)
+            head, snapshots = outline or self.look()
+            outline = None
+            if until is not None:
+                head = Pointer(until, None)
+            start, batch, ended, tail = self._start(floor, until, snapshots, head.value or 0)
+            if start is not None:
+                state = self.advance(start, batch)
+                if not ended:  # HEAD lags by more than it should: by how much is not known
+                    state = self.replay(state, max(head.value or 0, state.number + 2 * _BEYOND_HINT), until)
                 if until is None:
                     state = self._check_gap(state, head.value or 0)
-            # TAIL is read last, because missing entries that were purged in the meantime look like the journal's end.
-            tail = self.tail()
+                if not ended or self.clock.long_ago(state.time):
+                    # TAIL is read last, because missing entries that were purged in the meantime look like the end.
+                    # A young state needs no second look: the entry after it would be too young to be purged.
+                    tail = self.tail()
             if start is not None and tail.first <= start.number + 1:
                 if until is not None and state.number < until:
                     raise NoSuchEntry(
@@ -227,22 +255,46 @@ class Reader:
             raise self.purged(until, tail)
         return tail.first - 1
 
-    def _start(self, floor: int, until: int | None) -> State | None:
-        """Return the newest valid snapshot to replay from. It is not older than `floor`, the last purged entry."""
-        fixed = self.naming.fixed_snapshot
-        candidates = self.snapshots() if fixed is None else [(None, self.prefix + fixed)]
-        for number, key in candidates:
-            if number is None or (floor <= number and (until is None or number <= until)):
-                state = self.snapshot(key)
-                if state is None or state.number < floor or (until is not None and state.number > until):
-                    continue
-                if number is None or state.number == number:
-                    return state
-                _LOG.warning("skipped the snapshot %s: it claims to be the snapshot of entry %d", key, state.number)
-        if floor == 0:
-            return State.empty()
-        base = self.snapshot(self.prefix + self.naming.base(floor))
-        return base if base is not None and base.number == floor else None
+    def _start(
+        self, floor: int, until: int | None, snapshots: Sequence[tuple[int, str]], hint: int
+    ) -> tuple[State | None, list[Entry], bool, Tail]:
+        """Return the newest valid snapshot, entries that follow it, whether no more do, and TAIL.
+
+        The snapshot is not older than `floor`, the last purged entry. `hint`: the number up to which entries may exist.
+        """
+        if self.naming.fixed_snapshot is not None:
+            state = self.snapshot(self.prefix + self.naming.fixed_snapshot)
+            is_usable = state is not None and floor <= state.number and (until is None or state.number <= until)
+            start = state if is_usable else self._base(floor)
+            return start, [], start is not None and start.number == until, self.tail()
+        usable = [(n, key) for n, key in snapshots if floor <= n and (until is None or n <= until)]
+        if not usable and floor:
+            usable = [(floor, self.prefix + self.naming.base(floor))]
+        number, key = usable[0] if usable else (0, "")
+        count = min(max(hint - number, 0) + _BEYOND_HINT, _LONGEST_STRIDE)
+        count = count if until is None else min(count, until - number)
+        state, (batch, ended), tail = self.store.gather(
+            lambda: self._snapshot_of(number, key) if key else State.empty(),
+            lambda: self._stride(number + 1, count),
+            self.tail,
+        )
+        if state is not None:
+            return state, batch, ended or number + len(batch) == until, tail
+        older = (self._snapshot_of(number, key) for number, key in usable[1:])
+        state = next((state for state in older if state is not None), None) or self._base(floor)
+        return state, [], state is not None and state.number == until, tail
+
+    def _base(self, floor: int) -> State | None:
+        """Return the state that replaces the purged entries, None if it is missing or damaged."""
+        return self._snapshot_of(floor, self.prefix + self.naming.base(floor)) if floor else State.empty()
+
+    def _snapshot_of(self, number: int, key: str) -> State | None:
+        """Read the snapshot as of an entry; None if it is missing or damaged, or that of another entry."""
+        state = self.snapshot(key)
+        if state is None or state.number == number:
+            return state
+        _LOG.warning("skipped the snapshot %s: it claims to be the snapshot of entry %d", key, state.number)
+        return None
 
     def _check_gap(self, state: State, hint: int) -> State:
         """Raise JournalDamaged if HEAD names an entry after the last one: an append there would hide the damage."""

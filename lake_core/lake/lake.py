@@ -131,10 +131,12 @@ class Lake:
 
     @classmethod
     def _open(cls, root: ObjectStore, clock: Clock | None) -> Self:
-        format = read_format(root)
         time = aware(clock)
+        journal = Journal(root, REFS, clock=time)
+        format, _ = root.gather(lambda: read_format(root), journal.look)
+        if format.version > 1:
+            journal.archive = COMMIT_ARCHIVE
         graveler = Graveler(root, profile=format.ranges)
-        journal = Journal(root, REFS, clock=time, archive=COMMIT_ARCHIVE if format.version > 1 else None)
         return cls(
             Repository(
                 root,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lake_core.errors import StoreError
 from lake_core.store.key import check_key
 from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 @contextmanager
@@ -74,6 +74,10 @@ class FolderStore(ObjectStore):
                 self._own(data)
                 for data in self._inner.get_many([(self._prefix + key, start, end) for key, start, end in requests])
             ]
+
+    def gather(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
+        """Call functions side by side if the store that holds the folder gains from it."""
+        return self._inner.gather(*calls)
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         with self._failures():

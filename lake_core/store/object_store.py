@@ -11,15 +11,19 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, overload
 
 from lake_core.errors import NotFound
 from lake_core.store.key import check_key, check_prefix, check_start_after
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 """What `put` takes."""
@@ -125,6 +129,22 @@ class ObjectStore(ABC):
         if foreign:
             return [self.get(*request) for request in whole]
         return self._get_many(whole)
+
+    @overload
+    def gather(self, first: Callable[[], A], second: Callable[[], B], /) -> tuple[A, B]: ...
+
+    @overload
+    def gather(self, first: Callable[[], A], second: Callable[[], B], third: Callable[[], C], /) -> tuple[A, B, C]: ...
+
+    @overload
+    def gather(self, *calls: Callable[[], A]) -> tuple[A, ...]: ...
+
+    def gather(self, *calls: Callable[[], object]) -> tuple[object, ...]:
+        """Call functions that use this store, side by side if the backend gains from it.
+
+        Returns what they return. The first failure is raised; calls after it may have been made or not.
+        """
+        return tuple(call() for call in calls)
 
     def put(
         self, key: str, data: Bytes, *, if_absent: bool = False, if_match: str | None = None, unique: bool = False

@@ -17,6 +17,7 @@ from lake_core.store import LocalStore, MemoryStore, ObjectStore
 from lake_core.testing import FaultStore
 from tests.journal.clocks import START, Clock
 from tests.journal.plans import count
+from tests.store.round_trips import RoundTripStore
 
 
 def test_an_empty_journal_needs_no_creation() -> None:
@@ -273,27 +274,29 @@ def test_a_handle_remembers() -> None:
 
 @pytest.mark.parametrize("entries", [10, 1000])
 def test_opening_costs_what_came_since_the_last_snapshot(entries: int) -> None:
-    store = FaultStore(MemoryStore(), 0)
+    store = RoundTripStore(MemoryStore())
     journal = Journal(store, "refs")
-    before = store.operations
+    before = store.count
     for _ in range(entries):
         journal.append(count)
-    assert (store.operations - before) / entries < 2.7
-    before = store.operations
+    assert (store.count - before) / entries < 2.7
+    before = store.count
+    store.requests.clear()
     assert Journal(store, "refs").state() == {"n": entries}
-    # Listing snapshots, one snapshot, HEAD, TAIL; the entries since in strides of 32, and what is not there.
-    assert store.operations - before <= (6 if entries == 10 else 7)
+    # HEAD beside the list of snapshots; then a snapshot, the entries since, some that are not there, and TAIL.
+    assert store.count - before == 2
+    assert len(store.requests) <= 4 + 64 + 16
     assert len(list(store.list("refs/snapshots/"))) == min(3, entries // 64)
 
 
 def test_a_stale_hint_costs_few_round_trips() -> None:
-    store = FaultStore(MemoryStore(), 0)
+    store = RoundTripStore(MemoryStore())
     journal = Journal(store, "refs", head_every=10**9, snapshot_every=10**9)
     for _ in range(1000):
         journal.append(count)
-    before = store.operations
+    before = store.count
     assert Journal(store, "refs").state() == {"n": 1000}
-    assert store.operations - before < 1000 / 32 + 12
+    assert store.count - before < 1000 / 80 + 8
 
 
 def test_polling_waits_for_entries() -> None:

@@ -202,6 +202,10 @@ class CloudStore(Requests, ObjectStore):
             return super()._get_many(requests)
         return _side_by_side(lambda request: self._get(*request), requests)
 
+    def gather(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
+        """Call functions side by side: each waits for the network."""
+        return tuple(_side_by_side(lambda call: call(), calls))
+
     def _head(self, key: str) -> ObjectMeta:
         path = self._path(key)
         return self._meta(key, self.answer(key, lambda: obstore.head(self._client(), path)))
