@@ -438,10 +438,12 @@ class LakeScenario:
 
 
 def do(session: WritableState, work: Work) -> None:
-    """Carry out a work in a session, each write with its own marker."""
+    """Carry out a work in a session, each write with its own marker. That of arrays is the file of the whole work."""
+    is_recorded = session.exists(f"works/{work.id}")
     for index, change in enumerate(work.changes):
         if change.target == ARRAY:
-            change_array(session, change, work.rows(index))
+            if not is_recorded:
+                change_array(session, change, work.rows(index))
             continue
         marker = (f"{work.id}-{index}", 1)
         match change.kind:
