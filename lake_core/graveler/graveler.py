@@ -169,11 +169,12 @@ class Graveler:
         *,
         avoid: Callable[[str], bool] | None = None,
         properties: Mapping[str, str] | None = None,
+        exact: bool = False,
     ) -> Built:
         """Apply changes to a tree: (key, its new record, or None to remove it), sorted by key, each key once.
 
-        A record with the identity of the existing one is not a change, and the existing one is kept. All files are
-        stored when this returns.
+        A record with the identity of the existing one is not a change, and the existing one is kept; with `exact` only
+        where its value is the same, too. All files are stored when this returns.
 
         `avoid` returns True for ids that a new file must not have, because another process may be deleting them. Such a
         file gets an additional property, which changes its name. Ranges that do not change keep their names.
@@ -181,13 +182,18 @@ class Graveler:
 
         Raises ValueError for changes that are not sorted. Files that were already written are left for a collector.
         """
-        return Build(self.reader, self.profile, self.reader.metarange(tree), avoid, properties).run(tree, changes)
+        base = self.reader.metarange(tree)
+        return Build(self.reader, self.profile, base, avoid, properties, exact=exact).run(tree, changes)
 
-    def diff(self, before: str, after: str, prefix: bytes = b"") -> Iterator[RecordDifference]:
-        """Yield the keys (with a prefix) with differing records, in order. Ranges that both trees have are not read."""
+    def diff(self, before: str, after: str, prefix: bytes = b"", *, exact: bool = False) -> Iterator[RecordDifference]:
+        """Yield the keys (with a prefix) with differing records, in order. Ranges that both trees have are not read.
+
+        Records with the same identity are the same; with `exact`, only if they have the same value, too.
+        """
         if before == after:
             return iter(())
-        return differences(self.reader, self.reader.metarange(before), self.reader.metarange(after), prefix)
+        metaranges = self.reader.metarange(before), self.reader.metarange(after)
+        return differences(self.reader, *metaranges, prefix, exact=exact)
 
     def changes(self, base: str, theirs: str, target: str) -> Iterator[ThreeWay]:
         """Yield the keys with records that differ between `base` and `theirs`, each with its record in `target`."""

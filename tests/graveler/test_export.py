@@ -42,9 +42,9 @@ class Repository:
         entries = {key: Entry(f"objects/{content}", len(content), etag=content) for key, content in contents.items()}
         return self.trees.build(base, [(key, entry.record(key)) for key, entry in sorted(entries.items())]).tree
 
-    def read(self, entry: Entry) -> bytes:
+    def read(self, entry: Entry, start: int, end: int) -> bytes:
         self.reads.append(entry.address)
-        return bytes(self.store.get(entry.address))
+        return bytes(self.store.get(entry.address, start, end))
 
     def export(
         self, target: MemoryStore, *commits: Commit, branches: dict[str, str], tags: dict[str, str] | None = None
@@ -194,7 +194,7 @@ def test_contents_that_only_their_identity_tells_apart() -> None:
         [commit],
         target,
         records=lambda commit: trees.scan(commit.metarange_id),
-        read=lambda entry: b"x",
+        read=lambda entry, start, end: b"x",
         branches={"main": commit.id},
     )
     ((_, _, value),) = dumped(target, exported.manifest["commits_meta_range_id"], "commit")
@@ -230,7 +230,11 @@ def test_long_histories() -> None:
         commits.append(Commit.create("ann", str(number), START, "", parents=[commits[-1]]))
     target = MemoryStore()
     exported = export_commits(
-        reversed(commits), target, records=lambda commit: (), read=lambda entry: b"", branches={"main": commits[-1].id}
+        reversed(commits),
+        target,
+        records=lambda commit: (),
+        read=lambda entry, start, end: b"",
+        branches={"main": commits[-1].id},
     )
     records = dumped(target, exported.manifest["commits_meta_range_id"], "commit")
     assert max(Commit.decode(record.value).generation for record in records) == 3001
