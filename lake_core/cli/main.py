@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lake_core.cli import files, refs, sessions, upkeep
+from lake_core.cli import files, lakefs, refs, sessions, upkeep
 from lake_core.cli.context import Context, OptionsFirst, command, parse_options, storage_option
 from lake_core.cli.pool import pool
 from lake_core.cli.sql import sql
@@ -96,6 +96,7 @@ for each in (
     *(refs.log, refs.show, refs.diff, refs.branch, refs.tag),
     *(files.ls, files.cat, files.head, files.import_, sql, table, pool),
     *(sessions.session, sessions.publish, sessions.merge, sessions.revert, sessions.cherry_pick),
+    lakefs.export,
     *(upkeep.gc, upkeep.checkout, upkeep.adopt, upkeep.release, upkeep.verify, upkeep.doctor, upkeep.upgrade),
 ):
     main.add_command(each)

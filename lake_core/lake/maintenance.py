@@ -11,6 +11,8 @@ from lake_core.lake.gc.collect import Collection, collect
 from lake_core.lake.gc.verify import Problem, verify
 from lake_core.lake.lake_format import upgrade_format
 from lake_core.lake.lakefs.export import export
+from lake_core.lake.lakefs.mirror import Mirrored, mirror
+from lake_core.lake.lakefs.server import LakeFSRepository
 from lake_core.lake.publish.adopt import adopt
 from lake_core.lake.publish.checkout import Checkout, check_out_branch
 from lake_core.lake.refs.commit_archive import COMMIT_ARCHIVE
@@ -128,3 +130,31 @@ class LakeMaintenance:
         """
         store = store_at(target, storage_options)
         return export(self._repository, store, history=history, rename=rename, progress=progress)
+
+    def mirror(
+        self,
+        target: str | PathLike[str] | ObjectStore,
+        onto: str,
+        *,
+        rename: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        progress: Callable[[str, int], None] | None = None,
+    ) -> Mirrored:
+        """Bring what is new onto a lakeFS server, into a repository that an export of this lake was restored into.
+
+        Repeated, it goes on. The server's branches must not be written otherwise. Credentials are those of `lakectl`:
+        LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY in the environment.
+
+        Args:
+            target: The repository's storage namespace, with the export.
+            onto: The repository: `https://host/repositories/NAME`.
+            rename: As for `export`.
+            storage_options: What opens the target, as fsspec takes it.
+            progress: Called with a phase and a count.
+
+        Raises ServerDiverged for a branch that was written otherwise, before anything on the server changes;
+        ServerRefused, ServerUnavailable, InvalidUrl; and as `export`.
+        """
+        server = LakeFSRepository.from_url(onto)
+        store = store_at(target, storage_options)
+        return mirror(self._repository, store, server, rename=rename, progress=progress)

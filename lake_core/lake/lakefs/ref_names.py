@@ -34,8 +34,8 @@ def renamed_refs(
         examples = {name: _accepted(rename.get(name, name)) for name in sorted(refused)}
         raise InvalidRef(
             f"lakeFS does not accept {', '.join(map(repr, examples))}: branch names consist of letters, digits, '_' "
-            "and '-', and tag names have no '..' and do not end in '.lock'. Rename them in the export: "
-            + ", ".join(f"{name}={example}" for name, example in examples.items())
+            "and '-', and tag names have no '..' and do not end in '.lock'. Rename them in the export, by "
+            "`rename` or `--rename`: " + ", ".join(f"{name}={example}" for name, example in examples.items())
         )
     return (
         {rename.get(name, name): commit for name, commit in branches.items()},
