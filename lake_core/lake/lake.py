@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lake_core.delta import DeltaTable
     from lake_core.icechunk import DatasetRepository
     from lake_core.lake.publish.published import Published
-    from lake_core.lake.publish.tree_update import Strategy
+    from lake_core.lake.publish.tree_update import MergeStrategy
     from lake_core.lake.state.dataset_record import DatasetRecord
     from lake_core.lake.state.state_store import StateStore
     from lake_core.pool import Pool
@@ -283,7 +283,13 @@ class Lake:
         delete_tag(self._repository.journal, name)
 
     def merge(
-        self, ref: str, *, into: str = "main", message: str | None = None, strategy: Strategy | None = None
+        self,
+        ref: str,
+        *,
+        into: str = "main",
+        message: str | None = None,
+        strategy: MergeStrategy | None = None,
+        squash: bool = False,
     ) -> Published:
         """Bring what a ref has and a branch lacks onto the branch.
 
@@ -293,14 +299,18 @@ class Lake:
         has it, `"ours"` leaves it as the branch has it. A dataset is taken whole, its markers too; what does not
         conflict is merged from both sides. Under `"theirs"` these stay conflicts: rows taken from an append-only table,
         a dataset and plain files at one path, a dataset that was released. Zarr arrays that one side reshaped or
-        deleted stay conflicts under both.
+        deleted stay conflicts under both. lakeFS's words `"source-wins"` and `"dest-wins"` mean `"theirs"` and
+        `"ours"`.
+
+        `squash`: the new commit has the branch's head as its only parent, so the ref's own commits stay out of the
+        branch's log. Later merges of the ref begin at the same merge base again.
 
         Raises Conflict, NothingToApply, RefNotFound.
         """
         refs = self._repository.refs()
-        return merge(self._repository, self._commit(ref, refs), ref, into, message, strategy)
+        return merge(self._repository, self._commit(ref, refs), ref, into, message, strategy, squash=squash)
 
-    def preview_merge(self, ref: str, *, into: str = "main", strategy: Strategy | None = None) -> MergePreview:
+    def preview_merge(self, ref: str, *, into: str = "main", strategy: MergeStrategy | None = None) -> MergePreview:
         """Return what `merge` would do now, and write nothing. Raises as `merge`."""
         refs = self._repository.refs()
         return preview_merge(self._repository, self._commit(ref, refs), ref, into, strategy)
