@@ -1,4 +1,4 @@
-"""`lake export`: a lake as a lakeFS repository."""
+"""`lake export`, and `lake init --from-lakefs`: a lake as a lakeFS repository, and the way back."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from lake_core.cli.context import Context, command, parse_pairs
+from lake_core.lake import Lake
 from lake_core.readable import count_of, readable_bytes
 from lake_core.store import store_at
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from lake_core.graveler import Exported
 
 
@@ -58,6 +61,22 @@ def export(
     moved = f"; moved {', '.join(mirrored.refs)}" if mirrored.refs else ""
     text = f"{_summary(mirrored.exported)}\n{count_of(mirrored.commits, 'new commit')} on {onto}{moved}"
     context.output.show({"mirrored": mirrored}, text)
+
+
+def import_repository(context: Context, location: str, rename: Mapping[str, str], external: Sequence[str]) -> None:
+    """Make the lakeFS repository at a location a lake, and print what to do with its tables."""
+    with context.output.progress("importing") as progress:
+        lake = Lake.import_lakefs(
+            location, rename=rename, external=external, storage_options=context.storage_options, progress=progress
+        )
+    commits = sum(1 for _ in lake.repository.refs().commits())
+    text = (
+        f"A lake at {lake.url}: {count_of(commits, 'commit')}, branches: {len(lake.list_branches())}, "
+        f"tags: {len(lake.list_tags())}; nothing was copied\n"
+        "Turn off lakeFS's garbage collection for this repository, and write to it through the lake from now on.\n"
+        "Its tables are plain files. `lake import PATH --copy` makes one a table of the lake, and copies its data files"
+    )
+    context.output.show({"url": lake.url, "id": lake.id, "commits": commits}, text)
 
 
 def _summary(exported: Exported) -> str:

@@ -53,3 +53,16 @@ def test_a_lake_is_mirrored(root: str, tmp_path: Path, monkeypatch: pytest.Monke
     with serving(server) as url:
         assert f"0 new commits on {url}; moved dev" in run(root, "export", target, "--onto", url)
         assert "--no-history" in run(root, "export", target, "--onto", url, "--no-history", code=2)
+
+
+def test_an_export_becomes_a_lake_again(root: str, tmp_path: Path) -> None:
+    target = str(tmp_path / "ns")
+    run(root, "export", target)
+    assert "init --from-lakefs" in run(root, "init", target, code=1)
+    printed = run(root, "init", target, "--from-lakefs")
+    assert "2 commits" in printed
+    assert "lake import PATH --copy" in printed
+    assert "not a table" in run(target, "import", "nothing", "--copy", code=1)
+    assert "is a delta dataset" in run(target, "import", "t/orders", "--copy")
+    assert "10" in run(target, "sql", 'select count(*) as n from "t/orders"')
+    assert "--from-lakefs" in run(root, "init", str(tmp_path / "other"), "--rename", "a=b", code=2)

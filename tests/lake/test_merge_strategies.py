@@ -249,7 +249,7 @@ def test_rows_of_an_append_only_table_are_not_taken_back(lake: Lake) -> None:
 
 def test_an_unknown_strategy_is_refused(lake: Lake) -> None:
     lake.create_branch("dev")
-    with pytest.raises(ValueError, match="'ours' or 'theirs' .*, not 'mine'"):
+    with pytest.raises(ValueError, match=r"'ours' or 'theirs' .*, not 'mine'"):
         lake.merge("dev", strategy="mine")  # type: ignore[arg-type]
 
 
