@@ -89,7 +89,7 @@ class Server:
         if commit not in self.commits or not re.fullmatch(r"\w[-\w]*", name if refs is self.branches else "x"):
             return 400, {"message": "invalid value"}
         refs[name] = commit
-        return status, None
+        return status, None if status == 204 else commit
 
 
 @contextmanager
@@ -115,7 +115,7 @@ def serving(server: Server) -> Iterator[str]:
                 self.send_header("Location", "http://127.0.0.1:9/")
             self.end_headers()
             if body is not None:
-                self.wfile.write(json.dumps(body).encode())
+                self.wfile.write((body if isinstance(body, str) else json.dumps(body)).encode())
 
         do_GET = do_POST = do_PUT = _handle
 

@@ -124,7 +124,8 @@ class LakeFSRepository:
             try:
                 with _OPENER.open(request, timeout=_SECONDS) as answer:
                     text = answer.read(_MOST_BYTES)
-                return dict(json.loads(text)) if text else {}
+                # Other calls answer with nothing, or with an id as it is.
+                return dict(json.loads(text)) if method == "GET" else {}
             except HTTPError as error:
                 if error.code == 404 and not is_required:
                     return None
