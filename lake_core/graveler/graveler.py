@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 _BATCH = 4096
+_FIRST_BATCH = 16
 
 
 class Graveler:
@@ -87,9 +88,21 @@ class Graveler:
 
         Ranges without such keys are not read.
         """
+        for keys, values in self.scan_columns(tree, prefix, start_after):
+            for key, value in zip(keys, values, strict=True):
+                yield Record(key, *split_value(value))
+
+    def scan_columns(
+        self, tree: str, prefix: bytes = b"", start_after: bytes = b""
+    ) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+        """Yield the keys and joined values of the records that `scan` yields, in slices.
+
+        The first slices are small, for callers that stop early.
+        """
         metarange = self.reader.metarange(tree)
         start = max(prefix, start_after + b"\0" if start_after else b"")
         behind = after_prefix(prefix) if prefix else None
+        size = _FIRST_BATCH
         for at in range(bisect_left(metarange.max_keys, start), len(metarange)):
             if behind is not None and metarange[at].min_key >= behind:
                 return
@@ -97,8 +110,10 @@ class Graveler:
             keys, values = columns.keys, columns.values
             begin = bisect_left(keys, start)
             end = len(keys) if behind is None else bisect_left(keys, behind, begin)
-            for place in range(begin, end):
-                yield Record(keys[place], *split_value(values[place]))
+            while begin < end:
+                stop = min(begin + size, end)
+                yield keys[begin:stop], values[begin:stop]
+                begin, size = stop, min(4 * size, _BATCH)
             if end < len(keys):
                 return
 
