@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _BATCH = 4096
 _FIRST_BATCH = 16
+_FEW = 32
+"""Up to so many keys of a range are looked up one by one. That decodes the range only if the memory has room for it."""
 
 
 class Graveler:
@@ -74,11 +76,11 @@ class Graveler:
             if at == len(metarange):
                 break
             name = metarange.ids[at].decode()
-            if len(places) == 1:
-                place = int(places[0])
-                value = self.reader.find(name, keys[place])
-                if value is not None:
-                    records[place] = Record(keys[place], *split_value(value))
+            if len(places) <= _FEW:
+                for place in places.tolist():
+                    value = self.reader.find(name, keys[place])
+                    if value is not None:
+                        records[place] = Record(keys[place], *split_value(value))
                 continue
             fill(records, places.tolist(), keys, self.reader.columns(name).by_key)
         return records

@@ -355,6 +355,9 @@ def test_look_ups_in_trees_that_do_not_fit_the_memory_read_single_blocks() -> No
         assert record.identity == sha256(name).digest()
         assert trees.get(tree, name + b"x") is None
     assert store.read_bytes < 600 * 6000
+    store.read_bytes = 0
+    assert None not in trees.get_many(tree, random.sample(names, 200))
+    assert store.read_bytes < 200 * 6000
 
 
 def test_a_damaged_block_of_a_cached_file_is_fetched_again(tmp_path: Path) -> None:
