@@ -55,7 +55,7 @@ class ExportFolder(EarlierExport):
         if other is not None:
             raise FolderInUse(
                 f"{target.url()} holds {other!r}, which is not from an earlier export of this lake: "
-                "export into an empty folder"
+                "export into an empty folder, or, if a lakeFS server has written there since, mirror onto the server"
             )
         if self.is_new:
             self._write()
