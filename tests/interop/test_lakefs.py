@@ -25,6 +25,7 @@ from lake_core import Lake
 from lake_core.lake.errors import ServerDiverged
 from lake_core.lake.lakefs.server import KEY_VARIABLE, SECRET_VARIABLE
 from tests.lake.lakes import create_tables, ids, rows
+from tests.skip_rule import NO_LAKEFS
 
 LAKEFS = os.environ.get("LAKEFS_BIN", "")
 KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
@@ -32,7 +33,7 @@ KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(not LAKEFS, reason="LAKEFS_BIN names no lakeFS server"),
+    pytest.mark.skipif(not LAKEFS, reason=NO_LAKEFS),
 ]
 
 
