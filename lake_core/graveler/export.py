@@ -96,7 +96,7 @@ def export_commits(
             is built on that of a parent.
         earlier: What an earlier export into `target` has written.
         may_exist: Whether `target` may have some of the objects. Otherwise no request asks for them.
-        progress: Called with "commit" and the number of commits that are written.
+        progress: Called with what was written ("object", "commit") and the number of these.
         workers: The number of objects that are copied at the same time.
 
     Raises ValueError for branches and tags that name none of the commits, for commits in a cycle, and for a tree that
@@ -112,7 +112,7 @@ def export_commits(
     written: dict[str, Commit] = {}
     known = ChainMap(written, earlier.commits)
     with runtime.thread_pool(workers) as pool:
-        copy = ObjectCopy(target, read, pool, may_exist=may_exist)
+        copy = ObjectCopy(target, read, pool, may_exist=may_exist, progress=progress)
         for number, commit in enumerate(ordered.values()):
             if commit.metarange_id not in earlier.trees:
                 parent = next((ordered[id] for id in commit.parents if id in ordered), None)

@@ -28,7 +28,7 @@ class ObjectCopy:
     """Copies objects into `target`, and sets the address of each record to that of the copy.
 
     `read` returns the bytes [start, end) of an entry's object. `may_exist`: whether an earlier export may have copied
-    some of the objects.
+    some of the objects. `progress` is called with "object" and the number of objects that were copied.
     """
 
     def __init__(
@@ -38,11 +38,13 @@ class ObjectCopy:
         pool: Executor,
         *,
         may_exist: bool,
+        progress: Callable[[str, int], None] | None = None,
     ) -> None:
         self._target = target
         self._read = read
         self._pool = pool
         self._may_exist = may_exist
+        self._progress = progress
         self._copied: set[str] = set()
         self.count = 0
         self.bytes = 0
@@ -62,6 +64,8 @@ class ObjectCopy:
                 self.count += size is not None
                 self.bytes += size or 0
             self._copied.update(missing)
+            if self._progress is not None and missing:
+                self._progress("object", self.count)
             for (key, record), entry, name in zip(batch, entries, names, strict=True):
                 yield key, None if record is None or entry is None else _moved(record, entry, name)
 

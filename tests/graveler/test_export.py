@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from lake_core.errors import NotFound
 from lake_core.graveler import AddressType, Commit, Entry, Graveler, Record, Table, range_id
-from lake_core.graveler.export import Exported, export_commits
+from lake_core.graveler.export import EarlierExport, Exported, export_commits
 from lake_core.graveler.identity import AFTER_HASHING
 from lake_core.graveler.wire import read_message, text
 from lake_core.store import MemoryStore
@@ -171,6 +172,40 @@ def test_an_export_that_is_repeated_copies_nothing() -> None:
     again = repository.export(target, repository.root, repository.left, branches={"main": repository.left.id})
     assert (again.copied, again.copied_bytes) == (1, 4)
     assert again.commits[repository.root.id] == first.commits[repository.root.id]
+
+
+def test_what_an_earlier_export_wrote_is_not_read_again() -> None:
+    repository, target, earlier = Repository(), MemoryStore(), EarlierExport()
+    commits = [repository.root, repository.left, repository.right, repository.merge]
+
+    def export(*commits: Commit) -> Exported:
+        return export_commits(
+            commits,
+            target,
+            records=lambda commit: asked.append(commit.message) or repository.trees.scan(commit.metarange_id),  # type: ignore[func-returns-value]
+            differences=lambda before, after: (
+                asked.append(f"{before.message} {after.message}")  # type: ignore[func-returns-value]
+                or (
+                    (each.key, each.after)
+                    for each in repository.trees.diff(before.metarange_id, after.metarange_id, exact=True)
+                )
+            ),
+            read=repository.read,
+            branches={"main": commits[-1].id},
+            earlier=earlier,
+        )
+
+    asked: list[str] = []
+    export(*commits[:3])
+    assert asked == ["first", "first left", "first right"]
+    asked.clear()
+    whole = export(*commits)
+    assert asked == ["left both"]
+    asked.clear()
+    assert export(*commits) == replace(whole, copied=0, copied_bytes=0)
+    assert asked == []
+    scratch = repository.export(MemoryStore(), *commits, branches={"main": commits[-1].id})
+    assert scratch.commits == whole.commits
 
 
 def test_history_may_begin_anywhere_and_with_nothing() -> None:

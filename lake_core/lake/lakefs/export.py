@@ -35,7 +35,7 @@ def export(
         history: Whether to export all commits, or only those that a branch or tag names and their merge bases.
         rename: New names of branches and tags, by their names in the lake.
         is_live: Whether a lakeFS server works in the folder too.
-        progress: Called with what was written ("commit") and the number of these.
+        progress: Called with what was written ("object", "commit") and the number of these.
 
     Raises InvalidRef for names that lakeFS does not accept, FolderInUse, and what reading the lake raises.
     """

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
+from lake_core.errors import NotFound
 from lake_core.graveler import Commit, Graveler
 from lake_core.graveler.export import EarlierExport
 from lake_core.lake.errors import FolderInUse
@@ -24,6 +25,8 @@ _EXPORTED = re.compile(
 _LAKEFS = ("_lakefs/", "data/")
 """Where a lakeFS server writes."""
 _LAST = "\U0010ffff"
+_RULES = 1
+"""The version of the rules by which trees are exported. Those that were exported by other rules are built again."""
 _SECONDS = 30.0
 """How often an export that is under way stores what it has written."""
 
@@ -48,7 +51,7 @@ class ExportFolder(EarlierExport):
         self._saved = runtime.monotonic()
         if target.exists(FORMAT_KEY):
             raise FolderInUse(f"{target.url()} is a lake: export into an empty folder")
-        body = json.loads(target.get(MARKER)) if target.exists(MARKER) else {}
+        body = _read_marker(target)
         self.is_new = body.get("lake") != lake
         """Whether nothing was exported there before."""
         other = _other_key(target, () if self.is_new or not is_live else _LAKEFS, is_empty=self.is_new)
@@ -62,13 +65,13 @@ class ExportFolder(EarlierExport):
         else:
             self._body = body
             present = {meta.key for meta in target.list("_lakefs/")}
-            trees: dict[str, str] = body.get("trees", {})
+            trees: dict[str, str] = body.get("trees", {}) if body.get("rules") == _RULES else {}
             self.trees = {tree: name for tree, name in trees.items() if not name or f"_lakefs/{name}" in present}
 
     def read_commits(self) -> None:
         """Read the commits of the earlier export, which stand in for those that the lake has collected since."""
         dump = self._body.get("dump")
-        if not dump:
+        if not dump or self._body.get("rules") != _RULES:
             return
         records = Graveler(self._target).scan(dump)
         commits = {record.key.decode(): Commit.decode(record.value) for record in records}
@@ -87,9 +90,19 @@ class ExportFolder(EarlierExport):
         self._write()
 
     def _write(self) -> None:
-        self._body |= {"lake": self._lake, "trees": self.trees}
+        self._body |= {"lake": self._lake, "rules": _RULES, "trees": self.trees}
         self._target.put(MARKER, json.dumps(self._body).encode())
         self._saved = runtime.monotonic()
+
+
+def _read_marker(target: ObjectStore) -> dict[str, Any]:
+    """Return what the marker says, nothing where there is none. Raises FolderInUse for one that is damaged."""
+    try:
+        return dict(json.loads(target.get(MARKER)))
+    except NotFound:
+        return {}
+    except (ValueError, TypeError):
+        raise FolderInUse(f"{MARKER} of {target.url()} is damaged: export into an empty folder") from None
 
 
 def _other_key(target: ObjectStore, allowed: tuple[str, ...], *, is_empty: bool) -> str | None:

@@ -47,7 +47,7 @@ def mirror(
         target: The storage namespace of the lakeFS repository, with the export.
         server: The lakeFS repository.
         rename: New names of branches and tags, by their names in the lake.
-        progress: Called with what was written ("commit", "record") and the number of these.
+        progress: Called with what was written ("object", "commit", "record") and the number of these.
 
     Raises ServerDiverged for a branch that has commits which the lake does not have, before anything on the server
     changes; ServerRefused, ServerUnavailable, and what an export raises.
