@@ -103,6 +103,15 @@ def test_a_namespace_that_is_not_the_servers_moves_no_branch(lake: Lake, server:
     assert server.branches["main"] == head
 
 
+@pytest.mark.parametrize("answer", ["text", ["a", "list"], {"message": "no commit"}])
+def test_what_is_no_lakefs_server_is_named(
+    lake: Lake, target: MemoryStore, server: Server, url: str, answer: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "answer", lambda *request: (200, answer))
+    with pytest.raises(ServerRefused, match="is not a lakeFS server"):
+        lake.maintenance.mirror(target, url)
+
+
 def test_credentials_are_not_shown(lake: Lake, target: MemoryStore, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(server_module.SECRET_VARIABLE, "a-wrong-secret")
     with pytest.raises(ServerRefused, match="401") as error:

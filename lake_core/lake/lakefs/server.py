@@ -19,7 +19,7 @@ from lake_core.graveler.identity import epoch_seconds
 from lake_core.lake.errors import ServerRefused, ServerUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from lake_core.graveler import Commit
 
@@ -64,15 +64,13 @@ class LakeFSRepository:
             raise ServerRefused(f"{parts.netloc} needs credentials: set {KEY_VARIABLE} and {SECRET_VARIABLE}")
         return cls(f"{parts.scheme}://{parts.netloc}{match[1]}", match[2], key, secret)
 
-    def branches(self, names: Mapping[str, str]) -> dict[str, str]:
+    def branches(self, names: Iterable[str]) -> dict[str, str]:
         """Return the commits of those of some branches that exist. Raises ServerRefused, ServerUnavailable."""
-        answers = {name: self._ask("GET", f"branches/{quote(name, safe='')}") for name in names}
-        return {name: str(answer["commit_id"]) for name, answer in answers.items() if answer is not None}
+        return self._commits("branches", names)
 
-    def tags(self, names: Mapping[str, str]) -> dict[str, str]:
+    def tags(self, names: Iterable[str]) -> dict[str, str]:
         """Return the commits of those of some tags that exist. Raises as `branches`."""
-        answers = {name: self._ask("GET", f"tags/{quote(name, safe='')}") for name in names}
-        return {name: str(answer["commit_id"]) for name, answer in answers.items() if answer is not None}
+        return self._commits("tags", names)
 
     def has_commit(self, id: str) -> bool:
         """Return whether the repository has a commit. Raises as `branches`."""
@@ -113,6 +111,13 @@ class LakeFSRepository:
         """Check that the server has the repository. Raises as `branches`."""
         self._ask("GET", "", is_required=True)
 
+    def _commits(self, kind: str, names: Iterable[str]) -> dict[str, str]:
+        answers = {name: self._ask("GET", f"{kind}/{quote(name, safe='')}") for name in names}
+        commits = {name: answer.get("commit_id") for name, answer in answers.items() if answer is not None}
+        if not all(isinstance(commit, str) for commit in commits.values()):
+            raise ServerRefused(f"{self.endpoint} is not a lakeFS server: its {kind} name no commits")
+        return {name: str(commit) for name, commit in commits.items()}
+
     def _ask(self, method: str, path: str, body: object = None, *, is_required: bool = False) -> dict[str, Any] | None:
         """Send a request. Returns the answer; None for what does not exist, unless it is required."""
         url = f"{self.endpoint}/api/v1/repositories/{self.name}" + (f"/{path}" if path else "")
@@ -135,7 +140,7 @@ class LakeFSRepository:
                 failure = f"{reason} {_message(error)}"
             except (URLError, HTTPException, OSError) as error:
                 failure = f"{self.endpoint} cannot be reached: {getattr(error, 'reason', error)}"
-            except ValueError:
+            except (ValueError, TypeError):
                 raise ServerRefused(f"{self.endpoint} is not a lakeFS server: its answer is not JSON") from None
             if tries < _TRIES:
                 _BACKOFF.wait(tries)
