@@ -139,7 +139,7 @@ class Lake:
             progress: Called with "checked" and the number of commits.
 
         Raises ForeignRepository for what cannot become a lake, before anything is written; LakeAlreadyExists,
-        InvalidRef, InvalidUrl, UnsafeStore.
+        InvalidRef, RefNotFound, InvalidUrl, UnsafeStore.
         """
         root = store_at(namespace, storage_options)
         if cls.exists(root) and not read_format(root).origin:

@@ -13,7 +13,15 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.errors import AlreadyExists, InvalidKey, InvalidUrl
 from lake_core.graveler import AddressType, Commit, Entry
-from lake_core.lake.errors import DatasetNotFound, ExternalAddress, FolderInUse, ForeignRepository, LakeAlreadyExists
+from lake_core.lake.errors import (
+    DatasetNotFound,
+    ExternalAddress,
+    FolderInUse,
+    ForeignRepository,
+    InvalidRef,
+    LakeAlreadyExists,
+    RefNotFound,
+)
 from lake_core.store import FolderStore, LocalStore, MemoryStore
 from lake_core.testing import FaultStore
 from lake_core.testing.fault_store import StoreDied
@@ -133,6 +141,27 @@ def test_the_branch_that_becomes_main_is_named(store: MemoryStore, time: ManualC
         Lake.import_lakefs(store, clock=time)
     lake = Lake.import_lakefs(store, rename={"master": "main"}, clock=time)
     assert lake.at().get("a") == b"one"
+
+
+@pytest.mark.parametrize(
+    ("rename", "error"),
+    [
+        ({}, InvalidRef),
+        ({"v1/2": "dev"}, InvalidRef),
+        ({"v1/2": "v1"}, InvalidRef),
+        ({"v1/2": "v2", "other": "x"}, RefNotFound),
+    ],
+)
+def test_names_that_a_lake_refuses_are_renamed(
+    repository: RepositoryOfLakeFS, time: ManualClock, rename: dict[str, str], error: type[Exception]
+) -> None:
+    repository.tags["v1/2"] = repository.tags["v1"]
+    repository.dump()
+    with pytest.raises(error, match="rename"):
+        Lake.import_lakefs(repository.store, rename=rename, clock=time)
+    assert not Lake.exists(repository.store)
+    lake = Lake.import_lakefs(repository.store, rename={"v1/2": "v1.2"}, clock=time)
+    assert set(lake.list_tags()) == {"v1", "v1.2"}
 
 
 @pytest.mark.parametrize("key", ["_lake/datasets/x", "_lakefs/x"])

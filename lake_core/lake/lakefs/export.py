@@ -8,7 +8,7 @@ from lake_core.graveler.export import Exported, export_commits
 from lake_core.lake.lakefs.export_folder import ExportFolder
 from lake_core.lake.lakefs.exported_trees import ExportedTrees
 from lake_core.lake.lakefs.history import joined_commits
-from lake_core.lake.lakefs.ref_names import renamed_refs
+from lake_core.lake.lakefs.ref_names import exported_refs
 from lake_core.lake.refs.history import log
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def export(
     Raises InvalidRef for names that lakeFS does not accept, FolderInUse, and what reading the lake raises.
     """
     refs = repository.refs()
-    branches, tags = renamed_refs(refs.branches(), refs.tags(), rename or {})
+    branches, tags = exported_refs(refs.branches(), refs.tags(), rename or {})
     named = {*branches.values(), *tags.values()}
     if history:
         commits = list({commit.id: commit for id in named for commit in log(refs, refs.commit(id))}.values())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lake_core.graveler import Commit, Exported, Graveler
 from lake_core.lake.errors import ServerDiverged
 from lake_core.lake.lakefs.export import export
-from lake_core.lake.lakefs.ref_names import renamed_refs
+from lake_core.lake.lakefs.ref_names import exported_refs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,7 +59,7 @@ def mirror(
     refs = repository.refs()
     branches, tags = (
         {name: exported.commits[commit] for name, commit in named.items() if commit in exported.commits}
-        for named in renamed_refs(refs.branches(), refs.tags(), rename or {})
+        for named in exported_refs(refs.branches(), refs.tags(), rename or {})
     )
     branches_there, tags_there = server.branches(branches), server.tags(tags)
     moved = [name for name, commit in branches_there.items() if commit not in commits]

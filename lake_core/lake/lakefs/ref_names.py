@@ -1,4 +1,4 @@
-"""The names that lakeFS accepts for branches and tags."""
+"""The names of branches and tags on the way between a lake and lakeFS."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ if TYPE_CHECKING:
 _BRANCH = re.compile(r"\w[-\w]*", re.ASCII)
 
 
-def renamed_refs(
+def rename_refs(
     branches: Mapping[str, str], tags: Mapping[str, str], rename: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return branches and tags under their names in lakeFS.
+    """Return branches and tags under new names.
 
-    Raises InvalidRef where lakeFS does not accept one of the names or two are the same, RefNotFound for a rename of
-    what does not exist.
+    Raises RefNotFound for a rename of what does not exist, InvalidRef for a name that two of them would have.
     """
     unknown = sorted(rename.keys() - branches.keys() - tags.keys())
     if unknown:
@@ -27,7 +26,23 @@ def renamed_refs(
     names = [rename.get(name, name) for name in (*branches, *tags)]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise InvalidRef(f"{', '.join(map(repr, repeated))} would be the name of several branches or tags")
+        raise InvalidRef(
+            f"{', '.join(map(repr, repeated))} would be the name of several branches or tags: rename or delete one"
+        )
+    return (
+        {rename.get(name, name): commit for name, commit in branches.items()},
+        {rename.get(name, name): commit for name, commit in tags.items()},
+    )
+
+
+def exported_refs(
+    branches: Mapping[str, str], tags: Mapping[str, str], rename: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return branches and tags under their names in lakeFS.
+
+    Raises InvalidRef where lakeFS does not accept one of the names, and as `rename_refs`.
+    """
+    renamed = rename_refs(branches, tags, rename)
     refused = [name for name in branches if not _BRANCH.fullmatch(rename.get(name, name))]
     refused += [name for name in tags if not _is_tag(rename.get(name, name))]
     if refused:
@@ -37,10 +52,7 @@ def renamed_refs(
             "and '-', and tag names have no '..' and do not end in '.lock'. Rename them in the export, by "
             "`rename` or `--rename`: " + ", ".join(f"{name}={example}" for name, example in examples.items())
         )
-    return (
-        {rename.get(name, name): commit for name, commit in branches.items()},
-        {rename.get(name, name): commit for name, commit in tags.items()},
-    )
+    return renamed
 
 
 def _is_tag(name: str) -> bool:

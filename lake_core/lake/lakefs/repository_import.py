@@ -15,7 +15,8 @@ from lake_core.graveler import Commit, Graveler
 from lake_core.graveler.export import MANIFEST
 from lake_core.graveler.wire import read_message, text
 from lake_core.journal import Action, Add, State
-from lake_core.lake.errors import DamagedLake, ForeignRepository, LakeAlreadyExists
+from lake_core.lake.errors import DamagedLake, ForeignRepository, InvalidRef, LakeAlreadyExists
+from lake_core.lake.lakefs.ref_names import rename_refs
 from lake_core.lake.refs.commit_record import DATASETS_FIELD, changed_datasets, commit_value
 from lake_core.lake.refs.refs_state import check_name
 from lake_core.lake.state.view import RESERVED
@@ -59,28 +60,22 @@ def read_repository(
         rename: New names of branches and tags, by their names in the repository.
         progress: Called with "checked" and the number of commits.
 
-    Raises ForeignRepository, CorruptTable, InvalidRef.
+    Raises ForeignRepository, CorruptTable, InvalidRef, RefNotFound.
     """
     manifest = _manifest(root)
     trees = Graveler(root)
     dumped = (Commit.decode(record.value) for record in trees.scan(manifest["commits_meta_range_id"]))
     commits = {commit.id: commit for commit in sorted(dumped, key=lambda commit: commit.generation)}
-    branches, tags = (
-        {rename.get(name, name): commit for name, commit in _refs(trees, manifest[f"{kind}_meta_range_id"])}
-        for kind in ("branches", "tags")
-    )
+    branches, tags = (_refs(trees, manifest[f"{kind}_meta_range_id"]) for kind in ("branches", "tags"))
     for kind, refs in (("branch", branches), ("tag", tags)):
         for name, commit in refs.items():
-            check_name(name, kind)
             if commit not in commits:
                 raise ForeignRepository(
                     f"the {kind} {name!r} names the commit {commit!r}, which the dump does not have"
                 )
-    repeated = sorted(branches.keys() & tags.keys())
-    if repeated:
-        raise ForeignRepository(
-            f"{', '.join(map(repr, repeated))} is a branch and a tag: give one of them another name"
-        )
+    branches, tags = rename_refs(branches, tags, rename)
+    _check_names("branch", branches)
+    _check_names("tag", tags)
     if branch not in branches:
         raise ForeignRepository(
             f"the repository has no branch {branch!r}, which a lake needs: rename one, such as with "
@@ -144,11 +139,18 @@ def _manifest(root: ObjectStore) -> dict[str, str]:
         raise ForeignRepository(f"{MANIFEST} of {root.url()} is damaged: run `lakectl refs-dump` again") from None
 
 
-def _refs(trees: Graveler, dump: str) -> Iterator[tuple[str, str]]:
-    """Yield branches or tags with their commits."""
-    for record in trees.scan(dump):
-        fields = read_message(record.value)
-        yield text(fields, 1), text(fields, 2)
+def _refs(trees: Graveler, dump: str) -> dict[str, str]:
+    """Return the commits of branches or tags."""
+    messages = (read_message(record.value) for record in trees.scan(dump))
+    return {text(fields, 1): text(fields, 2) for fields in messages}
+
+
+def _check_names(kind: str, names: Iterable[str]) -> None:
+    for name in names:
+        try:
+            check_name(name, kind)
+        except InvalidRef as error:
+            raise InvalidRef(f"{error}; rename it, such as by rename={{{name!r}: '…'}}") from None
 
 
 def _check_commit(trees: Graveler, commit: Commit, commits: Mapping[str, Commit]) -> None:
