@@ -122,18 +122,15 @@ class Lake:
     ) -> Self:
         """Make a lakeFS repository a lake, in its storage namespace. Nothing is copied.
 
-        The lake has the commits, branches and tags that `lakectl refs-dump` has written, with lakeFS's ids. What is
-        uncommitted is not among them. Objects stay where they are, and collection never deletes what is older than the
-        lake. Tables are plain files: `import_dataset(path, copy_files=True)` of a session makes one a dataset.
-
-        lakeFS can go on reading the repository. What it commits from now on is not in the lake, and its own garbage
-        collection must not run there any more. An import that was interrupted is repeated.
+        The lake has the commits, branches and tags that `lakectl refs-dump` has written, with lakeFS's ids, and no
+        uncommitted changes. Objects stay where they are, and collection never deletes what is older than the lake.
+        Tables are plain files: `import_dataset(path, copy_files=True)` of a session makes one a dataset. lakeFS's own
+        garbage collection must not run there any more. An import that was interrupted is repeated.
 
         Args:
             namespace: The repository's storage namespace, which becomes the lake's root.
             rename: Names in the lake, by the names of branches and tags in lakeFS. One branch must become `main`.
-            external: The locations of objects that entries name by full URLs, such as `s3://bucket/raw`. Others are not
-                read; `lake.settings.update(external=…)` changes them later.
+            external: The locations of objects that may be read by full URLs, such as `s3://bucket/raw`.
             storage_options: What opens the namespace, as fsspec takes it.
             clock: As for `open`.
             progress: Called with "checked" and the number of commits.
