@@ -105,6 +105,37 @@ for name in names[1:]:
 result = [first, (time.process_time() - begin_rest) / 39]
 """
 
+EXPORT = """
+from datetime import UTC, datetime
+from lake_core.graveler import Commit, export_commits
+from lake_core.graveler.export import EarlierExport
+from lake_core.store import MemoryStore
+
+class Namespace(MemoryStore):
+    def _put(self, key, data, if_absent, if_match, unique):
+        if not key.startswith("data/"):
+            return super()._put(key, data, if_absent, if_match, unique)
+
+trees = Graveler(store)
+commits = [Commit.create("ann", "first", datetime.now(UTC), tree)]
+for number in range(100):
+    name = key(rng.randrange(n), n)
+    tree = trees.build(tree, [(name, record(name, b"change%d" % number))]).tree
+    commits.append(Commit.create("ann", "next", datetime.now(UTC), tree, parents=[commits[-1]]))
+target, earlier, result = Namespace(), EarlierExport(), []
+for repetition in range(2):
+    begin_cpu = time.process_time()
+    export_commits(
+        commits, target,
+        records=lambda commit: trees.scan(commit.metarange_id),
+        differences=lambda before, after: (
+            (each.key, each.after) for each in trees.diff(before.metarange_id, after.metarange_id, exact=True)
+        ),
+        read=lambda entry, start, end: b"", branches={"main": commits[-1].id}, earlier=earlier, may_exist=False,
+    )
+    result.append(time.process_time() - begin_cpu)
+"""
+
 REUSE = """
 shares = []
 for number in range(20):
@@ -118,6 +149,9 @@ for number in range(20):
     tree = built.tree
 result = [statistics.mean(shares), min(shares)]
 """
+
+_EXPORTED = 100_000
+"""The number of keys of the tree whose history is exported."""
 
 
 def measure(count: int, large: int) -> None:
@@ -138,6 +172,12 @@ def measure(count: int, large: int) -> None:
         first, later = _told(ONE_BY_ONE, f"{folder}/small", small, count)
         _say("single gets, cold", f"first {first * 1000:.1f} ms CPU, then {later * 1000:.2f} ms each")
         _gets(f"{folder}/small", small, count)
+        exported = _build(f"{folder}/exported", _EXPORTED)
+        first, again = _told(EXPORT, f"{folder}/exported", exported, _EXPORTED)
+        _say(
+            f"export of 101 commits, {_EXPORTED} keys",
+            f"{first:.1f} s CPU without the copies; {again:.3f} s again",
+        )
         if large > count:
             tree = _build(f"{folder}/large", large)
             bigger, middle, most = _told(COMMIT, f"{folder}/large", tree, large)

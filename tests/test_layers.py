@@ -24,7 +24,7 @@ _TREE = ("lake_core.journal", "lake_core.graveler")
 _FORMATS = ("lake_core.delta", "lake_core.icechunk", "lake_core.pool")
 _LAKE_WINGS = (
     *("errors", "lake_format", "state", "refs", "repository", "publish", "session", "gc"),
-    *("exporting", "settings", "maintenance", "lake", "filesystem"),
+    *("lakefs", "settings", "maintenance", "lake", "filesystem"),
 )
 """What a lake consists of, lowest first: each imports only what stands before it."""
 _ALL_OF_CORE = (

@@ -104,12 +104,17 @@ def _remedy(folder: Path) -> str:
 
 
 def parse_options(options: Iterable[str]) -> dict[str, str]:
-    """Read options of the form NAME=VALUE. Raises BadParameter."""
+    """Read the store's options of the form NAME=VALUE. Raises BadParameter."""
+    return parse_pairs(options, "--storage-option")
+
+
+def parse_pairs(options: Iterable[str], hint: str) -> dict[str, str]:
+    """Read values of an option of the form NAME=VALUE. Raises BadParameter."""
     values = {}
     for option in options:
         name, equals, value = option.partition("=")
         if not equals:
-            raise click.BadParameter(f"{name!r} has no value: write NAME=VALUE", param_hint="--storage-option")
+            raise click.BadParameter(f"{name!r} has no value: write NAME=VALUE", param_hint=hint)
         values[name] = value
     return values
 

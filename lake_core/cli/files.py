@@ -180,6 +180,11 @@ class Import:
 @click.option("--branch", "branch_name", default="main", show_default=True, type=Ref())
 @click.option("-m", "--message")
 @click.option("--dry-run", is_flag=True, help="Only show what would be imported.")
+@click.option(
+    "--copy",
+    is_flag=True,
+    help="Make a table or pool of plain files of the branch, such as lakeFS's; data files are copied.",
+)
 @command
 def import_(
     context: Context,
@@ -190,16 +195,22 @@ def import_(
     branch_name: str,
     message: str | None,
     dry_run: bool,
+    copy: bool,
 ) -> None:
     """Bring in what lies in the lake's folder.
 
     A Delta table, a folder of Parquet files, a Zed lake with one pool, or plain files.
 
-    Nothing is copied.
+    Nothing is copied, unless --copy is given.
 
     PATH begins at the lake's root, or at the working directory inside of it.
     """
     lake = context.open()
+    if copy:
+        if to is not None or partition_by or dry_run or kind in ("parquet", "files"):
+            raise click.UsageError("--copy is for tables and pools: leave out --to, --partition-by and --dry-run")
+        _place(context, lake, path.strip("/"), kind, branch_name, message)
+        return
     place = _path_in_lake(lake, path)
     with lake.session(branch_name, message=message or f"Import {place}") as session:
         _check_free(lake, session, place)
@@ -233,6 +244,20 @@ def import_(
         context.output.show(
             {"import": source, "published": session.result}, f"brought in {source}, commit {_commit(session.result)}"
         )
+
+
+def _place(context: Context, lake: Lake, path: str, kind: Kind | None, branch_name: str, message: str | None) -> None:
+    """Make a dataset of plain files of a branch."""
+    with lake.session(branch_name, message=message or f"Import {path}") as session:
+        files = FolderStore(session, path)
+        formats = [name for name in ("delta", "pool") if kind in (None, name) and dataset_format(name).exists(files)]
+        if not formats:
+            raise NotFound(f"the plain files at {branch_name}:{path} are not a table or pool", key=path)
+        record = session.import_dataset(path, formats[0], copy_files=True)
+    context.output.show(
+        {"import": record, "published": session.result},
+        f"{path} is a {record.format} dataset of the lake, commit {_commit(session.result)}",
+    )
 
 
 def _commit(published: Any) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from lake_core.cli import files, refs, sessions, upkeep
-from lake_core.cli.context import Context, OptionsFirst, command, parse_options, storage_option
+from lake_core.cli import files, lakefs, refs, sessions, upkeep
+from lake_core.cli.context import Context, OptionsFirst, command, parse_options, parse_pairs, storage_option
+from lake_core.cli.lakefs import import_repository
 from lake_core.cli.pool import pool
 from lake_core.cli.sql import sql
 from lake_core.cli.table import table
@@ -56,10 +57,34 @@ def main(ctx: click.Context, url: str | None, options: tuple[str, ...], as_json:
     help="How large the ranges of the commit tree are.",
 )
 @click.option("--exist-ok", is_flag=True, help="Do not fail if the lake already exists.")
+@click.option(
+    "--from-lakefs",
+    is_flag=True,
+    help="Go on with the lakeFS repository whose storage namespace ROOT is, and whose refs `lakectl refs-dump` wrote.",
+)
+@click.option(
+    "--rename", multiple=True, metavar="NAME=NEW", help="The name of a branch or tag of lakeFS; may be repeated."
+)
+@click.option(
+    "--external", multiple=True, metavar="URL", help="A location of objects that lakeFS imported; may be repeated."
+)
 @command
-def init(context: Context, url: str | None, profile: str, exist_ok: bool) -> None:
+def init(
+    context: Context,
+    url: str | None,
+    profile: str,
+    exist_ok: bool,
+    from_lakefs: bool,
+    rename: tuple[str, ...],
+    external: tuple[str, ...],
+) -> None:
     """Create a lake. It is in ROOT, or else in the folder of --lake, or else in the working directory."""
     location = url or context.url or "."
+    if from_lakefs:
+        import_repository(context, location, parse_pairs(rename, "--rename"), external)
+        return
+    if rename or external:
+        raise click.UsageError("--rename and --external are for a lakeFS repository: add --from-lakefs")
     try:
         lake = Lake.create(
             location,
@@ -96,6 +121,7 @@ for each in (
     *(refs.log, refs.show, refs.diff, refs.branch, refs.tag),
     *(files.ls, files.cat, files.head, files.import_, sql, table, pool),
     *(sessions.session, sessions.publish, sessions.merge, sessions.revert, sessions.cherry_pick),
+    lakefs.export,
     *(upkeep.gc, upkeep.checkout, upkeep.adopt, upkeep.release, upkeep.verify, upkeep.doctor, upkeep.upgrade),
 ):
     main.add_command(each)

@@ -14,7 +14,7 @@ from lake_core.readable import count_of
 
 if TYPE_CHECKING:
     from lake_core.lake.publish.merge import MergePreview
-    from lake_core.lake.publish.tree_update import Strategy
+    from lake_core.lake.publish.tree_update import MergeStrategy
 
 
 @click.group()
@@ -89,12 +89,21 @@ def publish(context: Context, session_id: str) -> None:
 @click.option("-m", "--message")
 @click.option(
     "--strategy",
-    type=click.Choice(["ours", "theirs"]),
-    help="Resolve conflicts by keeping the branch's side (ours) or taking the ref's (theirs).",
+    type=click.Choice(["ours", "theirs", "dest-wins", "source-wins"]),
+    help="Resolve conflicts by keeping the branch's side (ours, dest-wins) or taking the ref's (theirs, source-wins).",
 )
+@click.option("--squash", is_flag=True, help="Make one commit that does not have the ref's commits in its history.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be merged, or what conflicts.")
 @command
-def merge(context: Context, ref: str, into: str, message: str | None, strategy: Strategy | None, dry_run: bool) -> None:
+def merge(
+    context: Context,
+    ref: str,
+    into: str,
+    message: str | None,
+    strategy: MergeStrategy | None,
+    squash: bool,
+    dry_run: bool,
+) -> None:
     """Merge a ref into a branch."""
     again = f"lake merge {ref}" + ("" if into == "main" else f" --into {into}")
     context.remedy = (
@@ -107,7 +116,7 @@ def merge(context: Context, ref: str, into: str, message: str | None, strategy: 
         preview = lake.preview_merge(ref, into=into, strategy=strategy)
         context.output.show(preview, "\n".join(_preview_lines(preview, ref, into, strategy)))
         return
-    published = lake.merge(ref, into=into, message=message, strategy=strategy)
+    published = lake.merge(ref, into=into, message=message, strategy=strategy, squash=squash)
     decided = f", {strategy} of {count_of(len(published.resolved), 'place')} in conflict" if published.resolved else ""
     skipped = [_skipped_line(path, into) for path in published.skipped]
     context.output.show(published, "\n".join([f"commit {published.commit[:12]} on {into}{decided}", *skipped]))

@@ -45,12 +45,15 @@ class Build:
         base: Metarange,
         avoid: Callable[[str], bool] | None,
         properties: Mapping[str, str] | None = None,
+        *,
+        exact: bool = False,
     ) -> None:
         self._reader = reader
         self._profile = profile
         self._base = base
         self._avoid = avoid
         self._properties = dict(properties or {})
+        self._exact = exact
         self._max_keys: list[bytes] = []
         self._values: list[bytes] = []
         self._open_keys: list[bytes] = []
@@ -150,10 +153,11 @@ class Build:
                 self._removed += present
                 continue
             out_keys.append(key)
-            if present and identity_of(values[place]) == record[1]:
+            joined = join_value(record[1], record[2])
+            if present and (values[place] == joined if self._exact else identity_of(values[place]) == record[1]):
                 out_values.append(values[place])
                 continue
-            out_values.append(join_value(record[1], record[2]))
+            out_values.append(joined)
             if present:
                 self._changed += 1
             else:

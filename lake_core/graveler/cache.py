@@ -55,6 +55,15 @@ class RangeCache:
                 os.utime(path)
         return data
 
+    def part(self, name: str, start: int, end: int, space: str = "") -> bytes | None:
+        """Return the bytes [start, end) of a file, fewer behind its end; None for a file that is not cached."""
+        try:
+            with self._path(name, space).open("rb") as file:
+                file.seek(start)
+                return file.read(end - start)
+        except OSError:
+            return None
+
     def put(self, name: str, data: bytes, space: str = "") -> None:
         """Keep a file, if that is possible and it is not larger than an eighth of the cache."""
         if len(data) > self.max_bytes // 8:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def differences(
-    reader: RangeReader, before: Metarange, after: Metarange, prefix: bytes = b""
+    reader: RangeReader, before: Metarange, after: Metarange, prefix: bytes = b"", *, exact: bool = False
 ) -> Iterator[RecordDifference]:
-    """Yield the differing records, by key.
+    """Yield the differing records, by key; with `exact` also those that differ only in their values.
 
     A range that is in both trees has the same records in both, so it is not read.
     """
@@ -30,7 +30,7 @@ def differences(
         # Equal values are dropped before any of them is decoded.
         for key in sorted({key for key, _ in old.items() ^ new.items()}):
             first, second = old.get(key), new.get(key)
-            if first is None or second is None or identity_of(first) != identity_of(second):
+            if exact or first is None or second is None or identity_of(first) != identity_of(second):
                 yield RecordDifference(key, _record(key, first), _record(key, second))
 
 

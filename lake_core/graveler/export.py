@@ -8,33 +8,27 @@ branches and tags · `_lakefs/refs_manifest.json`: the names of these three · `
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections import ChainMap
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from lake_core import runtime
-from lake_core.errors import AlreadyExists
-from lake_core.graveler import wire
-from lake_core.graveler.build import put_table
 from lake_core.graveler.commit import Commit
-from lake_core.graveler.entry import AddressType, Entry
+from lake_core.graveler.dump import write_dumps
 from lake_core.graveler.graveler import Graveler
-from lake_core.graveler.identity import METARANGES
+from lake_core.graveler.object_copy import ObjectCopy
 from lake_core.graveler.profile import LAKEFS
-from lake_core.graveler.record import Record
-from lake_core.graveler.table_writer import write_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from concurrent.futures import Executor
+    from collections.abc import Callable, Iterable, Mapping
 
+    from lake_core.graveler.entry import Entry
+    from lake_core.graveler.record import Record
     from lake_core.store import ObjectStore
 
-_MANIFEST = "_lakefs/refs_manifest.json"
-_PACKAGE = "io.treeverse.lakefs.graveler"
-_BATCH = 1024
+MANIFEST = "_lakefs/refs_manifest.json"
+"""The key of the file that names the dumps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,58 +44,124 @@ class Exported:
     copied_bytes: int
 
 
+class EarlierExport:
+    """What an earlier export into the same place has written, so that it is not written again.
+
+    Export adds to it. `save` is called after a tree was added: a caller that stores it can continue an export that was
+    interrupted.
+    """
+
+    def __init__(self, trees: Mapping[str, str] | None = None, commits: Mapping[str, Commit] | None = None) -> None:
+        self.trees = dict(trees or {})
+        """The exported trees, by the names of the original ones."""
+        self.commits = dict(commits or {})
+        """The exported commits, by the ids of the original ones."""
+
+    def __bool__(self) -> bool:
+        return bool(self.trees)
+
+    def save(self) -> None:
+        """Store what was written so far. Does nothing by default."""
+
+
 def export_commits(
     commits: Iterable[Commit],
     target: ObjectStore,
     *,
     records: Callable[[Commit], Iterable[Record]],
-    read: Callable[[Entry], bytes],
+    read: Callable[[Entry, int, int], bytes],
     branches: Mapping[str, str],
     tags: Mapping[str, str] | None = None,
+    differences: Callable[[Commit, Commit], Iterable[tuple[bytes, Record | None]]] | None = None,
+    earlier: EarlierExport | None = None,
+    may_exist: bool = True,
+    progress: Callable[[str, int], None] | None = None,
     workers: int = 8,
 ) -> Exported:
     """Write commits with their trees and objects as a lakeFS repository's storage namespace into `target`.
 
-    `records` gives a commit's whole tree, sorted by key, with entries as values: of a `Graveler`, `lambda commit:
-    graveler.scan(commit.metarange_id)`. `read` returns the bytes of an entry's object; it is called from up to
-    `workers` threads, once for each address. `branches` and `tags` name commits by their ids. Parents that are not
-    among the commits are left out: history begins after them.
-
     The manifest is written last, so an interrupted export is not valid yet; a repeated one copies only what is missing.
+
+    Args:
+        commits: In any order. Parents that are neither among them nor in `earlier` are left out: history begins after
+            them.
+        target: The namespace.
+        records: Returns a commit's whole tree, sorted by key, with entries as values. Of a `Graveler`, `lambda commit:
+            graveler.scan(commit.metarange_id)`.
+        read: Returns the bytes [start, end) of an entry's object. It is called from up to `workers` threads.
+        branches: The commits of branches, by their ids.
+        tags: Those of tags.
+        differences: Returns what differs between the trees of two commits: (key, the second one's record, or None
+            where it has none), sorted, records that differ only in their values included. With it, the tree of a commit
+            is built on that of a parent.
+        earlier: What an earlier export into `target` has written.
+        may_exist: Whether `target` may have some of the objects. Otherwise no request asks for them.
+        progress: Called with what was written ("object", "commit") and the number of these.
+        workers: The number of objects that are copied at the same time.
+
     Raises ValueError for branches and tags that name none of the commits, for commits in a cycle, and for a tree that
     is not sorted.
     """
     ordered = _ancestors_first(commits)
+    earlier = EarlierExport() if earlier is None else earlier
     for kind, refs in (("branch", branches), ("tag", tags or {})):
         for name, named in refs.items():
             if named not in ordered:
                 raise ValueError(f"the {kind} {name!r} names the commit {named!r}, which is not exported")
     trees = Graveler(target, profile=LAKEFS)
+    written: dict[str, Commit] = {}
+    known = ChainMap(written, earlier.commits)
     with runtime.thread_pool(workers) as pool:
-        copier = _Copier(target, read, pool)
-        written: dict[str, Commit] = {}
-        for commit in ordered.values():
-            built = trees.build("", copier.moved(records(commit)))
-            parents = [written[parent] for parent in commit.parents if parent in written]
-            created = Commit.create(
-                commit.committer,
-                commit.message,
-                commit.creation_date,
-                built.tree,
-                metadata=commit.metadata,
-                parents=parents,
-            )
-            written[commit.id] = replace(created, version=commit.version)
+        copy = ObjectCopy(target, read, pool, may_exist=may_exist, progress=progress)
+        for number, commit in enumerate(ordered.values()):
+            if commit.metarange_id not in earlier.trees:
+                parent = next((ordered[id] for id in commit.parents if id in ordered), None)
+                changes: Iterable[tuple[bytes, Record | None]]
+                if parent is None or differences is None:
+                    base, changes = "", ((record.key, record) for record in records(commit))
+                else:
+                    base, changes = earlier.trees[parent.metarange_id], differences(parent, commit)
+                earlier.trees[commit.metarange_id] = trees.build(base, copy.moved(changes), exact=True).tree
+                earlier.save()
+            written[commit.id] = _exported(commit, earlier.trees[commit.metarange_id], known)
+            if progress is not None:
+                progress("commit", number + 1)
     new = {old: commit.id for old, commit in written.items()}
-    manifest = {
-        "commits_meta_range_id": _dump(
-            trees, "commit", "CommitData", ((commit.id, commit.id, commit.encode()) for commit in written.values())
-        ),
-        "tags_meta_range_id": _dump(trees, "tag", "TagData", _refs(tags or {}, new)),
-        "branches_meta_range_id": _dump(trees, "branch", "BranchData", _refs(branches, new)),
-    }
-    target.put(_MANIFEST, json.dumps(manifest, indent=2).encode())
-    return Exported(new, manifest, copier.count, copier.bytes)
+    manifest = write_dumps(
+        trees,
+        _with_ancestors(written.values(), earlier.commits.values()),
+        {name: new[commit] for name, commit in branches.items()},
+        {name: new[commit] for name, commit in (tags or {}).items()},
+    )
+    target.put(MANIFEST, json.dumps(manifest, indent=2).encode())
+    earlier.commits |= written
+    return Exported(new, manifest, copy.count, copy.bytes)
+
+
+def _exported(commit: Commit, tree: str, exported: Mapping[str, Commit]) -> Commit:
+    """Return a commit over the exported tree, with those parents that are exported too."""
+    created = Commit.create(
+        commit.committer,
+        commit.message,
+        commit.creation_date,
+        tree,
+        metadata=commit.metadata,
+        parents=[exported[parent] for parent in commit.parents if parent in exported],
+    )
+    return replace(created, version=commit.version)
+
+
+def _with_ancestors(commits: Iterable[Commit], earlier: Iterable[Commit]) -> list[Commit]:
+    """Return commits together with those of earlier ones that they come from."""
+    by_id = {commit.id: commit for commit in earlier}
+    reached = {commit.id: commit for commit in commits}
+    queue = list(reached.values())
+    while queue:
+        for parent in queue.pop().parents:
+            if parent not in reached:
+                reached[parent] = by_id[parent]
+                queue.append(by_id[parent])
+    return list(reached.values())
 
 
 def _ancestors_first(commits: Iterable[Commit]) -> dict[str, Commit]:
@@ -123,123 +183,3 @@ def _ancestors_first(commits: Iterable[Commit]) -> dict[str, Commit]:
                 path.append((by_id[parent], iter(by_id[parent].parents)))
                 on_path.add(parent)
     return out
-
-
-class _Copier:
-    """Copies objects, and sets the address of each record to that of the copy."""
-
-    def __init__(self, target: ObjectStore, read: Callable[[Entry], bytes], pool: Executor) -> None:
-        self._target = target
-        self._read = read
-        self._pool = pool
-        self._copied: set[str] = set()
-        self.count = 0
-        self.bytes = 0
-
-    def moved(self, records: Iterable[Record]) -> Iterator[tuple[bytes, Record]]:
-        """Yield the records with relative addresses below `data/`, after their objects were copied there."""
-        source = iter(records)
-        while batch := list(islice(source, _BATCH)):
-            entries = [Entry.decode(record.value) for record in batch]
-            names = [_data_key(entry) for entry in entries]
-            missing = {name: entry for name, entry in zip(names, entries, strict=True) if name not in self._copied}
-            for size in self._pool.map(self._copy, missing, missing.values()):
-                self.count += size is not None
-                self.bytes += size or 0
-            self._copied.update(missing)
-            for record, entry, name in zip(batch, entries, names, strict=True):
-                # lakeFS distinguishes contents only by size and etag, so any other difference has to go into one of
-                # these.
-                etag = entry.etag if entry.identity == record.identity else record.identity.hex()
-                moved = replace(entry, address=name, address_type=AddressType.RELATIVE, etag=etag)
-                yield record.key, moved.record(record.key)
-
-    def _copy(self, name: str, entry: Entry) -> int | None:
-        """Copy an object. Returns the bytes copied, or None if it already exists."""
-        if self._target.exists(name):
-            return None
-        data = self._read(entry)
-        try:
-            self._target.put(name, data, if_absent=True)
-        except AlreadyExists:
-            return None
-        return len(data)
-
-
-def _data_key(entry: Entry) -> str:
-    """Return the key of an object in the export. It is derived from the content: a second export finds the object."""
-    named = hashlib.sha256(f"{entry.address_type:d} {entry.size} {entry.etag} {entry.address}".encode()).hexdigest()
-    return f"data/{named[:4]}/{named}"
-
-
-def _refs(refs: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str, bytes]]:
-    """Yield the rows of branches or tags. A dump has the same fields for both: a name and a commit."""
-    for name, commit in refs.items():
-        yield name, new[commit], wire.put_text(1, name) + wire.put_text(2, new[commit])
-
-
-def _dump(trees: Graveler, entity: str, message: str, rows: Iterable[tuple[str, str, bytes]]) -> str:
-    """Write a tree of references: (name, commit id, message). Returns its name."""
-    schema = json.dumps(_SCHEMAS[message], separators=(",", ":"))
-    properties = {"entity": entity, "schema_name": f"{_PACKAGE}.{message}", "schema_definition": schema}
-    ordered = sorted(
-        (Record(name.encode(), commit.encode(), data) for name, commit, data in rows), key=lambda record: record.key
-    )
-    tree = trees.build("", ((record.key, record) for record in ordered), properties=properties).tree
-    if not tree:
-        # In a dump, the empty tree has a name and a file, too.
-        empty = write_table((), (), {**properties, **METARANGES})
-        put_table(trees.reader, empty)
-        tree = empty.id
-    return tree
-
-
-def _field(name: str, number: int, kind: str, *, repeated: bool = False, of: str = "") -> dict[str, object]:
-    """Describe a field of a message in the JSON form of protocol buffers' descriptors."""
-    words = name.split("_")
-    out: dict[str, object] = {
-        "name": name,
-        "number": number,
-        "label": "LABEL_REPEATED" if repeated else "LABEL_OPTIONAL",
-    }
-    out["type"] = f"TYPE_{kind}"
-    if of:
-        out["typeName"] = of
-    return out | {"jsonName": words[0] + "".join(word.capitalize() for word in words[1:])}
-
-
-_SCHEMAS: Mapping[str, Mapping[str, object]] = {
-    "CommitData": {
-        "name": "CommitData",
-        "field": [
-            _field("id", 1, "STRING"),
-            _field("committer", 2, "STRING"),
-            _field("message", 3, "STRING"),
-            _field("creation_date", 4, "MESSAGE", of=".google.protobuf.Timestamp"),
-            _field("meta_range_id", 5, "STRING"),
-            _field("metadata", 6, "MESSAGE", repeated=True, of=f".{_PACKAGE}.CommitData.MetadataEntry"),
-            _field("parents", 7, "STRING", repeated=True),
-            _field("version", 8, "INT32"),
-            _field("generation", 9, "INT32"),
-        ],
-        "nestedType": [
-            {
-                "name": "MetadataEntry",
-                "field": [_field("key", 1, "STRING"), _field("value", 2, "STRING")],
-                "options": {"mapEntry": True},
-            }
-        ],
-    },
-    "BranchData": {
-        "name": "BranchData",
-        "field": [
-            _field("id", 1, "STRING"),
-            _field("commit_id", 2, "STRING"),
-            _field("staging_token", 3, "STRING"),
-            _field("sealed_tokens", 4, "STRING", repeated=True),
-            _field("hidden", 5, "BOOL"),
-        ],
-    },
-    "TagData": {"name": "TagData", "field": [_field("id", 1, "STRING"), _field("commit_id", 2, "STRING")]},
-}
-"""The descriptions of a dump's messages, which its properties refer to."""

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 _BATCH = 4096
+_FIRST_BATCH = 16
+_FEW = 32
+"""Up to so many keys of a range are looked up one by one. That decodes the range only if the memory has room for it."""
 
 
 class Graveler:
@@ -73,11 +76,11 @@ class Graveler:
             if at == len(metarange):
                 break
             name = metarange.ids[at].decode()
-            if len(places) == 1:
-                place = int(places[0])
-                value = self.reader.find(name, keys[place])
-                if value is not None:
-                    records[place] = Record(keys[place], *split_value(value))
+            if len(places) <= _FEW:
+                for place in places.tolist():
+                    value = self.reader.find(name, keys[place])
+                    if value is not None:
+                        records[place] = Record(keys[place], *split_value(value))
                 continue
             fill(records, places.tolist(), keys, self.reader.columns(name).by_key)
         return records
@@ -87,9 +90,21 @@ class Graveler:
 
         Ranges without such keys are not read.
         """
+        for keys, values in self.scan_columns(tree, prefix, start_after):
+            for key, value in zip(keys, values, strict=True):
+                yield Record(key, *split_value(value))
+
+    def scan_columns(
+        self, tree: str, prefix: bytes = b"", start_after: bytes = b""
+    ) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+        """Yield the keys and joined values of the records that `scan` yields, in slices.
+
+        The first slices are small, for callers that stop early.
+        """
         metarange = self.reader.metarange(tree)
         start = max(prefix, start_after + b"\0" if start_after else b"")
         behind = after_prefix(prefix) if prefix else None
+        size = _FIRST_BATCH
         for at in range(bisect_left(metarange.max_keys, start), len(metarange)):
             if behind is not None and metarange[at].min_key >= behind:
                 return
@@ -97,8 +112,10 @@ class Graveler:
             keys, values = columns.keys, columns.values
             begin = bisect_left(keys, start)
             end = len(keys) if behind is None else bisect_left(keys, behind, begin)
-            for place in range(begin, end):
-                yield Record(keys[place], *split_value(values[place]))
+            while begin < end:
+                stop = min(begin + size, end)
+                yield keys[begin:stop], values[begin:stop]
+                begin, size = stop, min(4 * size, _BATCH)
             if end < len(keys):
                 return
 
@@ -169,11 +186,12 @@ class Graveler:
         *,
         avoid: Callable[[str], bool] | None = None,
         properties: Mapping[str, str] | None = None,
+        exact: bool = False,
     ) -> Built:
         """Apply changes to a tree: (key, its new record, or None to remove it), sorted by key, each key once.
 
-        A record with the identity of the existing one is not a change, and the existing one is kept. All files are
-        stored when this returns.
+        A record with the identity of the existing one is not a change, and the existing one is kept; with `exact` only
+        where its value is the same, too. All files are stored when this returns.
 
         `avoid` returns True for ids that a new file must not have, because another process may be deleting them. Such a
         file gets an additional property, which changes its name. Ranges that do not change keep their names.
@@ -181,13 +199,18 @@ class Graveler:
 
         Raises ValueError for changes that are not sorted. Files that were already written are left for a collector.
         """
-        return Build(self.reader, self.profile, self.reader.metarange(tree), avoid, properties).run(tree, changes)
+        base = self.reader.metarange(tree)
+        return Build(self.reader, self.profile, base, avoid, properties, exact=exact).run(tree, changes)
 
-    def diff(self, before: str, after: str, prefix: bytes = b"") -> Iterator[RecordDifference]:
-        """Yield the keys (with a prefix) with differing records, in order. Ranges that both trees have are not read."""
+    def diff(self, before: str, after: str, prefix: bytes = b"", *, exact: bool = False) -> Iterator[RecordDifference]:
+        """Yield the keys (with a prefix) with differing records, in order. Ranges that both trees have are not read.
+
+        Records with the same identity are the same; with `exact`, only if they have the same value, too.
+        """
         if before == after:
             return iter(())
-        return differences(self.reader, self.reader.metarange(before), self.reader.metarange(after), prefix)
+        metaranges = self.reader.metarange(before), self.reader.metarange(after)
+        return differences(self.reader, *metaranges, prefix, exact=exact)
 
     def changes(self, base: str, theirs: str, target: str) -> Iterator[ThreeWay]:
         """Yield the keys with records that differ between `base` and `theirs`, each with its record in `target`."""

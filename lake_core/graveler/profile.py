@@ -64,4 +64,9 @@ SMALL_RANGES = Profile(512 << 10, 4 << 20, 3_000)
 """Parameters for about 5,000 records a range: a changed object costs a tenth of what it costs with lakeFS's own."""
 
 LAKEFS = Profile(0, 20 << 20, 50_000)
-"""lakeFS's own parameters."""
+"""lakeFS's own parameters.
+
+lakeFS compares `max_bytes` with the compressed size of the file so far, and also ends a range where an unchanged one
+follows. So a large tree that lakeFS wrote may be divided otherwise than the same contents are here, and have another
+name. Either reads both.
+"""

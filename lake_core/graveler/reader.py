@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.metarange import EMPTY, Metarange
-from lake_core.graveler.table import Table
+from lake_core.graveler.table import RECORD_OVERHEAD, IndexedTable, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 _MEMORY = 512 << 20
-_RECORD_OVERHEAD = 200
-"""The bytes that a decoded record takes besides its key and its value, including its place in the look-up table."""
 _LARGEST = 1 << 30
 """The largest file that is read, in bytes: far larger than any metarange."""
 _PROMOTE_AFTER = 3
@@ -52,7 +50,7 @@ class Columns:
     @property
     def memory(self) -> int:
         """Return the approximate size in bytes."""
-        return sum(map(len, self.keys)) + sum(map(len, self.values)) + _RECORD_OVERHEAD * len(self.keys)
+        return sum(map(len, self.keys)) + sum(map(len, self.values)) + RECORD_OVERHEAD * len(self.keys)
 
 
 class RangeReader:
@@ -100,9 +98,10 @@ class RangeReader:
         decoded = Columns(*self._decode(name))
         self.keep_columns(name, decoded)
         with self._lock:
-            # Its bytes were cached to look up single keys.
-            _, size = self._kept.pop(("table", name), (None, 0))
-            self._used -= size
+            # Its bytes, or its index, were cached to look up single keys.
+            for tier in ("table", "index"):
+                _, size = self._kept.pop((tier, name), (None, 0))
+                self._used -= size
             self._finds.pop(name, None)
         return decoded
 
@@ -117,18 +116,28 @@ class RangeReader:
     def find(self, name: str, key: bytes) -> bytes | None:
         """Return the joined value of one key in a range, None if there is none.
 
-        If the range is not decoded yet, only the index and a block are decoded, until the range has been used often.
+        If the range is not decoded yet, only the index and a block are decoded. Once the range has been used often, it
+        is decoded as a whole, if the memory has room for it; else it stays open. A file that does not fit either is
+        open by its index, and look-ups read a block of it.
         """
         kept = self._get("columns", name)
-        if not isinstance(kept, Columns):
-            with self._lock:
-                self._finds[name] = asked = self._finds.get(name, 0) + 1
-                if len(self._finds) > 10_000:
-                    self._finds.clear()
-            if asked <= _PROMOTE_AFTER:
-                return self._read(name, lambda table: table.find(key))
-            kept = self.columns(name)
-        return kept.by_key.get(key)
+        if isinstance(kept, Columns):
+            return kept.by_key.get(key)
+        index = self._get("index", name)
+        if isinstance(index, IndexedTable):
+            try:
+                return index.find(key)
+            except CorruptTable:
+                # The file in the local cache is damaged, or cut short: `_read` fetches it again, or raises.
+                self._drop("index", name)
+        with self._lock:
+            self._finds[name] = asked = self._finds.get(name, 0) + 1
+            if len(self._finds) > 10_000:
+                self._finds.clear()
+        table = self._get("table", name)
+        if asked > _PROMOTE_AFTER and isinstance(table, Table) and self._has_room(table.decoded_bytes):
+            return self.columns(name).by_key.get(key)
+        return self._read(name, lambda table: table.find(key), keep=self._keep_open)
 
     def put(self, name: str, data: bytes) -> None:
         """Add a range that was just stored to the local cache."""
@@ -148,9 +157,26 @@ class RangeReader:
         return data
 
     def _decode(self, name: str) -> tuple[list[bytes], list[bytes]]:
-        return self._read(name, lambda table: table.columns, keep=False)
+        return self._read(name, lambda table: table.columns)
 
-    def _read(self, name: str, read: Callable[[Table], _T], *, keep: bool = True) -> _T:
+    def _keep_open(self, name: str, table: Table) -> None:
+        """Keep a table that was just read: with its file if the memory has room for it, else only its index."""
+        if self._has_room(2 * len(table)):
+            self._keep("table", name, table, 2 * len(table))
+        else:
+            index = table.without_data(lambda start, end: self._part(name, start, end))
+            self._keep("index", name, index, index.memory)
+
+    def _has_room(self, size: int) -> bool:
+        with self._lock:
+            return self._used + size <= self.memory_bytes
+
+    def _part(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes [start, end) of the file of a range."""
+        part = None if self.cache is None else self.cache.part(name, start, end, self._space)
+        return bytes(self.store.get(self.key(name), start, end)) if part is None else part
+
+    def _read(self, name: str, read: Callable[[Table], _T], *, keep: Callable[[str, Table], None] | None = None) -> _T:
         """Return what `read` returns for a table. A damaged file in the local cache is fetched again."""
         kept = self._get("table", name)
         for again in (True, False):
@@ -164,9 +190,14 @@ class RangeReader:
                     self.cache.drop(name, self._space)
                 if self.cache is None or not again:
                     raise CorruptTable(f"{self.key(name)}: {error}") from None
-        if keep and table is not kept:
-            self._keep("table", name, table, 2 * len(table))
+        if keep is not None and table is not kept:
+            keep(name, table)
         return result
+
+    def _drop(self, tier: str, name: str) -> None:
+        with self._lock:
+            _, size = self._kept.pop((tier, name), (None, 0))
+            self._used -= size
 
     def _get(self, tier: str, name: str) -> object | None:
         with self._lock:

@@ -14,12 +14,13 @@ import operator
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from lake_core.graveler.block import KIND_SET, Handle, read_block, read_entries, read_handle
+from lake_core.graveler.block import KIND_SET, TRAILER, Handle, read_block, read_entries, read_handle
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.record import Record, split_value
+from lake_core.graveler.varint import read_uvarint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from lake_core.store import ObjectStore
 
@@ -29,6 +30,8 @@ _VERSION = 2
 _CRC32C = 1
 _TWO_LEVELS = 2
 _BUDGET = 1 << 30
+RECORD_OVERHEAD = 200
+"""The bytes that a decoded record takes besides its key and its value, including its place in a look-up table."""
 _TAIL = 8 << 10
 
 
@@ -66,6 +69,18 @@ class Table:
     def __len__(self) -> int:
         """Return the size of the file in bytes."""
         return len(self._data)
+
+    def without_data(self, fetch: Callable[[int, int], bytes]) -> IndexedTable:
+        """Return the table with its index alone in memory. `fetch` returns the bytes [start, end) of its file."""
+        return IndexedTable(*self._index, fetch, self._budget)
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Return the bytes of all keys and values, and the number of records times `RECORD_OVERHEAD`."""
+        properties = self.table_properties
+        names = (b"rocksdb.raw.key.size", b"rocksdb.raw.value.size", b"rocksdb.num.entries")
+        keys, values, count = (read_uvarint(properties.get(name, b"\0"), 0)[0] for name in names)
+        return keys + values + (RECORD_OVERHEAD - len(KIND_SET)) * count
 
     def __iter__(self) -> Iterator[list[Record] | dict[str, str | bytes]]:
         yield self.records
@@ -124,17 +139,7 @@ class Table:
         """Return the value of one key, None if it is absent. Reads the index and one block."""
         ends, handles = self._index
         at = bisect_left(ends, key)
-        if at == len(ends):
-            return None
-        keys, values = self._block(handles[at])
-        place = bisect_left(keys, key)
-        return values[place] if place < len(keys) and keys[place] == key else None
-
-    def _block(self, handle: Handle) -> tuple[list[bytes], list[bytes]]:
-        keys, values = read_entries(read_block(self._data, handle), self._budget)
-        keys = _user_keys(keys)
-        _check_order(keys)
-        return keys, values
+        return None if at == len(ends) else _find(read_block(self._data, handles[at]), key, self._budget)
 
     @functools.cached_property
     def _index(self) -> tuple[list[bytes], list[Handle]]:
@@ -163,6 +168,41 @@ class Table:
         if not all(map(operator.le, ends, ends[1:])):
             raise CorruptTable("the index of an SSTable is not in order")
         return ends, [read_handle(value)[0] for value in values]
+
+
+class IndexedTable:
+    """An SSTable of which only the index is in memory: a look-up reads one block."""
+
+    def __init__(
+        self, ends: Sequence[bytes], handles: Sequence[Handle], fetch: Callable[[int, int], bytes], budget: int
+    ) -> None:
+        self._ends = ends
+        self._handles = handles
+        self._fetch = fetch
+        self._budget = budget
+
+    @property
+    def memory(self) -> int:
+        """Return the approximate size in bytes."""
+        return sum(map(len, self._ends)) + RECORD_OVERHEAD * len(self._ends)
+
+    def find(self, key: bytes) -> bytes | None:
+        """Return the value of one key, None if it is absent. Reads one block. Raises CorruptTable."""
+        at = bisect_left(self._ends, key)
+        if at == len(self._ends):
+            return None
+        offset, length = self._handles[at]
+        stored = self._fetch(offset, offset + length + TRAILER)
+        return _find(read_block(stored, Handle(0, length)), key, self._budget)
+
+
+def _find(block: bytes, key: bytes, budget: int) -> bytes | None:
+    """Return the value of a key in a block, None if it is absent. Raises CorruptTable."""
+    keys, values = read_entries(block, budget)
+    keys = _user_keys(keys)
+    _check_order(keys)
+    place = bisect_left(keys, key)
+    return values[place] if place < len(keys) and keys[place] == key else None
 
 
 def read_properties(store: ObjectStore, key: str, size: int) -> dict[str, str | bytes]:

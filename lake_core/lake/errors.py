@@ -221,3 +221,23 @@ class ContentChanged(LakeError):
 
 class PublishTimeout(LakeError):
     """Other writers won every race until the deadline. Nothing was published; publish again."""
+
+
+class ExternalAddress(LakeError):
+    """An entry names an object outside of the lake, in a location that the lake's settings do not allow."""
+
+
+class ForeignRepository(LakeError):
+    """A lakeFS repository cannot become a lake as it is. Nothing was written."""
+
+
+class ServerRefused(LakeError):
+    """A lakeFS server refused a request, or its answer was not a lakeFS server's."""
+
+
+class ServerUnavailable(LakeError):
+    """A lakeFS server cannot be reached, or failed repeatedly. The same request may succeed later."""
+
+
+class ServerDiverged(LakeError):
+    """A branch or tag on a lakeFS server names a commit that the lake did not put there. Nothing was moved."""

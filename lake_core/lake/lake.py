@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -13,8 +14,9 @@ from lake_core import runtime
 from lake_core.clock import Clock, aware
 from lake_core.graveler import Commit, Graveler
 from lake_core.journal import Action, Add, Journal, State
-from lake_core.lake.errors import InvalidRef, LakeAlreadyExists
-from lake_core.lake.lake_format import check_no_repository, create_format, read_format
+from lake_core.lake.errors import FolderInUse, InvalidRef, LakeAlreadyExists
+from lake_core.lake.lake_format import check_no_repository, create_format, create_origin, read_format
+from lake_core.lake.lakefs.repository_import import read_repository, write_refs
 from lake_core.lake.maintenance import LakeMaintenance
 from lake_core.lake.publish.checkout import is_checked_out, pending_checkout
 from lake_core.lake.publish.comparison import MOST_ROWS, ChangedKey, Comparison, changed_keys, compare_states
@@ -31,16 +33,17 @@ from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.session_state import DEFAULT_EXPIRY
 from lake_core.lake.session.shared_session import SharedOptions, SharedSession, open_shared
 from lake_core.lake.settings import LakeSettings
+from lake_core.lake.state.addresses import external_location
 from lake_core.store import ObjectStore, store_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from lake_core.delta import DeltaTable
     from lake_core.icechunk import DatasetRepository
     from lake_core.lake.publish.published import Published
-    from lake_core.lake.publish.tree_update import Strategy
+    from lake_core.lake.publish.tree_update import MergeStrategy
     from lake_core.lake.state.dataset_record import DatasetRecord
     from lake_core.lake.state.state_store import StateStore
     from lake_core.pool import Pool
@@ -107,6 +110,49 @@ class Lake:
         return lake
 
     @classmethod
+    def import_lakefs(
+        cls,
+        namespace: str | PathLike[str] | ObjectStore,
+        *,
+        rename: Mapping[str, str] | None = None,
+        external: Sequence[str] = (),
+        storage_options: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+        progress: Callable[[str, int], None] | None = None,
+    ) -> Self:
+        """Make a lakeFS repository a lake, in its storage namespace. Nothing is copied.
+
+        The lake has the commits, branches and tags that `lakectl refs-dump` has written, with lakeFS's ids, and no
+        uncommitted changes. Objects stay where they are, and collection never deletes what is older than the lake.
+        Tables are plain files: `import_dataset(path, copy_files=True)` of a session makes one a dataset. lakeFS's own
+        garbage collection must not run there any more. An import that was interrupted is repeated.
+
+        Args:
+            namespace: The repository's storage namespace, which becomes the lake's root.
+            rename: Names in the lake, by the names of branches and tags in lakeFS. One branch must become `main`.
+            external: The locations of objects that may be read by full URLs, such as `s3://bucket/raw`.
+            storage_options: What opens the namespace, as fsspec takes it.
+            clock: As for `open`.
+            progress: Called with "checked" and the number of commits.
+
+        Raises ForeignRepository for what cannot become a lake, before anything is written; LakeAlreadyExists,
+        InvalidRef, RefNotFound, InvalidUrl, UnsafeStore.
+        """
+        root = store_at(namespace, storage_options)
+        if cls.exists(root) and not read_format(root).origin:
+            raise LakeAlreadyExists(f"a lake exists at {root.url()}: open it with Lake.open")
+        locations = [external_location(url) for url in external]
+        repository = read_repository(root, "main", rename=rename or {}, progress=progress)
+        create_origin(root, repository.manifest)
+        with suppress(LakeAlreadyExists):
+            create_format(root, "lakefs", aware(clock)(), origin="lakefs")
+        lake = cls._open(root, clock)
+        if locations:
+            lake.settings.update(external=locations)
+        write_refs(lake._repository, repository)
+        return lake
+
+    @classmethod
     def open(
         cls,
         url: str | PathLike[str] | ObjectStore,
@@ -151,13 +197,18 @@ class Lake:
         )
 
     def _begin(self) -> None:
-        """Make the first entry, an empty main, unless it exists."""
+        """Make the first entry, an empty main, unless it exists.
+
+        Raises FolderInUse for an import that was interrupted.
+        """
         repository = self._repository
         branch = repository.format.branch
 
         def plan(state: State) -> Sequence[Action]:
             if f"branch/{branch}" in state:
                 return ()
+            if repository.format.origin:
+                raise FolderInUse(f"an import of the lakeFS repository at {self.url} was interrupted: import it again")
             metadata = {"lake": repository.format.id}
             first = Commit.create(repository.committer, _FIRST_MESSAGE, repository.clock(), "", metadata=metadata)
             return [
@@ -283,7 +334,13 @@ class Lake:
         delete_tag(self._repository.journal, name)
 
     def merge(
-        self, ref: str, *, into: str = "main", message: str | None = None, strategy: Strategy | None = None
+        self,
+        ref: str,
+        *,
+        into: str = "main",
+        message: str | None = None,
+        strategy: MergeStrategy | None = None,
+        squash: bool = False,
     ) -> Published:
         """Bring what a ref has and a branch lacks onto the branch.
 
@@ -293,14 +350,18 @@ class Lake:
         has it, `"ours"` leaves it as the branch has it. A dataset is taken whole, its markers too; what does not
         conflict is merged from both sides. Under `"theirs"` these stay conflicts: rows taken from an append-only table,
         a dataset and plain files at one path, a dataset that was released. Zarr arrays that one side reshaped or
-        deleted stay conflicts under both.
+        deleted stay conflicts under both. lakeFS's words `"source-wins"` and `"dest-wins"` mean `"theirs"` and
+        `"ours"`.
+
+        `squash`: the new commit has the branch's head as its only parent, so the ref's own commits stay out of the
+        branch's log. Later merges of the ref begin at the same merge base again.
 
         Raises Conflict, NothingToApply, RefNotFound.
         """
         refs = self._repository.refs()
-        return merge(self._repository, self._commit(ref, refs), ref, into, message, strategy)
+        return merge(self._repository, self._commit(ref, refs), ref, into, message, strategy, squash=squash)
 
-    def preview_merge(self, ref: str, *, into: str = "main", strategy: Strategy | None = None) -> MergePreview:
+    def preview_merge(self, ref: str, *, into: str = "main", strategy: MergeStrategy | None = None) -> MergePreview:
         """Return what `merge` would do now, and write nothing. Raises as `merge`."""
         refs = self._repository.refs()
         return preview_merge(self._repository, self._commit(ref, refs), ref, into, strategy)

@@ -16,11 +16,14 @@ from lake_core.graveler import LAKEFS, SMALL_RANGES, Profile
 from lake_core.lake.errors import FolderInUse, LakeAlreadyExists, LakeNotFound, UnsupportedLake
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from lake_core.store import ObjectStore
 
 FORMAT_KEY = "_lake/format.json"
+ORIGIN_KEY = "_lake/lakefs.json"
+"""What a lake began with that was a lakeFS repository: its manifest. What is older is the repository's."""
 VERSION = 2
 """The version of lakes that are created. Version 1 has all commits in each snapshot of the refs journal."""
 _READABLE = (1, VERSION)
@@ -37,6 +40,8 @@ class LakeFormat:
     branch: str = "main"
     """The branch that is in place."""
     version: int = VERSION
+    origin: str = ""
+    """`lakefs` for a lake that goes on with a lakeFS repository, in whose storage namespace it is; else empty."""
 
     @property
     def ranges(self) -> Profile:
@@ -51,15 +56,15 @@ def check_no_repository(store: ObjectStore) -> None:
         raise FolderInUse(
             f"{store.url()} is the storage namespace of a lakeFS repository, or an export for one: it holds "
             f"{meta.key!r}. Create the lake "
-            f"in another folder"
+            "in another folder, or go on with the repository: Lake.import_lakefs, `lake init --from-lakefs`"
         )
 
 
-def create_format(store: ObjectStore, profile: str, now: datetime) -> LakeFormat:
+def create_format(store: ObjectStore, profile: str, now: datetime, *, origin: str = "") -> LakeFormat:
     """Make a folder a lake. Raises LakeAlreadyExists."""
     if profile not in _PROFILES:
         raise ValueError(f"the profile of a lake must be one of {', '.join(_PROFILES)}, not {profile!r}")
-    format = LakeFormat(str(runtime.uuid4()), profile)
+    format = LakeFormat(str(runtime.uuid4()), profile, origin=origin)
     body = {
         "format": "lake-orch",
         "version": VERSION,
@@ -69,7 +74,7 @@ def create_format(store: ObjectStore, profile: str, now: datetime) -> LakeFormat
         "profile": format.profile,
         "hash": "sha256",
         "keys": "utf-8, NFC, not escaped",
-    }
+    } | ({"origin": origin} if origin else {})
     try:
         store.put(FORMAT_KEY, json.dumps(body, indent=1).encode(), if_absent=True)
     except AlreadyExists:
@@ -79,11 +84,18 @@ def create_format(store: ObjectStore, profile: str, now: datetime) -> LakeFormat
     return format
 
 
+def create_origin(store: ObjectStore, manifest: Mapping[str, str]) -> None:
+    """Record what a lake begins with that was a lakeFS repository, unless an interrupted import has."""
+    with suppress(AlreadyExists):
+        store.put(ORIGIN_KEY, json.dumps(manifest).encode(), if_absent=True)
+
+
 def read_format(store: ObjectStore) -> LakeFormat:
     """Read the format of the lake at a store's root. Raises LakeNotFound, UnsupportedLake."""
     try:
         body = json.loads(store.get(FORMAT_KEY))
-        format = LakeFormat(str(body["id"]), str(body["profile"]), str(body["branch"]), body["version"])
+        texts = str(body["id"]), str(body["profile"]), str(body["branch"])
+        format = LakeFormat(*texts, version=body["version"], origin=str(body.get("origin", "")))
     except NotFound:
         raise LakeNotFound(
             f"there is no lake at {store.url()}, as {FORMAT_KEY} does not exist: create one with "

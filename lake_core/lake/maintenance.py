@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
 from lake_core.journal import Journal
-from lake_core.lake.exporting import export
 from lake_core.lake.gc.collect import Collection, collect
 from lake_core.lake.gc.verify import Problem, verify
 from lake_core.lake.lake_format import upgrade_format
+from lake_core.lake.lakefs.export import export
+from lake_core.lake.lakefs.mirror import Mirrored, mirror
+from lake_core.lake.lakefs.server import LakeFSRepository
 from lake_core.lake.publish.adopt import adopt
 from lake_core.lake.publish.checkout import Checkout, check_out_branch
 from lake_core.lake.refs.commit_archive import COMMIT_ARCHIVE
-from lake_core.lake.refs.history import log
 from lake_core.lake.repository import REFS
 from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.release import release
@@ -109,18 +110,51 @@ class LakeMaintenance:
         target: str | PathLike[str] | ObjectStore,
         *,
         history: bool = True,
+        rename: Mapping[str, str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        progress: Callable[[str, int], None] | None = None,
     ) -> Exported:
         """Export branches and tags, with their data files, as a lakeFS repository in an empty folder or bucket.
 
-        The export has the dumps that `lakectl refs-restore` loads. Without `history` it has only the commits that a
-        branch or tag names. Repeated, it copies what is missing.
+        The export has the dumps that `lakectl refs-restore` loads. Repeated, it writes what is new.
 
-        Raises FolderInUse for a lake, and for a folder that holds more than an earlier export of this one.
+        Args:
+            target: Its location: the storage namespace of the repository.
+            history: Whether to export all commits, or only those that a branch or tag names and their merge bases.
+            rename: Names in lakeFS, by the names of branches and tags in the lake, for those that lakeFS refuses.
+            storage_options: What opens the target, as fsspec takes it.
+            progress: Called with a phase and a count.
+
+        Raises InvalidRef for names that lakeFS refuses, before anything is written; FolderInUse for a lake, and for a
+        folder that holds more than an earlier export of this one.
         """
         store = store_at(target, storage_options)
-        refs = self._repository.refs()
-        branches, tags = refs.branches(), refs.tags()
-        named = [refs.commit(id) for id in {*branches.values(), *tags.values()}]
-        commits = {commit.id: commit for start in named for commit in (log(refs, start) if history else [start])}
-        return export(self._repository, list(commits.values()), store, branches, tags)
+        return export(self._repository, store, history=history, rename=rename, progress=progress)
+
+    def mirror(
+        self,
+        target: str | PathLike[str] | ObjectStore,
+        onto: str,
+        *,
+        rename: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        progress: Callable[[str, int], None] | None = None,
+    ) -> Mirrored:
+        """Bring what is new onto a lakeFS server, into a repository that an export of this lake was restored into.
+
+        Repeated, it goes on. The server's branches must not be written otherwise. Credentials are those of `lakectl`:
+        LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY in the environment.
+
+        Args:
+            target: The repository's storage namespace, with the export.
+            onto: The repository: `https://host/repositories/NAME`.
+            rename: As for `export`.
+            storage_options: What opens the target, as fsspec takes it.
+            progress: Called with a phase and a count.
+
+        Raises ServerDiverged for a branch that was written otherwise, before anything on the server changes;
+        ServerRefused, ServerUnavailable, InvalidUrl; and as `export`.
+        """
+        server = LakeFSRepository.from_url(onto)
+        store = store_at(target, storage_options)
+        return mirror(self._repository, store, server, rename=rename, progress=progress)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lake_core.lake.refs.lease import LeaseConfig
 from lake_core.lake.refs.pending_deletions import DeletionLists, PendingDeletions
 from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.state.addresses import Addresses
 from lake_core.lake.state.content import ContentStore
 from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.state_tree import StateTree
@@ -52,7 +53,7 @@ class Repository:
     @property
     def content(self) -> ContentStore:
         """The fixed-name objects of the lake, by content."""
-        return ContentStore(self.root)
+        return ContentStore(self.root, Addresses(self.root, self.settings))
 
     def refs(self, *, refresh: bool = True) -> RefsState:
         """Read the newest refs."""
@@ -64,7 +65,8 @@ class Repository:
 
     def state(self, tree: str, name: str, overlay: Overlay | None = None) -> StateStore:
         """Return a tree as a store."""
-        return StateStore(StateTree(self.root, View(self.graveler, tree, overlay or Overlay()), self.clock, name=name))
+        view = View(self.graveler, tree, overlay or Overlay())
+        return StateStore(StateTree(self.root, view, self.clock, name=name, content=self.content))
 
     def commit_state(self, commit: Commit, name: str | None = None) -> StateStore:
         """Return a commit as a store."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lake_core.journal import Action, Add, State, Update
 from lake_core.lake.gc.mark import HISTORY
 from lake_core.lake.refs.branches import protect, unprotect
+from lake_core.lake.state.addresses import EXTERNAL, external_location
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,15 +35,29 @@ class LakeSettings:
         isolation = self._repository.settings.state(refresh=False).get("isolation")
         return "serializable" if isolation == "serializable" else "snapshot"
 
+    @property
+    def external(self) -> Sequence[str]:
+        """Return the locations outside of the lake from which entries may name objects by their full URLs."""
+        return tuple(self._repository.settings.state(refresh=False).get(EXTERNAL) or ())
+
     def update(
-        self, *, history: timedelta | None = None, isolation: Literal["snapshot", "serializable"] | None = None
+        self,
+        *,
+        history: timedelta | None = None,
+        isolation: Literal["snapshot", "serializable"] | None = None,
+        external: Sequence[str] | None = None,
     ) -> None:
-        """Set the retention of history and the default isolation. Settings that are not passed stay."""
+        """Set the retention of history, the default isolation, and the locations of external objects.
+
+        Settings that are not passed stay. `external` are the URLs of buckets or folders.
+        """
         values: dict[str, Any] = {}
         if history is not None:
             values["history_days"] = history / timedelta(days=1)
         if isolation is not None:
             values["isolation"] = isolation
+        if external is not None:
+            values[EXTERNAL] = [external_location(url) for url in external]
 
         def plan(state: State) -> Sequence[Action]:
             return [

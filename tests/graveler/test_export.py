@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from lake_core.errors import NotFound
 from lake_core.graveler import AddressType, Commit, Entry, Graveler, Record, Table, range_id
-from lake_core.graveler.export import Exported, export_commits
+from lake_core.graveler.export import EarlierExport, Exported, export_commits
 from lake_core.graveler.identity import AFTER_HASHING
 from lake_core.graveler.wire import read_message, text
 from lake_core.store import MemoryStore
@@ -42,9 +43,9 @@ class Repository:
         entries = {key: Entry(f"objects/{content}", len(content), etag=content) for key, content in contents.items()}
         return self.trees.build(base, [(key, entry.record(key)) for key, entry in sorted(entries.items())]).tree
 
-    def read(self, entry: Entry) -> bytes:
+    def read(self, entry: Entry, start: int, end: int) -> bytes:
         self.reads.append(entry.address)
-        return bytes(self.store.get(entry.address))
+        return bytes(self.store.get(entry.address, start, end))
 
     def export(
         self, target: MemoryStore, *commits: Commit, branches: dict[str, str], tags: dict[str, str] | None = None
@@ -173,6 +174,40 @@ def test_an_export_that_is_repeated_copies_nothing() -> None:
     assert again.commits[repository.root.id] == first.commits[repository.root.id]
 
 
+def test_what_an_earlier_export_wrote_is_not_read_again() -> None:
+    repository, target, earlier = Repository(), MemoryStore(), EarlierExport()
+    commits = [repository.root, repository.left, repository.right, repository.merge]
+
+    def export(*commits: Commit) -> Exported:
+        return export_commits(
+            commits,
+            target,
+            records=lambda commit: asked.append(commit.message) or repository.trees.scan(commit.metarange_id),  # type: ignore[func-returns-value]
+            differences=lambda before, after: (
+                asked.append(f"{before.message} {after.message}")  # type: ignore[func-returns-value]
+                or (
+                    (each.key, each.after)
+                    for each in repository.trees.diff(before.metarange_id, after.metarange_id, exact=True)
+                )
+            ),
+            read=repository.read,
+            branches={"main": commits[-1].id},
+            earlier=earlier,
+        )
+
+    asked: list[str] = []
+    export(*commits[:3])
+    assert asked == ["first", "first left", "first right"]
+    asked.clear()
+    whole = export(*commits)
+    assert asked == ["left both"]
+    asked.clear()
+    assert export(*commits) == replace(whole, copied=0, copied_bytes=0)
+    assert asked == []
+    scratch = repository.export(MemoryStore(), *commits, branches={"main": commits[-1].id})
+    assert scratch.commits == whole.commits
+
+
 def test_history_may_begin_anywhere_and_with_nothing() -> None:
     repository, target = Repository(), MemoryStore()
     exported = repository.export(target, repository.merge, repository.empty, branches={"main": repository.merge.id})
@@ -194,7 +229,7 @@ def test_contents_that_only_their_identity_tells_apart() -> None:
         [commit],
         target,
         records=lambda commit: trees.scan(commit.metarange_id),
-        read=lambda entry: b"x",
+        read=lambda entry, start, end: b"x",
         branches={"main": commit.id},
     )
     ((_, _, value),) = dumped(target, exported.manifest["commits_meta_range_id"], "commit")
@@ -230,7 +265,11 @@ def test_long_histories() -> None:
         commits.append(Commit.create("ann", str(number), START, "", parents=[commits[-1]]))
     target = MemoryStore()
     exported = export_commits(
-        reversed(commits), target, records=lambda commit: (), read=lambda entry: b"", branches={"main": commits[-1].id}
+        reversed(commits),
+        target,
+        records=lambda commit: (),
+        read=lambda entry, start, end: b"",
+        branches={"main": commits[-1].id},
     )
     records = dumped(target, exported.manifest["commits_meta_range_id"], "commit")
     assert max(Commit.decode(record.value).generation for record in records) == 3001

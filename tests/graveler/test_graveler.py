@@ -5,7 +5,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -315,3 +317,58 @@ def test_profiles_that_make_no_ranges_are_refused() -> None:
     for wrong in ((-1, 10, 1), (0, 0, 1), (0, 10, 0)):
         with pytest.raises(ValueError, match="is not valid"):
             Profile(*wrong)
+
+
+class _Metered(MemoryStore):
+    """A store that counts the bytes that are read from it."""
+
+    read_bytes = 0
+
+    def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
+        data = super()._get(key, start, end)
+        self.read_bytes += len(data)
+        return data
+
+
+def _wide_tree(store: MemoryStore) -> tuple[Profile, str, list[bytes]]:
+    """Build a tree of 40 ranges or so, each larger than the memory of `_narrow`."""
+    profile = Profile(0, 64 << 10, 1000)
+    names = [b"%06d" % number for number in range(10_000)]
+    records = [Record(name, sha256(name).digest(), sha256(name).digest() * 4) for name in names]
+    built = Graveler(store, profile=profile).build("", [(record.key, record) for record in records])
+    assert len(built.written) > 20
+    return profile, built.tree, names
+
+
+def test_look_ups_in_trees_that_do_not_fit_the_memory_read_single_blocks() -> None:
+    store = _Metered()
+    profile, tree, names = _wide_tree(store)
+    trees = Graveler(store, profile=profile, memory_bytes=256 << 10)
+    for name in names[::100]:
+        assert trees.get(tree, name) is not None
+    store.read_bytes = 0
+    random = Random(5)
+    for _ in range(300):
+        name = random.choice(names)
+        record = trees.get(tree, name)
+        assert record is not None
+        assert record.identity == sha256(name).digest()
+        assert trees.get(tree, name + b"x") is None
+    assert store.read_bytes < 600 * 6000
+    store.read_bytes = 0
+    assert None not in trees.get_many(tree, random.sample(names, 200))
+    assert store.read_bytes < 200 * 6000
+
+
+def test_a_damaged_block_of_a_cached_file_is_fetched_again(tmp_path: Path) -> None:
+    store = MemoryStore()
+    profile, tree, names = _wide_tree(store)
+    cache = RangeCache(tmp_path)
+    trees = Graveler(store, profile=profile, cache=cache, memory_bytes=256 << 10)
+    for name in names[::100]:
+        assert trees.get(tree, name) is not None
+    for file in tmp_path.rglob("*"):
+        if file.is_file():
+            file.write_bytes(bytes(100) + file.read_bytes()[100:])
+    for name in names[::100]:
+        assert trees.get(tree, name) is not None

@@ -10,8 +10,8 @@ import pytest
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_core.lake.errors import Conflict
-from lake_core.lake.publish.tree_update import Strategy
+from lake_core.lake.errors import Conflict, NothingToApply
+from lake_core.lake.publish.tree_update import MergeStrategy, Strategy
 from lake_core.lake.session.private_session import Session
 from lake_core.store import MemoryStore
 from tests.lake.lakes import SCHEMA, ids, plain, rows, values
@@ -249,7 +249,7 @@ def test_rows_of_an_append_only_table_are_not_taken_back(lake: Lake) -> None:
 
 def test_an_unknown_strategy_is_refused(lake: Lake) -> None:
     lake.create_branch("dev")
-    with pytest.raises(ValueError, match="'ours' or 'theirs', not 'mine'"):
+    with pytest.raises(ValueError, match=r"'ours' or 'theirs' .*, not 'mine'"):
         lake.merge("dev", strategy="mine")  # type: ignore[arg-type]
 
 
@@ -351,3 +351,41 @@ def test_a_conflict_of_branches_says_what_to_do_with_a_branch(lake: Lake) -> Non
     with pytest.raises(Conflict, match="strategy='theirs' to take what dev has") as refused:
         lake.merge("dev")
     assert "refresh the table" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("strategy", "expected"), [("dest-wins", b"here"), ("source-wins", b"there")])
+def test_strategies_have_the_names_that_lakefs_gives_them(lake: Lake, strategy: MergeStrategy, expected: bytes) -> None:
+    diverge(lake, put("notes.txt", b"here"), put("notes.txt", b"there"))
+    assert lake.preview_merge("dev", strategy=strategy).resolved == {"notes.txt": "BothChanged"}
+    lake.merge("dev", strategy=strategy)
+    assert lake.at().get("notes.txt") == expected
+    assert lake.log(limit=1)[0].metadata["strategy"] in ("ours", "theirs")
+
+
+def test_a_squashed_merge_is_one_commit_on_the_branch(lake: Lake) -> None:
+    diverge(lake, put("here", b"1"), put("there", b"1"))
+    with lake.session("dev") as s:
+        s.delta(PATH).append(rows([77]))
+    head = lake.list_branches()["main"]
+    lake.settings.protect("main")
+    published = lake.merge("dev", squash=True)
+    (commit,) = lake.log(limit=1)
+    assert commit.id == published.commit
+    assert commit.parents == (head,)
+    assert 77 in ids(lake.delta(PATH))
+    assert {meta.key for meta in lake.at().list() if "here" in meta.key} == {"here", "there"}
+
+
+def test_a_branch_that_was_squashed_can_be_merged_again(lake: Lake) -> None:
+    diverge(lake, put("here", b"1"), put("there", b"1"))
+    with lake.session("dev") as s:
+        s.delta(PATH).append(rows([77]))
+    lake.merge("dev", squash=True)
+    with pytest.raises(NothingToApply, match="already has all that differs in 'dev'"):
+        lake.merge("dev", squash=True)
+    with lake.session("dev") as s:
+        s.delta(PATH).append(rows([78]))
+    lake.merge("dev", squash=True)
+    assert [id for id in ids(lake.delta(PATH)) if id > 70] == [77, 78]
+    lake.merge("dev")
+    assert [id for id in ids(lake.delta(PATH)) if id > 70] == [77, 78]

@@ -126,3 +126,11 @@ def test_another_lakes_export_is_not_written_over(lake: Lake, tmp_path: Path) ->
     Lake.create(tmp_path / "other").maintenance.export(target)
     with pytest.raises(FolderInUse):
         lake.maintenance.export(target)
+
+
+def test_an_export_with_a_damaged_marker_is_not_continued(lake: Lake) -> None:
+    target = MemoryStore()
+    lake.maintenance.export(target)
+    target.put("_lakefs/lake-orch-export.json", b"{")
+    with pytest.raises(FolderInUse, match="damaged"):
+        lake.maintenance.export(target)

@@ -12,6 +12,7 @@ from time import sleep
 import pytest
 
 from lake_core import Lake
+from lake_core.graveler import AddressType, Entry
 from lake_core.lake.gc import collect
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.pool import PoolLake
@@ -19,6 +20,7 @@ from lake_core.store import FolderStore, ObjectStore, open_store
 from lake_core.testing.fault_store import FaultMode
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.in_a_bucket import TABLES, Options, race, theirs, work_on_sessions_branches_and_merges
+from tests.lake.lakefs_repository import RepositoryOfLakeFS
 from tests.lake.lakes import create_tables, ids, rows
 from tests.lake.test_crash import before, sweep, work, work_shared
 from tests.processes import run_together
@@ -177,3 +179,19 @@ def test_answers_that_get_lost_while_publishing(s3_url: str, s3_options: Options
     assert ids(lake.delta("t/a")) == theirs(s3_url, "t/a", s3_options) == [*range(10), *range(100, 106)]
     assert bytes(lake.at().get("file")) == b"5"
     assert lake.maintenance.verify() == []
+
+
+def test_a_lakefs_repository_in_a_bucket_becomes_a_lake(s3_url: str, s3_options: Options) -> None:
+    namespace, raw = (open_store(f"{s3_url}/{name}", storage_options=s3_options) for name in ("namespace", "raw"))
+    raw.put("landing/1.csv", b"a,b")
+    repository = RepositoryOfLakeFS(namespace)
+    imported = Entry(f"{s3_url}/raw/landing/1.csv", 3, "md5", address_type=AddressType.FULL)
+    commit = repository.commit("main", {"1.csv": imported, "2.csv": repository.put("2", b"c,d")})
+    repository.dump()
+    lake = Lake.import_lakefs(f"{s3_url}/namespace", external=[f"{s3_url}/raw"], storage_options=s3_options)
+    assert lake.list_branches() == {"main": commit.id}
+    assert [bytes(lake.at().get(key)) for key in ("1.csv", "2.csv")] == [b"a,b", b"c,d"]
+    assert lake.maintenance.verify() == []
+    target = open_store(f"{s3_url}/exported", storage_options=s3_options)
+    assert lake.maintenance.export(target).copied == 2
+    assert lake.maintenance.export(f"{s3_url}/exported", storage_options=s3_options).copied == 0

@@ -24,6 +24,7 @@ from lake_core.errors import LakeError, NotFound
 from lake_core.graveler import CorruptTable, read_properties
 from lake_core.journal import Action, Add, Delete, State, Update
 from lake_core.lake.gc.mark import Reachability, Retention, divide_commits, retained_states
+from lake_core.lake.lake_format import ORIGIN_KEY
 from lake_core.lake.refs.pending_deletions import PREFIX, encode_list, read_list
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import EXPIRED, FAILED, MOST_EXPIRY, OPEN
@@ -136,6 +137,14 @@ def _age_limit(repository: Repository) -> datetime:
 def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
     """List all that the lake may delete: content, ranges, lists of old collections, datasets' unique objects."""
     root = repository.root
+    # In a lakeFS repository's storage namespace, what is older than the lake is the repository's.
+    since = root.head(ORIGIN_KEY).last_modified if repository.format.origin else None
+    for meta in _collectable(root):
+        if since is None or meta.last_modified > since:
+            yield meta
+
+
+def _collectable(root: ObjectStore) -> Iterator[ObjectMeta]:
     yield from root.list(f"{OBJECTS}/")
     yield from root.list(f"{TREES}/")
     for path, format in claimed(root):

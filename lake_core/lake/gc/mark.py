@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
+    from lake_core.lake.state.addresses import Addresses
     from lake_core.lake.state.dataset_record import DatasetRecord
     from lake_core.lake.state.dataset_view import DatasetView
     from lake_core.lake.state.state_store import StateStore
@@ -109,6 +110,8 @@ class Reachability:
     keys: set[str] = field(default_factory=set)
     references: dict[str, set[tuple[int, str, int]]] = field(default_factory=dict)
     """Size, etag and time (in nanoseconds) of the objects that were brought in, as the tree has them, by key."""
+    external: dict[str, Entry] = field(default_factory=dict)
+    """Entries of objects outside of the lake, by their URLs."""
     _trees: set[str] = field(default_factory=set)
     _ranges: set[str] = field(default_factory=set)
     _values: set[bytes] = field(default_factory=set)
@@ -151,7 +154,7 @@ class Reachability:
             log.marked = log.since
 
     def _add_tree(self, tree: str) -> None:
-        graveler = self.repository.graveler
+        graveler, addresses = self.repository.graveler, self.repository.content.addresses
         self.keys.update(f"_lakefs/{id}" for id in graveler.names(tree))
         for each in graveler.ranges(tree):
             if each.id not in self._ranges:
@@ -160,12 +163,16 @@ class Reachability:
                 new = set(graveler.reader.columns(each.id).values).difference(self._values)
                 self._values |= new
                 for value in new:
-                    entry = Entry.decode(split_value(value)[1])
-                    self.keys.add(entry.address)
-                    if entry.address and digest_of(entry.address) is None:
-                        self.references.setdefault(entry.address, set()).add(
-                            (entry.size, entry.etag, entry.last_modified)
-                        )
+                    self._add_entry(Entry.decode(split_value(value)[1]), addresses)
+
+    def _add_entry(self, entry: Entry, addresses: Addresses) -> None:
+        key = addresses.key(entry)
+        if key is None:
+            self.external.setdefault(entry.address, entry)
+            return
+        self.keys.add(key)
+        if key and digest_of(key) is None:
+            self.references.setdefault(key, set()).add((entry.size, entry.etag, entry.last_modified))
 
     def _note_log(self, state: StateStore, record: DatasetRecord) -> None:
         view = state.folder_of(record)

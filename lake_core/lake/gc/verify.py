@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from datetime import timedelta
 
+    from lake_core.graveler import Entry
     from lake_core.lake.repository import Repository
     from lake_core.store import ObjectMeta
 
@@ -67,6 +68,8 @@ def verify(
         yield from _check(repository, key, present, hashes)
     for key, entries in sorted(reachable.references.items()):
         yield from _check_reference(repository, key, entries, present)
+    for entry in reachable.external.values():
+        yield from _check_external(repository, entry)
     head = refs.commit(refs.branch(repository.format.branch))
     if not is_checked_out(repository, head):
         yield Problem(
@@ -109,9 +112,10 @@ def _check_reference(
         meta = repository.root.head(key) if present is None else present[key]
     except (NotFound, KeyError):
         return  # which is a problem of its own
-    # A copy of a store keeps the times at most, not the etags.
+    # A copy of a store keeps the times at most, not the etags. lakeFS has etags and times of its own.
+    is_lakefs = repository.format.origin == "lakefs"
     same = {
-        size == meta.size and (etag == meta.etag or modified == nanoseconds(meta.last_modified))
+        size == meta.size and (is_lakefs or etag == meta.etag or modified == nanoseconds(meta.last_modified))
         for size, etag, modified in entries
     }
     if False in same:
@@ -120,3 +124,17 @@ def _check_reference(
             "restore that file, or import this one under another name"
         )
         yield Problem("changed", key, detail)
+
+
+def _check_external(repository: Repository, entry: Entry) -> Iterator[Problem]:
+    """Yield a problem where an object outside of the lake is missing, has another size, or may not be read."""
+    try:
+        store, key = repository.content.addresses.locate(entry)
+        size = store.head(key).size
+    except NotFound:
+        yield Problem("missing", entry.address, "a live state refers to it, but it is missing: restore it")
+    except LakeError as error:
+        yield Problem("unreadable", entry.address, str(error))
+    else:
+        if size != entry.size:
+            yield Problem("changed", entry.address, f"it has {size} bytes, but had {entry.size}: restore that file")

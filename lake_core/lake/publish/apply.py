@@ -88,11 +88,15 @@ def _replaced_files(
     """Return the plain files of `base` that a dataset of `incoming` has replaced, as deleted."""
     before, after = base.registered(), incoming.registered()
     keys = (key for key, (old, _) in changed.items() if old is not None and not key.startswith(DATASETS))
-    return {
+    replaced: dict[str, tuple[Item | None, Item | None]] = {
         key: (changed[key][0], None)
         for key in keys
         if _path_of(key, before) is None and _path_of(key, after) is not None
     }
+    for path in after.keys() - before.keys():
+        # A log entry of the new dataset may have the key and the content of a plain file.
+        replaced |= {key: (item, None) for key, item in base.view.list(f"{path}/")}
+    return replaced
 
 
 def _hidden_files(

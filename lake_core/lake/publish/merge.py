@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lake_core.graveler import Commit
     from lake_core.lake.publish.branch_update import BranchUpdate
     from lake_core.lake.publish.published import Published
-    from lake_core.lake.publish.tree_update import DatasetUpdate, Strategy
+    from lake_core.lake.publish.tree_update import DatasetUpdate, MergeStrategy, Strategy
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
 
@@ -47,7 +47,10 @@ class MergePreview:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A merge: applies to a branch the changes of a commit that it lacks, as a commit with two parents. A `Source`."""
+    """A merge: applies to a branch the changes of a commit that it lacks. A `Source`.
+
+    The new commit has two parents; with `squash` one, the branch's head.
+    """
 
     repository: Repository
     incoming: Commit
@@ -56,6 +59,7 @@ class Merge:
     branch: str
     message: str | None = None
     strategy: Strategy | None = None
+    squash: bool = False
     compares_in_place: bool = False
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
@@ -74,8 +78,9 @@ class Merge:
         return Proposal(
             self.branch,
             self.message or f"Merge {self.name} into {self.branch}",
-            {"merge": self.incoming.id} | ({} if self.strategy is None else {"strategy": self.strategy}),
-            parents=(self.incoming.id,),
+            {"squash" if self.squash else "merge": self.incoming.id}
+            | ({} if self.strategy is None else {"strategy": self.strategy}),
+            parents=() if self.squash else (self.incoming.id,),
             is_merge=True,
         )
 
@@ -115,22 +120,29 @@ class Replay:
 
 
 def merge(
-    repository: Repository, incoming: Commit, name: str, into: str, message: str | None, strategy: Strategy | None
+    repository: Repository,
+    incoming: Commit,
+    name: str,
+    into: str,
+    message: str | None,
+    strategy: MergeStrategy | None,
+    *,
+    squash: bool = False,
 ) -> Published:
     """Bring what a commit has and a branch lacks onto the branch. Raises NothingToApply, Conflict."""
-    _check_strategy(strategy)
-    source = Merge(repository, incoming, name, into, message, strategy)
+    source = Merge(repository, incoming, name, into, message, _side(strategy), squash)
     source.base(repository.refs())  # without anything to merge, nothing is written
+    if squash:
+        return _replay(source, f"the branch {into!r} already has all that differs in {name!r}")
     return commit_to_branch(repository, source)
 
 
 def preview_merge(
-    repository: Repository, incoming: Commit, name: str, into: str, strategy: Strategy | None
+    repository: Repository, incoming: Commit, name: str, into: str, strategy: MergeStrategy | None
 ) -> MergePreview:
     """Return what `merge` would do now, and write nothing. Raises as `merge`."""
-    _check_strategy(strategy)
     refs = repository.refs()
-    source = Merge(repository, incoming, name, into, None, strategy)
+    source = Merge(repository, incoming, name, into, None, _side(strategy))
     base = source.base(refs)
     change = source.change(base)
     target = head_of(repository, refs, into)
@@ -163,7 +175,7 @@ def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, 
     return _replay(source, f"the branch {onto!r} has commit {commit.id[:12]} already")
 
 
-def _replay(source: Replay, nothing: str) -> Published:
+def _replay(source: Replay | Merge, nothing: str) -> Published:
     head = source.repository.refs().branch(source.branch)
     published = commit_to_branch(source.repository, source)
     if published.commit == head:
@@ -181,6 +193,15 @@ def _parent(repository: Repository, commit: Commit, number: int, without: str) -
     return repository.refs().commit(commit.parents[number - 1])
 
 
-def _check_strategy(strategy: Strategy | None) -> None:
-    if strategy not in (None, "ours", "theirs"):
-        raise ValueError(f"the strategy of a merge must be 'ours' or 'theirs', not {strategy!r}")
+def _side(strategy: MergeStrategy | None) -> Strategy | None:
+    """Return the side that a strategy takes. Raises ValueError."""
+    match strategy:
+        case None:
+            return None
+        case "ours" | "dest-wins":
+            return "ours"
+        case "theirs" | "source-wins":
+            return "theirs"
+    raise ValueError(
+        f"the strategy of a merge must be 'ours' or 'theirs' (lakeFS: 'dest-wins' or 'source-wins'), not {strategy!r}"
+    )

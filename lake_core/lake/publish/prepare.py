@@ -58,7 +58,8 @@ class Proposal:
     is_merge: bool = False
     """Whether it is a merge.
 
-    Protected branches take merges only. A merge is made even if nothing differs, to record what it has seen.
+    Protected branches take merges only. A merge with a parent of its own is made even if nothing differs, to record
+    what it has seen.
     """
 
 
@@ -108,7 +109,7 @@ def prepare_tree(
     is_whole = branch == repository.format.branch and _complete_checkout(
         repository, refs, proposal, target, update, registered
     )
-    if not (update or proposal.retention or proposal.is_merge):
+    if not (update or proposal.retention or (proposal.is_merge and proposal.parents)):
         return BranchUpdate(branch, Published(head.id, {}, session, update.skipped, update.resolved))
     commit = _write_commit(repository, refs, proposal, head, update)
     versions = {path: dataset.version for path, dataset in update.datasets.items() if dataset.version is not None}

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 Strategy: TypeAlias = Literal["ours", "theirs"]
 """Whose side is taken of each dataset and key that conflicts: the target's, or that of what is brought onto it."""
 
+MergeStrategy: TypeAlias = Literal["ours", "theirs", "dest-wins", "source-wins"]
+"""The same as callers of a merge name it: in git's words, or in lakeFS's."""
+
 
 @dataclass(frozen=True, slots=True)
 class DatasetUpdate:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
-from lake_core.dataset import dataset_format
-from lake_core.errors import InvalidKey
+from lake_core.dataset import KeyClass, dataset_format
+from lake_core.errors import AlreadyExists, InvalidKey
 from lake_core.lake.errors import DatasetExists, DatasetNotFound
 from lake_core.lake.state.content import Item, new_item, reference
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_above, dataset_path
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
     from lake_core.graveler import Record
     from lake_core.lake.state.writable_state import WritableState
+
+
+_COPIES = 4
+"""The number of data files that are copied at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,61 @@ def import_dataset(session: WritableState, path: str, format: str) -> DatasetRec
     return record
 
 
+def place_dataset(session: WritableState, path: str, format: str) -> DatasetRecord:
+    """Make a dataset of the session's plain files: data files are copied to their places, the log stays in the tree.
+
+    This is for files whose bytes are elsewhere, such as those of a lakeFS repository. Raises DatasetNotFound,
+    DatasetExists, InvalidKey, and AlreadyExists where another file is in a data file's place.
+    """
+    path = dataset_path(path)
+    rules = dataset_format(format)
+    changes = session.changes
+    files = dict(changes.view.list(f"{path}/"))
+    if path in session.datasets():
+        raise DatasetExists(f"{path!r} is already a dataset of the lake")
+    before = StateStore(
+        StateTree(changes.root, changes.view.copy(), changes.clock, name=changes.name, content=changes.content)
+    )
+    source = FolderStore(before, path)
+    if not rules.exists(source):
+        raise DatasetNotFound(f"the plain files at {path!r} are not a {format} dataset")
+    classes = {key: rules.key_class(key[len(path) + 1 :]) for key in files}
+    unknown = next((key for key, kind in classes.items() if kind is None), None)
+    if unknown is not None:
+        raise InvalidKey(
+            f"a {format} dataset has no place for {unknown!r}: move or delete that file first", key=unknown
+        )
+    data_keys = [key for key, kind in classes.items() if kind is KeyClass.UNIQUE]
+    for _ in runtime.map_ahead(lambda key: _place(session, key, files[key]), data_keys, _COPIES):
+        pass
+    log = {f"{path}/{key}": new_item(source.get(key), session.clock()) for key in rules.import_keys(source)}
+    changes.clear(f"{path}/")
+    try:
+        session.check_free(path)
+        record = DatasetRecord(path, format, str(runtime.uuid4()), imported=True)
+        for key, item in log.items():
+            changes.set(key, session.content.store(item))
+        changes.register(record)
+    except BaseException:
+        changes.clear(f"{path}/")
+        for key, item in files.items():
+            changes.set(key, item)
+        raise
+    return record
+
+
+def _place(session: WritableState, key: str, item: Item) -> None:
+    """Copy a plain file's bytes to the place that its key has below the lake's root."""
+    data = session.content.get(item)
+    try:
+        session.root.put(key, data, if_absent=True)
+    except AlreadyExists:
+        if bytes(session.root.get(key)) != data:
+            raise AlreadyExists(
+                f"another file than the lake's is at {key!r} in its folder: move it away first", key=key
+            ) from None
+
+
 def convert_dataset(
     session: WritableState, path: str, format: str, *, replaces_files: bool = False, **options: Any
 ) -> Any:
@@ -68,7 +127,9 @@ def convert_dataset(
     files = dict(changes.view.list(f"{path}/")) if replaces_files else {}
     if files:
         # What has been written so far shows its files, whatever the session does to them now.
-        before = StateStore(StateTree(changes.root, changes.view.copy(), changes.clock, name=changes.name))
+        before = StateStore(
+            StateTree(changes.root, changes.view.copy(), changes.clock, name=changes.name, content=changes.content)
+        )
         options["source"] = FolderStore(before, path)
         changes.clear(f"{path}/")
     record = DatasetRecord(path, format, str(runtime.uuid4()))

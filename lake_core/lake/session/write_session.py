@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
 from lake_core.lake.errors import DatasetExists
-from lake_core.lake.session.importing import ImportedObjects, convert_dataset, import_dataset, import_objects
+from lake_core.lake.session.importing import (
+    ImportedObjects,
+    convert_dataset,
+    import_dataset,
+    import_objects,
+    place_dataset,
+)
 from lake_core.lake.state.claims import claim
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_path
 from lake_core.lake.state.writable_state import WritableState
@@ -124,13 +130,16 @@ class WriteSession(WritableState):
         """
         return self.delta(self.import_dataset(path, "delta").path)
 
-    def import_dataset(self, path: str, format: str) -> DatasetRecord:
+    def import_dataset(self, path: str, format: str, *, copy_files: bool = False) -> DatasetRecord:
         """Bring a dataset of any format in the lake's folder into the lake; only its log and pointers are copied.
+
+        `copy_files`: the dataset is not in the lake's folder, but consists of plain files of the session, such as those
+        of a lakeFS repository that became a lake. Its data files are copied into the folder.
 
         Raises DatasetNotFound, DatasetExists.
         """
         self.changes.check_open()
-        return import_dataset(self, path, format)
+        return (place_dataset if copy_files else import_dataset)(self, path, format)
 
     def import_parquet(self, path: str, *, partition_by: pa.Schema | Sequence[str] | None = None) -> DeltaTable:
         """Make a Delta table of a folder of Parquet files in the lake's folder, in place; see `DeltaTable.convert`."""

@@ -35,7 +35,7 @@ class Changes(StateTree):
         base: StateTree,
         records_reads: bool = False,
     ) -> None:
-        super().__init__(root, view, clock, name=name)
+        super().__init__(root, view, clock, name=name, content=base.content)
         self.base = base
         """The commit that the changes are based on."""
         self.status = "open"

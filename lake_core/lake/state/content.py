@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from lake_core.errors import AlreadyExists, NotFound
 from lake_core.graveler import Entry, Record
 from lake_core.lake.errors import Collected, ContentChanged, ContentMissing
+from lake_core.lake.state.addresses import Addresses
 from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
 
 if TYPE_CHECKING:
@@ -101,10 +102,11 @@ def reference(address: str, size: int, etag: str, now: datetime, *, offset: int 
 
 
 class ContentStore:
-    """The content-addressed objects of a lake, and the objects elsewhere under its root that entries refer to."""
+    """The content-addressed objects of a lake, and the objects elsewhere that entries refer to."""
 
-    def __init__(self, root: ObjectStore) -> None:
+    def __init__(self, root: ObjectStore, addresses: Addresses | None = None) -> None:
         self._root = root
+        self.addresses = addresses or Addresses(root)
 
     def store(self, item: Item, is_pending: Callable[[str], bool] = lambda address: False) -> Item:
         """Store an item's bytes at an address that no collection deletes; return the item.
@@ -149,34 +151,39 @@ class ContentStore:
         return self.get_many([(item, start, end)])[0]
 
     def get_many(self, requests: Sequence[tuple[Item, int | None, int | None]]) -> list[bytes]:
-        """Read each as `get` does. Raises ContentMissing, ContentChanged."""
+        """Read each as `get` does. Raises ContentMissing, ContentChanged, ExternalAddress."""
         bodies: list[bytes | None] = [
             None if item.data is None else item.data[start:end] for item, start, end in requests
         ]
         remote = [place for place, data in enumerate(bodies) if data is None]
-        try:
-            answers = self._root.get_many([_request(*requests[place]) for place in remote])
-        except NotFound as error:
-            raise ContentMissing(
-                f"{error.key} is missing, though a commit refers to it: restore it from a backup, and run `lake "
-                "verify` to find what else is missing"
-            ) from None
-        for place, data in zip(remote, answers, strict=True):
-            _check_unchanged(requests[place][0].entry, data.meta)
-            bodies[place] = data
+        located = {place: self.addresses.locate(requests[place][0].entry) for place in remote}
+        # Nearly all of them are in the lake's own store.
+        for store in {id(store): store for store, _ in located.values()}.values():
+            places = [place for place in remote if located[place][0] is store]
+            try:
+                answers = store.get_many([(located[place][1], *_span(*requests[place])) for place in places])
+            except NotFound as error:
+                raise ContentMissing(
+                    f"{error.key} is missing, though a commit refers to it: restore it from a backup, and run `lake "
+                    "verify` to find what else is missing"
+                ) from None
+            for place, data in zip(places, answers, strict=True):
+                _check_unchanged(requests[place][0].entry, data.meta)
+                bodies[place] = data
         return [data for data in bodies if data is not None]
 
 
-def _request(item: Item, start: int | None, end: int | None) -> tuple[str, int | None, int | None]:
+def _span(item: Item, start: int | None, end: int | None) -> tuple[int | None, int | None]:
+    """Return the range of an object's bytes that a range of an item's bytes is."""
     entry = item.entry
     offset = entry.metadata.get(_OFFSET)
     if offset is None:
-        return entry.address, start, end
+        return start, end
     first = int(offset)
     if start is not None and start < 0:
         start = max(0, entry.size + start)
     last = entry.size if end is None else min(end, entry.size)
-    return entry.address, first + min(start or 0, last), first + last
+    return first + min(start or 0, last), first + last
 
 
 def _check_unchanged(entry: Entry, meta: ObjectMeta) -> None:

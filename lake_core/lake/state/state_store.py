@@ -190,16 +190,13 @@ class StateStore(ObjectStore):
 
     def plain(self, prefix: str, start_after: str = "", until: str | None = None) -> Iterator[ObjectMeta]:
         """List the plain files under a prefix, up to the key `until`."""
-        for key, item in self.view.list(prefix, start_after):
-            if until is not None and key >= until:
+        # The logs of dropped datasets stay in the tree.
+        hidden = (*RESERVED, *(f"{path}/" for path, record in self.registered().items() if record.dropped))
+        for meta in self.view.list_metadata(prefix, start_after):
+            if until is not None and meta.key >= until:
                 return
-            if not key.startswith(RESERVED) and not self._hidden(key):
-                yield item.meta(key)
-
-    def _hidden(self, key: str) -> bool:
-        """Return whether a key is of a dropped dataset, whose log stays in the tree."""
-        above = dataset_above(key, self.registered())
-        return above is not None and above.dropped
+            if not meta.key.startswith(hidden):
+                yield meta
 
     def _list_folders(self, prefix: str) -> list[str]:
         names: set[str] = set()

@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 class StateTree:
     """The objects of a state by their keys in the lake. Reads only; `Changes` writes."""
 
-    def __init__(self, root: ObjectStore, view: View, clock: AwareClock, *, name: str) -> None:
+    def __init__(
+        self, root: ObjectStore, view: View, clock: AwareClock, *, name: str, content: ContentStore | None = None
+    ) -> None:
         self.root = root
         """The lake's own root."""
         self.view = view
         self.clock = clock
         self.name = name
         """What the state calls itself: a ref, a commit, a session."""
-        self.content = ContentStore(root)
+        self.content = content or ContentStore(root)
         self.lock = threading.RLock()
         self._registered: dict[str, DatasetRecord] | None = None
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lake_core.lake.state.content import Item, item_of
+from lake_core.graveler.entry_columns import entry_columns
+from lake_core.lake.state.content import EPOCH, Item, item_of
 from lake_core.lake.state.dataset_record import DATASETS, DatasetRecord
+from lake_core.store import ObjectMeta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,6 +108,18 @@ class View:
         while pending is not None:
             yield pending.key.decode(), item_of(pending)
             pending = next(stored, None)
+
+    def list_metadata(self, prefix: str = "", start_after: str = "") -> Iterator[ObjectMeta]:
+        """Walk the keys as `list` does, with the metadata of the objects alone: many at once."""
+        with self.overlay.lock:
+            is_changed = bool(self.overlay.under(prefix, start_after))
+        if is_changed:
+            yield from (item.meta(key) for key, item in self.list(prefix, start_after))
+            return
+        for keys, values in self.graveler.scan_columns(self.tree, prefix.encode(), start_after.encode()):
+            columns = entry_columns(values)
+            for key, size, etag, modified in zip(keys, columns.sizes, columns.etags, columns.modified, strict=True):
+                yield ObjectMeta(key.decode(), size, etag, EPOCH + timedelta(microseconds=modified))
 
 
 def read_datasets(view: View) -> dict[str, DatasetRecord]:
