@@ -9,7 +9,7 @@ from lake_core.lake.refs.lease import LeaseConfig
 from lake_core.lake.refs.pending_deletions import DeletionLists, PendingDeletions
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.state.addresses import Addresses
-from lake_core.lake.state.content import ContentStore
+from lake_core.lake.state.content import ContentStore, RecentContent
 from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.state_tree import StateTree
 from lake_core.lake.state.view import Overlay, View
@@ -46,6 +46,7 @@ class Repository:
     """Whether the caller passed the clock. Then it also measures the age of objects."""
     lease_config: LeaseConfig = field(default_factory=LeaseConfig)
     deletion_lists: DeletionLists = field(init=False)
+    recent_content: RecentContent = field(default_factory=RecentContent)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "deletion_lists", DeletionLists(self.root))
@@ -53,7 +54,7 @@ class Repository:
     @property
     def content(self) -> ContentStore:
         """The fixed-name objects of the lake, by content."""
-        return ContentStore(self.root, Addresses(self.root, self.settings))
+        return ContentStore(self.root, Addresses(self.root, self.settings), self.recent_content)
 
     def refs(self, *, refresh: bool = True) -> RefsState:
         """Read the newest refs."""

@@ -215,6 +215,20 @@ class ObjectStoreSuite:
             store.get_many(["k/01", "k/absent", "k/02"])
         assert caught.value.key == "k/absent"
 
+    def test_gathered_calls_answer_in_their_order(self, store: ObjectStore) -> None:
+        """Return what each call returns; raise the first failure in the order of the calls."""
+        keys = [f"k/{i}" for i in range(5)]
+        for key in keys:
+            store.put(key, key.encode())
+        assert store.gather(*(lambda key=key: bytes(store.get(key)) for key in keys)) == tuple(
+            key.encode() for key in keys
+        )
+        assert store.gather(lambda: store.exists("k/1"), lambda: store.head("k/2").size) == (True, 3)
+        assert store.gather() == ()
+        with pytest.raises(NotFound) as caught:
+            store.gather(lambda: store.get("k/1"), lambda: store.get("k/absent"), lambda: store.get("k/absent too"))
+        assert caught.value.key == "k/absent"
+
     # What is not there
 
     def test_absent(self, store: ObjectStore) -> None:

@@ -28,7 +28,11 @@ def store() -> RoundTripStore:
 
 
 def test_opening_a_lake_at_a_branch(store: RoundTripStore) -> None:
-    assert store.measure(lambda: Lake.open(store).at("main").exists("file")) <= 3
+    assert store.measure(lambda: Lake.open(store).at("main")) <= 2
+
+
+def test_opening_a_lake_and_reading_the_version_of_a_table(store: RoundTripStore) -> None:
+    assert store.measure(lambda: Lake.open(store).delta("t/a").version) <= 4
 
 
 def test_opening_a_table_with_a_checkpoint_and_ten_commits() -> None:
@@ -43,3 +47,24 @@ def test_appending_to_a_table() -> None:
     store = RoundTripStore(MemoryStore())
     DeltaTable.create(store, SCHEMA)
     assert store.measure(lambda: DeltaTable.open(store).append(rows([1]))) <= 6
+
+
+@pytest.mark.parametrize(("before", "most"), [(0, 18), (1, 10)], ids=["the first of a process", "a later one"])
+def test_publishing_a_session_of_three_tables(store: RoundTripStore, before: int, most: int) -> None:
+    lake = Lake.open(store)
+    for number in range(before + 1):
+        session = lake.session()
+        for path in TABLES:
+            session.delta(path).append(rows([100 + number]))
+        round_trips = store.measure(session.publish)
+    assert round_trips <= most
+
+
+def test_merging_two_branches(store: RoundTripStore) -> None:
+    lake = Lake.open(store)
+    lake.create_branch("dev")
+    with lake.session("dev") as s:
+        s.delta("t/a").append(rows([100]))
+    with lake.session() as s:
+        s.delta("t/b").append(rows([100]))
+    assert store.measure(lambda: lake.merge("dev")) <= 14

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lake_core.dataset import UnknownFormat
@@ -63,8 +64,11 @@ def check_out(
     *,
     needed: Collection[str] | None = None,
     without: str | None = None,
+    is_new: bool = False,
 ) -> Checkout:
     """Put the datasets of these commits, oldest first, in place, but for one (`without`). Idempotent.
+
+    `is_new`: the commits were published just now, so that nothing of them is likely to be in place.
 
     Raises Diverged where another writer was there; with `needed` only for these datasets, others are passed over: one
     that diverged does not hold up the rest of the lake.
@@ -75,30 +79,46 @@ def check_out(
     last = repository.commit_state(commits[-1])
     for number, commit in enumerate(commits):
         state = repository.commit_state(commit)
-        for path, update in sorted(changed_datasets(commit).items()):
-            record = state.registered().get(path)
-            newest = last.registered().get(path)
-            if record is None or newest is None or newest.id != record.id:
-                continue  # released since; or created again, whose log has all of it
-            if path != without and path not in diverged:
-                if update.get("operation") == "IMPORT" or version_of(update) == 0:
-                    # Not when a session brings it in: what never reaches main stays whose it is, its data files too.
-                    claim(repository.root, path, record.format, occupied=True)
-                try:
-                    objects = check_out_dataset(state, record, version_of(update))
-                except Diverged:
-                    if needed is None or path in needed:
-                        raise
-                    diverged.add(path)
-                    continue
+        registered, newest = state.registered(), last.registered()
+        paths = [
+            path
+            for path in sorted(changed_datasets(commit))
+            # Not what was released since, nor what was created again, whose log has all of it.
+            if path in registered and path in newest and newest[path].id == registered[path].id
+            if path != without and path not in diverged
+        ]
+        counts = repository.root.gather(
+            *(partial(_check_out_change, repository, state, commit, path, needed, is_new) for path in paths)
+        )
+        for path, objects in zip(paths, counts, strict=True):
+            if objects is None:
+                diverged.add(path)
+            elif objects:
                 count += objects
-                if objects:
-                    changed.add(path)
+                changed.add(path)
         if progress is not None:
             progress(number + 1, len(commits))
-    for path in sorted(changed):
-        derive(last, path)
+    repository.root.gather(*(partial(derive, last, path) for path in sorted(changed)))
     return Checkout(count, sorted(changed), sorted(diverged))
+
+
+def _check_out_change(
+    repository: Repository, state: StateStore, commit: Commit, path: str, needed: Collection[str] | None, is_new: bool
+) -> int | None:
+    """Put a dataset in place as a commit left it. Return how many objects that took, None if it may be passed over.
+
+    Raises Diverged.
+    """
+    record, update = state.registered()[path], changed_datasets(commit)[path]
+    if update.get("operation") == "IMPORT" or version_of(update) == 0:
+        # Not when a session brings it in: what never reaches main stays whose it is, its data files too.
+        claim(repository.root, path, record.format, occupied=True)
+    try:
+        return check_out_dataset(state, record, version_of(update), is_new=is_new)
+    except Diverged:
+        if needed is None or path in needed:
+            raise
+        return None
 
 
 def check_out_branch(repository: Repository, progress: Callable[[int, int], None] | None = None) -> Checkout:
@@ -130,7 +150,7 @@ def try_check_out(repository: Repository, commits: Sequence[Commit]) -> bool:
     """
     try:
         try:
-            check_out(repository, commits)
+            check_out(repository, commits, is_new=True)
         except Diverged:
             check_out_branch(repository)  # which looks at the newest refs before it takes anything for another writer's
     except (Diverged, StoreError):
@@ -148,20 +168,26 @@ def has_moved(repository: Repository, refs: RefsState, branch: str) -> bool:
     return repository.refs().branch(branch) != refs.branch(branch)
 
 
-def check_out_dataset(state: StateStore, record: DatasetRecord, version: int | None) -> int:
+def check_out_dataset(state: StateStore, record: DatasetRecord, version: int | None, *, is_new: bool = False) -> int:
     """Put a dataset's log in place up to its version in a state, and move its pointers.
+
+    `is_new`: the version before is likely to be in place, and this one is not.
 
     Return how many objects that took. Raises Diverged.
     """
     view = state.folder_of(record)
     missing: list[tuple[str, Item]] = []
+    versions = 2 if is_new else 1
     while version is not None and version >= 0:
-        entries = [(key, item) for key in view.format.log_keys(view, version) if (item := view.item(key)) is not None]
-        absent = [(key, item) for key, item in entries if not _stands(view, key, item)]
-        if not absent:
-            break
-        missing += reversed(absent)
-        version -= 1
+        looks = [partial(_absent, view, each) for each in range(version, max(-1, version - versions), -1)]
+        for absent in view.place.gather(*looks):
+            if not absent:
+                version = None
+                break
+            missing += reversed(absent)
+        else:
+            version -= len(looks)
+            versions = 1
     for key, item in reversed(missing):
         data = state.content.get(item)
         try:
@@ -170,6 +196,12 @@ def check_out_dataset(state: StateStore, record: DatasetRecord, version: int | N
             if bytes(view.place.get(key)) != data:
                 raise _diverged(view, key) from None
     return len(missing) + sum(_move_pointer(view, key) for key in view.format.pointer_keys(view))
+
+
+def _absent(view: DatasetView, version: int) -> list[tuple[str, Item]]:
+    """List what of a version's log is not in place. Raises Diverged."""
+    entries = [(key, item) for key in view.format.log_keys(view, version) if (item := view.item(key)) is not None]
+    return [(key, item) for key, item in entries if not _stands(view, key, item)]
 
 
 def _move_pointer(view: DatasetView, key: str) -> bool:
@@ -238,6 +270,12 @@ def _stands(view: DatasetView, key: str, item: Item | None = None) -> bool:
     if item is not None and meta.size != item.entry.size:
         raise _diverged(view, key)
     return True
+
+
+def has_pointers(state: StateStore, record: DatasetRecord) -> bool:
+    """Return whether a dataset of a state has pointers, which publishes move in place."""
+    view = state.folder_of(record)
+    return record.path in state.registered() and bool(view.format.pointer_keys(view))
 
 
 def check_free(state: StateStore, record: DatasetRecord, version: int | None, items: Mapping[str, Item | None]) -> None:

@@ -31,7 +31,7 @@ def commit_to_branch(repository: Repository, source: Source) -> Published:
     Raises Conflict, ProtectedBranch, Diverged, Collected, PublishTimeout, and what else the source raises.
     """
     branch = source.branch
-    with lease(repository.root, branch, repository.lease_config):
+    with lease(repository.root, branch, repository.lease_config), repository.recent_content:
         for _ in range(_MOST_TRIES):
             refs = repository.refs()
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from lake_core.lake.publish.branch_update import (
     Requirement,
     SetValue,
 )
-from lake_core.lake.publish.checkout import check_free, check_out, pending_checkout
+from lake_core.lake.publish.checkout import check_free, check_out, has_pointers, pending_checkout
 from lake_core.lake.publish.conflict_commits import with_commits
 from lake_core.lake.publish.published import Published
 from lake_core.lake.publish.tree_update import Strategy, TreeUpdate, write_tree
@@ -172,10 +173,20 @@ def _complete_checkout(
     Raises Diverged where a version that is about to be published is in place already.
     """
     behind = pending_checkout(refs, proposal.branch)
-    checkout = check_out(repository, behind, needed=update.datasets, without=proposal.adopts)
-    for path, dataset in update.datasets.items():
-        if path != proposal.adopts:
-            check_free(target, target.registered().get(path) or registered[path], dataset.version, update.items)
+    records = {
+        path: target.registered().get(path) or registered[path] for path in update.datasets if path != proposal.adopts
+    }
+    checks = {
+        path: partial(check_free, target, record, update.datasets[path].version, update.items)
+        for path, record in records.items()
+    }
+    # Pointers in place are compared with the head's, so the head must be checked out before.
+    with_pointers = {path for path, record in records.items() if has_pointers(target, record)}
+    checkout, _ = repository.root.gather(
+        lambda: check_out(repository, behind, needed=update.datasets, without=proposal.adopts),
+        lambda: repository.root.gather(*(check for path, check in checks.items() if path not in with_pointers)),
+    )
+    repository.root.gather(*(check for path, check in checks.items() if path in with_pointers))
     return not checkout.diverged
 
 

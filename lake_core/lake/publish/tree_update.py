@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -65,8 +66,13 @@ class TreeUpdate:
 def write_tree(repository: Repository, tree: str, items: Mapping[str, Item | None], pending: PendingDeletions) -> str:
     """Store what is not stored yet, and build the tree; return its id."""
     content = repository.content
-    stored = {key: None if item is None else content.store(item, pending) for key, item in items.items()}
-    return repository.graveler.build(tree, _sorted_changes(stored), avoid=pending.range).tree
+    placed = {key: None if item is None else content.place(item, pending) for key, item in items.items()}
+    storing = [partial(content.store, item) for item in placed.values() if item is not None]
+    built, _ = repository.root.gather(
+        lambda: repository.graveler.build(tree, _sorted_changes(placed), avoid=pending.range),
+        lambda: repository.root.gather(*storing),
+    )
+    return built.tree
 
 
 def _sorted_changes(items: Mapping[str, Item | None]) -> Iterator[tuple[bytes, Record | None]]:

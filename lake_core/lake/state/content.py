@@ -8,6 +8,7 @@ address, so that nobody waits for anybody (see `refs.pending_deletions`).
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -29,6 +30,7 @@ OBJECTS = "_lake/objects"
 _ADDRESS = re.compile(rf"{OBJECTS}/[0-9a-f]{{2}}/[0-9a-f]{{2}}/([0-9a-f]{{64}})(?:-[0-9]+)?")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OLD = 86_400 * 10**9
+_RECENT_BYTES, _RECENT_COUNT = 256 << 10, 256
 _OFFSET, _LENGTH = "lake.offset", "lake.length"
 
 
@@ -101,22 +103,61 @@ def reference(address: str, size: int, etag: str, now: datetime, *, offset: int 
     return Item(Entry(address, size, etag, nanoseconds(now), metadata))
 
 
+class RecentContent:
+    """The small content that publishes under way have stored, so that they need not read it back.
+
+    A context manager, entered for each publish. Shared by threads.
+    """
+
+    def __init__(self) -> None:
+        self._data: dict[str, bytes] = {}
+        self._publishes = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._publishes += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._publishes -= 1
+            if not self._publishes:
+                self._data = {}
+
+    def add(self, address: str, data: bytes) -> None:
+        """Keep the bytes that are stored at an address which nothing overwrites."""
+        with self._lock:
+            if self._publishes and len(data) <= _RECENT_BYTES and len(self._data) < _RECENT_COUNT:
+                self._data[address] = data
+
+    def get(self, entry: Entry) -> bytes | None:
+        """Return the bytes of an entry, None if they are not kept."""
+        return None if entry.metadata else self._data.get(entry.address)
+
+    def __reduce__(self) -> tuple[type[RecentContent], tuple[()]]:
+        return RecentContent, ()
+
+
 class ContentStore:
     """The content-addressed objects of a lake, and the objects elsewhere that entries refer to."""
 
-    def __init__(self, root: ObjectStore, addresses: Addresses | None = None) -> None:
+    def __init__(
+        self, root: ObjectStore, addresses: Addresses | None = None, recent: RecentContent | None = None
+    ) -> None:
         self._root = root
         self.addresses = addresses or Addresses(root)
+        self._recent = recent or RecentContent()
 
-    def store(self, item: Item, is_pending: Callable[[str], bool] = lambda address: False) -> Item:
-        """Store an item's bytes at an address that no collection deletes; return the item.
+    def place(self, item: Item, is_pending: Callable[[str], bool]) -> Item:
+        """Return an item with an address that no collection deletes, and with its bytes if they are to be stored.
 
-        What is already stored is put again only where a collection may delete it.
+        What is already stored is stored again only where a collection may delete it. Raises Collected, ContentMissing.
         """
         address = item.entry.address
         if not address:
             return item  # the tree contains all of it
-        if item.data is None:
+        data = item.data
+        if data is None:
             if not is_pending(address):
                 return item
             try:
@@ -126,8 +167,6 @@ class ContentStore:
                     f"{address}, which existed when it was written, was garbage-collected in the meantime: "
                     "write it again"
                 ) from None
-        else:
-            data = item.data
         digest, generation = digest_of(address), 0
         if digest is None:
             raise ContentMissing(
@@ -136,13 +175,21 @@ class ContentStore:
         while is_pending(address):
             generation += 1
             address = address_of(digest, generation)
+        return Item(item.entry if address == item.entry.address else replace(item.entry, address=address), data)
+
+    def store(self, item: Item) -> Item:
+        """Store the bytes that an item has, at its address; return the item without them."""
+        if item.data is None or not item.entry.address:
+            return item
+        address = item.entry.address
         try:
-            self._root.put(address, data, if_absent=True)
+            self._root.put(address, item.data, if_absent=True)
         except AlreadyExists:
             # An old one may be garbage that is about to go: put anew, it is as young as what is under way.
             if item.entry.last_modified - nanoseconds(self._root.head(address).last_modified) > _OLD:
-                self._root.put(address, data)
-        return Item(item.entry if address == item.entry.address else replace(item.entry, address=address))
+                self._root.put(address, item.data)
+        self._recent.add(address, item.data)
+        return Item(item.entry)
 
     def get(self, item: Item, start: int | None = None, end: int | None = None) -> bytes:
         """Read an item's bytes, or a range of them as `ObjectStore.get` takes it."""
@@ -152,9 +199,10 @@ class ContentStore:
 
     def get_many(self, requests: Sequence[tuple[Item, int | None, int | None]]) -> list[bytes]:
         """Read each as `get` does. Raises ContentMissing, ContentChanged, ExternalAddress."""
-        bodies: list[bytes | None] = [
-            None if item.data is None else item.data[start:end] for item, start, end in requests
-        ]
+        bodies: list[bytes | None] = []
+        for item, start, end in requests:
+            data = self._recent.get(item.entry) if item.data is None else item.data
+            bodies.append(None if data is None else data[start:end])
         remote = [place for place, data in enumerate(bodies) if data is None]
         located = {place: self.addresses.locate(requests[place][0].entry) for place in remote}
         # Nearly all of them are in the lake's own store.

@@ -109,6 +109,10 @@ class DatasetView(DatasetStore):
         """The options with which other tools open the URLs."""
         return self._place.storage_options
 
+    def gather(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
+        """Call functions side by side if the lake's store gains from it."""
+        return self._tree.root.gather(*calls)
+
     # Reading
 
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:

@@ -16,7 +16,7 @@ from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
 from lake_core.store.folder import renamed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lake_core.clock import AwareClock
     from lake_core.delta import DeltaTable
@@ -120,6 +120,10 @@ class StateStore(ObjectStore):
     def filesystem(self) -> AbstractFileSystem:
         """Return a `LakeFileSystem` whose paths are this store's keys, for libraries that take fsspec file systems."""
         return fsspec.get_filesystem_class("lake")(state=self)
+
+    def gather(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
+        """Call functions side by side if the lake's store gains from it."""
+        return self._tree.root.gather(*calls)
 
     def url(self, key: str = "") -> str:
         """Return the URL of a key in place, where states other than main may have another file or none."""
