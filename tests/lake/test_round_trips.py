@@ -6,7 +6,7 @@ import pytest
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_core.store import MemoryStore
+from lake_core.store import FolderStore, MemoryStore
 from tests.lake.lakes import SCHEMA, rows
 from tests.store.round_trips import RoundTripStore
 
@@ -68,3 +68,28 @@ def test_merging_two_branches(store: RoundTripStore) -> None:
     with lake.session() as s:
         s.delta("t/b").append(rows([100]))
     assert store.measure(lambda: lake.merge("dev")) <= 14
+
+
+def test_a_sensors_look_at_what_was_published(store: RoundTripStore) -> None:
+    lake = Lake.open(store)
+    lake.log(limit=1)
+    with Lake.open(store).session() as s:
+        s.delta("t/b").append(rows([100]))
+    assert store.measure(lambda: lake.log(limit=10)) <= 2
+
+
+def test_publishing_after_a_publisher_that_died_before_main_was_in_place(store: RoundTripStore) -> None:
+    lake = Lake.open(store)
+    with lake.session() as s:
+        s.delta("t/a").append(rows([100]))
+    session = Lake.open(store).session()
+    for path in TABLES:
+        session.delta(path).append(rows([101]))
+    session.publish()
+    for path in TABLES:
+        newest = max(meta.key for meta in store.inner.list(f"{path}/_delta_log/") if meta.key.endswith(".json"))
+        store.inner.delete([newest])
+    session = lake.session()
+    session.delta("t/a").append(rows([102]))
+    assert store.measure(session.publish) <= 14
+    assert all(lake.delta(path).version == DeltaTable.open(FolderStore(store.inner, path)).version for path in TABLES)
