@@ -111,7 +111,7 @@ def expressions(draw: st.DrawFn, kind: str = "", depth: int = 3) -> str:
 @pytest.fixture(scope="module")
 def frame(spark: SparkSession) -> Iterator[DataFrame]:
     with settings(spark, ANSI):
-        yield typed_frame(spark)
+        yield typed_frame(spark).coalesce(1)
 
 
 def wrong(frame: DataFrame, chosen: list[str]) -> dict[str, object]:
