@@ -554,10 +554,7 @@ def test_spark_rows_outside_the_partition_fail_the_step(root: str, spark_resourc
     assert table(root, "monthly").version == before
 
 
-@pytest.mark.parametrize(
-    ("mode", "expected"),
-    [pytest.param("append", 2, marks=pytest.mark.exhaustive), ("overwrite", 1), ("error", None)],
-)
+@pytest.mark.parametrize(("mode", "expected"), [("append", 2), ("overwrite", 1), ("error", None)])
 def test_spark_modes(root: str, spark_resources: dict[str, Any], mode: str, expected: int | None) -> None:
     @dg.asset(metadata={"lake/mode": mode})
     def numbers(spark: SparkResource) -> DataFrame:
