@@ -10,6 +10,8 @@ INSTALLED := .venv/.installed
 export DAGSTER_HOME := $(CURDIR)/.dagster
 export LAKE_ROOT ?= $(CURDIR)/.lake
 export DAGSTER_DISABLE_TELEMETRY := 1
+# Tests start hundreds of processes, each of which would compile the packages again.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## show this list
 	@awk -F ' ?:[^#]*## ' '/^[.a-z-]+:[^#]*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
 
 from tests.s3 import s3_endpoint, s3_options, s3_url  # noqa: F401
@@ -20,15 +19,11 @@ from tests.s3 import s3_endpoint, s3_options, s3_url  # noqa: F401
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.skip_rule", "tests.outcomes"]
+pytest_plugins = ["tests.skip_rule", "tests.outcomes", "tests.examples"]
 
 ROOT = Path(__file__).parent.parent
 DEMO_SECONDS = 1800
 """How long the demo may take on a machine that has other work."""
-
-hypothesis.settings.register_profile("local", deadline=None)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 
 
 # What is started once for many tests: those stay in one of several processes.
@@ -112,7 +107,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     spark = session(
         app_name="tests",
-        master="local[2,3]",  # 3: a task may fail twice, else no retry is ever tested
+        master="local[2,2]",  # the last 2: a task may fail once, else no retry is ever tested
         config={
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

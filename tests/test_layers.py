@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -180,10 +181,16 @@ def allows(layer: str, target: str) -> bool:
     return target in below or (target.startswith("lake_core.lake.") and "lake_core.lake" in below)
 
 
+@functools.cache
+def nodes(source: str) -> list[ast.AST]:
+    """Return the nodes of a module by which it may import."""
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom | ast.If)]
+
+
 def imports(source: str, module: str, *, is_package: bool) -> Iterator[tuple[int, str]]:
     """Yield every imported name with its line: lazy ones, relative ones and those for type checkers included."""
     package = module.split(".") if is_package else module.split(".")[:-1]
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -195,11 +202,7 @@ def imports(source: str, module: str, *, is_package: bool) -> Iterator[tuple[int
 
 def lines_for_type_checkers(source: str) -> set[int]:
     """Return the lines of the imports that only type checkers do."""
-    guarded = [
-        node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    ]
+    guarded = [node for node in nodes(source) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     return {
         inner.lineno for node in guarded for inner in ast.walk(node) if isinstance(inner, (ast.Import, ast.ImportFrom))
     }

@@ -93,9 +93,8 @@ def test_a_skip_outside_the_list_fails_ci(tmp_path: Path, ci: str, selected: str
     shutil.copy(ROOT / "tests" / "skip_rule.py", tmp_path)
     (tmp_path / "test_skips.py").write_text(SKIPPING.format(allowed=ALLOWED_SKIPS[0]))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "skip_rule", "-p", "no:cacheprovider", "-k", selected]
-    process = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "CI": ci}, capture_output=True, text=True, timeout=60
-    )
+    environment = {**os.environ, "CI": ci, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert (process.returncode == 0) is passes, process.stdout
     assert ("skips that fail this run" in process.stdout) is not passes
     assert process.stdout.splitlines()[-1].startswith(("1 skipped", "2 skipped")), "pytest's own line comes last"

@@ -28,8 +28,6 @@ from lake_core.spark.errors import (
 )
 from lake_core.spark.merge import merge_delta
 from lake_core.spark.operations import convert_delta, delete_delta, optimize_delta, update_delta
-from lake_core.spark.pools.read import read_pool
-from lake_core.spark.pools.write import load_pool
 from lake_core.spark.read import read_delta
 from lake_core.spark.session import session
 from lake_core.spark.write import write_delta
@@ -37,6 +35,8 @@ from lake_core.spark.write import write_delta
 if TYPE_CHECKING:
     from lake_core.spark.arrays.read import read_array
     from lake_core.spark.arrays.write import ArrayWriteResult, write_array
+    from lake_core.spark.pools.read import read_pool
+    from lake_core.spark.pools.write import load_pool
 
 __all__ = [
     "ArrayChanged",
@@ -73,7 +73,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Arrays need packages that are optional and slow to import.
+    # Slow to import, and Spark plans a data source in a new process. Arrays need packages that are optional, too.
     if name == "read_array":
         from lake_core.spark.arrays.read import read_array
 
@@ -82,4 +82,12 @@ def __getattr__(name: str) -> object:
         from lake_core.spark.arrays import write
 
         return getattr(write, name)
+    if name == "read_pool":
+        from lake_core.spark.pools.read import read_pool
+
+        return read_pool
+    if name == "load_pool":
+        from lake_core.spark.pools.write import load_pool
+
+        return load_pool
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

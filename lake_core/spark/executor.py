@@ -18,7 +18,6 @@ import lake_core
 from lake_core.delta import errors as delta_errors
 from lake_core.errors import LakeError
 from lake_core.expression import errors as expression_errors
-from lake_core.pool import errors as pool_errors
 from lake_core.spark import errors as spark_errors
 from lake_core.spark.errors import SparkJobFailed, UnreachableStore
 
@@ -117,6 +116,8 @@ def raise_ours(error: PySparkException) -> NoReturn:
 
 def named_error(name: str, message: str) -> LakeError:
     """Return an error of ours by its class's name; SparkJobFailed where that takes more than a message."""
+    from lake_core.pool import errors as pool_errors  # only here: importing pools takes long
+
     kind = next(
         (
             getattr(module, name)

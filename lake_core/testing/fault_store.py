@@ -62,6 +62,7 @@ class FaultStore(ObjectStore):
         self._error = error
         self._delay = delay
         self._operations = 0
+        self._writes = 0
         self._dead = False
         self._lock = threading.Lock()
 
@@ -69,6 +70,11 @@ class FaultStore(ObjectStore):
     def operations(self) -> int:
         """Return how many operations were requested so far, including failed ones."""
         return self._operations
+
+    @property
+    def writes(self) -> int:
+        """Return how many puts and deletions were done. Deaths after equally many leave the same objects."""
+        return self._writes
 
     @property
     def fired(self) -> bool:
@@ -97,7 +103,10 @@ class FaultStore(ObjectStore):
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         return self._run(
-            f"put {key}", lambda: self._inner.put(key, data, if_absent=if_absent, if_match=if_match, unique=unique)
+            f"put {key}",
+            lambda: self._write(
+                lambda: self._inner.put(key, data, if_absent=if_absent, if_match=if_match, unique=unique)
+            ),
         )
 
     def _head(self, key: str) -> ObjectMeta:
@@ -110,7 +119,13 @@ class FaultStore(ObjectStore):
         return self._run(f"list_folders {prefix}", lambda: self._inner.list_folders(prefix))
 
     def _delete(self, keys: Sequence[str]) -> None:
-        self._run(f"delete {', '.join(keys)}", lambda: self._inner.delete(keys))
+        self._run(f"delete {', '.join(keys)}", lambda: self._write(lambda: self._inner.delete(keys)))
+
+    def _write(self, operation: Callable[[], _T]) -> _T:
+        result = operation()
+        with self._lock:
+            self._writes += 1
+        return result
 
     def _run(self, what: str, operation: Callable[[], _T]) -> _T:
         with self._lock:

@@ -128,6 +128,8 @@ CASES: dict[str, Case] = {
         properties=(("delta.checkpoint.writeStatsAsStruct", "true"), ("delta.checkpoint.writeStatsAsJson", "false")),
     ),
 }
+VARIANTS = {"overwrite dynamic", "overwrite schema", "zorder", "vacuum lite", "add constraint", "checkpoint later"}
+"""Cases that write as another one does, which `make test` leaves to `make test-all`."""
 CHANGES_ROWS = ["overwrite rows", "delete", "update", "merge", "overwrite", "restore"]
 
 
@@ -213,7 +215,7 @@ def _replayed(table: DeltaTable) -> set[Row]:
 @pytest.mark.parametrize(
     ("name", "feed"),
     [
-        *((name, False) for name in CASES),
+        *(pytest.param(name, False, marks=pytest.mark.exhaustive if name in VARIANTS else []) for name in CASES),
         *(pytest.param(name, True, marks=pytest.mark.exhaustive) for name in CHANGES_ROWS),
     ],
 )
@@ -264,7 +266,7 @@ def test_a_death_at_any_operation(name: str, feed: bool, mode: str) -> None:
     assert died or after == BEFORE
 
 
-@pytest.mark.parametrize("mode", ["before", "after"])
+@pytest.mark.parametrize("mode", [pytest.param("before", marks=pytest.mark.exhaustive), "after"])
 @pytest.mark.parametrize("commits", [2, 3])
 def test_a_death_with_and_without_a_checkpoint(commits: int, mode: str) -> None:
     """After two commits, the append's own commit is version 3; after three it is version 4, which has a checkpoint."""

@@ -21,6 +21,7 @@ from lake_core.delta.errors import InvalidTransaction, SchemaMismatch
 from lake_core.expression import InvalidExpression
 from lake_core.store import MemoryStore
 from tests.delta.tables import SCHEMA, held, ids, oracle, paths, rows
+from tests.examples import examples
 
 
 def test_only_the_files_that_hold_a_row_are_written_anew(table: DeltaTable) -> None:
@@ -376,7 +377,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     files=st.lists(ROWS, min_size=1, max_size=3),
     steps=st.lists(

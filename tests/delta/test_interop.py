@@ -223,10 +223,18 @@ def _everything(table: DeltaTable, mapped: bool) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("kind", "partition_by"),
     [
-        *((kind, ["p", "day"]) for kind in KINDS if kind not in ("constrained", "logged")),
+        ("mapped", ["p", "day"]),
         ("constrained", []),
         ("logged", []),
-        ("mapped", []),
+        *(
+            pytest.param(*each, marks=pytest.mark.exhaustive)
+            for each in (
+                ("plain", ["p", "day"]),
+                ("mapped by id", ["p", "day"]),
+                ("columns in checkpoints", ["p", "day"]),
+                ("mapped", []),
+            )
+        ),
     ],
 )
 def test_it_reads_the_result_of_every_operation(tmp_path: Path, kind: str, partition_by: list[str]) -> None:

@@ -28,6 +28,7 @@ from lake_core.errors import LakeError
 from lake_core.expression import InvalidExpression
 from lake_core.store import MemoryStore
 from tests.delta.tables import SCHEMA, held, ids, oracle, paths, rows
+from tests.examples import examples
 
 Row = dict[str, Any]
 
@@ -190,7 +191,9 @@ def _execute(merge: Merge, matched: list[Clause], new: list[Clause], alone: list
     return merge.execute()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(
+    max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
 @given(data=st.data(), kind=st.sampled_from(sorted(KINDS)), merge=MERGES, partitioned=st.booleans(), feed=st.booleans())
 def test_against_a_model_row_by_row(
     data: st.DataObject, kind: str, merge: dict[str, Any], partitioned: bool, feed: bool

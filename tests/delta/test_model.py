@@ -36,6 +36,7 @@ from lake_core.delta.errors import (
 )
 from lake_core.store import MemoryStore
 from tests.delta.tables import SCHEMA, ids, rows
+from tests.examples import examples
 
 Step = tuple[str, int, int]
 
@@ -62,7 +63,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(STEPS, st.integers(1, 4))
 def test_random_histories(steps: list[Step], interval: int) -> None:
     store = MemoryStore()

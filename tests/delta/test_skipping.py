@@ -23,6 +23,7 @@ from lake_core.expression import matching, parse_predicate, to_arrow
 from lake_core.store import MemoryStore
 from lake_core.testing import FaultStore
 from tests.delta.tables import inline_vector
+from tests.examples import examples
 
 SCHEMA = pa.schema(
     [
@@ -145,7 +146,7 @@ def _key(row: dict[str, Any]) -> str:
     return repr(sorted(row.items(), key=lambda item: item[0]))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.lists(ROW, min_size=1, max_size=4), min_size=1, max_size=4),
     st.lists(PREDICATE, min_size=1, max_size=4),
@@ -163,7 +164,7 @@ def test_no_row_is_lost(files: list[list[dict[str, Any]]], predicates: list[str]
         assert sorted(map(_key, actual.to_pylist())) == sorted(map(_key, expected.to_pylist())), predicate
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_no_row_is_lost_whatever_the_log_says_of_files(data: st.DataObject) -> None:
     """Statistics missing or in part, deletion vectors, column mapping, checkpoints in between."""

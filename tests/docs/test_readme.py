@@ -24,10 +24,9 @@ ROWS = pa.table([[1], [date(2024, 1, 2)]], schema=SCHEMA)
 
 
 @pytest.fixture(scope="module")
-def options() -> Any:
-    with S3Server() as server:
-        server.create_bucket("bucket")
-        yield server.storage_options()
+def options(s3_endpoint: S3Server) -> dict[str, object]:
+    s3_endpoint.create_bucket("bucket")
+    return s3_endpoint.storage_options()
 
 
 def test_the_page_of_lakes(options: dict[str, object]) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake_core.expression import negated, parse_predicate, to_arrow
+from tests.examples import examples
 
 NAN = float("nan")
 TENTH = pa.scalar(0.1, pa.float32()).as_py()
@@ -144,7 +145,7 @@ ROWS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.recursive(leaves(), _grown, max_leaves=8), st.lists(ROWS, min_size=1, max_size=12))
 def test_arrow_agrees_with_plain_python(case: Case, rows: list[Row]) -> None:
     text, evaluate = case

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake_core.graveler import SMALL_RANGES, Graveler, MergeConflict, Profile, Record
+from tests.examples import examples
 from tests.graveler.records import TINY, Model, applied, differing, graveler, record, tree_of
 
-CASES = 200
+CASES = examples(200)
 MANY = 10_000
 
 ODD_KEYS = st.sampled_from([b"", b"a/", b"a/b", b"a/b/c", b"\xff", b"\xff\xff", b"k", b"k\0"])

@@ -136,7 +136,7 @@ def _operations_of_expiration(store: MemoryStore, time: datetime) -> int:
     return whole.operations
 
 
-@pytest.mark.parametrize("mode", ["before", "after"])
+@pytest.mark.parametrize("mode", [pytest.param("before", marks=pytest.mark.exhaustive), "after"])
 def test_a_death_anywhere_leaves_every_ref_whole_and_the_next_call_finishes(mode: Any) -> None:
     store = MemoryStore()
     repository, ids = repository_with_history(store)
@@ -144,11 +144,15 @@ def test_a_death_anywhere_leaves_every_ref_whole_and_the_next_call_finishes(mode
     old = read_everything(repository)
     operations = _operations_of_expiration(store, time)
     assert operations > 12
+    writes = -1
     for at in range(1, operations + 1):
         copy = copy_of(store)
         dying = FaultStore(copy, at, mode)
         with pytest.raises(Exception, match=r"the store (died|dies)"):
             Repository.open(dying).expire_snapshots(time, delete_expired_branches=True, delete_expired_tags=True)
+        if dying.writes == writes:
+            continue  # the operation read: the store is as the death before left it
+        writes = dying.writes
         assert {name: contents[0] for name, contents in read_everything(Repository.open(copy)).items()}["main"] == old[
             "main"
         ][0]

@@ -23,6 +23,7 @@ from lake_core.icechunk.manifest_file import decode_manifest, encode_manifest
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Snapshot
 from lake_core.icechunk.snapshot_file import decode_snapshot, encode_snapshot
 from lake_core.icechunk.transaction_log import TransactionLog, decode_transaction_log, encode_transaction_log
+from tests.examples import examples
 
 ID, OTHER = bytes(range(12)), bytes(range(12, 24))
 NODE = b"node-id!"
@@ -133,7 +134,7 @@ def test_a_snapshot_is_read_as_it_was_written() -> None:
 
 
 @given(st.integers(0, 2), st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6))
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 def test_a_damaged_flatbuffer_is_read_or_refused(number: int, changes: list[tuple[int, int]]) -> None:
     data = example_files()[number]
     body = bytearray(zstandard.ZstdDecompressor().decompress(data[HEADER_LENGTH:]))
@@ -146,7 +147,7 @@ def test_a_damaged_flatbuffer_is_read_or_refused(number: int, changes: list[tupl
 
 
 @given(st.integers(0, 2), st.integers(0, 10_000), st.integers(0, 255))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_a_damaged_file_is_read_or_refused(number: int, position: int, value: int) -> None:
     data = bytearray(example_files()[number])
     data[position % len(data)] = value

@@ -205,7 +205,7 @@ _history = (_changes, st.lists(_changes, min_size=1, max_size=2), st.sampled_fro
 _SETTINGS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "database": None}
 
 
-@settings(max_examples=60, derandomize=True, **_SETTINGS)  # type: ignore[arg-type]
+@settings(max_examples=25, derandomize=True, **_SETTINGS)  # type: ignore[arg-type]
 @given(*_history)
 def test_a_random_history_is_rebased_as_by_icechunk(
     changes: list[Operation], commits: list[list[Operation]], solvers: tuple[Any, Any]

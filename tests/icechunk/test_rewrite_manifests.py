@@ -152,15 +152,20 @@ def test_a_commit_that_came_first_stays() -> None:
     assert outcomes == {"committed", "refused"}
 
 
-@pytest.mark.parametrize("mode", ["before", "after"])
+@pytest.mark.parametrize("mode", [pytest.param("before", marks=pytest.mark.exhaustive), "after"])
 def test_a_death_anywhere_leaves_the_old_or_the_new_state(mode: Any) -> None:
     store = MemoryStore()
     repository = with_small_manifests(store)
     content = read_everything(repository)["main"]
+    writes = -1
     for at in range(1, _operations(store) + 1):
         copy = copy_of(store)
+        dying = FaultStore(copy, at, mode)
         with pytest.raises(Exception, match="die"):
-            Repository.open(FaultStore(copy, at, mode)).rewrite_manifests("merge", branch="main")
+            Repository.open(dying).rewrite_manifests("merge", branch="main")
+        if dying.writes == writes:
+            continue  # the operation read: the store is as the death before left it
+        writes = dying.writes
         survivor = Repository.open(copy)
         assert read_everything(survivor)["main"][-len(content) :] == content
         survivor.rewrite_manifests("merge", branch="main")

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lake_core.journal import Action, Add, Delete, Entry, Journal, State, Update
 from lake_core.journal.errors import HistoryPurged, KeyExists, KeyMissing
 from lake_core.store import MemoryStore
+from tests.examples import examples
 from tests.journal.clocks import START, Clock
 
 HANDLES = st.integers(0, 3)
@@ -223,4 +224,6 @@ class JournalModel(RuleBasedStateMachine):
 
 
 TestJournalModel = JournalModel.TestCase
-TestJournalModel.settings = settings(max_examples=60, stateful_step_count=30, suppress_health_check=list(HealthCheck))
+TestJournalModel.settings = settings(
+    max_examples=examples(60), stateful_step_count=30, suppress_health_check=list(HealthCheck)
+)

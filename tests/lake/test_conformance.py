@@ -56,6 +56,7 @@ class TestPart(SessionSuite):
         return lake.get_session(lake.open_session().id).join()
 
 
+@pytest.mark.exhaustive
 class TestSerializableSession(SessionSuite):
     """A session that notes what it reads."""
 

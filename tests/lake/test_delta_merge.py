@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
@@ -62,8 +63,15 @@ def _conflict(lake: Lake, run: Callable[[], object]) -> str:
     return ""
 
 
-@pytest.mark.parametrize("earlier", OPERATIONS)
-@pytest.mark.parametrize("later", OPERATIONS)
+def _pairs() -> Iterator[object]:
+    """Yield all pairs of operations; `make test` runs three of each operation, one of them with itself."""
+    names = list(OPERATIONS)
+    for later, earlier in itertools.product(names, names):
+        usual = (names.index(earlier) - names.index(later)) % len(names) in (0, 1, 5)
+        yield pytest.param(later, earlier, marks=[] if usual else pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize(("later", "earlier"), _pairs())
 def test_two_sessions_end_as_a_serial_history_or_conflict_as_plain_delta_does(
     later: str, earlier: str, empty: Lake, store: MemoryStore
 ) -> None:

@@ -15,6 +15,7 @@ from lake_core.lake.errors import Conflict, NothingToApply
 from lake_core.lake.session.private_session import Session
 from lake_core.store import MemoryStore
 from lake_core.testing.manual_clock import ManualClock
+from tests.examples import examples
 from tests.lake.lakes import SCHEMA, plain, rows, values
 
 TABLES = ("t/a", "t/b")
@@ -222,7 +223,7 @@ def _run(steps: list[tuple[str, str, Any]]) -> None:
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=CHECKS)
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=CHECKS)
 @given(st.lists(STEP, min_size=2, max_size=8))
 def test_random_histories(steps: list[tuple[str, str, Any]]) -> None:
     _run(steps)

@@ -69,7 +69,7 @@ def alone(tmp_path: Path) -> LakeResource:
     return write_days(tmp_path / "root")
 
 
-@pytest.fixture(params=["lake", "alone"])
+@pytest.fixture(params=["lake", pytest.param("alone", marks=pytest.mark.exhaustive)])
 def resource(request: pytest.FixtureRequest, tmp_path: Path) -> LakeResource:
     return write_days(tmp_path / "root", Lake.create(tmp_path / "root") if request.param == "lake" else None)
 

@@ -17,7 +17,7 @@ from lake_orch import DeltaIOManager, LakeResource, checks_first
 ROWS = pa.table({"n": [1, 2]})
 
 
-@pytest.fixture(params=["plain", "lake"])
+@pytest.fixture(params=[pytest.param("plain", marks=pytest.mark.exhaustive), "lake"])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "lake":
         Lake.create(tmp_path / "lake")

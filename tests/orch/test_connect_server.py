@@ -18,8 +18,10 @@ import pytest
 
 from lake_core.spark.errors import SparkServerFailed
 from lake_core.spark.session import start_settings
-from lake_orch.spark.connect_server import Lease, lease_server, stop_servers
+from lake_orch.spark.connect_server import Lease, _identity, lease_server, stop_servers
 from lake_orch.spark.connect_watchdog import current, is_locked
+
+pytestmark = pytest.mark.xdist_group("connect")  # they share a server
 
 CONFIG = start_settings(
     "local[2,3]",
@@ -72,6 +74,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("connect")
     yield path
     stop_servers(path)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a file of two rows, where a process may work."""
+    path = tmp_path_factory.mktemp("place")
+    (path / "landing").mkdir()
+    (path / "landing" / "customers.csv").write_text("id\n1\n2\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(
+    place: Path, same_import_path: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Lease, Path]]:
+    """Lease a server of the processes in `place`, which stops half a second after its last lease.
+
+    Yields the lease and the directory of these servers.
+    """
+    directory = tmp_path_factory.mktemp("leased")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        lease = lease_server(directory, CONFIG, idle_timeout=0.5)
+    yield lease, directory
+    stop_servers(directory)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -173,9 +200,10 @@ def test_processes_that_start_at_once_share_a_server_that_is_private(folder: Pat
 
 
 @pytest.mark.spark
-def test_relative_paths_are_those_of_the_process_that_asks(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "landing").mkdir()
-    (tmp_path / "landing" / "customers.csv").write_text("id\n1\n2\n")
+def test_relative_paths_are_those_of_the_process_that_asks(
+    server: tuple[Lease, Path], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, directory = server
     source = (
         "import json, sys\n"
         "from pathlib import Path\n"
@@ -184,17 +212,19 @@ def test_relative_paths_are_those_of_the_process_that_asks(folder: Path, tmp_pat
         "customers = session.read.csv('landing/customers.csv', header=True)\n"
         "print(customers.mapInArrow(lambda rows: rows, 'id string').count())"
     )
-    command = [sys.executable, "-c", source, str(folder)]
-    process = subprocess.run(
-        command, input=json.dumps(CONFIG), capture_output=True, text=True, timeout=120, cwd=tmp_path
-    )
+    command = [sys.executable, "-c", source, str(directory)]
+    process = subprocess.run(command, input=json.dumps(CONFIG), capture_output=True, text=True, timeout=120, cwd=place)
     assert process.stdout.splitlines()[-1:] == ["2"], process.stderr[-2000:]
-    assert [path.name for path in tmp_path.iterdir()] == ["landing"], "the server leaves nothing there"
+    assert [path.name for path in place.iterdir()] == ["landing"], "the server leaves nothing there"
+    assert len(list(directory.iterdir())) == 1, "a process in the same folder shares the server"
+    before = _identity(CONFIG, [])
+    monkeypatch.chdir(tmp_path)
+    assert _identity(CONFIG, []) != before, "a process in another folder gets another server"
 
 
 @pytest.mark.spark
-def test_a_url_reaches_it_too_and_who_does_not_know_the_token_is_refused(folder: Path) -> None:
-    lease = lease_server(folder, CONFIG)
+def test_a_url_reaches_it_too_and_who_does_not_know_the_token_is_refused(server: tuple[Lease, Path]) -> None:
+    lease, _ = server
     source = (
         "import sys\n"
         "from pyspark.sql import SparkSession\n"
@@ -210,7 +240,6 @@ def test_a_url_reaches_it_too_and_who_does_not_know_the_token_is_refused(folder:
     assert process.stdout.splitlines()[-1] == "4 3"
     assert process.returncode != 0
     assert "Invalid authentication token" in process.stderr
-    lease.release()
 
 
 @pytest.mark.exhaustive
@@ -232,8 +261,8 @@ def test_a_server_that_died_is_replaced_for_those_who_used_it_too(folder: Path) 
 
 
 @pytest.mark.spark
-def test_nothing_stays_behind(tmp_path: Path) -> None:
-    lease = lease_server(tmp_path / "a", CONFIG, idle_timeout=0.5)
+def test_nothing_stays_behind(server: tuple[Lease, Path]) -> None:
+    lease, _ = server
     pid = java(lease)
     time.sleep(1.5)
     assert lease.is_alive(), "a server that is leased does not stop"
@@ -242,7 +271,10 @@ def test_nothing_stays_behind(tmp_path: Path) -> None:
     wait_until(lambda: not lease.folder.exists())
     assert current(lease.folder.parent) is None
 
-    # The next server's parent is killed. The JVM ends with it, and its files are not trusted.
+
+@pytest.mark.exhaustive
+@pytest.mark.spark
+def test_a_server_ends_with_its_parent_and_its_files_are_not_trusted(tmp_path: Path) -> None:
     killed = lease_server(tmp_path / "a", CONFIG, idle_timeout=60)
     pid = java(killed)
     os.kill(int((killed.folder / "alive").read_text()), signal.SIGKILL)

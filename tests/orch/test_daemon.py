@@ -222,6 +222,7 @@ def test_cancelled_from_the_api_then_from_failure(server: Server) -> None:
     assert len(server.rows("first")) == before + 1
 
 
+@pytest.mark.exhaustive
 def test_from_failed_assets_then_all_steps(server: Server) -> None:
     """Dagster copies the tag of the first re-execution to the second, which starts over all the same."""
     before = {table: len(server.rows(table)) for table in ("first", "second")}

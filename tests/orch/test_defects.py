@@ -194,7 +194,9 @@ def test_a_password_has_no_place_in_the_root() -> None:
 
 
 Materialize = Callable[..., Any]
-both = pytest.mark.parametrize("run", [materialize, dg.materialize], ids=["run", "asset"])
+both = pytest.mark.parametrize(
+    "run", [materialize, pytest.param(dg.materialize, marks=pytest.mark.exhaustive)], ids=["run", "asset"]
+)
 
 
 @both

@@ -25,7 +25,7 @@ from lake_orch import (
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
 
 
-@pytest.fixture(params=["plain", "lake", "session"])
+@pytest.fixture(params=[*(pytest.param(place, marks=pytest.mark.exhaustive) for place in ("plain", "lake")), "session"])
 def place(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -60,6 +60,7 @@ def materialize(place: str, assets: list[Any], root: str, **options: Any) -> dg.
     return run(assets, resources=resources(root), **options)
 
 
+@pytest.mark.parametrize("place", ["plain", "lake", "session"], indirect=True)
 def test_values_come_back_as_they_were(root: str, place: str) -> None:
     loaded: dict[str, Any] = {}
     report = {"rows": 7, "names": ["ä", None], "nested": {"x": 1.5, "y": True}}

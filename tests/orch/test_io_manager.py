@@ -558,7 +558,7 @@ def test_spark_rows_outside_the_partition_fail_the_step(root: str, spark_resourc
 def test_spark_modes(root: str, spark_resources: dict[str, Any], mode: str, expected: int | None) -> None:
     @dg.asset(metadata={"lake/mode": mode})
     def numbers(spark: SparkResource) -> DataFrame:
-        return spark.session.createDataFrame([(1,)], "n int")
+        return spark.session.sql("SELECT 1 AS n")
 
     dg.materialize([numbers], resources=spark_resources)
     if expected is None:

@@ -16,6 +16,8 @@ import pytest
 from lake_core.delta import DeltaTable
 from tests.orch import kill_pipeline
 
+pytestmark = pytest.mark.xdist_group("kill")  # one process of several: it keeps Dagster's fork server
+
 
 class Outcome:
     """A finished run: its id, whether it succeeded, and what its last materialization says."""
@@ -86,7 +88,15 @@ SEAMS = [
 ]
 
 
-@pytest.mark.parametrize(("asset", "seam", "left", "expected", "skipped"), SEAMS)
+def _only(*numbers: int) -> list[object]:
+    """Return the seams, all but these only for `make test-all`."""
+    return [
+        pytest.param(*seam, marks=[] if number in numbers else pytest.mark.exhaustive)
+        for number, seam in enumerate(SEAMS)
+    ]
+
+
+@pytest.mark.parametrize(("asset", "seam", "left", "expected", "skipped"), _only(1))
 def test_killed_and_reexecuted_from_failure(
     bench: Bench, asset: str, seam: str, left: list[str], expected: list[str], skipped: bool
 ) -> None:
@@ -101,10 +111,7 @@ def test_killed_and_reexecuted_from_failure(
     assert resumed.metadata["dagster/row_count"] == len(expected)
 
 
-@pytest.mark.parametrize(
-    ("asset", "seam", "left", "expected", "skipped"),
-    [*SEAMS[:2], *(pytest.param(*seam, marks=pytest.mark.exhaustive) for seam in SEAMS[2:])],
-)
+@pytest.mark.parametrize(("asset", "seam", "left", "expected", "skipped"), _only(0))
 def test_killed_and_retried_by_policy(
     bench: Bench, asset: str, seam: str, left: list[str], expected: list[str], skipped: bool
 ) -> None:
@@ -117,6 +124,7 @@ def test_killed_and_retried_by_policy(
     assert run.metadata.get("lake/skipped", False) is skipped
 
 
+@pytest.mark.exhaustive
 def test_all_steps_of_a_finished_run_write_again(bench: Bench) -> None:
     bench.die("nowhere")
     first = bench.run("by_hand")
@@ -152,10 +160,9 @@ def test_killed_after_the_commit_of_a_spark_frame(bench: Bench) -> None:
     assert resumed.metadata.get("lake/skipped", False) is True
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "asset", [pytest.param("by_spark_worker", marks=pytest.mark.exhaustive), "by_spark_worker_retried"]
-)
+@pytest.mark.parametrize("asset", ["by_spark_worker", "by_spark_worker_retried"])
 def test_a_python_worker_of_spark_is_killed_half_way(bench: Bench, asset: str) -> None:
     """Spark runs on one thread here and tries a task once, so the step fails.
 

@@ -100,7 +100,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield instance
 
 
-@pytest.fixture(params=["lake", "plain"])
+@pytest.fixture(params=["lake", pytest.param("plain", marks=pytest.mark.exhaustive)])
 def zone(request: pytest.FixtureRequest, tmp_path: Path, instance: dg.DagsterInstance) -> Zone:
     return Zone(tmp_path, instance, is_lake=request.param == "lake")
 
@@ -136,6 +136,7 @@ def test_a_lost_cursor_lands_nothing_twice(zone: Zone) -> None:
     assert zone.ids() == [1, 2]
 
 
+@pytest.mark.parametrize("zone", ["lake", "plain"], indirect=True)
 def test_a_batch_that_is_run_again_adds_nothing(zone: Zone) -> None:
     zone.drop("a.parquet", 1)
     (request,) = zone.requests()

@@ -161,7 +161,7 @@ def test_a_chain_of_failures_has_the_lineage_of_its_first_run(bench: Bench) -> N
     assert bench.lineage(bench.reexecute(fourth, FROM_FAILURE)) == {"third": first}
 
 
-@pytest.mark.parametrize("failing", [(), ("second",)])
+@pytest.mark.parametrize("failing", [pytest.param((), marks=pytest.mark.exhaustive), ("second",)])
 def test_all_steps_start_over(bench: Bench, failing: tuple[str, ...]) -> None:
     bench.fail(*failing)
     parent = bench.run()
@@ -173,7 +173,7 @@ def test_all_steps_start_over(bench: Bench, failing: tuple[str, ...]) -> None:
     assert bench.lineage(by_ui) == {"first": by_ui, "second": by_ui, "third": by_ui}
 
 
-@pytest.mark.parametrize("still_failing", [(), ("third",)])
+@pytest.mark.parametrize("still_failing", [pytest.param((), marks=pytest.mark.exhaustive), ("third",)])
 def test_a_leaked_tag_of_an_asset_retry_is_not_believed(bench: Bench, still_failing: tuple[str, ...]) -> None:
     bench.fail("second")
     failed = bench.run()

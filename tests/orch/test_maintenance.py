@@ -34,7 +34,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield instance
 
 
-@pytest.fixture(scope="module", params=["lake", "plain"])
+@pytest.fixture(scope="module", params=["lake", pytest.param("plain", marks=pytest.mark.exhaustive)])
 def prepared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Create two tables of twelve files each, in a lake and without one."""
     root = tmp_path_factory.mktemp("maintenance") / "root"
@@ -199,6 +199,7 @@ def failing(defs: dg.Definitions, resource: LakeResource, instance: dg.DagsterIn
     return {evaluation.check_name: evaluation.description for evaluation in evaluations if not evaluation.passed}
 
 
+@pytest.mark.parametrize("prepared", ["lake", "plain"], indirect=True)
 def test_checks_say_what_needs_doing(resource: LakeResource, instance: dg.DagsterInstance) -> None:
     defs = lake_maintenance(PATHS, tasks=["compaction"], checks=HealthLimits(small_files=5, uncheckpointed_commits=5))
     assert failing(defs, resource, instance)["small_files"] == "1 (limit 0.5): run compaction"

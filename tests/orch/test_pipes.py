@@ -74,7 +74,7 @@ def metadata(outside: Outside) -> dict[str, Any]:
     return {name: value.value for name, value in event.asset_materialization.metadata.items()}
 
 
-@pytest.mark.parametrize("death", ["die between", "die after"])
+@pytest.mark.parametrize("death", [pytest.param("die between", marks=pytest.mark.exhaustive), "die after"])
 def test_without_a_session_it_publishes_by_itself_once(outside: Outside, death: str) -> None:
     """Killed before it published, or after and before it could say so."""
     lake = Lake.create(outside.root)
@@ -91,7 +91,7 @@ def test_without_a_session_it_publishes_by_itself_once(outside: Outside, death: 
     assert lake.at().get("files/note.txt") == b"3"
 
 
-@pytest.mark.parametrize("death", ["die between", "die after"])
+@pytest.mark.parametrize("death", ["die between", pytest.param("die after", marks=pytest.mark.exhaustive)])
 def test_in_a_run_with_one_session_it_is_staged(outside: Outside, death: str) -> None:
     lake = Lake.create(outside.root)
     outside.wish(death)
@@ -132,7 +132,7 @@ def test_one_that_was_overtaken_writes_nothing(outside: Outside) -> None:
     assert lake.at(session.id).datasets() == {}
 
 
-@pytest.mark.parametrize("death", ["die between", "die after"])
+@pytest.mark.parametrize("death", [pytest.param("die between", marks=pytest.mark.exhaustive), "die after"])
 def test_in_a_folder_of_plain_tables_each_write_is_there_once(outside: Outside, death: str) -> None:
     outside.wish(death)
     result = dg.materialize([outside.asset()], resources=outside.resources(), instance=outside.instance)
@@ -235,7 +235,10 @@ def test_spark_submit_for_real(outside: Outside, deaths: int) -> None:
         lake=resource,
         spark_submit=str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
         master="local[1]",
-        conf={"spark.ui.enabled": "false"},
+        conf={
+            "spark.ui.enabled": "false",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
         env={"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
     )
 

@@ -44,7 +44,7 @@ def resources(root: str) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(params=["plain", "lake"])
+@pytest.fixture(params=[pytest.param("plain", marks=pytest.mark.exhaustive), "lake"])
 def place(request: pytest.FixtureRequest, root: str) -> str:
     if request.param == "lake":
         Lake.create(root)
@@ -103,6 +103,7 @@ def test_a_generator_is_stored_where_output_wraps_it(root: str, resources: dict[
     assert stored(root) == ["{k:2}", "{k:1}", "{k:0}"]
 
 
+@pytest.mark.parametrize("place", ["plain", "lake"], indirect=True)
 def test_modes_write_as_they_say(place: str, resources: dict[str, Any]) -> None:
     def run(records: Any, mode: str) -> dict[str, Any]:
         return metadata_of(dg.materialize([events(records, metadata={"lake/mode": mode})], resources=resources))

@@ -12,7 +12,7 @@ from lake_orch import InvalidDefinition, LakeResource, PoolIOManager
 from lake_orch.maintenance import HealthLimits, lake_maintenance
 
 
-@pytest.fixture(params=["plain", "lake"])
+@pytest.fixture(params=[pytest.param("plain", marks=pytest.mark.exhaustive), "lake"])
 def resources(request: pytest.FixtureRequest, root: str) -> dict[str, Any]:
     if request.param == "lake":
         Lake.create(root)
@@ -52,6 +52,7 @@ def test_objects_are_put_together_when_there_are_many_and_a_check_says_so(resour
     assert [record["k"] for record in pool.scan().records()] == [2, 2, 2, 1, 1, 1]
 
 
+@pytest.mark.parametrize("resources", ["plain", "lake"], indirect=True)
 def test_what_no_branch_needs_goes_past_the_retention(resources: dict[str, Any]) -> None:
     for _ in range(2):
         dg.materialize([events], resources=resources)

@@ -70,7 +70,7 @@ def test_rows_that_cannot_be_shown_fail_no_step(tmp_path: Path) -> None:
 
 
 def test_a_table_is_bounded_in_columns_and_width() -> None:
-    wide = pa.table({f"column_{number}": ["x" * 10_000] * 1000 for number in range(100)})
+    wide = pa.table({f"column_{number}": ["x" * 10_000] * 20 for number in range(100)})
     text = markdown_table(wide)
     assert len(text) < 6000
     assert "and 88 more columns" in text

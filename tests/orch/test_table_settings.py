@@ -186,10 +186,7 @@ def test_merges(root: str, how: Any, expected: list[tuple[int, int]] | None) -> 
 
 @pytest.mark.parametrize(
     ("how", "expected"),
-    [
-        pytest.param(*merge, marks=pytest.mark.exhaustive if number in (1, 4) else [])
-        for number, merge in enumerate(MERGES)
-    ],
+    [pytest.param(*merge, marks=[] if number == 3 else pytest.mark.exhaustive) for number, merge in enumerate(MERGES)],
 )
 def test_merges_in_spark(root: str, spark: SparkSession, how: Any, expected: list[tuple[int, int]] | None) -> None:
     _check_merge(root, spark.createDataFrame(CHANGES), how, expected)

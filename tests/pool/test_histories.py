@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lake_core.pool import Pool, PoolLake
 from lake_core.pool.errors import DeleteConflict
 from lake_core.store import MemoryStore
+from tests.examples import examples
 
 BRANCHES = st.sampled_from(["main", "dev"])
 STEPS = st.one_of(
@@ -27,7 +28,7 @@ def keys(pool: Pool, branch: str) -> list[tuple[int, int]]:
     return sorted((record["k"], record["n"]) for record in pool.scan(branch).records())
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, min_size=4, max_size=14))
 def test_a_pool_holds_what_its_history_says(steps: list[tuple[str, str, object]]) -> None:
     pool = PoolLake.create(MemoryStore()).create_pool("events", key="k", order="asc")

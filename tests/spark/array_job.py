@@ -1,10 +1,10 @@
-"""What `test_lean_executors` runs in a process of its own: arrays and pools, in classic Spark or over Connect."""
+"""Arrays and pools in Spark's executors, for `test_lean_executors`: a part of `lean_job`, or a program over Connect."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +14,24 @@ from lake_core.icechunk import Repository, RepositoryConfig
 from lake_core.pool import PoolLake
 from lake_core.spark import MissingPackage, load_pool, read_array, read_pool, session, write_array
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 CONFIG = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
 }
 
 
-def main(folder: str, kind: str) -> None:
-    """Write and read arrays of several codecs, and print what came of it as JSON."""
-    options: dict[str, Any] = {"remote": "local[2,3]"} if kind == "connect" else {"master": "local[2,3]"}
-    spark = session(**options, config=CONFIG)
+def main(folder: str) -> None:
+    """Print the report of a session of Spark Connect as JSON."""
+    spark = session(remote="local[2,3]", config=CONFIG)
+    print(json.dumps(report_of(spark, folder)))
+    spark.stop()
+
+
+def report_of(spark: SparkSession, folder: str) -> dict[str, Any]:
+    """Write and read arrays of several codecs and a pool, and return what came of it."""
     zeros = np.zeros((4, 3))
     dataset = xr.Dataset(dict.fromkeys(("plain", "packed", "sharded"), (("x", "y"), zeros)), {"y": ["a", "b", "c"]})
     dataset.plain.encoding = {"chunks": (2, 2), "compressors": None}
@@ -56,8 +64,7 @@ def main(folder: str, kind: str) -> None:
     frame = read_pool(spark, lake.pool("source"), start=1)
     load_pool(frame.select("k", (frame.v + 0.5).alias("v")), lake.create_pool("target", key="k"), txn=("job", 1))
     report["pool"] = lake.pool("target").scan().to_zson().split()
-    print(json.dumps(report))
-    spark.stop()
+    return report
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from lake_core.spark import (
     update_delta,
     write_delta,
 )
+from tests.spark import array_job
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("x", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
 
@@ -133,6 +134,7 @@ def main(folder: str) -> None:
         return sorted(read_delta(spark, lake.delta("t")).toArrow()["id"].to_pylist())
 
     step("session of a lake", in_a_session)
+    step("arrays and pools", lambda: array_job.report_of(spark, f"{folder}/repository"))
     print(json.dumps(report))
     spark.stop()
 

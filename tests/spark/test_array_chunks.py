@@ -22,6 +22,7 @@ from lake_core.spark.arrays.cf_encoding import CFEncoding
 from lake_core.spark.arrays.chunk_codec import ChunkCodec, chunk_codec
 from lake_core.spark.arrays.chunk_pruning import prune
 from lake_core.spark.arrays.coordinates import Coordinates, coordinate_index
+from tests.examples import examples
 
 CELLS = np.arange(24).reshape(2, 3, 4)
 
@@ -141,7 +142,7 @@ _PREDICATES = st.recursive(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(_PREDICATES)
 def test_no_row_is_pruned_that_a_predicate_keeps(where: str) -> None:
     coordinates = (Coordinates("x", pa.array([1, 2, 3, 4, 5, 6, 8])), Coordinates("y", pa.array(["d", "a", "b", "c"])))

@@ -86,9 +86,14 @@ def test_a_data_source_is_planned_where_the_package_is(report: dict[str, Any]) -
     assert "lake-orch is not installed for the Python with which Spark plans queries" in report["source write"]
 
 
-@pytest.mark.parametrize("kind", [pytest.param("classic", marks=pytest.mark.exhaustive), "connect"])
-def test_arrays_and_pools_are_written_and_read_in_them(python: Path, tmp_path: Path, kind: str) -> None:
-    results = run_job(python, tmp_path, "array_job", str(tmp_path / "repository"), kind)
+@pytest.mark.parametrize("kind", ["classic", pytest.param("connect", marks=pytest.mark.exhaustive)])
+def test_arrays_and_pools_are_written_and_read_in_them(
+    request: pytest.FixtureRequest, python: Path, tmp_path: Path, kind: str
+) -> None:
+    if kind == "connect":
+        results = run_job(python, tmp_path, "array_job", str(tmp_path / "repository"))
+    else:
+        results = dict(request.getfixturevalue("report")["arrays and pools"])
     message, chunks = results.pop("sharded")
     assert "need the package zarr" in message
     assert "the package zarr is missing" in message

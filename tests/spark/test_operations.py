@@ -121,11 +121,17 @@ def test_the_same_as_in_one_process(spark: SparkSession, tmp_path: Path, kind: s
     [
         ("t.id > s.id AND s.id = 3 AND t.id < 6", lambda merge: merge.when_matched_delete()),
         ("t.id <=> s.id", lambda merge: merge.when_matched_update({"v": "0.5"}).when_not_matched_insert("*")),
-        ("t.v = s.v AND t.p = 'p2'", lambda merge: merge.when_matched_update({"v": "-s.v"})),
+        pytest.param(
+            "t.v = s.v AND t.p = 'p2'",
+            lambda merge: merge.when_matched_update({"v": "-s.v"}),
+            marks=pytest.mark.exhaustive,
+        ),
         ("lower(t.p) = s.p AND t.id = s.id + 26", lambda merge: merge.when_matched_update({"v": "s.id"})),
         ("FALSE", lambda merge: merge.when_not_matched_insert("*", "s.v > 1")),
-        ("t.id = s.id", lambda merge: merge.when_not_matched_by_source_delete()),
-        ("t.id = s.id", lambda merge: merge.when_not_matched_insert("*")),
+        pytest.param(
+            "t.id = s.id", lambda merge: merge.when_not_matched_by_source_delete(), marks=pytest.mark.exhaustive
+        ),
+        pytest.param("t.id = s.id", lambda merge: merge.when_not_matched_insert("*"), marks=pytest.mark.exhaustive),
     ],
 )
 def test_merge_conditions(spark: SparkSession, tmp_path: Path, on: str, clauses: Callable[[Merge], Merge]) -> None:

@@ -44,16 +44,22 @@ def _rows(table: pa.Table) -> list[str]:
     return sorted(str(sorted(row.items())) for row in table.to_pylist())
 
 
+_SESSIONS = [
+    {"spark.sql.session.timeZone": "America/New_York", "spark.sql.execution.arrow.maxRecordsPerBatch": "2"},
+    {"spark.sql.execution.arrow.useLargeVarTypes": "true", "spark.sql.adaptive.enabled": "false"},
+    {
+        "spark.sql.caseSensitive": "true",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+    },
+]
+
+
 @pytest.mark.parametrize(
     "conf",
     [
-        {"spark.sql.session.timeZone": "America/New_York", "spark.sql.execution.arrow.maxRecordsPerBatch": "2"},
-        {"spark.sql.execution.arrow.useLargeVarTypes": "true", "spark.sql.adaptive.enabled": "false"},
-        {
-            "spark.sql.caseSensitive": "true",
-            "spark.sql.ansi.enabled": "false",
-            "spark.sql.autoBroadcastJoinThreshold": "-1",
-        },
+        {key: value for conf in _SESSIONS for key, value in conf.items()},
+        *(pytest.param(conf, marks=pytest.mark.exhaustive) for conf in _SESSIONS),
     ],
 )
 def test_a_merge_is_the_same_in_any_session(spark: SparkSession, tmp_path: Path, conf: dict[str, str]) -> None:
@@ -84,7 +90,7 @@ def test_a_merge_is_the_same_in_any_session(spark: SparkSession, tmp_path: Path,
         )
 
 
-@pytest.mark.parametrize("size", [3, 2000])
+@pytest.mark.parametrize("size", [3, pytest.param(2000, marks=pytest.mark.exhaustive)])
 def test_texts_are_compared_byte_by_byte_whatever_the_source_collates(
     spark: SparkSession, tmp_path: Path, size: int
 ) -> None:

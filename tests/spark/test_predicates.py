@@ -30,9 +30,12 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> DeltaTable:
 
 
 @pytest.mark.parametrize(
-    "conf",
+    ("conf", "every"),
     [
-        {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"},
+        ({"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}, 3),
+        pytest.param(
+            {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}, 1, marks=pytest.mark.exhaustive
+        ),
         pytest.param(
             {
                 "spark.sql.session.timeZone": "Asia/Tokyo",
@@ -40,17 +43,19 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> DeltaTable:
                 "spark.sql.caseSensitive": "true",
                 "spark.sql.parser.escapedStringLiterals": "true",
             },
+            1,
             marks=pytest.mark.exhaustive,
         ),
     ],
-    ids=["ansi", "other settings"],
+    ids=["ansi, each third", "ansi", "other settings"],
 )
-def test_every_predicate(spark: SparkSession, table: DeltaTable, conf: Mapping[str, str]) -> None:
+def test_every_predicate(spark: SparkSession, table: DeltaTable, conf: Mapping[str, str], every: int) -> None:
     wrong = {}
+    predicates = PREDICATES[::every]
     with settings(spark, conf):
         # All scans run in one job, because starting a job takes longer than a scan.
-        for start in range(0, len(PREDICATES), 24):
-            chosen = PREDICATES[start : start + 24]
+        for start in range(0, len(predicates), 24):
+            chosen = predicates[start : start + 24]
             frames = [
                 read_delta(spark, table, columns=["id"], where=where).withColumn("n", F.lit(n))
                 for n, (where, _) in enumerate(chosen)
@@ -83,8 +88,18 @@ def test_what_parquet_decides_otherwise_is_not_pushed_down(
     assert not any(name in pushed for name in ("EqualTo", "EqualNullSafe", "In(", "Not(")), pushed
 
 
-@pytest.mark.parametrize("writer", ["ours", "another"])
-@pytest.mark.parametrize("values", [[-0.0] * 3, [0.0] * 3, [-0.0, float("nan")], [-1.0, -0.0], [0.0, 1.0]])
+_ZEROS = [[-0.0] * 3, [0.0] * 3, [-0.0, float("nan")], [-1.0, -0.0], [0.0, 1.0]]
+_USUAL = {(2, "ours"), (3, "ours"), (0, "another"), (4, "another")}
+
+
+@pytest.mark.parametrize(
+    ("values", "writer"),
+    [
+        pytest.param(values, writer, marks=[] if (number, writer) in _USUAL else pytest.mark.exhaustive)
+        for number, values in enumerate(_ZEROS)
+        for writer in ("ours", "another")
+    ],
+)
 def test_zeros_and_nan_in_files(spark: SparkSession, tmp_path: Path, values: list[float], writer: str) -> None:
     data = pa.table({"g": pa.array(values, pa.float64()), "f": pa.array(values, pa.float32())})
     if writer == "ours":
@@ -116,7 +131,7 @@ def test_long_lists_and_chains(spark: SparkSession, table: DeltaTable) -> None:
         assert [row.id for row in read_delta(spark, table, where=where).collect()] == [1], where[:80]
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.exhaustive), "America/New_York"])
 def test_timestamps_without_zone(spark: SparkSession, tmp_path: Path, zone: str) -> None:
     moments = [dt.datetime(2020, 1, 1, 12), dt.datetime(2020, 1, 1, 12, 0, 0, 1), None]
     write_deltalake(tmp_path / "t", pa.table({"id": [1, 2, 3], "t": pa.array(moments, pa.timestamp("us"))}))

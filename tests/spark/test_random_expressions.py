@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lake_core.expression import EvaluationFailed, InvalidExpression, evaluate, parse_expression
+from tests.examples import examples
 from tests.expression.cases import ROWS, SCHEMA
 from tests.spark.settings import settings
 from tests.spark.test_expressions import ANSI, differences, spark_values, typed_frame
@@ -111,7 +112,7 @@ def expressions(draw: st.DrawFn, kind: str = "", depth: int = 3) -> str:
 @pytest.fixture(scope="module")
 def frame(spark: SparkSession) -> Iterator[DataFrame]:
     with settings(spark, ANSI):
-        yield typed_frame(spark)
+        yield typed_frame(spark).coalesce(1)
 
 
 def wrong(frame: DataFrame, chosen: list[str]) -> dict[str, object]:
@@ -135,7 +136,7 @@ def has_values(text: str) -> bool:
 
 
 @hypothesis_settings(
-    max_examples=5,
+    max_examples=examples(5),
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -59,7 +59,10 @@ def _frame(spark: SparkSession, start: int, stop: int, parts: int = 3) -> DataFr
     return spark.range(start, stop).selectExpr("id", f"concat('p', id % {parts}) p", "id / 2D v")
 
 
-@pytest.mark.parametrize("partition_by", [(), ("p",), ("d", "p", "t")])
+@pytest.mark.parametrize(
+    "partition_by",
+    [*(pytest.param(columns, marks=pytest.mark.exhaustive) for columns in ((), ("p",))), ("d", "p", "t")],
+)
 def test_every_type_comes_back(spark: SparkSession, tmp_path: Path, partition_by: tuple[str, ...]) -> None:
     frame = spark.sql(f"select {EVERYTHING} from range(20)")
     result = write_delta(frame, str(tmp_path), partition_by=partition_by)

@@ -60,7 +60,7 @@ def test_tables_of_other_writers(cases: Path, spark: SparkSession, name: str) ->
         assert _rows(read_delta(spark, table).toArrow()) == _rows(table.to_arrow())
 
 
-@pytest.mark.parametrize("parts", [2, 40])
+@pytest.mark.parametrize("parts", [pytest.param(2, marks=pytest.mark.exhaustive), 40])
 def test_partition_values_that_calendars_and_zones_bend(spark: SparkSession, tmp_path: Path, parts: int) -> None:
     first = dt.datetime(1, 1, 3, tzinfo=dt.UTC)
     schema = pa.schema(

@@ -81,6 +81,17 @@ def test_before_does_nothing_and_after_does_all() -> None:
         assert inner.exists("a") is not applied
 
 
+def test_only_writes_that_were_done_count_as_writes() -> None:
+    store = FaultStore(_full(), len(VERBS) + 2)
+    for verb in VERBS:
+        verb(store)
+    with pytest.raises(AlreadyExists):
+        store.put("a", b"", if_absent=True)
+    with pytest.raises(StoreDied):
+        store.put("d", b"")
+    assert store.writes == 3
+
+
 def test_death_is_no_store_error() -> None:
     assert issubclass(StoreDied, LakeError)
     assert not issubclass(StoreDied, StoreError)

@@ -42,7 +42,6 @@ from lake_core.pool.zson.type_text import format_type
 
 _LOW_BYTES: Final = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 """Masks that keep as many low bytes of a number as a body has."""
-_OCTETS: Final = pa.array([str(octet) for octet in range(256)])
 
 
 def read_column(type: Type, bodies: Bodies) -> pa.Array:
@@ -151,7 +150,7 @@ def _ip(type: PrimitiveType, bodies: Bodies) -> pa.Array:
     if not len(bodies) or bool((bodies.sizes != 4).any()):
         return _texts(bodies, lambda body: format_ip(decode_ip(body)))
     octets = bodies.numbers("<u4").view(np.uint8).reshape(-1, 4)
-    return pc.binary_join_element_wise(*(_OCTETS.take(pa.array(octets[:, number])) for number in range(4)), ".")
+    return pc.binary_join_element_wise(*(pa.array(octets[:, number]).cast(pa.string()) for number in range(4)), ".")
 
 
 def _net(type: PrimitiveType, bodies: Bodies) -> pa.Array:

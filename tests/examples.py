@@ -1,0 +1,30 @@
+"""How many random examples a test draws: `make test-all` draws all of them, `make test` a part."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+from tests.outcomes import USUAL
+
+_DEFAULT = 100
+"""How many examples Hypothesis draws where a test does not say."""
+_SHARE = 0.35
+
+_is_usual = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the settings of Hypothesis by the selection of the run."""
+    global _is_usual
+    _is_usual = config.option.markexpr == USUAL
+    in_ci = os.environ.get("CI") == "true"
+    settings.register_profile("run", deadline=None, derandomize=in_ci, max_examples=examples(_DEFAULT))
+    settings.load_profile("run")
+
+
+def examples(count: int) -> int:
+    """Return how many of this many examples a test draws in this run."""
+    return max(3, round(count * _SHARE)) if _is_usual else count
