@@ -238,7 +238,8 @@ class Reader:
             if body.size > self.max_snapshot_bytes:
                 raise CorruptSnapshot(f"it has {body.size} bytes, but at most {self.max_snapshot_bytes} are read")
             state = self.codec.decode_snapshot(body)
-            return replace(state, archive=replace(state.archive, source=self.segments(), snapshot=state.number))
+            archive = replace(state.archive, source=self.segments(), snapshot=state.number, etag=body.etag)
+            return replace(state, archive=archive)
         except NotFound:
             return None
         except CorruptSnapshot as error:

@@ -93,11 +93,14 @@ class OpenSegment:
         except (pa.ArrowException, OSError) as error:
             self._raise(error)
 
+    def has(self, key: str) -> bool:
+        """Return whether it has a record of a key."""
+        return self._find(key) is not None
+
     def record(self, key: str) -> StateRecord | None:
         """Return the record of a key. Raises JournalDamaged."""
-        text = key.encode()
-        at = int(np.searchsorted(self._keys, text))
-        if at == len(self._keys) or self._keys[at] != text:
+        at = self._find(key)
+        if at is None:
             return None
         row = int(self._order[at])
         group = int(np.searchsorted(self._starts, row, side="right")) - 1
@@ -116,6 +119,12 @@ class OpenSegment:
             columns = self._columns(group)
             for row, key in enumerate(columns["key"]):
                 yield key, self._decode(columns, row)
+
+    def _find(self, key: str) -> int | None:
+        """Return the place of a key among the keys in order."""
+        text = key.encode()
+        at = int(np.searchsorted(self._keys, text))
+        return at if at < len(self._keys) and self._keys[at] == text else None
 
     def _columns(self, group: int) -> dict[str, list[Any]]:
         columns = self._groups.get(group)

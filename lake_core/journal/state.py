@@ -151,7 +151,7 @@ class State(Mapping[str, Any]):
                 # The archive is not asked: an archived key is only ever added again with the same value.
                 if is_loaded:
                     raise KeyExists(f"{key!r} already exists: update it, or choose another key", key=key)
-            elif not is_loaded and (key in changes or self.record(key) is None):
+            elif not is_loaded and (key in changes or not self.archive.has(key)):
                 verb = "deleted" if isinstance(action, Delete) else "updated"
                 raise KeyMissing(f"{key!r} does not exist, so it cannot be {verb}", key=key)
             if isinstance(action, Delete):
@@ -169,7 +169,9 @@ class State(Mapping[str, Any]):
         return record.value
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self.record(key) is not None
+        if not isinstance(key, str):
+            return False
+        return self.is_loaded(key) or (key not in self._changes and self.archive.has(key))
 
     def __len__(self) -> int:
         return len(self.under("")) if self.archive else self._count

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from lake_core.errors import StoreError
 from lake_core.journal import Action, Add, ArchiveRule, Delete, Journal, State, Update
 from lake_core.journal.errors import JournalDamaged, KeyMissing
-from lake_core.store import LocalStore, MemoryStore, ObjectStore
+from lake_core.journal.segment import OpenSegment
+from lake_core.store import LocalStore, MemoryStore, ObjectMeta, ObjectStore
 from lake_core.testing import FaultStore, StoreDied
 from lake_core.testing.fault_store import FaultMode
 from tests.journal.clocks import START, Clock
-from tests.journal.stores import ScriptedStore
+from tests.journal.stores import Do, ScriptedStore
 
 FAR = START + timedelta(days=9999)
 
@@ -210,6 +211,40 @@ def test_two_processes_that_archive_in_turns_lose_nothing(store: ScriptedStore, 
         _commit(journals[number % 3], f"c{number:04d}")
     for journal in (*journals, _open(store, clock)):
         assert len(journal.state().under("commit/")) == 120
+
+
+def test_a_process_whose_snapshot_another_one_replaced_goes_on_from_the_other(
+    store: ScriptedStore, clock: Clock
+) -> None:
+    first = _filled(store, clock, count=19)
+    second = _open(store, clock)
+    second.state()
+
+    def replaced(key: str, do: Do) -> ObjectMeta:
+        if "snapshots/" in key:
+            store.on_put = lambda _, do: do()
+            second.purge(clock() - timedelta(days=9))  # which writes a snapshot of the same number before
+        return do()
+
+    store.on_put = replaced
+    _commit(first, "c0019")
+    for _ in range(20):  # so that the segments of the replaced snapshot are deleted, while its writer stays awake
+        clock.advance(hours=12)
+        second.state()
+    _open(store, clock).purge(clock() - timedelta(days=9))
+    for number in range(20, 28):
+        _commit(second, f"c{number:04d}")
+    assert _open(store, clock).state().under("commit/") == [f"commit/c{number:04d}" for number in range(28)]
+
+
+def test_deleting_archived_records_decodes_none(
+    store: ScriptedStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = _filled(store, clock)
+    monkeypatch.delattr(OpenSegment, "_decode")
+    journal.append(lambda state: [Delete(f"commit/c{number:04d}") for number in range(20)])
+    assert "commit/c0019" not in journal.state()
+    assert "commit/c0020" in journal.state()
 
 
 def test_a_missing_segment_is_named(store: ScriptedStore, clock: Clock) -> None:
