@@ -41,6 +41,9 @@ class SegmentSource:
         self._newest = newest
         self._open: dict[str, OpenSegment] = {}
 
+    def __reduce__(self) -> tuple[type[SegmentSource], tuple[object, ...]]:
+        return SegmentSource, (self._store, self._prefix, self._newest)
+
     def open(self, segment: Segment) -> OpenSegment:
         """Read a segment. Raises NotFound, JournalDamaged, StoreError."""
         opened = self._open.get(segment.name)

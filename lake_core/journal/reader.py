@@ -25,6 +25,7 @@ from lake_core.journal.state import State
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lake_core.journal.archive import Archive
     from lake_core.journal.clock import JournalClock
     from lake_core.journal.codec import Codec
     from lake_core.journal.entry import Entry
@@ -248,7 +249,10 @@ class Reader:
 
     def segments(self) -> SegmentSource:
         """Return the segments of the journal, to be read when they are needed."""
-        return SegmentSource(self.store, self.prefix, lambda: self.load().state.archive)
+        return SegmentSource(self.store, self.prefix, self._newest_archive)
+
+    def _newest_archive(self) -> Archive:
+        return self.load().state.archive
 
     def _retained(self, until: int) -> int:
         tail = self.tail()
