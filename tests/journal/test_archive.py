@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +17,8 @@ from hypothesis import strategies as st
 from lake_core.errors import StoreError
 from lake_core.journal import Action, Add, ArchiveRule, Delete, Journal, State, Update
 from lake_core.journal.errors import JournalDamaged, KeyMissing
-from lake_core.journal.segment import OpenSegment
+from lake_core.journal.record import StateRecord
+from lake_core.journal.segment import OpenSegment, encode_segment, table_of
 from lake_core.store import LocalStore, MemoryStore, ObjectMeta, ObjectStore
 from lake_core.testing import FaultStore, StoreDied
 from lake_core.testing.fault_store import FaultMode
@@ -237,6 +241,19 @@ def test_a_process_whose_snapshot_another_one_replaced_goes_on_from_the_other(
     assert _open(store, clock).state().under("commit/") == [f"commit/c{number:04d}" for number in range(28)]
 
 
+def test_an_archived_record_that_is_added_again_stops_no_process_that_has_it_outside_of_the_archive(
+    store: ScriptedStore, clock: Clock
+) -> None:
+    early = _open(store, clock)
+    early.state()
+    _filled(store, clock, count=20)
+    assert early.state().is_loaded("commit/c0001")
+    _open(store, clock).append(lambda state: [Add("commit/c0001", {"name": "c0001"})])
+    assert early.state().number == 21
+    early.append(lambda state: [Add("branch/new", "c0001")])
+    assert list(early.state()) == list(_open(store, clock).state())
+
+
 def test_deleting_archived_records_decodes_none(
     store: ScriptedStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,6 +396,28 @@ def _check_history(seed: int) -> None:
         assert dict(state) == model
         assert {key: record.value for key, record in state.records_under("")} == model
         assert state.under("commit/1") == sorted(key for key in model if key.startswith("commit/1"))
+
+
+def test_threads_share_a_segment() -> None:
+    records = [(f"commit/c{number:05d}", StateRecord({"n": number}, number, START)) for number in range(40_000)]
+    segment = OpenSegment("segment", encode_segment(table_of(records)))
+
+    start = Barrier(8)
+
+    def read(seed: int) -> bool:
+        sample = random.Random(seed).sample(records, 40)
+        start.wait()
+        return all(segment.record(key) == record for key, record in sample)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(16)))
+
+
+def test_a_state_with_an_archive_can_be_pickled(tmp_path: Path, clock: Clock) -> None:
+    state = _filled(LocalStore(tmp_path), clock).state()
+    assert "commit/c0001" in state
+    copy = pickle.loads(pickle.dumps(state))
+    assert dict(copy) == dict(state)
 
 
 def test_on_local_files(tmp_path: Path, clock: Clock) -> None:
