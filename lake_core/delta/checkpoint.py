@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import unquote
@@ -51,11 +52,15 @@ _R = TypeVar("_R")
 
 
 def _damage_told(method: Callable[Concatenate[Checkpoint, _P], _R]) -> Callable[Concatenate[Checkpoint, _P], _R]:
-    """Make a method raise CorruptCheckpoint for any damaged file, so that the snapshot can fall back to older ones."""
+    """Make a method raise CorruptCheckpoint for any damaged file, so that the snapshot can fall back to older ones.
+
+    One thread at a time runs it: threads that read one Parquet file at the same time crash the process.
+    """
 
     def wrapped(self: Checkpoint, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
-            return method(self, *args, **kwargs)
+            with self.lock:
+                return method(self, *args, **kwargs)
         except _DAMAGE as error:
             raise CorruptCheckpoint(f"the checkpoint of version {self.version} cannot be read ({error})") from error
 
@@ -66,16 +71,21 @@ def _damage_told(method: Callable[Concatenate[Checkpoint, _P], _R]) -> Callable[
 class Checkpoint:
     """The state of a table at one version, read in columns on demand.
 
-    Every method raises CorruptCheckpoint for damaged files.
+    Every method raises CorruptCheckpoint for damaged files. Threads may share it.
     """
 
     def __init__(self, store: ObjectStore, files: CheckpointFiles) -> None:
         self._store = store
         self._files = files
+        self.lock = threading.RLock()
+        """Held while its files are read."""
         self._top: list[pq.ParquetFile] | None = None
         self._sidecars: list[pq.ParquetFile] | None = None
         self._transactions: pa.Table | None = None
         self._vectors: bool | None = None
+
+    def __reduce__(self) -> tuple[type[Checkpoint], tuple[ObjectStore, CheckpointFiles]]:
+        return Checkpoint, (self._store, self._files)
 
     @property
     def version(self) -> int:

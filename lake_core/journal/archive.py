@@ -41,6 +41,9 @@ class SegmentSource:
         self._newest = newest
         self._open: dict[str, OpenSegment] = {}
 
+    def __reduce__(self) -> tuple[type[SegmentSource], tuple[object, ...]]:
+        return SegmentSource, (self._store, self._prefix, self._newest)
+
     def open(self, segment: Segment) -> OpenSegment:
         """Read a segment. Raises NotFound, JournalDamaged, StoreError."""
         opened = self._open.get(segment.name)
@@ -83,6 +86,8 @@ class Archive:
     source: SegmentSource | None = None
     snapshot: int = 0
     """The number of the snapshot that it was read from or written into; 0 for none."""
+    etag: str = ""
+    """The etag of that snapshot. Empty if it is not known."""
 
     def __bool__(self) -> bool:
         return bool(self.segments)
@@ -105,9 +110,19 @@ class Archive:
             return self.source.newest(self, error).record(key)
         return None
 
+    def has(self, key: str) -> bool:
+        """Return whether a record has a key. Decodes no record. Raises JournalDamaged, StoreError."""
+        return key not in self.removed and self.names(key)
+
     def names(self, key: str) -> bool:
         """Return whether a segment has a key, removed or not. Raises JournalDamaged, StoreError."""
-        return key in replace(self, removed=frozenset()).keys(key)
+        if not self.segments or not key.startswith(self.prefix):
+            return False
+        assert self.source is not None
+        try:
+            return any(self.source.open(segment).has(key) for segment in self.segments)
+        except NotFound as error:
+            return self.source.newest(self, error).names(key)
 
     def keys(self, prefix: str) -> set[str]:
         """List the keys that start with a prefix. Raises JournalDamaged, StoreError."""

@@ -34,6 +34,7 @@ from lake_core.store.key import check_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from lake_core.journal.archive import Archive
     from lake_core.journal.archive_rule import ArchiveRule
     from lake_core.journal.entry import Action, Entry
     from lake_core.journal.state import State
@@ -306,7 +307,7 @@ class Journal:
         moment = self._clock.moment()
         state = self._refresh()
         if state.number:
-            write_snapshot(self._reader, self._archived(state, moment))
+            self._write_snapshot(state, moment)
 
     def purge(self, before: datetime) -> int:
         """Delete entries older than a time (an aware datetime), after replacing them by a snapshot of their state.
@@ -411,7 +412,13 @@ class Journal:
             self._write_head(number)
         if number % self._snapshot_every == 0 or self._replayed > 2 * self._snapshot_every:
             self._replayed = 0
-            write_snapshot(self._reader, self._archived(state, moment))
+            self._write_snapshot(state, moment)
+
+    def _write_snapshot(self, state: State, moment: Moment) -> None:
+        state = self._archived(state, moment)
+        written = write_snapshot(self._reader, state)
+        if written is not None and state.archive:
+            self._remember(replace(state, archive=replace(state.archive, etag=written.etag)), moment)
 
     def _archived(self, state: State, moment: Moment) -> State:
         """Return the state to write as a snapshot: without its old records, if the journal archives them.
@@ -420,15 +427,26 @@ class Journal:
         """
         if self.archive is None and not state.archive:
             return state
-        snapshots = self._reader.snapshots()
         # Snapshots form one chain: an archive that does not come from the newest may name segments that are deleted.
-        if snapshots and snapshots[0][0] != state.archive.snapshot:
+        if not self._is_newest_snapshot(state.archive):
             state = self._reader.load().state
         if self.archive is not None and (keys := self.archive.old_keys(state)):
             from lake_core.journal.archiving import archive_records  # few processes need Parquet for a journal
 
             state = archive_records(self._reader, state, self.archive.prefix, keys)
-        return self._remember(replace(state, archive=replace(state.archive, snapshot=state.number)), moment)
+        return self._remember(replace(state, archive=replace(state.archive, snapshot=state.number, etag="")), moment)
+
+    def _is_newest_snapshot(self, archive: Archive) -> bool:
+        """Return whether an archive is that of the newest snapshot, or there is none. Raises StoreError."""
+        for number, key in self._reader.snapshots():
+            if number != archive.snapshot:
+                return False
+            # Two processes may have written a snapshot of this number, each with segments of its own.
+            try:
+                return self._reader.store.head(key).etag == archive.etag
+            except NotFound:
+                return False
+        return True
 
     def _write_head(self, number: int) -> None:
         self._heal_head = False

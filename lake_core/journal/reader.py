@@ -25,6 +25,7 @@ from lake_core.journal.state import State
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lake_core.journal.archive import Archive
     from lake_core.journal.clock import JournalClock
     from lake_core.journal.codec import Codec
     from lake_core.journal.entry import Entry
@@ -238,7 +239,8 @@ class Reader:
             if body.size > self.max_snapshot_bytes:
                 raise CorruptSnapshot(f"it has {body.size} bytes, but at most {self.max_snapshot_bytes} are read")
             state = self.codec.decode_snapshot(body)
-            return replace(state, archive=replace(state.archive, source=self.segments(), snapshot=state.number))
+            archive = replace(state.archive, source=self.segments(), snapshot=state.number, etag=body.etag)
+            return replace(state, archive=archive)
         except NotFound:
             return None
         except CorruptSnapshot as error:
@@ -247,7 +249,10 @@ class Reader:
 
     def segments(self) -> SegmentSource:
         """Return the segments of the journal, to be read when they are needed."""
-        return SegmentSource(self.store, self.prefix, lambda: self.load().state.archive)
+        return SegmentSource(self.store, self.prefix, self._newest_archive)
+
+    def _newest_archive(self) -> Archive:
+        return self.load().state.archive
 
     def _retained(self, until: int) -> int:
         tail = self.tail()

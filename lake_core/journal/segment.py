@@ -7,6 +7,7 @@ microseconds since 1970). Rows are in the order of their numbers, so that neighb
 from __future__ import annotations
 
 import json
+import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -67,7 +68,7 @@ def encode_segment(table: pa.Table) -> bytes:
 
 
 class OpenSegment:
-    """A segment in memory: compressed, with its keys in order."""
+    """A segment in memory: compressed, with its keys in order. Threads may share it."""
 
     def __init__(self, name: str, data: bytes) -> None:
         """Raise JournalDamaged for bytes that are not a segment."""
@@ -85,19 +86,25 @@ class OpenSegment:
             [0, *(self._file.metadata.row_group(group).num_rows for group in range(self._file.num_row_groups))]
         )
         self._groups: dict[int, dict[str, list[Any]]] = {}
+        self._lock = threading.Lock()
+        """Held while the file is read: threads that read one file at the same time crash the process."""
 
     def table(self) -> pa.Table:
         """Return all rows. Raises JournalDamaged."""
         try:
-            return self._file.read()
+            with self._lock:
+                return self._file.read()
         except (pa.ArrowException, OSError) as error:
             self._raise(error)
 
+    def has(self, key: str) -> bool:
+        """Return whether it has a record of a key."""
+        return self._find(key) is not None
+
     def record(self, key: str) -> StateRecord | None:
         """Return the record of a key. Raises JournalDamaged."""
-        text = key.encode()
-        at = int(np.searchsorted(self._keys, text))
-        if at == len(self._keys) or self._keys[at] != text:
+        at = self._find(key)
+        if at is None:
             return None
         row = int(self._order[at])
         group = int(np.searchsorted(self._starts, row, side="right")) - 1
@@ -117,19 +124,30 @@ class OpenSegment:
             for row, key in enumerate(columns["key"]):
                 yield key, self._decode(columns, row)
 
+    def _find(self, key: str) -> int | None:
+        """Return the place of a key among the keys in order."""
+        text = key.encode()
+        at = int(np.searchsorted(self._keys, text))
+        return at if at < len(self._keys) and self._keys[at] == text else None
+
     def _columns(self, group: int) -> dict[str, list[Any]]:
-        columns = self._groups.get(group)
-        if columns is None:
-            try:
-                table = self._file.read_row_group(group)
-            except (pa.ArrowException, OSError) as error:
-                self._raise(error)
-            columns = {name: table[name].to_pylist() for name in ("key", "value", "number")}
-            # As numbers: Arrow would import pandas for timestamps.
-            columns["time"] = table["time"].cast(pa.int64()).to_pylist()
-            while len(self._groups) >= _CACHED_GROUPS:
-                self._groups.pop(next(iter(self._groups)), None)
-            self._groups[group] = columns
+        with self._lock:
+            columns = self._groups.get(group)
+            if columns is None:
+                columns = self._read_columns(group)
+                while len(self._groups) >= _CACHED_GROUPS:
+                    del self._groups[next(iter(self._groups))]
+                self._groups[group] = columns
+            return columns
+
+    def _read_columns(self, group: int) -> dict[str, list[Any]]:
+        try:
+            table = self._file.read_row_group(group)
+        except (pa.ArrowException, OSError) as error:
+            self._raise(error)
+        columns = {name: table[name].to_pylist() for name in ("key", "value", "number")}
+        # As numbers: Arrow would import pandas for timestamps.
+        columns["time"] = table["time"].cast(pa.int64()).to_pylist()
         return columns
 
     def _decode(self, columns: dict[str, list[Any]], row: int) -> StateRecord:

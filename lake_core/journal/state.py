@@ -105,6 +105,11 @@ class State(Mapping[str, Any]):
         except KeyError:
             return self._base.get(key)
 
+    def _value(self, changes: Mapping[str, StateRecord | None], key: str) -> Any:
+        """Return the value of a key that is outside of the archive."""
+        record = changes[key] if key in changes else self._loaded_record(key)
+        return None if record is None else record.value
+
     def is_same(self, other: State) -> bool:
         """Return whether another state has the same number, the same records, and the same archive."""
         return (
@@ -117,7 +122,7 @@ class State(Mapping[str, Any]):
     def check(self, actions: Iterable[Action]) -> None:
         """Raise KeyExists or KeyMissing unless the actions can follow this state."""
         changes: dict[str, StateRecord | None] = {}
-        self._apply(changes, self._count, actions, self.number + 1, self.time)
+        self._apply(changes, self._count, actions, self.number + 1, self.time, is_appended=False)
 
     def advanced(self, entries: Iterable[Entry]) -> State:
         """Return the state after these entries, which follow it.
@@ -128,7 +133,7 @@ class State(Mapping[str, Any]):
         number, time, count = self.number, self.time, self._count
         for entry in entries:
             number, time = entry.number, max(time, entry.time)
-            count = self._apply(changes, count, entry.actions, number, entry.time)
+            count = self._apply(changes, count, entry.actions, number, entry.time, is_appended=True)
         # A new base now and then keeps both the copies above and the merges here small.
         if len(changes) <= 64 + 4 * math.isqrt(len(self._base)):
             return State(number, time, self._base, changes, count, self._base_keys, archive=self.archive)
@@ -142,16 +147,28 @@ class State(Mapping[str, Any]):
         return State(number, time, merged, {}, count, archive=changed.current_archive)
 
     def _apply(
-        self, changes: dict[str, StateRecord | None], count: int, actions: Iterable[Action], number: int, time: datetime
+        self,
+        changes: dict[str, StateRecord | None],
+        count: int,
+        actions: Iterable[Action],
+        number: int,
+        time: datetime,
+        *,
+        is_appended: bool,
     ) -> int:
+        """Apply actions to the changes since the base. Returns the number of keys outside of the archive.
+
+        `is_appended`: whether they are those of an entry, which its writer has checked.
+        """
         for action in actions:
             key = action.key
             is_loaded = (changes[key] if key in changes else self._loaded_record(key)) is not None
             if isinstance(action, Add):
-                # The archive is not asked: an archived key is only ever added again with the same value.
-                if is_loaded:
+                # The archive is not asked: an archived key is only ever added again with the same value. Other handles
+                # may have that key outside of the archive.
+                if is_loaded and not (is_appended and self._value(changes, key) == action.value):
                     raise KeyExists(f"{key!r} already exists: update it, or choose another key", key=key)
-            elif not is_loaded and (key in changes or self.record(key) is None):
+            elif not is_loaded and (key in changes or not self.archive.has(key)):
                 verb = "deleted" if isinstance(action, Delete) else "updated"
                 raise KeyMissing(f"{key!r} does not exist, so it cannot be {verb}", key=key)
             if isinstance(action, Delete):
@@ -169,7 +186,9 @@ class State(Mapping[str, Any]):
         return record.value
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self.record(key) is not None
+        if not isinstance(key, str):
+            return False
+        return self.is_loaded(key) or (key not in self._changes and self.archive.has(key))
 
     def __len__(self) -> int:
         return len(self.under("")) if self.archive else self._count

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -232,3 +236,25 @@ def test_what_a_checkpoint_is_read_from() -> None:
     checkpoint = DeltaTable.open(store).snapshot._checkpoint
     assert isinstance(checkpoint, Checkpoint)
     assert checkpoint.files.keys == (checkpoint_key(VERSION),)
+
+
+def test_threads_that_share_a_snapshot_read_its_checkpoint_in_turns() -> None:
+    store = MemoryStore()
+    table = DeltaTable.create(store, SCHEMA)
+    for number in range(10):
+        table.append(rows(number, number + 1))
+    snapshot = DeltaTable.open(store).snapshot
+    reading: list[int] = []
+    most: list[int] = []
+
+    def only(partitions: pa.Table) -> npt.NDArray[np.bool_]:
+        reading.append(1)
+        time.sleep(0.02)
+        most.append(len(reading))
+        reading.pop()
+        return np.full(len(partitions), True)
+
+    with ThreadPoolExecutor(4) as pool:
+        counts = pool.map(lambda _: len(snapshot.files(["path"], only)), range(4))
+        assert list(counts) == [10] * 4
+    assert max(most) == 1

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from hypothesis import given, settings
@@ -14,11 +17,13 @@ from hypothesis import strategies as st
 from lake_core.errors import StoreError
 from lake_core.journal import Action, Add, ArchiveRule, Delete, Journal, State, Update
 from lake_core.journal.errors import JournalDamaged, KeyMissing
-from lake_core.store import LocalStore, MemoryStore, ObjectStore
+from lake_core.journal.record import StateRecord
+from lake_core.journal.segment import OpenSegment, encode_segment, table_of
+from lake_core.store import LocalStore, MemoryStore, ObjectMeta, ObjectStore
 from lake_core.testing import FaultStore, StoreDied
 from lake_core.testing.fault_store import FaultMode
 from tests.journal.clocks import START, Clock
-from tests.journal.stores import ScriptedStore
+from tests.journal.stores import Do, ScriptedStore
 
 FAR = START + timedelta(days=9999)
 
@@ -212,6 +217,53 @@ def test_two_processes_that_archive_in_turns_lose_nothing(store: ScriptedStore, 
         assert len(journal.state().under("commit/")) == 120
 
 
+def test_a_process_whose_snapshot_another_one_replaced_goes_on_from_the_other(
+    store: ScriptedStore, clock: Clock
+) -> None:
+    first = _filled(store, clock, count=19)
+    second = _open(store, clock)
+    second.state()
+
+    def replaced(key: str, do: Do) -> ObjectMeta:
+        if "snapshots/" in key:
+            store.on_put = lambda _, do: do()
+            second.purge(clock() - timedelta(days=9))  # which writes a snapshot of the same number before
+        return do()
+
+    store.on_put = replaced
+    _commit(first, "c0019")
+    for _ in range(20):  # so that the segments of the replaced snapshot are deleted, while its writer stays awake
+        clock.advance(hours=12)
+        second.state()
+    _open(store, clock).purge(clock() - timedelta(days=9))
+    for number in range(20, 28):
+        _commit(second, f"c{number:04d}")
+    assert _open(store, clock).state().under("commit/") == [f"commit/c{number:04d}" for number in range(28)]
+
+
+def test_an_archived_record_that_is_added_again_stops_no_process_that_has_it_outside_of_the_archive(
+    store: ScriptedStore, clock: Clock
+) -> None:
+    early = _open(store, clock)
+    early.state()
+    _filled(store, clock, count=20)
+    assert early.state().is_loaded("commit/c0001")
+    _open(store, clock).append(lambda state: [Add("commit/c0001", {"name": "c0001"})])
+    assert early.state().number == 21
+    early.append(lambda state: [Add("branch/new", "c0001")])
+    assert list(early.state()) == list(_open(store, clock).state())
+
+
+def test_deleting_archived_records_decodes_none(
+    store: ScriptedStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = _filled(store, clock)
+    monkeypatch.delattr(OpenSegment, "_decode")
+    journal.append(lambda state: [Delete(f"commit/c{number:04d}") for number in range(20)])
+    assert "commit/c0019" not in journal.state()
+    assert "commit/c0020" in journal.state()
+
+
 def test_a_missing_segment_is_named(store: ScriptedStore, clock: Clock) -> None:
     _filled(store, clock)
     keys = _segments(store)
@@ -344,6 +396,28 @@ def _check_history(seed: int) -> None:
         assert dict(state) == model
         assert {key: record.value for key, record in state.records_under("")} == model
         assert state.under("commit/1") == sorted(key for key in model if key.startswith("commit/1"))
+
+
+def test_threads_share_a_segment() -> None:
+    records = [(f"commit/c{number:05d}", StateRecord({"n": number}, number, START)) for number in range(40_000)]
+    segment = OpenSegment("segment", encode_segment(table_of(records)))
+
+    start = Barrier(8)
+
+    def read(seed: int) -> bool:
+        sample = random.Random(seed).sample(records, 40)
+        start.wait()
+        return all(segment.record(key) == record for key, record in sample)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(16)))
+
+
+def test_a_state_with_an_archive_can_be_pickled(tmp_path: Path, clock: Clock) -> None:
+    state = _filled(LocalStore(tmp_path), clock).state()
+    assert "commit/c0001" in state
+    copy = pickle.loads(pickle.dumps(state))
+    assert dict(copy) == dict(state)
 
 
 def test_on_local_files(tmp_path: Path, clock: Clock) -> None:

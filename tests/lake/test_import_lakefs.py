@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import pickle
 from contextlib import suppress
 from pathlib import Path
@@ -232,6 +233,24 @@ def test_paths_that_lead_out_of_an_allowed_location_are_refused(tmp_path: Path) 
     lake = Lake.import_lakefs(tmp_path / "ns", external=[LocalStore(tmp_path / "raw").url()])
     with pytest.raises(InvalidKey):
         lake.at().get("k")
+
+
+@pytest.mark.parametrize("address", ["../../secret", "/secret", "a//b"])
+def test_addresses_that_lead_out_of_the_lake_are_reported(store: MemoryStore, time: ManualClock, address: str) -> None:
+    repository = RepositoryOfLakeFS(store)
+    repository.commit("main", {"k": Entry(address, 3, "md5"), "other": Entry("data/gone", 3, "md5")})
+    repository.dump()
+    lake = Lake.import_lakefs(store, clock=time)
+    assert {problem.key for problem in lake.maintenance.verify()} == {address, "data/gone"}
+
+
+@pytest.mark.parametrize("dump", ["commits", "branches", "tags"])
+def test_a_missing_dump_is_named(repository: RepositoryOfLakeFS, dump: str) -> None:
+    manifest = json.loads(repository.store.get("_lakefs/refs_manifest.json"))
+    repository.store.delete([f"_lakefs/{manifest[f'{dump}_meta_range_id']}"])
+    with pytest.raises(ForeignRepository, match="is missing: run `lakectl refs-dump` again"):
+        Lake.import_lakefs(repository.store)
+    assert not Lake.exists(repository.store)
 
 
 @pytest.mark.parametrize("location", ["raw", "s3://me:secret@host/x", "s3://"])

@@ -110,7 +110,7 @@ def _check_reference(
     """Yield a problem where an object is not, or not for every live state, the one that was brought in."""
     try:
         meta = repository.root.head(key) if present is None else present[key]
-    except (NotFound, KeyError):
+    except (LakeError, KeyError):
         return  # which is a problem of its own
     # A copy of a store keeps the times at most, not the etags. lakeFS has etags and times of its own.
     is_lakefs = repository.format.origin == "lakefs"

@@ -64,9 +64,14 @@ def read_repository(
     """
     manifest = _manifest(root)
     trees = Graveler(root)
-    dumped = (Commit.decode(record.value) for record in trees.scan(manifest["commits_meta_range_id"]))
+    try:
+        dumped = [Commit.decode(record.value) for record in trees.scan(manifest["commits_meta_range_id"])]
+        branches, tags = (_refs(trees, manifest[f"{kind}_meta_range_id"]) for kind in ("branches", "tags"))
+    except NotFound as error:
+        raise ForeignRepository(
+            f"{error.key}, which {MANIFEST} names, is missing: run `lakectl refs-dump` again"
+        ) from None
     commits = {commit.id: commit for commit in sorted(dumped, key=lambda commit: commit.generation)}
-    branches, tags = (_refs(trees, manifest[f"{kind}_meta_range_id"]) for kind in ("branches", "tags"))
     for kind, refs in (("branch", branches), ("tag", tags)):
         for name, commit in refs.items():
             if commit not in commits:
@@ -135,7 +140,7 @@ def _manifest(root: ObjectStore) -> dict[str, str]:
             f"{root.url()} has no {MANIFEST}: commit what is uncommitted, and run `lakectl refs-dump lakefs://NAME`, "
             "which writes it there"
         ) from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ForeignRepository(f"{MANIFEST} of {root.url()} is damaged: run `lakectl refs-dump` again") from None
 
 
