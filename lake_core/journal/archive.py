@@ -14,7 +14,7 @@ from lake_core.errors import NotFound
 from lake_core.journal.errors import JournalDamaged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lake_core.journal.record import StateRecord
     from lake_core.journal.segment import OpenSegment
@@ -35,7 +35,13 @@ class Segment:
 class SegmentSource:
     """The segments of a journal, each read once."""
 
-    def __init__(self, store: ObjectStore, prefix: str, newest: Callable[[], Archive]) -> None:
+    def __init__(
+        self, store: ObjectStore, prefix: str, newest: Callable[[str, str], Mapping[str, StateRecord] | None]
+    ) -> None:
+        """Make the source of a journal.
+
+        `newest` returns the newest records whose keys have a prefix, None if the newest state needs a missing object.
+        """
         self._store = store
         self._prefix = prefix
         self._newest = newest
@@ -57,15 +63,15 @@ class SegmentSource:
             opened = self._open[segment.name] = OpenSegment(key, data)
         return opened
 
-    def newest(self, archive: Archive, error: NotFound) -> Archive:
-        """Return the newest archive, to use in place of one whose segments were merged and deleted.
+    def newest(self, prefix: str, error: NotFound) -> Mapping[str, StateRecord]:
+        """Return the newest records, to use in place of those of a segment that was merged and deleted.
 
-        Raises JournalDamaged where the newest names the missing segment too.
+        Raises JournalDamaged where the newest state needs the missing segment too.
         """
-        newest = self._newest()
-        if not newest or error.key in {self._prefix + segment.name for segment in newest.segments}:
+        records = self._newest(prefix, str(error.key))
+        if records is None:
             raise self.missing(error) from None
-        return newest
+        return records
 
     @staticmethod
     def missing(error: NotFound) -> JournalDamaged:
@@ -107,7 +113,7 @@ class Archive:
                 if record is not None:
                     return record
         except NotFound as error:
-            return self.source.newest(self, error).record(key)
+            return self.source.newest(self.prefix, error).get(key)
         return None
 
     def has(self, key: str) -> bool:
@@ -122,7 +128,7 @@ class Archive:
         try:
             return any(self.source.open(segment).has(key) for segment in self.segments)
         except NotFound as error:
-            return self.source.newest(self, error).names(key)
+            return key in self.source.newest(self.prefix, error)
 
     def keys(self, prefix: str) -> set[str]:
         """List the keys that start with a prefix. Raises JournalDamaged, StoreError."""
@@ -132,7 +138,7 @@ class Archive:
         try:
             keys = {key for segment in self.segments for key in self.source.open(segment).keys(prefix)}
         except NotFound as error:
-            keys = self.source.newest(self, error).keys(prefix)
+            keys = {key for key, _ in self._older(self.source.newest(self.prefix, error)) if key.startswith(prefix)}
         return keys - self.removed
 
     def records(self) -> Iterator[tuple[str, StateRecord]]:
@@ -143,8 +149,7 @@ class Archive:
         try:
             opened = [self.source.open(segment) for segment in self.segments]
         except NotFound as error:
-            newest = self.source.newest(self, error)
-            yield from ((key, record) for key, record in newest.records() if key not in self.removed)
+            yield from self._older(self.source.newest(self.prefix, error))
             return
         walked: set[str] = set()
         for segment in reversed(opened):
@@ -153,6 +158,12 @@ class Archive:
                     if len(opened) > 1:
                         walked.add(key)
                     yield key, record
+
+    def _older(self, records: Mapping[str, StateRecord]) -> Iterator[tuple[str, StateRecord]]:
+        """Walk those of the newest records that the archive can have had."""
+        for key, record in records.items():
+            if key not in self.removed and record.number <= self.snapshot:
+                yield key, record
 
     def without(self, keys: Iterable[str]) -> Archive:
         """Return the archive after these keys were deleted."""

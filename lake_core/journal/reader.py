@@ -25,11 +25,11 @@ from lake_core.journal.state import State
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lake_core.journal.archive import Archive
     from lake_core.journal.clock import JournalClock
     from lake_core.journal.codec import Codec
     from lake_core.journal.entry import Entry
     from lake_core.journal.naming import Naming
+    from lake_core.journal.record import StateRecord
     from lake_core.store import ObjectStore
 
 _LOG = logging.getLogger(__name__)
@@ -249,10 +249,14 @@ class Reader:
 
     def segments(self) -> SegmentSource:
         """Return the segments of the journal, to be read when they are needed."""
-        return SegmentSource(self.store, self.prefix, self._newest_archive)
+        return SegmentSource(self.store, self.prefix, self._newest_records)
 
-    def _newest_archive(self) -> Archive:
-        return self.load().state.archive
+    def _newest_records(self, prefix: str, missing: str) -> dict[str, StateRecord] | None:
+        """Return the newest records with a prefix of keys, None if the newest archive names the missing object."""
+        state = self.load().state
+        if missing in {self.prefix + segment.name for segment in state.archive.segments}:
+            return None
+        return dict(state.records_under(prefix))
 
     def _retained(self, until: int) -> int:
         tail = self.tail()
