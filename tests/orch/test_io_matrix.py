@@ -143,8 +143,7 @@ def test_every_mode(tmp_path: Path, kind: str, place: str) -> None:
     check(tmp_path, place, *KINDS[kind])
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("place", ["plain", "session"])
+@pytest.mark.parametrize("place", [pytest.param("plain", marks=pytest.mark.exhaustive), "session"])
 def test_every_mode_in_spark(tmp_path: Path, spark: SparkSession, place: str) -> None:
     def rows(frame: DataFrame) -> list[dict[str, Any]]:
         return [row.asDict() for row in frame.collect()]
