@@ -151,7 +151,7 @@ def _message(error: HTTPError) -> str:
     """Return what the server says about an error."""
     try:
         return str(json.loads(error.read(1 << 16))["message"])[:500]
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, KeyError, TypeError, OSError, HTTPException):
         return error.reason or ""
 
 
