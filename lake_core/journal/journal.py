@@ -417,7 +417,7 @@ class Journal:
     def _write_snapshot(self, state: State, moment: Moment) -> None:
         state = self._archived(state, moment)
         written = write_snapshot(self._reader, state)
-        if written is not None and state.archive:
+        if written is not None:
             self._remember(replace(state, archive=replace(state.archive, etag=written.etag)), moment)
 
     def _archived(self, state: State, moment: Moment) -> State:

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from lake_core import runtime
+from lake_core.store import MemoryStore
 from tests.journal.clocks import Clock
+from tests.journal.stores import ScriptedStore
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +24,13 @@ def virtual_time() -> Iterator[None]:
 
     with runtime.using(runtime.Runtime(sleep=sleep, monotonic=monotonic)):
         yield
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(clock: Clock) -> ScriptedStore:
+    return ScriptedStore(MemoryStore(clock=clock))

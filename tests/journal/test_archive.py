@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake_core.errors import StoreError
-from lake_core.journal import Action, Add, ArchiveRule, Delete, Journal, State, Update
+from lake_core.journal import Action, Add, ArchiveRule, Delete, Journal, JsonCodec, State, Update
 from lake_core.journal.errors import JournalDamaged, KeyMissing
 from lake_core.journal.record import StateRecord
 from lake_core.journal.segment import OpenSegment, encode_segment, table_of
@@ -63,16 +63,6 @@ def _segments(store: ObjectStore) -> list[str]:
 
 def _reads(store: ScriptedStore) -> list[str]:
     return [call for call in store.asked if "archive/" in call]
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(clock: Clock) -> ScriptedStore:
-    return ScriptedStore(MemoryStore(clock=clock))
 
 
 def test_all_records_are_there(store: ScriptedStore, clock: Clock) -> None:
@@ -125,6 +115,11 @@ def test_a_pinned_record_stays(store: ScriptedStore, clock: Clock) -> None:
 def test_a_process_that_appends_for_long_holds_few_records(store: ScriptedStore, clock: Clock) -> None:
     journal = _filled(store, clock, 200)
     assert journal.state(refresh=False).loaded_count < 20
+
+
+def test_a_process_that_appends_alone_reads_no_snapshot_again(store: ScriptedStore, clock: Clock) -> None:
+    _filled(store, clock, 30)
+    assert [call for call in store.asked if call.startswith("get refs/snapshots/")] == []
 
 
 def test_segments_are_few(store: ScriptedStore, clock: Clock) -> None:
@@ -194,7 +189,7 @@ def test_purging_deletes_segments_that_no_snapshot_names_and_that_are_old(store:
     bases = {
         f"refs/{segment.name}"
         for meta in store.list("refs/bases/")
-        for segment in journal._reader.snapshot(meta.key).archive.segments  # type: ignore[union-attr]
+        for segment in JsonCodec().decode_snapshot(store.get(meta.key)).archive.segments
     }
     assert set(_segments(store)) == named | bases
     assert len(_open(store, clock).state()) == 101

@@ -18,23 +18,13 @@ from lake_core.journal.errors import (
     NoSuchEntry,
     PurgeUnsupported,
 )
-from lake_core.store import LocalStore, MemoryStore, ObjectMeta, ObjectStore
+from lake_core.store import LocalStore, ObjectMeta, ObjectStore
 from tests.journal.clocks import START, Clock
 from tests.journal.plans import count
 from tests.journal.stores import Do, ScriptedStore
 
 FAR = START + timedelta(days=9999)
 """Everything that may be purged is from before then."""
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(clock: Clock) -> ScriptedStore:
-    return ScriptedStore(MemoryStore(clock=clock))
 
 
 def _open(store: ObjectStore, clock: Clock, **options: int) -> Journal:
