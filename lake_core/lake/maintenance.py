@@ -12,7 +12,6 @@ from lake_core.lake.gc.verify import Problem, verify
 from lake_core.lake.lake_format import upgrade_format
 from lake_core.lake.lakefs.export import export
 from lake_core.lake.lakefs.mirror import Mirrored, mirror
-from lake_core.lake.lakefs.server import LakeFSRepository
 from lake_core.lake.publish.adopt import adopt
 from lake_core.lake.publish.checkout import Checkout, check_out_branch
 from lake_core.lake.refs.commit_archive import COMMIT_ARCHIVE
@@ -155,6 +154,8 @@ class LakeMaintenance:
         Raises ServerDiverged for a branch that was written otherwise, before anything on the server changes;
         ServerRefused, ServerUnavailable, InvalidUrl; and as `export`.
         """
+        from lake_core.lake.lakefs.server import LakeFSRepository  # no other process needs http
+
         server = LakeFSRepository.from_url(onto)
         store = store_at(target, storage_options)
         return mirror(self._repository, store, server, rename=rename, progress=progress)
