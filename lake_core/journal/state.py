@@ -59,15 +59,12 @@ class State(Mapping[str, Any]):
     @property
     def current_archive(self) -> Archive:
         """The archive without the keys that were deleted since it was written."""
-        return self.archive.without(key for key, record in self._changes.items() if record is None)
+        return self.archive.without(_deleted(self._changes))
 
     def record(self, key: str) -> StateRecord | None:
         """Return a key's value with its last change; None for an absent key. May read the archive."""
-        try:
-            return self._changes[key]
-        except KeyError:
-            record = self._base.get(key)
-        return self.archive.record(key) if record is None else record
+        record = self._loaded_record(key)
+        return self.archive.record(key) if record is None and key not in self._changes else record
 
     def is_loaded(self, key: str) -> bool:
         """Return whether a key exists outside of the archive."""
@@ -105,11 +102,6 @@ class State(Mapping[str, Any]):
         except KeyError:
             return self._base.get(key)
 
-    def _value(self, changes: Mapping[str, StateRecord | None], key: str) -> Any:
-        """Return the value of a key that is outside of the archive."""
-        record = changes[key] if key in changes else self._loaded_record(key)
-        return None if record is None else record.value
-
     def is_same(self, other: State) -> bool:
         """Return whether another state has the same number, the same records, and the same archive."""
         return (
@@ -143,8 +135,7 @@ class State(Mapping[str, Any]):
                 merged.pop(key, None)
             else:
                 merged[key] = record
-        changed = State(number, time, self._base, changes, count, archive=self.archive)
-        return State(number, time, merged, {}, count, archive=changed.current_archive)
+        return State(number, time, merged, {}, count, archive=self.archive.without(_deleted(changes)))
 
     def _apply(
         self,
@@ -162,21 +153,21 @@ class State(Mapping[str, Any]):
         """
         for action in actions:
             key = action.key
-            is_loaded = (changes[key] if key in changes else self._loaded_record(key)) is not None
+            record = changes[key] if key in changes else self._loaded_record(key)
             if isinstance(action, Add):
                 # The archive is not asked: an archived key is only ever added again with the same value. Other handles
                 # may have that key outside of the archive.
-                if is_loaded and not (is_appended and self._value(changes, key) == action.value):
+                if record is not None and not (is_appended and record.value == action.value):
                     raise KeyExists(f"{key!r} already exists: update it, or choose another key", key=key)
-            elif not is_loaded and (key in changes or not self.archive.has(key)):
+            elif record is None and (key in changes or not self.archive.has(key)):
                 verb = "deleted" if isinstance(action, Delete) else "updated"
                 raise KeyMissing(f"{key!r} does not exist, so it cannot be {verb}", key=key)
             if isinstance(action, Delete):
                 changes[key] = None
-                count -= is_loaded
+                count -= record is not None
             else:
                 changes[key] = StateRecord(action.value, number, time)
-                count += not is_loaded
+                count += record is None
         return count
 
     def __getitem__(self, key: str) -> Any:
@@ -226,3 +217,7 @@ class State(Mapping[str, Any]):
     def __repr__(self) -> str:
         more = ", and an archive" if self.archive else ""
         return f"State(number={self.number}, time={self.time.isoformat()}, {self._count} keys{more})"
+
+
+def _deleted(changes: Mapping[str, StateRecord | None]) -> Iterator[str]:
+    return (key for key, record in changes.items() if record is None)

@@ -6,6 +6,7 @@ import getpass
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
@@ -428,16 +429,10 @@ class Lake:
         Raises RefNotFound.
         """
         refs = self._repository.refs()
-        commits: list[Commit] = []
-        if limit == 0:
-            return commits
-        for commit in log(refs, self._commit(ref, refs), first_parent=first_parent, dataset=dataset):
-            if since is not None and commit.creation_date < since:
-                break
-            commits.append(commit)
-            if len(commits) == limit:
-                break
-        return commits
+        commits = log(refs, self._commit(ref, refs), first_parent=first_parent, dataset=dataset)
+        if since is not None:
+            commits = takewhile(lambda commit: commit.creation_date >= since, commits)
+        return list(islice(commits, None if limit is None else max(limit, 0)))
 
     def diff(self, before: str, after: str, *, prefix: str = "") -> Iterator[ChangedKey]:
         """Walk the keys that differ between two refs, in order.

@@ -6,6 +6,8 @@ import heapq
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lake_core.lake.refs.history import newest_first
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -43,8 +45,7 @@ def _meeting_points(refs: RefsState, named: set[str]) -> tuple[set[str], list[st
             return
         if id not in above:
             above[id] = set()
-            commit = refs.commit(id)
-            heapq.heappush(queue, (-commit.generation, -commit.creation_date.timestamp(), id))
+            heapq.heappush(queue, newest_first(refs.commit(id)))
         above[id] |= descendants
 
     for id in named:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from lake_core.dataset import UnknownFormat
@@ -20,7 +21,7 @@ from lake_core.lake.refs.commit_record import changed_datasets, version_of
 from lake_core.lake.state.claims import claim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from lake_core.graveler import Commit
     from lake_core.lake.refs.refs_state import RefsState
@@ -177,17 +178,9 @@ def check_out_dataset(state: StateStore, record: DatasetRecord, version: int | N
     """
     view = state.folder_of(record)
     missing: list[tuple[str, Item]] = []
-    versions = 2 if is_new else 1
-    while version is not None and version >= 0:
-        looks = [partial(_absent, view, each) for each in range(version, max(-1, version - versions), -1)]
-        for absent in view.place.gather(*looks):
-            if not absent:
-                version = None
-                break
+    if version is not None:
+        for absent in takewhile(bool, _absent_by_version(view, version, 2 if is_new else 1)):
             missing += reversed(absent)
-        else:
-            version -= len(looks)
-            versions = 1
     for key, item in reversed(missing):
         data = state.content.get(item)
         try:
@@ -196,6 +189,17 @@ def check_out_dataset(state: StateStore, record: DatasetRecord, version: int | N
             if bytes(view.place.get(key)) != data:
                 raise _diverged(view, key) from None
     return len(missing) + sum(_move_pointer(view, key) for key in view.format.pointer_keys(view))
+
+
+def _absent_by_version(view: DatasetView, version: int, at_once: int) -> Iterator[list[tuple[str, Item]]]:
+    """Yield what is not in place of each version's log, newest first. The first `at_once` are looked at side by side.
+
+    Raises Diverged.
+    """
+    versions = range(version, -1, -1)
+    yield from view.place.gather(*(partial(_absent, view, each) for each in versions[:at_once]))
+    for older in versions[at_once:]:
+        yield _absent(view, older)
 
 
 def _absent(view: DatasetView, version: int) -> list[tuple[str, Item]]:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from lake_core.lake.refs.refs_state import RefsState
 
 
+def newest_first(commit: Commit) -> tuple[int, float, str]:
+    """Return the key by which histories are walked: descendants first, then by time, then by id."""
+    return -commit.generation, -commit.creation_date.timestamp(), commit.id
+
+
 def log(refs: RefsState, start: Commit, *, first_parent: bool = False, dataset: str | None = None) -> Iterator[Commit]:
     """Walk a commit and what came before it, newest first; those that changed a dataset.
 
@@ -28,7 +33,7 @@ def log(refs: RefsState, start: Commit, *, first_parent: bool = False, dataset: 
         if id not in listed and refs.has_commit(id):
             listed.add(id)
             commit = queued[id] = refs.commit(id)
-            heapq.heappush(queue, (-commit.generation, -commit.creation_date.timestamp(), id))
+            heapq.heappush(queue, newest_first(commit))
 
     push(start.id)
     while queue:
@@ -63,7 +68,7 @@ def merge_base(refs: RefsState, left: Commit, right: Commit) -> Commit:
             return
         sides[id] = before | side
         commit = refs.commit(id)
-        heapq.heappush(queue, (-commit.generation, -commit.creation_date.timestamp(), id))
+        heapq.heappush(queue, newest_first(commit))
 
     push(left.id, 1)
     push(right.id, 2)

@@ -18,7 +18,7 @@ from lake_core.store import FolderStore
 from lake_core.store.key import check_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lake_core.graveler import Record
     from lake_core.lake.state.writable_state import WritableState
@@ -48,13 +48,8 @@ def import_dataset(session: WritableState, path: str, format: str) -> DatasetRec
         raise DatasetExists(f"{path!r} is already a dataset of the lake")
     if not rules.exists(place):
         raise DatasetNotFound(f"there is no {format} dataset at {place.url()}")
-    session.check_free(path)
-    record = DatasetRecord(path, format, str(runtime.uuid4()), imported=True)
-    for key in rules.import_keys(place):
-        item = session.content.store(new_item(place.get(key), session.clock()))
-        session.changes.set(f"{path}/{key}", item)
-    session.changes.register(record)
-    return record
+    log = ((key, new_item(place.get(key), session.clock())) for key in rules.import_keys(place))
+    return _take_log(session, path, format, log)
 
 
 def place_dataset(session: WritableState, path: str, format: str) -> DatasetRecord:
@@ -69,10 +64,7 @@ def place_dataset(session: WritableState, path: str, format: str) -> DatasetReco
     files = dict(changes.view.list(f"{path}/"))
     if path in session.datasets():
         raise DatasetExists(f"{path!r} is already a dataset of the lake")
-    before = StateStore(
-        StateTree(changes.root, changes.view.copy(), changes.clock, name=changes.name, content=changes.content)
-    )
-    source = FolderStore(before, path)
+    source = FolderStore(_written_so_far(session), path)
     if not rules.exists(source):
         raise DatasetNotFound(f"the plain files at {path!r} are not a {format} dataset")
     classes = {key: rules.key_class(key[len(path) + 1 :]) for key in files}
@@ -84,20 +76,37 @@ def place_dataset(session: WritableState, path: str, format: str) -> DatasetReco
     data_keys = [key for key, kind in classes.items() if kind is KeyClass.UNIQUE]
     for _ in runtime.map_ahead(lambda key: _place(session, key, files[key]), data_keys, _COPIES):
         pass
-    log = {f"{path}/{key}": new_item(source.get(key), session.clock()) for key in rules.import_keys(source)}
+    log = [(key, new_item(source.get(key), session.clock())) for key in rules.import_keys(source)]
     changes.clear(f"{path}/")
     try:
-        session.check_free(path)
-        record = DatasetRecord(path, format, str(runtime.uuid4()), imported=True)
-        for key, item in log.items():
-            changes.set(key, session.content.store(item))
-        changes.register(record)
+        return _take_log(session, path, format, log)
     except BaseException:
-        changes.clear(f"{path}/")
-        for key, item in files.items():
-            changes.set(key, item)
+        _restore(session, path, files)
         raise
+
+
+def _take_log(session: WritableState, path: str, format: str, log: Iterable[tuple[str, Item]]) -> DatasetRecord:
+    """Register an imported dataset whose log has these items, by key within it. Raises DatasetExists."""
+    session.check_free(path)
+    record = DatasetRecord(path, format, str(runtime.uuid4()), imported=True)
+    for key, item in log:
+        session.changes.set(f"{path}/{key}", session.content.store(item))
+    session.changes.register(record)
     return record
+
+
+def _written_so_far(session: WritableState) -> StateStore:
+    """Return the session's state as it is, whatever the session does from now on."""
+    changes = session.changes
+    tree = StateTree(changes.root, changes.view.copy(), changes.clock, name=changes.name, content=changes.content)
+    return StateStore(tree)
+
+
+def _restore(session: WritableState, path: str, files: Mapping[str, Item]) -> None:
+    """Put plain files back to a path, instead of what the session has there."""
+    session.changes.clear(f"{path}/")
+    for key, item in files.items():
+        session.changes.set(key, item)
 
 
 def _place(session: WritableState, key: str, item: Item) -> None:
@@ -126,11 +135,7 @@ def convert_dataset(
     changes = session.changes
     files = dict(changes.view.list(f"{path}/")) if replaces_files else {}
     if files:
-        # What has been written so far shows its files, whatever the session does to them now.
-        before = StateStore(
-            StateTree(changes.root, changes.view.copy(), changes.clock, name=changes.name, content=changes.content)
-        )
-        options["source"] = FolderStore(before, path)
+        options["source"] = FolderStore(_written_so_far(session), path)
         changes.clear(f"{path}/")
     record = DatasetRecord(path, format, str(runtime.uuid4()))
     try:
@@ -139,10 +144,8 @@ def convert_dataset(
         view = session.folder_of(record)
         return view.format.convert(view, clock=session.clock, **options)
     except BaseException:
-        changes.clear(f"{path}/")
         changes.unregister(record)
-        for key, item in files.items():
-            changes.set(key, item)
+        _restore(session, path, files)
         raise
 
 
