@@ -115,7 +115,9 @@ def _add_months(days: Values, months: int) -> Values:
     dates = days.astype("datetime64[D]")
     month = dates.astype("datetime64[M]")
     later = month + np.timedelta64(months, "M")
-    last = ((later + 1).astype("datetime64[D]") - later.astype("datetime64[D]")).astype(np.int64) - 1
+    last = ((later + np.timedelta64(1, "M")).astype("datetime64[D]") - later.astype("datetime64[D]")).astype(
+        np.int64
+    ) - 1
     day = (dates - month.astype("datetime64[D]")).astype(np.int64)
     moved: Values = later.astype("datetime64[D]").astype(np.int64) + np.minimum(day, last)
     return moved

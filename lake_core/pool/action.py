@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.metadata import Record, id_value, named_record, type_name
-from lake_core.pool.value import Value
+
+if TYPE_CHECKING:
+    from lake_core.pool.value import Value
 
 ADD: Final = "commits.Add"
 """The name of the type of actions that add a data object."""

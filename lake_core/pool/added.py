@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import NoSuchCommit
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.ksuid import NIL
-from lake_core.pool.pool import Pool
 from lake_core.pool.scan import Scan
-from lake_core.pool.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lake_core.pool.data_object import DataObject
+    from lake_core.pool.pool import Pool
+    from lake_core.pool.value import Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from lake_core.dataset import NOTHING, SKIPPED, Applied, ApplyContext, DatasetConflict
 from lake_core.journal import Action, Add, Entry, Update
@@ -12,15 +12,19 @@ from lake_core.journal.entry import EPOCH
 from lake_core.pool.action import Action as CommitAction
 from lake_core.pool.action import AddObject, DeleteObject
 from lake_core.pool.commit import Commit
-from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import ConfigCodec
 from lake_core.pool.data_object import DataObject, data_key, seek_index_key
 from lake_core.pool.dataset_state import MAIN, POOLS, DatasetState, branches_folder, entry_key, head_key, tail_key
 from lake_core.pool.ksuid import NIL, new_ksuid
 from lake_core.pool.lake import empty_lake
-from lake_core.pool.marker import Marker, Markers
 from lake_core.pool.value import NULL_VALUE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from lake_core.pool.commit_store import CommitStore
+    from lake_core.pool.marker import Marker, Markers
 
 _SHOWN = 5
 """How many data objects a message lists."""

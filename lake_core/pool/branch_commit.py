@@ -10,24 +10,26 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lake_core import runtime
 from lake_core.backoff import Backoff
-from lake_core.clock import AwareClock
 from lake_core.errors import StoreError
 from lake_core.journal import Journal, State, Update
 from lake_core.journal.errors import AppendTimeout
 from lake_core.pool.action import Action
 from lake_core.pool.commit import Commit
-from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.config import BranchConfig
 from lake_core.pool.config_journal import branch_of, read_state
 from lake_core.pool.errors import DamagedLake, WriteConflict
 from lake_core.pool.ksuid import NIL, new_ksuid
 from lake_core.pool.marker import Marker, Markers, is_recorded, live_markers, newest_markers
 from lake_core.pool.value import NULL_VALUE, Value
-from lake_core.txn import Txn
+
+if TYPE_CHECKING:
+    from lake_core.clock import AwareClock
+    from lake_core.pool.commit_store import CommitStore
+    from lake_core.txn import Txn
 
 Plan: TypeAlias = Callable[[str], Sequence[Action]]
 """Returns the actions of a commit, given the id of its parent; none where there is nothing to do."""

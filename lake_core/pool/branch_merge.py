@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lake_core.pool.action import Action, AddObject, DeleteObject
-from lake_core.pool.commit_store import Change, CommitStore
 from lake_core.pool.errors import DamagedLake, DeleteConflict
 from lake_core.pool.ksuid import NIL
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
+    from lake_core.pool.commit_store import Change, CommitStore
 
 _CLOCKS_DIFFER: Final = timedelta(days=1)
 """The largest difference between the clocks of writers."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lake_core.journal import Action, Add, Delete, Journal, State
 from lake_core.journal.errors import KeyExists
-from lake_core.pool.commit_store import CommitStore
-from lake_core.pool.config import BranchConfig
 from lake_core.pool.config_journal import branch_of, read_state
 from lake_core.pool.errors import BranchExists, InvalidBranchName, InvalidValue, NoSuchBranch, NoSuchCommit
 from lake_core.pool.ksuid import parse_ksuid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.pool.commit_store import CommitStore
+    from lake_core.pool.config import BranchConfig
 
 
 def create_branch(journal: Journal, branch: BranchConfig) -> None:

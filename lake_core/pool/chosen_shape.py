@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from lake_core.pool.errors import InvalidZson, NoSuchShape
 from lake_core.pool.types import NamedType, Type, under
 from lake_core.pool.zson.reader import parse_type
 from lake_core.pool.zson.type_text import format_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _MOST_LISTED = 5
 

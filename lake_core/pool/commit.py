@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lake_core.pool.ksuid import KSUID, NIL
 from lake_core.pool.marker import MARKERS, Markers, markers_from, markers_value
 from lake_core.pool.metadata import Record, id_value, named_record, nanoseconds_of
 from lake_core.pool.types import STRING, TIME, UINT8, Field, RecordType, under
 from lake_core.pool.value import NULL_VALUE, Value
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _MAX_RETRIES: Final = 255
 

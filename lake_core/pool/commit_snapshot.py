@@ -5,8 +5,7 @@ A snapshot can hold very many data objects, so it is decoded as columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lake_core.pool.action import ADD, OF_VECTORS_AND_INDEXES, AddObject
 from lake_core.pool.arrow.columns import read_encoded_columns
@@ -16,6 +15,9 @@ from lake_core.pool.ksuid import NIL
 from lake_core.pool.metadata import check_complete, name_of_type
 from lake_core.pool.metadata_columns import RecordColumns
 from lake_core.pool.zng.writer import encode_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class CommitSnapshot(NamedTuple):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from lake_core.errors import NotFound
 from lake_core.pool.action import Action, AddObject, DeleteObject, action_of
@@ -14,11 +13,15 @@ from lake_core.pool.commit_snapshot import CommitSnapshot, decode_snapshot, enco
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import DamagedLake, InvalidZng, NoSuchCommit
 from lake_core.pool.ksuid import NIL
-from lake_core.pool.marker import Markers
 from lake_core.pool.metadata import read_stream, required_metadata, type_name
-from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import encode_values
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lake_core.pool.marker import Markers
+    from lake_core.pool.value import Value
+    from lake_core.store import ObjectStore
 
 Known: TypeAlias = Callable[[str], Mapping[str, DataObject] | None]
 """Returns the data objects as of a commit by their ids, where a cache has them."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from functools import cmp_to_key
+from typing import TYPE_CHECKING
 
 from lake_core.pool.action import Action, AddObject, DeleteObject
-from lake_core.pool.config import PoolConfig
-from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import DeleteConflict, InvalidValue, NoSuchObject
 from lake_core.pool.ksuid import time_of_ksuid
-from lake_core.pool.load import Loader
 from lake_core.pool.merge import merge_objects
 from lake_core.pool.object_writer import write_objects
 from lake_core.pool.order import compare_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime, timedelta
+
+    from lake_core.pool.config import PoolConfig
+    from lake_core.pool.data_object import DataObject
+    from lake_core.pool.load import Loader
 
 _SMALL_SHARE = 4
 """An object is small if it takes no more than this fraction of the pool's threshold."""

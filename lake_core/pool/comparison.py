@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core.dataset import DatasetComparison
-from lake_core.pool.data_object import DataObject
-from lake_core.pool.dataset_state import DatasetState
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.scan import Scan
-from lake_core.pool.value import Value
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from lake_core.pool.data_object import DataObject
+    from lake_core.pool.dataset_state import DatasetState
+    from lake_core.pool.value import Value
+    from lake_core.store import ObjectStore
 
 
 def compare(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from lake_core.clock import AwareClock
 from lake_core.journal import ZED_NAMING, Action, Add, Delete, Entry, Journal, State, StateRecord, Update
 from lake_core.journal.entry import EPOCH
 from lake_core.journal.errors import CorruptEntry, CorruptSnapshot, JournalDamaged
@@ -16,7 +15,10 @@ from lake_core.pool.metadata import MAX_METADATA, Record, decode_metadata, named
 from lake_core.pool.types import STRING, UINT64
 from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import encode_values
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from lake_core.clock import AwareClock
+    from lake_core.store import ObjectStore
 
 _CONFIGS: Final[dict[str, type[PoolConfig] | type[BranchConfig]]] = {
     each.TYPE: each for each in (PoolConfig, BranchConfig)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from lake_core.pool.commit_store import CommitStore
-from lake_core.pool.data_object import DataObject
-from lake_core.pool.marker import Markers
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lake_core.pool.commit_store import CommitStore
+    from lake_core.pool.data_object import DataObject
+    from lake_core.pool.marker import Markers
 
 _CACHED: Final = 64
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lake_core.pool.metadata import Record, id_value, named_record
-from lake_core.pool.metadata_columns import RecordColumns
 from lake_core.pool.types import INT64, UINT64
 from lake_core.pool.value import Value
+
+if TYPE_CHECKING:
+    from lake_core.pool.metadata_columns import RecordColumns
 
 
 @dataclass(frozen=True, slots=True)

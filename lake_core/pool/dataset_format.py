@@ -8,11 +8,9 @@ dataset is entry n + 1 of the journal of the pool's branches: entries count from
 
 from __future__ import annotations
 
-import datetime as dt
 import re
-from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lake_core.clock import system_clock
 from lake_core.dataset import (
@@ -51,7 +49,12 @@ from lake_core.pool.errors import NoSuchPool, OwnedByLake
 from lake_core.pool.ksuid import NIL
 from lake_core.pool.lake import MAGIC_KEY, PoolLake
 from lake_core.pool.pool import Pool
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lake_core.store import ObjectStore
 
 _KSUID: Final = "[0-9A-Za-z]{27}"
 _OBJECT: Final = re.compile(rf"{_KSUID}/(?:data/{_KSUID}(?:-seek)?\.zng|commits/{_KSUID}(?:\.snap)?\.zng)")

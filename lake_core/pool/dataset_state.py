@@ -5,10 +5,10 @@ The dataset's folder is a Zed lake, and the lake publishes only this pool of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from lake_core.clock import system_clock
 from lake_core.dataset import DatasetStore
@@ -16,14 +16,18 @@ from lake_core.journal import ZED_NAMING, Delete, State, StateRecord
 from lake_core.journal.errors import CorruptEntry
 from lake_core.journal.pointer import read_head
 from lake_core.pool.commit_store import CommitStore
-from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import ConfigCodec, branch_of, open_journal, read_state
-from lake_core.pool.contents_cache import ContentsCache
-from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import DamagedLake, NoSuchPool
 from lake_core.pool.ksuid import SIZE, format_ksuid
-from lake_core.pool.marker import Markers
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lake_core.pool.config import BranchConfig, PoolConfig
+    from lake_core.pool.contents_cache import ContentsCache
+    from lake_core.pool.data_object import DataObject
+    from lake_core.pool.marker import Markers
+    from lake_core.store import ObjectStore
 
 MAIN = "main"
 POOLS = "pools"

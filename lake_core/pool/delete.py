@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from lake_core.pool.action import Action, AddObject, DeleteObject
-from lake_core.pool.commit_store import CommitStore
-from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import DeleteConflict
 from lake_core.pool.filter import Filter
 from lake_core.pool.fused_type import fused_types
 from lake_core.pool.key_range import KeyRange
-from lake_core.pool.load import Loader
 from lake_core.pool.rewrite import ObjectRewriter
 from lake_core.pool.scan import Scan
 from lake_core.pool.types import NULL, Type, under
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.pool.commit_store import CommitStore
+    from lake_core.pool.data_object import DataObject
+    from lake_core.pool.load import Loader
 
 
 @dataclass(frozen=True, slots=True)

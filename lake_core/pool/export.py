@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +13,12 @@ from lake_core.pool.arrow.fuse import widen_columns
 from lake_core.pool.arrow.table import DELTA_KEY, TYPE_KEY, struct_array, to_table
 from lake_core.pool.errors import InvalidValue
 from lake_core.pool.fused_type import JSON
-from lake_core.pool.scan import Scan
 from lake_core.pool.types import NamedType, RecordType, Type, UnionType, map_components, under
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.pool.scan import Scan
 
 
 def column_type(type: Type) -> Type:

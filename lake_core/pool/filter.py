@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +15,18 @@ from lake_core.expression.evaluate import Rows, evaluate_batch
 from lake_core.expression.parse import parse_known
 from lake_core.pool import types
 from lake_core.pool.arrow.arrow_type import arrow_type
-from lake_core.pool.arrow.bodies import Mask
 from lake_core.pool.arrow.fuse import widen_columns
 from lake_core.pool.fused_type import fused_types
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.projection import projected_type
 from lake_core.pool.types import Type, UnionType, fields_of, under
 from lake_core.pool.value import Value
-from lake_core.pool.value_batch import ValueBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from lake_core.pool.arrow.bodies import Mask
+    from lake_core.pool.value_batch import ValueBatch
 
 _SQL_TYPES: Final = {
     pa.uint8(): pa.int16(),

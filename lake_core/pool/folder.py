@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lake_core.pool.errors import NoSuchPool, NotALake, PoolExists
 from lake_core.pool.lake import MAGIC_KEY, PoolLake
-from lake_core.pool.pool import Pool
 from lake_core.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lake_core.pool.pool import Pool
 
 
 def find_pool(location: str, *, storage_options: Mapping[str, object] | None = None) -> Pool | None:

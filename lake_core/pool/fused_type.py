@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from lake_core.pool import types
 from lake_core.pool.types import (
@@ -25,6 +24,9 @@ from lake_core.pool.types import (
     under,
     unique_types,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Conflicts: TypeAlias = Literal["union", "json"]
 """How types without a common one are fused: into a union of them, or into JSON text."""

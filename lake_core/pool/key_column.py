@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +17,12 @@ from lake_core.pool.arrow.column_reader import read_column
 from lake_core.pool.arrow.column_writer import numbers_of
 from lake_core.pool.order import pool_key
 from lake_core.pool.types import FLOATS, SIGNED, UNSIGNED, ErrorType, PrimitiveType, Type, UnionType, fields_of, under
-from lake_core.pool.value import Value
 from lake_core.pool.value_batch import ValueBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.pool.value import Value
 
 Keys: TypeAlias = "npt.NDArray[np.int64] | pa.Array"
 

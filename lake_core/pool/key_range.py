@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lake_core.pool import types
-from lake_core.pool.arrow.bodies import Mask
 from lake_core.pool.errors import InvalidValue
 from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.metadata import nanoseconds_of
 from lake_core.pool.order import compare_values, pool_key
-from lake_core.pool.sorted_batch import SortedBatch
 from lake_core.pool.types import NUMBERS, Type
 from lake_core.pool.value import Value
-from lake_core.pool.value_batch import ValueBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from lake_core.pool.arrow.bodies import Mask
+    from lake_core.pool.sorted_batch import SortedBatch
+    from lake_core.pool.value_batch import ValueBatch
 
 
 @dataclass(frozen=True, slots=True)

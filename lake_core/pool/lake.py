@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from lake_core.clock import AwareClock, system_clock
 from lake_core.errors import AlreadyExists, NotFound
@@ -31,6 +29,11 @@ from lake_core.pool.types import INT64, STRING
 from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import encode_values
 from lake_core.store import ObjectStore, store_at
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
 
 MAGIC_KEY = "lake.zng"
 _MAGIC = "ZED LAKE"

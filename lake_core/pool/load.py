@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from lake_core.clock import AwareClock
 from lake_core.pool.action import AddObject
-from lake_core.pool.branch_commit import BranchWriter, CommitDetails
-from lake_core.pool.commit import Commit
-from lake_core.pool.config import PoolConfig
-from lake_core.pool.data_object import DataObject
 from lake_core.pool.ksuid import new_ksuid
 from lake_core.pool.object_sorter import write_unsorted
 from lake_core.pool.summary import load_summary
-from lake_core.pool.value_batch import ValueBatch
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lake_core.clock import AwareClock
+    from lake_core.pool.branch_commit import BranchWriter, CommitDetails
+    from lake_core.pool.commit import Commit
+    from lake_core.pool.config import PoolConfig
+    from lake_core.pool.data_object import DataObject
+    from lake_core.pool.value_batch import ValueBatch
+    from lake_core.store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lake_core.pool.metadata import nanoseconds_of, time_of
 from lake_core.pool.types import INT64, STRING, TIME, Field, MapType, RecordType
 from lake_core.pool.value import Value
-from lake_core.txn import Txn
+
+if TYPE_CHECKING:
+    from lake_core.txn import Txn
 
 MARKERS: Final = MapType(STRING, RecordType((Field("version", INT64), Field("last_updated", TIME))))
 """The type of markers in a commit."""

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
+from typing import TYPE_CHECKING
 
 from lake_core.pool import types
-from lake_core.pool.config import PoolConfig
-from lake_core.pool.data_object import DataObject
 from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.object_reader import ObjectReader
 from lake_core.pool.order import compare_by_keys, compare_values, pool_key
 from lake_core.pool.sorted_batch import SortedBatch, sort_batch
-from lake_core.pool.types import Type
 from lake_core.pool.value import NULL_VALUE, Value
 from lake_core.pool.value_batch import ValueBatch, batches_of_values
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from lake_core.pool.config import PoolConfig
+    from lake_core.pool.data_object import DataObject
+    from lake_core.pool.types import Type
+    from lake_core.store import ObjectStore
 
 
 def partitions(objects: Iterable[DataObject], config: PoolConfig) -> list[list[DataObject]]:

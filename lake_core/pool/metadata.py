@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lake_core.errors import NotFound
 from lake_core.pool.errors import DamagedLake, InvalidValue, InvalidZng
@@ -16,7 +15,11 @@ from lake_core.pool.value import Value, split_record
 from lake_core.pool.zng.frame import END_OF_STREAM
 from lake_core.pool.zng.reader import read_values
 from lake_core.pool.zng.tag import tagged
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lake_core.store import ObjectStore
 
 MAX_METADATA: Final = 64 << 20
 """The largest metadata object that is read, in bytes."""

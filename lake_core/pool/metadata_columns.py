@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ from lake_core.pool.ksuid import KSUID, SIZE, format_ksuids
 from lake_core.pool.metadata import INTEGERS, name_of_type
 from lake_core.pool.types import TIME, RecordType, Type, under
 from lake_core.pool.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lake_core.pool import types
 from lake_core.pool.errors import InvalidJson, InvalidType, InvalidValue
@@ -36,6 +35,9 @@ from lake_core.pool.zng.tag import split, tagged
 from lake_core.pool.zson.formatter import format_value
 from lake_core.pool.zson.primitive_text import format_primitive
 from lake_core.pool.zson.quoting import quoted_string
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _NUMBERS: Final = (UNSIGNED.keys() | SIGNED.keys()) - {types.DURATION, types.TIME}
 _BLANK: Final = re.compile(r"[ \t\r\n]*")

@@ -6,10 +6,9 @@ Values of one shape become columns. The values are those that `read_ndjson` yiel
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, islice
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +19,12 @@ from lake_core.pool.arrow.table import struct_array
 from lake_core.pool.errors import InvalidType, InvalidValue
 from lake_core.pool.ndjson import parse_line, refuse_constant
 from lake_core.pool.types import ArrayType, Field, RecordType, Type
-from lake_core.pool.value import Value
 from lake_core.pool.value_batch import ValueBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from lake_core.pool.value import Value
 
 _Shape: TypeAlias = Any
 """The shape of values that have the same type.

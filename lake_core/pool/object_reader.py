@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
-from typing import BinaryIO, Final, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from lake_core.errors import NotFound
 from lake_core.pool.arrow.columns import Column, read_columns
@@ -15,8 +14,12 @@ from lake_core.pool.data_object import DataObject, data_key
 from lake_core.pool.errors import DamagedLake, InvalidZng
 from lake_core.pool.seek_index import Segment, whole_segment
 from lake_core.pool.value_batch import ValueBatch, read_batches
-from lake_core.store import ObjectStore
 from lake_core.store.object_file import ObjectFile
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from lake_core.store import ObjectStore
 
 _BUFFER: Final = 512 << 10
 """How many bytes are read at once: about the size of a frame, as many objects may be merged."""

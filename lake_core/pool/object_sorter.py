@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lake_core.pool.config import PoolConfig
-from lake_core.pool.data_object import DataObject
 from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.object_writer import write_object
 from lake_core.pool.sorted_batch import keys_of, sort_batch
 from lake_core.pool.value_batch import ValueBatch
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from lake_core.pool.config import PoolConfig
+    from lake_core.pool.data_object import DataObject
+    from lake_core.store import ObjectStore
 
 _SORTED_BYTES: Final = 256 << 20
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from mmap import ACCESS_READ, mmap
 from tempfile import SpooledTemporaryFile
-from typing import BinaryIO, Final, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 import numpy as np
 
-from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject, data_key, seek_index_key
 from lake_core.pool.order import compare_values
 from lake_core.pool.seek_index import Segment
-from lake_core.pool.sorted_batch import SortedBatch
-from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import ZngWriter, encode_values
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from lake_core.pool.config import PoolConfig
+    from lake_core.pool.sorted_batch import SortedBatch
+    from lake_core.pool.value import Value
+    from lake_core.store import ObjectStore
 
 _IN_MEMORY: Final = 16 << 20
 
@@ -34,7 +37,7 @@ class ObjectEncoder:
     """
 
     def __init__(self, config: PoolConfig) -> None:
-        self._file = cast(BinaryIO, SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - closed by `close`
+        self._file = cast("BinaryIO", SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - closed by `close`
         self.segments: list[Segment] = []
         self.count = 0
         self._pending = 0

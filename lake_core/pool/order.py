@@ -7,9 +7,8 @@ Other values compare within their type, and by the order of types otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
 from functools import cmp_to_key
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lake_core.pool import types
 from lake_core.pool.primitive import DECODERS, decode_ip
@@ -28,6 +27,9 @@ from lake_core.pool.types import (
 )
 from lake_core.pool.value import NULL_VALUE, Value
 from lake_core.pool.zng.tag import split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
 _NATIVE: dict[Type, Callable[[bytes], Any]] = {
     **{type: DECODERS[type] for type in (*UNSIGNED, *SIGNED, types.BOOL)},

@@ -10,18 +10,21 @@ The next vacuum whose retention has passed deletes what a process that died has 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from lake_core.clock import AwareClock
 from lake_core.errors import NotFound, StoreError
-from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.data_object import data_key
 from lake_core.pool.errors import DamagedLake, ObjectsVacuumed, PoolError
 from lake_core.pool.ksuid import format_ksuid, new_ksuid
 from lake_core.pool.metadata import id_value, read_metadata
 from lake_core.pool.zng.writer import encode_values
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from lake_core.clock import AwareClock
+    from lake_core.pool.commit_store import CommitStore
 
 PINS: Final = "pins"
 """The folder of pins in a pool."""

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lake_core.clock import AwareClock
-from lake_core.journal import State
 from lake_core.pool.branch_commit import BranchWriter, CommitDetails
 from lake_core.pool.branch_merge import BranchMerge
 from lake_core.pool.branches import check_start, create_branch, delete_branch
-from lake_core.pool.commit import Commit
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.compact import Compaction, check_objects_exist, checked_run, runs_to_compact
 from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import branch_of, open_journal, read_state
-from lake_core.pool.data_object import DataObject
 from lake_core.pool.delete import ObjectDeletion, RecordDeletion
 from lake_core.pool.errors import InvalidTransaction, InvalidValue
 from lake_core.pool.key_range import KeyRange
@@ -32,8 +27,16 @@ from lake_core.pool.rows import batches_of_rows, value_of
 from lake_core.pool.scan import Scan
 from lake_core.pool.summary import compact_summary, delete_summary, load_summary
 from lake_core.pool.vacuum import VacuumResult, vacuum
-from lake_core.store import ObjectStore
 from lake_core.txn import Txn, check_txn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lake_core.clock import AwareClock
+    from lake_core.journal import State
+    from lake_core.pool.commit import Commit
+    from lake_core.pool.data_object import DataObject
+    from lake_core.store import ObjectStore
 
 RETENTION = timedelta(days=7)
 """For how long, by default, a vacuum keeps objects that no branch needs."""

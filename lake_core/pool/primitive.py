@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lake_core.pool import types
 from lake_core.pool.errors import InvalidValue, InvalidZng
 from lake_core.pool.types import FLOATS, SIGNED, UNSIGNED, PrimitiveType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
 Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"

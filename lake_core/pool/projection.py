@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from lake_core.pool.errors import InvalidValue
 from lake_core.pool.types import NULL, RecordType, Type, under
 from lake_core.pool.value import Value, split_record
 from lake_core.pool.zng.tag import tagged
 from lake_core.pool.zson.type_text import format_type
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 
 def projected_type(type: Type, names: Collection[str]) -> Type:

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lake_core.pool.action import Action, AddObject, DeleteObject
-from lake_core.pool.arrow.bodies import Mask
-from lake_core.pool.commit_store import CommitStore
-from lake_core.pool.config import PoolConfig
-from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import OutsideRange
-from lake_core.pool.key_column import KeyColumn
-from lake_core.pool.key_range import KeyRange
-from lake_core.pool.load import Loader
 from lake_core.pool.order import pool_key
 from lake_core.pool.rewrite import ObjectRewriter
 from lake_core.pool.sorted_batch import keys_of
-from lake_core.pool.value import Value
-from lake_core.pool.value_batch import ValueBatch
 from lake_core.pool.zson.formatter import format_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lake_core.pool.arrow.bodies import Mask
+    from lake_core.pool.commit_store import CommitStore
+    from lake_core.pool.config import PoolConfig
+    from lake_core.pool.data_object import DataObject
+    from lake_core.pool.key_column import KeyColumn
+    from lake_core.pool.key_range import KeyRange
+    from lake_core.pool.load import Loader
+    from lake_core.pool.value import Value
+    from lake_core.pool.value_batch import ValueBatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from lake_core.pool.action import Action, AddObject, DeleteObject
-from lake_core.pool.commit_store import Change, CommitStore
 from lake_core.pool.errors import DeleteConflict, NoSuchCommit
 from lake_core.pool.pins import check_objects_remain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lake_core.pool.commit_store import Change, CommitStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from lake_core.pool.arrow.bodies import Mask
-from lake_core.pool.data_object import DataObject
-from lake_core.pool.load import Loader
 from lake_core.pool.merge import merge_objects
 from lake_core.pool.object_writer import write_objects
-from lake_core.pool.sorted_batch import SortedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lake_core.pool.arrow.bodies import Mask
+    from lake_core.pool.data_object import DataObject
+    from lake_core.pool.load import Loader
+    from lake_core.pool.sorted_batch import SortedBatch
 
 
 @dataclass(frozen=True, slots=True)

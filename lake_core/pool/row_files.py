@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
-from collections.abc import Iterator
-from typing import Any, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import pyarrow as pa
 from pyarrow import parquet
 
-from lake_core.pool.errors import InvalidJson, InvalidValue
+from lake_core.pool.errors import InvalidJson, InvalidValue, InvalidZng
 from lake_core.pool.ndjson_batches import read_ndjson_batches
 from lake_core.pool.value_batch import ValueBatch, batches_of_arrow, batches_of_values, read_batches
 from lake_core.pool.zson.reader import parse_values
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _JSON: Final = (".ndjson", ".jsonl", ".json")
 _BUFFER: Final = 1 << 20
+_TEXT: Final = (b"{", codecs.BOM_UTF8[:1])
+"""First bytes that no ZNG begins with."""
+_PERHAPS_TEXT: Final = (b"[", b" ", b"\t", b"\r", b"\n")
 _PARQUET_ROWS: Final = 1 << 16
 
 
@@ -44,7 +50,7 @@ def batches_of_path(path: str | os.PathLike[str]) -> Iterator[ValueBatch]:
             with open(path, encoding="utf-8") as text:
                 yield from batches_of_values(parse_values(text.read()))
         elif ending in _JSON:
-            with open(path, encoding="utf-8") as text:
+            with open(path, encoding="utf-8-sig") as text:
                 yield from _lines(text)
         else:
             endings = ", ".join((*_JSON, ".zng", ".zson", ".parquet"))
@@ -59,7 +65,7 @@ def batches_of_path(path: str | os.PathLike[str]) -> Iterator[ValueBatch]:
 def batches_of_stream(stream: Any) -> Iterator[ValueBatch]:
     """Yield the values of an open file.
 
-    Text, and bytes that begin with `{`, are read as lines of JSON, and other bytes as ZNG.
+    Text, and bytes that begin with `{` or the mark of UTF-8, are read as lines of JSON, and other bytes as ZNG.
 
     Raises:
         InvalidJson: A line is not JSON.
@@ -68,11 +74,21 @@ def batches_of_stream(stream: Any) -> Iterator[ValueBatch]:
     if isinstance(stream, io.TextIOBase):
         yield from _lines(stream)
         return
-    binary = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, stream), _BUFFER)
-    if binary.peek(1)[:1] == b"{":
-        yield from _lines(io.TextIOWrapper(binary, encoding="utf-8"))
-    else:
-        yield from read_batches(cast(BinaryIO, binary))
+    binary = (
+        stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast("io.RawIOBase", stream), _BUFFER)
+    )
+    first = binary.peek(1)[:1]
+    if first in _TEXT:
+        yield from _lines(io.TextIOWrapper(binary, encoding="utf-8-sig"))
+        return
+    try:
+        yield from read_batches(cast("BinaryIO", binary))
+    except InvalidZng as error:
+        if first not in _PERHAPS_TEXT:
+            raise
+        raise InvalidZng(
+            f"{error}; if it is JSON, write one object a line, without an array around them, and begin with the first"
+        ) from None
 
 
 def _lines(text: Any) -> Iterator[ValueBatch]:

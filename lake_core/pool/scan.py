@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lake_core.pool.arrow.columns import Column
 from lake_core.pool.arrow.fuse import widen_columns
 from lake_core.pool.arrow.shapes import Shape
 from lake_core.pool.arrow.table import to_table
-from lake_core.pool.config import PoolConfig
-from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import InvalidValue
 from lake_core.pool.filter import Filter, implied_range
 from lake_core.pool.fused_type import fused_types
-from lake_core.pool.key_range import KeyRange
 from lake_core.pool.merge import merge, partitions, source_of
 from lake_core.pool.object_reader import ObjectReader
 from lake_core.pool.projection import projected_type, projected_value
 from lake_core.pool.seek_index import segments_in_range
-from lake_core.pool.sorted_batch import SortedBatch
 from lake_core.pool.types import NULL, Field, RecordType, Type, fields_of, under, unique_types
-from lake_core.pool.value import Value
 from lake_core.pool.zson.formatter import format_value
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from lake_core.pool.arrow.columns import Column
+    from lake_core.pool.config import PoolConfig
+    from lake_core.pool.data_object import DataObject
+    from lake_core.pool.key_range import KeyRange
+    from lake_core.pool.sorted_batch import SortedBatch
+    from lake_core.pool.value import Value
+    from lake_core.store import ObjectStore
 
 
 class Scan:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lake_core.errors import NotFound
 from lake_core.pool.data_object import DataObject, seek_index_key
 from lake_core.pool.errors import DamagedLake, InvalidZng
-from lake_core.pool.key_range import KeyRange
 from lake_core.pool.metadata import Record, named_record, read_metadata
 from lake_core.pool.types import UINT64
 from lake_core.pool.value import Value
-from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.pool.key_range import KeyRange
+    from lake_core.store import ObjectStore
 
 _LOG = logging.getLogger(__name__)
 

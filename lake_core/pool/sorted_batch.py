@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.pool.arrow.bodies import Mask, Positions
-from lake_core.pool.config import PoolConfig
 from lake_core.pool.key_column import KeyColumn, Keys, key_sizes
 from lake_core.pool.order import compare_in_pool, compare_values, pool_key, sorted_positions
-from lake_core.pool.value import Value
-from lake_core.pool.value_batch import ValueBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.pool.arrow.bodies import Mask, Positions
+    from lake_core.pool.config import PoolConfig
+    from lake_core.pool.value import Value
+    from lake_core.pool.value_batch import ValueBatch
 
 _PIECE_BYTES: Final = 1 << 20
 _PIECE_VALUES: Final = 1 << 14

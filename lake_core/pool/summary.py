@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lake_core.pool.action import Action, AddObject, DeleteObject
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def load_summary(actions: Sequence[Action]) -> str:

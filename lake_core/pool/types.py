@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lake_core.pool.errors import InvalidType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 SortKey: TypeAlias = "tuple[Kind, tuple[object, ...], tuple[str, ...]]"
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lake_core.clock import AwareClock
 from lake_core.journal import ZED_NAMING, Delete, Journal
-from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.config_journal import read_state
 from lake_core.pool.errors import DamagedLake
 from lake_core.pool.ksuid import NIL, time_of_ksuid
 from lake_core.pool.pins import DELETIONS, PINS, pinned_commits, write_deletion
-from lake_core.store import ObjectMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from lake_core.clock import AwareClock
+    from lake_core.pool.commit_store import CommitStore
+    from lake_core.store import ObjectMeta
 
 _KSUID: Final = "[0-9A-Za-z]{27}"
 _DATA: Final = re.compile(rf"data/({_KSUID})(?:-seek\.zng|\.zng|\.vng)|index/{_KSUID}/({_KSUID})\.zng")

@@ -5,9 +5,8 @@ They are sorted, merged and written without a Python object for each value.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +27,16 @@ from lake_core.pool.arrow.columns import Column, column_of
 from lake_core.pool.arrow.shapes import Shape
 from lake_core.pool.arrow.table import from_table
 from lake_core.pool.arrow.walk import walk_values
-from lake_core.pool.types import Type
 from lake_core.pool.value import Value
-from lake_core.pool.zng.frame import Source
 from lake_core.pool.zng.reader import read_payloads
 from lake_core.pool.zng.tag import read_tagged, tagged
-from lake_core.pool.zng.writer import ZngWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from lake_core.pool.types import Type
+    from lake_core.pool.zng.frame import Source
+    from lake_core.pool.zng.writer import ZngWriter
 
 Codes: TypeAlias = npt.NDArray[np.int32]
 

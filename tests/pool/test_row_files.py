@@ -145,6 +145,20 @@ def test_open_files_are_loaded_by_what_they_hold(pool: Pool, stream: Any) -> Non
     assert loaded(pool) == [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}, {"k": 3}]
 
 
+def test_the_mark_of_utf_8_before_lines_of_json_is_passed_over(pool: Pool, tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text(LINES, encoding="utf-8-sig")
+    pool.load(io.BytesIO(LINES.encode("utf-8-sig")))
+    pool.load(tmp_path / "a.ndjson")
+    assert loaded(pool) == [{"k": 1, "v": "a"}] * 2 + [{"k": 2, "v": "b"}] * 2 + [{"k": 3}] * 2
+
+
+@pytest.mark.parametrize("text", [json.dumps([{"k": 1}]), ' {"k": 1}', '\n{"k": 1}'])
+def test_text_that_is_not_lines_of_json_says_how_to_write_it(pool: Pool, text: str) -> None:
+    with pytest.raises(InvalidZng, match="one object a line"):
+        pool.load(io.BytesIO(text.encode()))
+    assert list(pool.log()) == []
+
+
 def test_files_that_cannot_be_read_make_no_commit(pool: Pool, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("k\n1\n")
     (tmp_path / "b.parquet").write_text("no parquet")

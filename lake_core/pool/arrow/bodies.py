@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lake_core.pool.errors import InvalidZng
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 Buffer: TypeAlias = npt.NDArray[np.uint8]

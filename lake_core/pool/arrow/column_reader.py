@@ -5,8 +5,7 @@ It rejects the same bytes that decoding values one by one rejects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +38,9 @@ from lake_core.pool.types import (
 )
 from lake_core.pool.zson.primitive_text import format_ip, format_net
 from lake_core.pool.zson.type_text import format_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
 
 _LOW_BYTES: Final = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 """Masks that keep as many low bytes of a number as a body has."""

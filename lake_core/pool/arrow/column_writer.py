@@ -5,8 +5,7 @@ The bytes are those of values that are encoded one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +37,9 @@ from lake_core.pool.zng.tag import tagged
 from lake_core.pool.zson.primitive_text import parse_ip, parse_net
 from lake_core.pool.zson.reader import parse_type
 from lake_core.pool.zson.type_text import format_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _BOUNDS: Final = np.array([1 << 8 * size for size in range(8)], np.uint64)
 """The smallest numbers that take one byte, two bytes, and so on up to eight."""

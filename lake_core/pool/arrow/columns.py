@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
 
 from lake_core.pool.arrow.bodies import PADDING, Bodies, Positions, buffer_of, distinct, read_uvarints, tagged_at
 from lake_core.pool.arrow.column_reader import read_column, read_fields
 from lake_core.pool.arrow.column_writer import write_column
 from lake_core.pool.arrow.walk import walk_values
 from lake_core.pool.errors import InvalidZng
-from lake_core.pool.types import Type
 from lake_core.pool.value import Value
-from lake_core.pool.zng.frame import Source
 from lake_core.pool.zng.reader import read_payloads
 from lake_core.pool.zng.tag import split
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    import pyarrow as pa
+
+    from lake_core.pool.types import Type
+    from lake_core.pool.zng.frame import Source
 
 _COLUMN_BYTES: Final = 2 << 20
 """How many bytes of frames become columns at once: smaller columns take more time, as each step has a fixed cost."""

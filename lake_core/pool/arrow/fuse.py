@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,11 @@ from lake_core.pool.arrow.table import struct_array, to_table
 from lake_core.pool.fused_type import JSON, Conflicts, fused_type, fused_types
 from lake_core.pool.ndjson import format_json
 from lake_core.pool.types import NULL, ArrayType, ErrorType, MapType, RecordType, SetType, Type, UnionType, under
-from lake_core.pool.zng.frame import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.pool.zng.frame import Source
 
 
 def fuse(source: Source, *, conflicts: Conflicts = "union") -> pa.Table:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lake_core.pool.arrow.bodies import occurrences, read_uvarints
 from lake_core.pool.arrow.walk import walk_values
-from lake_core.pool.types import Type
-from lake_core.pool.zng.frame import Source
 from lake_core.pool.zng.reader import read_payloads
+
+if TYPE_CHECKING:
+    from lake_core.pool.types import Type
+    from lake_core.pool.zng.frame import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ Metadata keeps the Zed types: of each field, and of the table.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -17,6 +16,9 @@ from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZson
 from lake_core.pool.types import Field, RecordType, Type, under
 from lake_core.pool.zson.reader import parse_type
 from lake_core.pool.zson.type_text import format_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 TYPE_KEY: Final = b"zed.type"
 """Under this key, the metadata of a field and of a schema keep the Zed type as text."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lake_core.pool.arrow.bodies import Buffer, Positions
 from lake_core.pool.errors import InvalidZng
 from lake_core.varint import InvalidVarint, read_uvarint
+
+if TYPE_CHECKING:
+    from lake_core.pool.arrow.bodies import Buffer, Positions
 
 _SMALL: Final = 1 << 15
 """The largest buffer, in bytes, for which a loop over the values is faster."""

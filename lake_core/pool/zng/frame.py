@@ -6,15 +6,17 @@ as many bytes. Sizes that a frame declares are never trusted: no more memory is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import IntEnum
 from io import BytesIO
-from typing import BinaryIO, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from lake_core.pool.errors import InvalidZng
 from lake_core.varint import uvarint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Source: TypeAlias = "bytes | BinaryIO"
 """A ZNG stream: its bytes, or a file that is read from its current position."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.value import Value
@@ -10,6 +10,9 @@ from lake_core.pool.zng.frame import FrameType, Source, read_frames
 from lake_core.pool.zng.tag import read_tagged
 from lake_core.pool.zng.typedef import TypeDecoder
 from lake_core.varint import InvalidVarint, read_uvarint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def read_values(source: Source) -> Iterator[Value]:

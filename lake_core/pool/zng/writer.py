@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from io import BytesIO
 from itertools import pairwise
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from lake_core.pool.types import Type
-from lake_core.pool.value import Value
 from lake_core.pool.zng.frame import END_OF_STREAM, FrameType, frame
 from lake_core.pool.zng.tag import tagged
 from lake_core.pool.zng.typedef import TypeEncoder
 from lake_core.varint import uvarint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lake_core.pool.types import Type
+    from lake_core.pool.value import Value
 
 FRAME_THRESHOLD: Final = 512 * 1024
 """A frame is written as soon as it has this many bytes, before they are compressed."""

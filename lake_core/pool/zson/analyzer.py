@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from lake_core.pool import types
 from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZson
@@ -44,6 +44,9 @@ from lake_core.pool.zson.syntax import (
     TypeValue,
 )
 from lake_core.pool.zson.type_text import format_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _INTEGERS = (UNSIGNED.keys() | SIGNED.keys()) - {types.DURATION, types.TIME}
 

@@ -6,9 +6,8 @@ import datetime
 import ipaddress
 import math
 import re
-from collections.abc import Callable
 from decimal import Decimal
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -19,6 +18,9 @@ from lake_core.pool.type_value import decode_type
 from lake_core.pool.types import FLOATS, SIGNED, UNSIGNED, PrimitiveType
 from lake_core.pool.zson.quoting import quoted_string
 from lake_core.pool.zson.type_text import format_type_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _SECOND: Final = 1_000_000_000
 _UNITS: Final = {

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZson
-from lake_core.pool.types import Type
-from lake_core.pool.value import Value
 from lake_core.pool.zson.analyzer import Analyzer
 from lake_core.pool.zson.parser import Parser
 from lake_core.pool.zson.syntax import Names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lake_core.pool.types import Type
+    from lake_core.pool.value import Value
 
 
 def parse_values(text: str) -> Iterator[Value]:

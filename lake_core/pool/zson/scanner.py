@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from lake_core.pool import types
 from lake_core.pool.errors import InvalidValue, InvalidZson
-from lake_core.pool.types import PrimitiveType
 from lake_core.pool.zson.primitive_text import parse_primitive
 from lake_core.pool.zson.quoting import is_name_character, is_type_character
 from lake_core.pool.zson.syntax import Primitive
+
+if TYPE_CHECKING:
+    from lake_core.pool.types import PrimitiveType
 
 _SPACE: Final = re.compile(r"(?:\s|//[^\n\v\f\r\x85\u2028\u2029]*|/\*.*?\*/)*", re.DOTALL)
 _STRING: Final = re.compile(r'"((?:[^"\\\n]|\\.)*)"', re.DOTALL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from lake_core.pool.types import (
     ArrayType,
@@ -17,6 +17,9 @@ from lake_core.pool.types import (
     UnionType,
 )
 from lake_core.pool.zson.quoting import quoted_name, quoted_type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def format_type(type: Type) -> str:
