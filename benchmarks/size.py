@@ -72,6 +72,12 @@ measured("diff of two commits", lambda: lake.diff("main~1", "main"))
 result = figures
 """
 
+_COLLECT = """
+begin = time.process_time()
+Lake.open({folder!r}).maintenance.gc(dry_run=True)
+result = time.process_time() - begin
+"""
+
 
 def measure(rounds: int, few: int = 100, many: int = 100_000) -> None:
     """Print medians of `rounds` processes in milliseconds of the processor, and their peaks."""
@@ -89,3 +95,120 @@ def measure(rounds: int, few: int = 100, many: int = 100_000) -> None:
             print(f"{name:24} {few} commits {left:7.2f} ms  {many} commits {right:7.2f} ms  {right / left:5.2f}x")
         left, right = (statistics.median(peak for _, peak in runs[count]) for count in folders)
         print(f"{'memory':24} {few} commits {left:7.1f} MB  {many} commits {right:7.1f} MB  {right / left:5.2f}x")
+        for count, place in folders.items():
+            collected = run(Program(_SETUP, _COLLECT.format(folder=place)))
+            print(f"collection, a dry run: {count} commits {collected.result:7.2f} s  {collected.peak:7.1f} MB")
+    _measure_growth()
+
+
+_LAKE = """
+import time
+import pyarrow as pa
+from lake_core import Lake
+from lake_core.store import MemoryStore
+
+schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+rows = pa.table({{"id": [1], "v": [1]}}, schema=schema)
+class Counted(MemoryStore):
+    written = 0
+    def _put(self, key, data, *conditions):
+        if key.startswith("_lake/refs/"):
+            Counted.written += len(data)
+        return super()._put(key, data, *conditions)
+lake = Lake.create(Counted())
+count = {count}
+"""
+
+_OUTPUTS = """
+shared = lake.open_session()
+begin = time.process_time()
+for number in range(count):
+    with shared.join(task=str(number)) as writer:
+        writer.put(f"outputs/{{number}}", b"%d" % number)
+flushed = time.process_time() - begin
+shared.publish()
+result = {{"flushes": flushed, "publish": time.process_time() - begin - flushed, "refs": Counted.written / 2**20}}
+"""
+
+_TABLES = """
+with lake.session() as session:
+    for number in range(count):
+        session.create_delta(f"t/{{number}}", schema)
+session = lake.session()
+for number in range(count):
+    session.delta(f"t/{{number}}").append(rows)
+begin = time.process_time()
+session.publish()
+result = {{"publish": time.process_time() - begin}}
+"""
+
+_BRANCHES = """
+with lake.session() as session:
+    session.create_delta("t/shared", schema)
+begin = time.process_time()
+for number in range(count):
+    lake.create_branch(f"b{{number}}")
+    with lake.session(f"b{{number}}") as session:
+        session.delta("t/shared").append(rows)
+published = time.process_time() - begin
+for number in range(count):
+    lake.merge(f"b{{number}}")
+merged = time.process_time() - begin - published
+begin = time.process_time()
+lake.maintenance.gc(dry_run=True)
+result = {{"branch and publish": published, "merge": merged, "gc": time.process_time() - begin}}
+"""
+
+_RUNS = """
+import subprocess, sys, time
+from pathlib import Path
+from lake_core import Lake
+
+folder, count = {folder!r}, {count}
+Lake.create(folder)
+source = '''
+import sys, time
+from pathlib import Path
+from lake_core import Lake
+folder, number = sys.argv[1:]
+lake = Lake.open(folder)
+session = lake.session()
+session.put(f"runs/{{number}}", b"1")
+Path(f"{{folder}}.{{number}}").touch()
+while not Path(f"{{folder}}.go").exists():
+    time.sleep(0.01)
+session.publish()
+'''
+workers = [subprocess.Popen([sys.executable, "-c", source, folder, str(number)]) for number in range(count)]
+while not all(Path(f"{{folder}}.{{number}}").exists() for number in range(count)):
+    time.sleep(0.1)
+Path(f"{{folder}}.go").touch()
+begin = time.perf_counter()
+assert not any(worker.wait() for worker in workers)
+published = time.perf_counter() - begin
+assert len(list(Lake.open(folder).at().list("runs/"))) == count
+result = {{"all published": published}}
+"""
+
+
+def _measure_growth() -> None:
+    """Print what one output, table, branch or process costs when there are few and when there are many."""
+    for name, body, few, many in (
+        ("outputs", _LAKE + _OUTPUTS, 500, 5_000),
+        ("tables", _LAKE + _TABLES, 50, 500),
+        ("branches", _LAKE + _BRANCHES, 10, 100),
+        ("runs", _RUNS, 5, 50),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            figures = [
+                run(Program("", body.format(count=count, folder=f"{folder}/{count}"))).result for count in (few, many)
+            ]
+        for figure, left in figures[0].items():  # type: ignore[attr-defined]
+            right = figures[1][figure]  # type: ignore[index]
+            unit, factor = ("MB", 1.0) if figure == "refs" else ("ms each", 1000.0)
+            each = (1, 1) if figure in ("refs", "gc") else (few, many)
+            left, right = factor * left / each[0], factor * right / each[1]
+            print(
+                f"{name:9} {figure:19} {few}: {left:8.2f} {unit:8} {many}: {right:8.2f}  {right / left:5.2f}x",
+                flush=True,
+            )

@@ -293,6 +293,15 @@ class DatasetFormat(ABC):
     def reachable(self, state: ObjectStore, since: int | None) -> Iterable[str]:
         """List the UNIQUE keys that the states from version `since` to this one reach; only of this one for None."""
 
+    def superseded(self, state: ObjectStore, since: int) -> Iterable[str]:
+        """List the UNIQUE keys that versions from `since` on reach, but the newest version of this state does not.
+
+        Keys that the newest version reaches may be among them. A format with a long log can answer from the log entries
+        after `since` alone.
+        """
+        newest = set(self.reachable(state, None))
+        return [key for key in self.reachable(state, since) if key not in newest]
+
     def collectable(self, key: str) -> bool:
         """Return whether a UNIQUE object that nothing reaches is the format's own, and so garbage.
 
@@ -371,6 +380,13 @@ class ApplyContext:
 def _format_classes() -> dict[str, EntryPoint]:
     """Return where the classes of the installed formats are. They are loaded when they are needed: some import much."""
     return {point.name: point for point in entry_points(group=FORMATS)}
+
+
+@cache
+def format_releases() -> dict[str, str]:
+    """Return the release of each installed format: the name and version of the distribution that provides it."""
+    distributions = {name: point.dist for name, point in _format_classes().items()}
+    return {name: "" if dist is None else f"{dist.name} {dist.version}" for name, dist in distributions.items()}
 
 
 @cache

@@ -11,7 +11,10 @@ import threading
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from lake_core.clock import now_ms
 from lake_core.dataset import (
@@ -23,6 +26,7 @@ from lake_core.dataset import (
     DatasetStore,
     KeyClass,
 )
+from lake_core.delta.action_fields import DELETION_VECTOR
 from lake_core.delta.apply_difference import (
     apply_appended,
     apply_changed,
@@ -33,14 +37,21 @@ from lake_core.delta.apply_difference import (
     reached_keys,
 )
 from lake_core.delta.checkpoint_writer import write_checkpoint
-from lake_core.delta.commit_file import change_files
+from lake_core.delta.commit_file import change_files, parse_run, single_actions
 from lake_core.delta.commit_range import CommitRange, log_etag
 from lake_core.delta.commit_time import CommitTimes
 from lake_core.delta.comparison import compare
-from lake_core.delta.errors import ConcurrentModification
+from lake_core.delta.errors import ConcurrentModification, CorruptCommit, VersionNotFound
 from lake_core.delta.features import MANAGED, supported_features
 from lake_core.delta.file_name import is_own_name
-from lake_core.delta.log_segment import LOG_FOLDER, SIDECARS_FOLDER, commit_key, list_log, log_exists
+from lake_core.delta.log_segment import (
+    LOG_FOLDER,
+    SIDECARS_FOLDER,
+    commit_key,
+    list_log,
+    log_exists,
+    newer_versions,
+)
 from lake_core.delta.path import data_keys
 from lake_core.delta.properties import checkpoint_interval, deleted_file_retention_ms
 from lake_core.delta.snapshot import Snapshot, load_snapshot
@@ -58,6 +69,10 @@ _DERIVED = re.compile(rf"{LOG_FOLDER}/(?:([0-9]{{20}})\..*(?:parquet|crc|compact
 _CACHED = 64
 """Snapshots that are kept to build later ones on."""
 _LOOKED_UP = 16
+_PARSED = 256
+"""Commits that are parsed at once."""
+_SMALL = 64 << 10
+"""Commits of up to so many bytes together are parsed line by line: starting Arrow's reader takes longer."""
 
 
 class DeltaFormat(DatasetFormat):
@@ -206,18 +221,28 @@ class DeltaFormat(DatasetFormat):
     def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
         """Yield the data files, deletion vectors and change files of the versions from `since` on."""
         latest = self.snapshot(state)
-        first = latest if since is None or since >= latest.version else self.snapshot(state, since)
-        roots = latest.roots[0]
-        yield from reached_keys(first.files(["path", "deletionVector"]), state)
-        keys = list(latest.metadata.partition_keys.values())
-        runs = latest.since(first)
-        commits = [commit for run in runs for commit in zip(run.versions, run.sources, strict=True)]
+        yield from reached_keys(latest.files(["path", "deletionVector"]), state)
+        first = latest.version if since is None else min(since, latest.version)
+        yield from _named_keys(state, first, range(first + 1, latest.version + 1))
+
+    def superseded(self, state: ObjectStore, since: int) -> Iterator[str]:
+        """Yield the keys that the commits after `since` remove for good, and the change files of all but the newest.
+
+        A file of an earlier version is either still in the table, or a later commit removed it.
+        """
+        versions = newer_versions(state, since)
+        if versions is None:
+            raise VersionNotFound(f"the log of {state.url()} does not go on from version {since}")
+        keys: set[str] = set()
+        for version, data in _commits(state, versions):
+            adds, removes = _file_keys([(version, data)], state)
+            keys.update(removes)
+            keys.difference_update(adds)
+        yield from keys
         with suppress(NotFound):  # cleaned up before the table came into the lake
-            commits.append((first.version, bytes(state.get(commit_key(first.version)))))
-        for run in runs:
-            yield from reached_keys(run.adds, roots)
-        for version, data in commits:
-            yield from data_keys(change_files(version, data, keys)["path"], state).to_pylist()
+            yield from _change_keys(since, bytes(state.get(commit_key(since))), state)
+        for version, data in _commits(state, versions[:-1]):
+            yield from _change_keys(version, data, state)
 
     def collectable(self, key: str) -> bool:
         """Return whether this writer gave the file its name, as for vacuum: any other file may be another program's."""
@@ -260,3 +285,56 @@ class DeltaFormat(DatasetFormat):
                 while len(self._cache) > _CACHED:
                     self._cache.popitem(last=False)
         return snapshot
+
+
+def _commits(store: ObjectStore, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    for start in range(0, len(versions), _PARSED):
+        part = versions[start : start + _PARSED]
+        for version, body in zip(part, store.get_many([commit_key(version) for version in part]), strict=True):
+            yield version, bytes(body)
+
+
+def _named_keys(store: ObjectStore, since: int, versions: Sequence[int]) -> Iterator[str]:
+    """Yield the keys of all files that the commits of these versions name, and of the change files of `since`."""
+    with suppress(NotFound):  # cleaned up before the table came into the lake
+        yield from _change_keys(since, bytes(store.get(commit_key(since))), store)
+    commits = _commits(store, versions)
+    while part := list(islice(commits, _PARSED)):
+        for keys in _file_keys(part, store):
+            yield from keys
+        for version, data in part:
+            yield from _change_keys(version, data, store)
+
+
+def _change_keys(version: int, data: bytes, store: ObjectStore) -> Iterator[str]:
+    """Yield the keys of the change files that a commit names."""
+    yield from data_keys(change_files(version, data, ())["path"], store).to_pylist()
+
+
+def _file_keys(commits: Sequence[tuple[int, bytes]], store: ObjectStore) -> tuple[Iterator[str], Iterator[str]]:
+    """Return the keys of the data files and deletion vectors that commits add, and of those that they remove.
+
+    Raises CorruptCommit, MalformedAction.
+    """
+    if sum(len(data) for _, data in commits) <= _SMALL:
+        adds, removes = (_small_actions(commits, kind) for kind in ("add", "remove"))
+        if adds is not None and removes is not None:
+            return reached_keys(adds, store), reached_keys(removes, store)
+    # Without partition values, which say nothing about keys, commits of different partitioning are parsed together.
+    run = parse_run(commits, (), None)
+    return reached_keys(run.adds, store), reached_keys(run.removes, store)
+
+
+def _small_actions(commits: Sequence[tuple[int, bytes]], kind: str) -> pa.Table | None:
+    """Parse the file actions of small commits line by line. None for those that are not as they should be."""
+    fields = pa.schema([("path", pa.string()), ("deletionVector", DELETION_VECTOR)])
+    try:
+        actions = [
+            {name: action.get(name) for name in fields.names}
+            for version, data in commits
+            for action in single_actions(version, data, kind)
+        ]
+        table = pa.Table.from_pylist(actions, schema=fields)
+    except (CorruptCommit, pa.ArrowException, TypeError, AttributeError):
+        return None
+    return None if table["path"].null_count else table

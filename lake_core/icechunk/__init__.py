@@ -26,6 +26,7 @@ from lake_core.icechunk.config import (
     ObjectStoreConfig,
     RepositoryConfig,
     VirtualChunkContainer,
+    gcs_store,
     http_store,
     local_filesystem_store,
     s3_store,
@@ -41,7 +42,13 @@ from lake_core.icechunk.repository import Repository
 from lake_core.icechunk.session import ForkSession, Session
 from lake_core.icechunk.session_state import ChunkType
 from lake_core.icechunk.snapshot import ManifestFileInfo, SnapshotInfo
-from lake_core.icechunk.storage import in_memory_storage, local_filesystem_storage, s3_storage
+from lake_core.icechunk.storage import (
+    azure_storage,
+    gcs_storage,
+    in_memory_storage,
+    local_filesystem_storage,
+    s3_storage,
+)
 from lake_core.icechunk.store import IcechunkStore
 from lake_core.icechunk.virtual import VirtualChunkSpec
 
@@ -51,6 +58,8 @@ __all__ = [
     "CachingConfig",
     "ChunkStorageStats",
     "ChunkType",
+    "azure_storage",
+    "gcs_storage",
     "in_memory_storage",
     "local_filesystem_storage",
     "s3_storage",
@@ -83,6 +92,7 @@ __all__ = [
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",
+    "gcs_store",
     "http_store",
     "local_filesystem_store",
     "s3_store",

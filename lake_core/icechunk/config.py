@@ -53,6 +53,11 @@ def http_store(options: Mapping[str, str] | None = None) -> ObjectStoreConfig:
     return ObjectStoreConfig("http", dict(options or {}))
 
 
+def gcs_store(options: Mapping[str, str] | None = None) -> ObjectStoreConfig:
+    """Return the configuration of a container on Google Cloud Storage."""
+    return ObjectStoreConfig("gcs", dict(options or {}))
+
+
 @dataclass(frozen=True, slots=True)
 class VirtualChunkContainer:
     """A place outside the repository that may hold virtual chunks: the objects whose URLs begin with `url_prefix`."""

@@ -68,3 +68,67 @@ def s3_storage(
         options["requester_pays"] = True
     url = f"s3://{bucket}" if prefix is None else f"s3://{bucket}/{prefix.strip('/')}"
     return open_store(url, storage_options={name: value for name, value in options.items() if value})
+
+
+def gcs_storage(
+    *,
+    bucket: str,
+    prefix: str | None = None,
+    service_account_file: str | None = None,
+    service_account_key: str | None = None,
+    application_credentials: str | None = None,
+    bearer_token: str | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+) -> ObjectStore:
+    """Return a store in Google Cloud Storage.
+
+    Args:
+        bucket: The bucket.
+        prefix: The folder in it; the whole bucket by default.
+        service_account_file: The path of a service account's JSON. By default the credentials of the environment.
+        service_account_key: That JSON itself.
+        application_credentials: The path of application default credentials.
+        bearer_token: A token of access.
+        anonymous: Whether to read the bucket without credentials.
+        from_env: Accepted for compatibility: the credentials of the environment are the default.
+
+    Raises:
+        UnsafeStore, NotFound, AccessDenied, StoreUnavailable: As `lake_core.store.open_store` does.
+    """
+    options: dict[str, Any] = {
+        "service_account": service_account_file,
+        "service_account_key": service_account_key,
+        "application_credentials": application_credentials,
+        "bearer_token": bearer_token,
+        "skip_signature": anonymous,
+    }
+    url = f"gs://{bucket}" if prefix is None else f"gs://{bucket}/{prefix.strip('/')}"
+    return open_store(url, storage_options={name: value for name, value in options.items() if value})
+
+
+def azure_storage(
+    *,
+    account: str,
+    container: str,
+    prefix: str,
+    access_key: str | None = None,
+    sas_token: str | None = None,
+    from_env: bool | None = None,
+) -> ObjectStore:
+    """Return a store in Azure Storage.
+
+    Args:
+        account: The storage account.
+        container: The container.
+        prefix: The folder in it.
+        access_key: The account's key. By default the credentials of the environment.
+        sas_token: A shared access signature.
+        from_env: Accepted for compatibility: the credentials of the environment are the default.
+
+    Raises:
+        UnsafeStore, NotFound, AccessDenied, StoreUnavailable: As `lake_core.store.open_store` does.
+    """
+    options = {"account_name": account, "account_key": access_key, "sas_token": sas_token}
+    url = f"az://{container}/{prefix.strip('/')}"
+    return open_store(url, storage_options={name: value for name, value in options.items() if value})

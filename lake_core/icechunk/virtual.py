@@ -28,6 +28,8 @@ Access: TypeAlias = "Mapping[str, Any] | ObjectStore | None"
 
 _LOCATION = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 _SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "azure", "tigris", "file", "http", "https", "memory")
+_BUCKETS = ("s3", "gs", "gcs", "az", "azure", "abfs")
+"""Schemes of locations whose objects are read as those of a repository are."""
 LARGEST = 2**63 - 1
 """The largest offset or length of a virtual chunk."""
 
@@ -168,7 +170,7 @@ class VirtualChunks:
         Processes that lack this package, and get this object by value, can then read them.
         """
         for location in locations:
-            if not location.startswith("s3://"):
+            if location.partition("://")[0] not in _BUCKETS:
                 continue
             try:
                 location = normal_location(location)
@@ -206,7 +208,7 @@ class VirtualChunks:
         scheme, _, path = location.partition("://")
         if scheme == "file":
             return _read_file(path, chunk, start, end)
-        if scheme == "s3":
+        if scheme in _BUCKETS:
             return _read_object(self._bucket(location, container, access), path.partition("/")[2], chunk, start, end)
         if scheme in ("http", "https"):
             return _read_http(location, prefix, access or {}, chunk, start, end)
@@ -215,14 +217,15 @@ class VirtualChunks:
     def _bucket(
         self, location: str, container: VirtualChunkContainer, options: Mapping[str, Any] | None
     ) -> ObjectStore:
-        """Return the store of the bucket that a location of S3 is in."""
-        bucket = location[: location.index("/", len("s3://"))]
+        """Return the store of the bucket that a location is in."""
+        scheme, _, path = location.partition("://")
+        bucket = f"{scheme}://{path.partition('/')[0]}"
         store = self._buckets.get((container.url_prefix, bucket))
         if store is None:
             # Here, because the function does not travel to Spark's executors, which have their buckets open.
             from lake_core.store import open_store
 
-            merged = {**_s3_options(container), **(options or {})}
+            merged = {**(_s3_options(container) if scheme == "s3" else {}), **(options or {})}
             store = open_store(bucket, storage_options=merged, read_only=True)
             self._buckets[container.url_prefix, bucket] = store
         return store

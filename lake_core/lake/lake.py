@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -295,8 +295,9 @@ class Lake:
 
     def list_sessions(self, *, include_ended: bool = False) -> list[SessionRecord]:
         """List the shared sessions that are open or failed, oldest first; `include_ended` adds ended ones on record."""
-        records = self._repository.refs().sessions()
-        return records if include_ended else [record for record in records if record.state in (OPEN, FAILED)]
+        refs = self._repository.refs()
+        records = [record for record in refs.sessions() if include_ended or record.state in (OPEN, FAILED)]
+        return [replace(record, batches=refs.batches(record)) for record in records]
 
     # Branches, tags and merges
 

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 FORMAT_KEY = "_lake/format.json"
 ORIGIN_KEY = "_lake/lakefs.json"
 """What a lake began with that was a lakeFS repository: its manifest. What is older is the repository's."""
-VERSION = 2
-"""The version of lakes that are created. Version 1 has all commits in each snapshot of the refs journal."""
-_READABLE = (1, VERSION)
+VERSION = 3
+"""The version of lakes that are created. Version 2 has the batches of a session in its record, version 1 all commits in
+each snapshot of the refs journal."""
+_READABLE = (1, 2, VERSION)
 _PROFILES = {"small": SMALL_RANGES, "lakefs": LAKEFS}
 
 
@@ -42,6 +43,11 @@ class LakeFormat:
     version: int = VERSION
     origin: str = ""
     """`lakefs` for a lake that goes on with a lakeFS repository, in whose storage namespace it is; else empty."""
+
+    @property
+    def has_batch_keys(self) -> bool:
+        """Whether each batch of a session has a key of its own in the refs journal."""
+        return self.version >= 3
 
     @property
     def ranges(self) -> Profile:

@@ -69,13 +69,22 @@ class LakeMaintenance:
         history = LakeSettings(self._repository).history if history is None else history
         return collect(self._repository, history, dry_run=dry_run, progress=progress)
 
-    def verify(self, *, hashes: bool = True, progress: Callable[[str, int], None] | None = None) -> list[Problem]:
+    def verify(
+        self, *, hashes: bool = True, full: bool = False, progress: Callable[[str, int], None] | None = None
+    ) -> list[Problem]:
         """List what is wrong with the lake.
 
         Objects that live states reach may be missing, or hold other bytes than their names say; main may not be in
-        place. `hashes`: read all content, instead of only looking whether it is there.
+        place. All objects are looked for. Content is read once: what an earlier call has read, and nobody has put again
+        since, is not read again, so bytes that decayed in the store since then are not noticed.
+
+        Args:
+            hashes: Whether to read content, instead of only looking whether it is there.
+            full: Whether to read all content, also what was read before.
+            progress: Called with a phase and a count; at the end with `not read again` and a number of objects.
         """
-        return list(verify(self._repository, LakeSettings(self._repository).history, hashes=hashes, progress=progress))
+        history = LakeSettings(self._repository).history
+        return list(verify(self._repository, history, hashes=hashes, full=full, progress=progress))
 
     def adopt(self, dataset: str) -> Published:
         """Bring what another client committed to a dataset, past the lake, into main.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from lake_core.graveler import Graveler
 from lake_core.lake.refs.lease import LeaseConfig
 from lake_core.lake.refs.pending_deletions import DeletionLists, PendingDeletions
 from lake_core.lake.refs.refs_state import RefsState
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from lake_core.graveler import Commit, Graveler
+    from lake_core.graveler import Commit
     from lake_core.journal import Journal
     from lake_core.lake.lake_format import LakeFormat
     from lake_core.store import ObjectStore
@@ -55,6 +56,18 @@ class Repository:
     def content(self) -> ContentStore:
         """The fixed-name objects of the lake, by content."""
         return ContentStore(self.root, Addresses(self.root, self.settings), self.recent_content)
+
+    def with_range_memory(self, memory_bytes: int) -> Repository:
+        """Return the same lake with its own cache of decoded ranges, of at most this size."""
+        reader = self.graveler.reader
+        graveler = Graveler(
+            reader.store,
+            profile=self.graveler.profile,
+            cache=reader.cache,
+            folder=reader.folder,
+            memory_bytes=memory_bytes,
+        )
+        return replace(self, graveler=graveler)
 
     def refs(self, *, refresh: bool = True) -> RefsState:
         """Read the newest refs."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from lake_core.journal import Action, Add, State, Update
-from lake_core.lake.gc.mark import HISTORY
+from lake_core.lake.gc.retention import HISTORY
 from lake_core.lake.refs.branches import protect, unprotect
 from lake_core.lake.state.addresses import EXTERNAL, external_location
 

@@ -15,9 +15,12 @@ from lake_core.icechunk import Repository
 from lake_core.pool import Pool, PoolLake
 from tests.compatibility.write import DATA
 
-VERSIONS = sorted({path.name.removesuffix(".tar.gz").rpartition("-")[2] for path in DATA.glob("*.tar.gz")})
 
-pytestmark = pytest.mark.parametrize("version", VERSIONS)
+def kept(name: str) -> pytest.MarkDecorator:
+    """Run a test with each version of a lake, a repository or pools that is kept."""
+    versions = sorted(path.name[len(name) + 1 :].removesuffix(".tar.gz") for path in DATA.glob(f"{name}-*.tar.gz"))
+    return pytest.mark.parametrize("version", versions)
+
 
 Unpack = Callable[[str, str], Path]
 
@@ -37,51 +40,74 @@ def ids(table: pa.Table) -> list[int]:
 
 
 @pytest.mark.parametrize(("ref", "expected"), [("main", [1, 2]), ("v1", [1, 2]), ("dev", [1, 2, 3])])
+@kept("lake")
 def test_tables_of_a_lake_are_read_as_of_a_ref(version: str, unpack: Unpack, ref: str, expected: list[int]) -> None:
     assert ids(Lake.open(unpack("lake", version)).delta("tables/orders", ref=ref).to_arrow()) == expected
 
 
 @pytest.mark.parametrize(("ref", "content"), [("main", b"hello"), ("dev", b"changed"), ("open", b"hello")])
+@kept("lake")
 def test_files_of_a_lake_are_read_as_of_a_ref(version: str, unpack: Unpack, ref: str, content: bytes) -> None:
     assert Lake.open(unpack("lake", version)).at(ref).get("notes.txt") == content
 
 
+@kept("lake")
 def test_arrays_of_a_lake_are_read(version: str, unpack: Unpack) -> None:
     store = Lake.open(unpack("lake", version)).icechunk("arrays/grid").readonly_session("main").store
     assert zarr.open_array(store, path="t", mode="r")[:].tolist() == [[1, 2], [3, 4]]
 
 
+@kept("lake")
 def test_pools_of_a_lake_are_read(version: str, unpack: Unpack) -> None:
     pool = Lake.open(unpack("lake", version)).pool("pools/events")
     assert list(pool.scan().records()) == [{"ts": 1, "level": "info"}, {"ts": 2, "n": 5}]
 
 
+@kept("lake")
 def test_a_lake_is_sound(version: str, unpack: Unpack) -> None:
     assert Lake.open(unpack("lake", version)).maintenance.verify() == []
 
 
+@kept("lake")
 def test_branches_of_a_lake_are_merged(version: str, unpack: Unpack) -> None:
     lake = Lake.open(unpack("lake", version))
     lake.merge("dev", into="main")
     assert ids(lake.delta("tables/orders").to_arrow()) == [1, 2, 3]
 
 
+@kept("lake")
 def test_markers_of_a_lake_hold(version: str, unpack: Unpack) -> None:
     with Lake.open(unpack("lake", version)).session() as session:
         result = session.delta("tables/orders").append(pa.table({"id": [9], "day": ["z"]}), txn=("writer", 1))
     assert result.skipped
 
 
+@kept("lake")
 def test_open_sessions_of_a_lake_are_joined(version: str, unpack: Unpack) -> None:
     lake = Lake.open(unpack("lake", version))
     assert lake.get_session("open").get("staged.txt") == b"staged"
 
 
+@kept("lake")
+@pytest.mark.parametrize("is_upgraded", [False, True])
+def test_open_sessions_of_a_lake_are_written_to_and_published(version: str, unpack: Unpack, is_upgraded: bool) -> None:
+    lake = Lake.open(unpack("lake", version))
+    if is_upgraded:
+        lake.maintenance.upgrade()
+        lake = Lake.open(lake.repository.root)
+    with lake.get_session("open").join(task="later") as writer:
+        writer.put("later.txt", b"later")
+    lake.get_session("open").publish()
+    assert [lake.at().get(key) for key in ("staged.txt", "later.txt")] == [b"staged", b"later"]
+
+
+@kept("repository")
 def test_repositories_are_read_at_a_tag(version: str, unpack: Unpack) -> None:
     store = Repository.open(unpack("repository", version)).readonly_session(tag="v1").store
     assert zarr.open_array(store, path="t", mode="r")[:].tolist() == list(range(100))
 
 
+@kept("repository")
 def test_repositories_are_committed_on(version: str, unpack: Unpack) -> None:
     repository = Repository.open(unpack("repository", version))
     session = repository.writable_session("main")
@@ -95,6 +121,7 @@ def events(folder: Path) -> Pool:
     return PoolLake.open(folder).pool("events")
 
 
+@kept("pools")
 def test_pools_are_read(version: str, unpack: Unpack) -> None:
     assert list(events(unpack("pools", version)).scan().records()) == [
         {"ts": 3, "level": None},
@@ -102,11 +129,13 @@ def test_pools_are_read(version: str, unpack: Unpack) -> None:
     ]
 
 
+@kept("pools")
 def test_branches_of_pools_are_merged(version: str, unpack: Unpack) -> None:
     pool = events(unpack("pools", version))
     pool.merge("dev", into="main")
     assert [record["ts"] for record in pool.scan().records()] == [3, 2, 1]
 
 
+@kept("pools")
 def test_markers_of_pools_hold(version: str, unpack: Unpack) -> None:
     assert events(unpack("pools", version)).load([{"ts": 9}], txn=("writer", 1)) is None

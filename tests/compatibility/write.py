@@ -12,6 +12,7 @@ import zarr
 
 from lake_core import Lake, __version__
 from lake_core.icechunk import Repository
+from lake_core.lake.lake_format import VERSION as FORMAT_VERSION
 from lake_core.pool import PoolLake
 
 DATA = Path(__file__).parent / "data"
@@ -62,12 +63,18 @@ def write_pools(folder: Path) -> None:
 WRITERS = {"lake": write_lake, "repository": write_repository, "pools": write_pools}
 
 
+def archive_of(name: str) -> Path:
+    """Return the file that keeps what this version writes; of lakes each version of their format is kept."""
+    version = f"{__version__}-format-{FORMAT_VERSION}" if name == "lake" else __version__
+    return DATA / f"{name}-{version}.tar.gz"
+
+
 def main() -> None:
     """Write each, and pack it under the version."""
     for name, write in WRITERS.items():
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder) / name)
-            with tarfile.open(DATA / f"{name}-{__version__}.tar.gz", "w:gz") as archive:
+            with tarfile.open(archive_of(name), "w:gz") as archive:
                 archive.add(Path(folder) / name, name)
 
 

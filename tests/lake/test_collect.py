@@ -16,6 +16,7 @@ from lake_core.errors import LakeError, NotFound
 from lake_core.lake.errors import Collected
 from lake_core.lake.gc import collect
 from lake_core.lake.gc.collect import CollectionRefused
+from lake_core.lake.refs.commit_graph import CommitGraph
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.store import MemoryStore
@@ -173,7 +174,7 @@ def test_readers_in_place_keep_their_versions_for_the_tables_own_retention(
 
 def _condemn(lake: Lake, keys: list[str]) -> str:
     repository = lake.repository
-    return collect._announce(repository, keys, set(), repository.clock())
+    return collect._announce(repository, keys, set(), CommitGraph(), repository.clock())
 
 
 def _finish(lake: Lake, id: str) -> list[str]:

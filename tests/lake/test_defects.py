@@ -328,3 +328,20 @@ def test_paths_in_another_normal_form_are_one_path(lake: Lake) -> None:
     for wrong in (None, 7, "t/\ud800", ""):
         with pytest.raises(InvalidKey), lake.session() as s:
             s.create_delta(wrong, SCHEMA)  # type: ignore[arg-type]
+
+
+def test_writes_to_a_dataset_in_the_folder_of_a_dropped_one_are_published(
+    empty: Lake, store: MemoryStore, time: ManualClock
+) -> None:
+    create_tables(empty, "t/a")
+    with empty.session() as s:
+        s.drop("t/a")
+    with empty.session() as s:
+        s.create_delta("t/a/b", SCHEMA).append(rows([0]))
+    for number in range(1, 4):
+        with empty.session() as s:
+            s.delta("t/a/b").overwrite(rows([number]))
+    assert ids(empty.delta("t/a/b")) == ids(plain(store, "t/a/b")) == [3]
+    time.pass_days(20)
+    empty.maintenance.gc()
+    assert [ids(empty.delta("t/a/b", ref=f"main~{back}")) for back in range(4)] == [[3], [2], [1], [0]]

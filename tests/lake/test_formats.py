@@ -131,6 +131,23 @@ def _attachments(store: MemoryStore) -> int:
     return len(list(store.list("names/attachments/")))
 
 
+def test_logs_that_part_and_then_have_the_same_entry_are_told_apart(
+    lake: Lake, store: MemoryStore, time: ManualClock
+) -> None:
+    lake.create_branch("dev")
+    for branch in ("dev", "main"):
+        with lake.session(branch) as s:
+            s.open("names").add(branch, b"a portrait")
+        with lake.session(branch) as s:
+            s.open("names").remove("Grace")
+    with lake.session() as s:
+        s.open("names").add("Edsger")
+    time.pass_days(20)
+    lake.maintenance.gc()
+    portrait = lake.at("dev").open("names").lines()["dev"]
+    assert store.exists(f"names/{portrait}")
+
+
 def test_what_no_retained_state_reaches_is_collected(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     with lake.session() as s:
         s.open("names").remove("Ada")

@@ -140,10 +140,10 @@ def test_a_lake_of_version_1_stays_as_it_is_until_it_is_upgraded() -> None:
     commits = write_history(store, version=1)
     assert list(store.list("_lake/refs/archive/")) == []
     lake = Lake.open(store)
-    assert lake.maintenance.upgrade() == 2
-    assert lake.maintenance.upgrade() == 2, "a second time changes nothing"
+    assert lake.maintenance.upgrade() == 3
+    assert lake.maintenance.upgrade() == 3, "a second time changes nothing"
     assert list(store.list("_lake/refs/archive/")) != []
-    assert json.loads(store.get("_lake/format.json"))["version"] == 2
+    assert json.loads(store.get("_lake/format.json"))["version"] == 3
     assert [commit.id for commit in Lake.open(store).log()] == commits[::-1]
     assert [commit.id for commit in lake.log()] == commits[::-1], "the handle that was open goes on"
 

@@ -40,8 +40,8 @@ def test_create_and_open(store: MemoryStore, time: ManualClock) -> None:
         Lake.create(store)
     assert Lake.create(store, exist_ok=True).id == lake.id == Lake.open(store).id
     body = bytes(store.get("_lake/format.json"))
-    store.put("_lake/format.json", body.replace(b'"version": 2', b'"version": 3'))
-    with pytest.raises(UnsupportedLake, match="version 3"):
+    store.put("_lake/format.json", body.replace(b'"version": 3', b'"version": 4'))
+    with pytest.raises(UnsupportedLake, match="version 4"):
         Lake.open(store)
     store.put("_lake/format.json", b"{")
     with pytest.raises(UnsupportedLake, match="damaged"):

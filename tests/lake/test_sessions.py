@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import signal
 import time as wall
@@ -504,6 +505,67 @@ def test_batches_have_the_same_names_in_the_journal_as_ever(lake: Lake) -> None:
     opened = lake.open_session(id="run")
     with opened.join(task="orders", attempt=2) as writer:
         writer.put("x", b"1")
-    (batch,) = lake.repository.journal.state()["session/run"]["batches"]
+    state = lake.repository.journal.state()
+    (key,) = state.under("batch/run/")
+    batch = state[key]
     assert batch.keys() == {"id", "part", "before", "after", "output", "attempt", "done"}
     assert (batch["part"], batch["output"], batch["attempt"], batch["done"]) == (writer.id, "orders", 2, True)
+
+
+def _of_version(store: MemoryStore, version: int) -> Lake:
+    """Return a lake as another format version has it."""
+    body = json.loads(store.get("_lake/format.json")) | {"version": version}
+    store.put("_lake/format.json", json.dumps(body).encode())
+    return Lake.open(store)
+
+
+def test_the_entry_of_a_flush_does_not_grow_with_the_session(lake: Lake) -> None:
+    opened = lake.open_session(id="run")
+    sizes = []
+    for number in range(8):
+        with opened.join(task=str(number)) as writer:
+            writer.put(str(number), b"1")
+        entry = lake.repository.journal.entry(lake.repository.journal.head())
+        sizes.append(len(lake.repository.journal._reader.codec.encode(entry)))
+    assert max(sizes) < 1.1 * min(sizes)
+    assert len(lake.get_session("run").record.batches) == 8
+
+
+@pytest.mark.parametrize("upgraded", [False, True])
+def test_a_session_of_an_earlier_version_goes_on(upgraded: bool) -> None:
+    store = MemoryStore()
+    Lake.create(store)
+    lake = _of_version(store, 2)
+    lake.open_session(id="run")
+    with lake.get_session("run").join(task="a", attempt=0) as writer:
+        writer.put("a", b"first")
+    assert lake.repository.journal.state().under("batch/") == []
+    if upgraded:
+        lake.maintenance.upgrade()
+        lake = Lake.open(store)
+    with lake.get_session("run").join(task="b") as writer:
+        writer.put("b", b"1")
+    with lake.get_session("run").join(task="a", attempt=1) as writer:
+        writer.put("a2", b"second")
+    state = lake.get_session("run")
+    assert [batch.task for batch in state.record.batches] == ["b", "a"]
+    assert not state.exists("a"), "the later attempt replaced the earlier one, wherever its batch is"
+    with pytest.raises(StaleAttempt):
+        lake.get_session("run").join(task="a", attempt=0)
+    state.publish()
+    assert sorted(meta.key for meta in lake.at().list()) == ["a2", "b"]
+
+
+def test_a_collection_lets_the_batches_of_a_published_session_go(lake: Lake) -> None:
+    opened = lake.open_session(id="run")
+    with opened.join(task="a") as writer:
+        writer.put("a", b"1")
+    kept = lake.open_session(id="other")
+    with kept.join(task="a") as writer:
+        writer.put("b", b"1")
+    opened.publish()
+    lake.maintenance.gc()
+    state = lake.repository.journal.state()
+    assert state.under("batch/run/") == []
+    assert len(state.under("batch/other/")) == 1
+    assert opened.publish().commit == lake.log(limit=1)[0].id, "repeated, the same result"

@@ -23,11 +23,13 @@ from lake_core.dataset import KeyClass, dataset_format
 from lake_core.errors import LakeError, NotFound
 from lake_core.graveler import CorruptTable, read_properties
 from lake_core.journal import Action, Add, Delete, State, Update
-from lake_core.lake.gc.mark import Reachability, Retention, divide_commits, retained_states
+from lake_core.lake.gc.mark import Reachability
+from lake_core.lake.gc.retention import kept_commits, retain
 from lake_core.lake.lake_format import ORIGIN_KEY
+from lake_core.lake.refs.commit_graph import CommitGraph
 from lake_core.lake.refs.pending_deletions import PREFIX, encode_list, read_list
 from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.refs.session_record import EXPIRED, FAILED, MOST_EXPIRY, OPEN
+from lake_core.lake.refs.session_record import BATCHES, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED
 from lake_core.lake.refs.values import instant_of, text_of
 from lake_core.lake.repository import TREES, Repository
 from lake_core.lake.state.claims import claimed
@@ -45,6 +47,8 @@ MIN_AGE = timedelta(days=8)
 _UNDER_WAY = timedelta(seconds=10)
 _MOST_COMMITS = 50_000
 """How many commits one collection lets go: they are named in one entry of the refs journal."""
+_MOST_BATCHES = 10_000
+"""How many batches of ended sessions one collection lets go."""
 _DELETE_AT_ONCE = 1000
 _MOST_SECONDS = 86_400.0
 """A collector that takes longer stops, because listed objects may be in use again by then."""
@@ -86,8 +90,8 @@ def collect(
     now = repository.clock()
     history = max(history, MOST_EXPIRY)  # private sessions are not on record: what they began with is kept
     cutoff = now - history
-    reachable = Reachability(repository)
-    retention = _mark(repository, refs, cutoff, reachable, now)
+    reachable, graph = Reachability(repository), CommitGraph()
+    dropped = _mark(repository, refs, cutoff, reachable, graph, now)
     tell("marked", len(reachable.keys))
     if not dry_run:
         repository.journal.purge(now - MIN_AGE)
@@ -96,29 +100,38 @@ def collect(
         meta for meta in _candidates(repository) if meta.key not in reachable.keys and meta.last_modified < old
     )
     garbage = [meta for meta in unreached if _is_own(repository.root, meta)]
-    dead = set(sorted(retention.dropped)[:_MOST_COMMITS])
+    dead = set(sorted(dropped)[:_MOST_COMMITS])
     size = sum(meta.size for meta in garbage)
     if dry_run or not (garbage or dead):
         return Collection((*finished, *(meta.key for meta in garbage)), size, len(dead), dry_run)
-    id = _announce(repository, [meta.key for meta in garbage], dead, cutoff)
+    id = _announce(repository, [meta.key for meta in garbage], dead, graph, cutoff)
     tell("listed", len(garbage))
-    deleted = _finish(repository, id, history, tell, reachable)
+    deleted = _finish(repository, id, history, tell, reachable, graph)
     sizes = {meta.key: meta.size for meta in garbage}
     return Collection((*finished, *deleted), sum(sizes.get(key, 0) for key in deleted), len(dead), False)
 
 
 def _mark(
-    repository: Repository, refs: RefsState, cutoff: datetime, reachable: Reachability, now: datetime
-) -> Retention:
-    """Mark what the retained states reach. Raises CollectionRefused where one cannot be read."""
+    repository: Repository,
+    refs: RefsState,
+    cutoff: datetime,
+    reachable: Reachability,
+    graph: CommitGraph,
+    now: datetime,
+) -> frozenset[str]:
+    """Mark what the retained states reach, and return the commits that nothing keeps.
+
+    Raises CollectionRefused where a state cannot be read.
+    """
     try:
-        retention = divide_commits(refs, cutoff)
-        reachable.add(retained_states(refs, retention), refs, now)
+        graph.update(refs)
+        retention = retain(graph, refs, repository.format.branch, cutoff)
+        reachable.add(retention, refs, now)
     except LakeError as error:
         raise CollectionRefused(
             f"a live state cannot be read, so it is unknown which objects it needs, and nothing was deleted: {error}"
         ) from error
-    return retention
+    return retention.dropped
 
 
 def _age_limit(repository: Repository) -> datetime:
@@ -171,7 +184,7 @@ def _is_own(root: ObjectStore, meta: ObjectMeta) -> bool:
         return False
 
 
-def _announce(repository: Repository, keys: list[str], dead: set[str], cutoff: datetime) -> str:
+def _announce(repository: Repository, keys: list[str], dead: set[str], graph: CommitGraph, cutoff: datetime) -> str:
     """Put a list on record, and let commits go that nothing keeps."""
     id = runtime.uuid4().hex
     key = f"{LISTS}/{id}"
@@ -179,7 +192,8 @@ def _announce(repository: Repository, keys: list[str], dead: set[str], cutoff: d
 
     def plan(state: State) -> Sequence[Action]:
         refs = RefsState(state)
-        gone = dead & divide_commits(refs, cutoff).dropped
+        graph.update(refs)
+        gone = (dead & graph.nodes.keys()) - kept_commits(graph, refs, cutoff)
         value = {"list": key, "time": repository.clock().isoformat()}
         return [
             Add(f"{PREFIX}{id}", value),
@@ -196,6 +210,7 @@ def _finish(
     history: timedelta,
     tell: Callable[[str, int], None],
     reachable: Reachability | None = None,
+    graph: CommitGraph | None = None,
 ) -> list[str]:
     """Delete what is on a list and still not reached.
 
@@ -210,7 +225,7 @@ def _finish(
     list_key = text_of(f"{PREFIX}{id}", value, "list")
     listed = read_list(repository.root, list_key)
     marked = reachable or Reachability(repository)
-    _mark(repository, refs, now - history, marked, now)
+    _mark(repository, refs, now - history, marked, graph or CommitGraph(), now)
     gone = sorted(listed - marked.keys - _renewed(repository.root, list_key) - {""})
     for start in range(0, len(gone), _DELETE_AT_ONCE):
         if runtime.monotonic() - started > _MOST_SECONDS:
@@ -256,8 +271,12 @@ def _reap(repository: Repository) -> None:
             if record.state in (OPEN, FAILED):
                 if now >= record.expires:
                     actions.append(Update(record.key, replace(record, state=EXPIRED).to_json()))
-            elif now - record.opened > 2 * MIN_AGE:
-                actions.append(Delete(record.key))
+            elif record.state == PUBLISHED or now - record.opened > 2 * MIN_AGE:
+                batches = refs.state.under(f"{BATCHES}{record.id}/")
+                gone = batches[: max(0, _MOST_BATCHES - len(actions))]
+                actions += [Delete(key) for key in gone]
+                if now - record.opened > 2 * MIN_AGE and len(gone) == len(batches):
+                    actions.append(Delete(record.key))
         for id, value in refs.under(PREFIX).items():
             if "done" in value and now - instant_of(f"{PREFIX}{id}", value, "done") > MIN_AGE:
                 actions.append(Delete(f"{PREFIX}{id}"))

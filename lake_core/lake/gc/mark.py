@@ -1,105 +1,43 @@
-"""Marking of the objects that a lake's refs, retained history and sessions reach, for collection and `verify`."""
+"""Marking of the objects that a lake's refs, retained history and sessions reach, for collection and `verify`.
+
+The first of the retained states is marked whole. Each other state adds its remainder: what it reaches and its successor
+does not. Successors lead to the first state, so nothing is missed; and remainders are remembered between runs.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from functools import partial
+from itertools import accumulate
+from math import inf
 from typing import TYPE_CHECKING
 
-from lake_core.graveler import Commit, Entry
+from lake_core.errors import LakeError
+from lake_core.graveler import Entry
 from lake_core.graveler.record import split_value
-from lake_core.lake.errors import RefNotFound
-from lake_core.lake.refs.history import merge_base
-from lake_core.lake.refs.session_record import FAILED, OPEN
+from lake_core.lake.gc.remainder import Remainder, RemainderReader, log_entry, log_head
+from lake_core.lake.gc.remainder_memo import Pair, RemainderMemo
 from lake_core.lake.refs.values import instant_of
 from lake_core.lake.state.content import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
 
+    from lake_core.lake.gc.retention import RetainedState, Retention
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
-    from lake_core.lake.state.addresses import Addresses
     from lake_core.lake.state.dataset_record import DatasetRecord
     from lake_core.lake.state.dataset_view import DatasetView
     from lake_core.lake.state.state_store import StateStore
 
-HISTORY = timedelta(days=30)
-"""How long commits are retained by default, besides those that a branch, tag or session names."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetainedState:
-    """A state to keep."""
-
-    tree: str
-    name: str
-    since: datetime | None
-    """When it was committed, for history that a dataset's ended retention may drop.
-
-    None for what a ref or session names.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """The commits of a lake, by what becomes of them at a cutoff."""
-
-    kept: Mapping[str, Commit]
-    """By id: those of refs and sessions, those since the cutoff, the heads at the cutoff, and merge bases."""
-    dropped: frozenset[str]
-    """The ids of all others."""
-
-
-def divide_commits(refs: RefsState, cutoff: datetime) -> Retention:
-    """Divide the commits into those to keep and the others."""
-    commits = {commit.id: commit for commit in refs.commits()}
-    named = {*refs.branches().values(), *refs.tags().values()}
-    kept = named | {record.base for record in refs.sessions() if record.state in (OPEN, FAILED)}
-    for commit in commits.values():
-        if commit.creation_date >= cutoff:
-            kept.add(commit.id)
-            kept.update(commit.parents[:1])  # the head at the cutoff
-    heads = [refs.commit(id) for id in sorted(named)]
-    for number, left in enumerate(heads):
-        for right in heads[number + 1 :]:
-            try:
-                kept.add(merge_base(refs, left, right).id)
-            except RefNotFound:
-                continue
-    return Retention({id: commit for id, commit in commits.items() if id in kept}, frozenset(commits.keys() - kept))
-
-
-def retained_states(refs: RefsState, retention: Retention) -> list[RetainedState]:
-    """List the states to keep, newest commits first."""
-    named = {*refs.branches().values(), *refs.tags().values()}
-    states = [
-        RetainedState(commit.metarange_id, commit.id, None if commit.id in named else commit.creation_date)
-        for commit in sorted(retention.kept.values(), key=_age, reverse=True)
-    ]
-    for record in refs.sessions():
-        if record.state in (OPEN, FAILED):
-            trees = dict.fromkeys(
-                [record.tree, *(tree for batch in record.batches for tree in (batch.before, batch.after))]
-            )
-            states += [RetainedState(tree, record.id, None) for tree in trees]
-    return states
-
-
-def _age(commit: Commit) -> tuple[int, datetime]:
-    return commit.generation, commit.creation_date
-
-
-@dataclass(slots=True)
-class ReachableLog:
-    """The longest log of a dataset among the live states, of which others are beginnings."""
-
-    view: DatasetView
-    version: int
-    since: int
-    """The oldest version of it that is live."""
-    marked: int | None = None
-    """The version from which on its objects are marked."""
+_AT_ONCE = 32
+"""Remainders that are computed side by side."""
+_LOOKED_AT = 3
+"""States in which the version of a dataset is looked for."""
+_RANGE_MEMORY = 32 << 20
+"""Trees are read one after the other, each much like the last: little of them needs to stay in memory."""
 
 
 @dataclass(slots=True)
@@ -113,60 +51,85 @@ class Reachability:
     external: dict[str, Entry] = field(default_factory=dict)
     """Entries of objects outside of the lake, by their URLs."""
     _trees: set[str] = field(default_factory=set)
+    _pairs: dict[Pair, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    """The pairs whose remainders are marked, with the keys of datasets for which their states did not count."""
     _ranges: set[str] = field(default_factory=set)
-    _values: set[bytes] = field(default_factory=set)
-    _logs: dict[str, list[ReachableLog]] = field(default_factory=dict)
-    _pointers: set[tuple[str, ...]] = field(default_factory=set)
-    """Paths of datasets that count no versions, with the etags of pointers whose objects are marked."""
+    _datasets: set[tuple[str, str]] = field(default_factory=set)
+    """The datasets that are marked, by path and tree."""
+    _versions: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By path and format: the version of a dataset that was found last, near which the next one is."""
 
-    def add(self, states: Iterable[RetainedState], refs: RefsState, now: datetime) -> None:
-        """Mark what states reach. Raises what a dataset that cannot be read raises: nothing may be collected then."""
-        for state in states:
-            self.add_state(state, refs, now)
-        for log in self.logs():
-            self.add_log(log)
+    def __post_init__(self) -> None:
+        self.repository = self.repository.with_range_memory(_RANGE_MEMORY)
 
-    def add_state(self, retained: RetainedState, refs: RefsState, now: datetime) -> None:
-        """Mark a state's tree, and record its datasets' logs."""
+    def add(
+        self,
+        retention: Retention,
+        refs: RefsState,
+        now: datetime,
+        unreadable: Callable[[str, LakeError], None] | None = None,
+    ) -> None:
+        """Mark what states reach.
+
+        Args:
+            retention: The states.
+            refs: The refs that they come from.
+            now: The time, by which readers in place still need older versions.
+            unreadable: Called with the name of a state, or the path of a dataset, that cannot be read. By default its
+                error is raised: nothing may be collected then.
+        """
+        failed = unreadable or _raise
         ended = {
             path: instant_of(f"retention/{path}", value, "before") for path, value in refs.under("retention/").items()
         }
+        states = retention.states
+        try:
+            self._add_readers(retention, ended, now)
+        except LakeError as error:
+            failed(states[retention.trunk[0]].name, error)
+        self._add_state(states[0], ended, failed)
+        self._add_remainders(states, ended, failed)
+        for state in states[1:]:
+            self._add_ends(state, states, ended, failed)
+
+    # States that are marked whole
+
+    def _add_state(
+        self, retained: RetainedState, ended: Mapping[str, datetime], failed: Callable[[str, LakeError], None]
+    ) -> None:
+        """Mark a state's tree, and what its datasets reach."""
         state = self.repository.state(retained.tree, retained.name)
-        if retained.tree not in self._trees:
-            self._trees.add(retained.tree)
-            self._add_tree(retained.tree)
-        for path, record in state.registered().items():
-            before = ended.get(path)
-            if before is None or retained.since is None or retained.since >= before:
-                self._note_log(state, record)
-        if retained.tree == refs.commit(refs.branch(self.repository.format.branch)).metarange_id:
-            self._note_readers(state, now)
+        try:
+            if retained.tree not in self._trees:
+                self._add_tree(retained.tree)
+                self._trees.add(retained.tree)
+            registered = state.registered()
+        except LakeError as error:
+            failed(retained.name, error)
+            return
+        counting = [record for path, record in registered.items() if retained.counts_from(ended.get(path))]
+        self._add_datasets(state, counting, failed)
 
-    def logs(self) -> list[ReachableLog]:
-        """List the logs recorded so far."""
-        return [log for logs in self._logs.values() for log in logs]
-
-    def add_log(self, log: ReachableLog) -> None:
-        """Mark the objects that a log's live versions reach."""
-        if log.marked is None or log.since < log.marked:
-            prefix = log.view.record.path
-            self.keys.update(f"{prefix}/{key}" for key in log.view.format.reachable(log.view, log.since))
-            log.marked = log.since
+    def _add_datasets(
+        self, state: StateStore, records: Sequence[DatasetRecord], failed: Callable[[str, LakeError], None]
+    ) -> None:
+        for record in records:
+            try:
+                self._add_dataset(state, record)
+            except LakeError as error:
+                failed(record.path, error)
 
     def _add_tree(self, tree: str) -> None:
-        graveler, addresses = self.repository.graveler, self.repository.content.addresses
-        self.keys.update(f"_lakefs/{id}" for id in graveler.names(tree))
+        graveler = self.repository.graveler
+        self.keys.update(f"{graveler.reader.folder}/{id}" for id in graveler.names(tree))
         for each in graveler.ranges(tree):
             if each.id not in self._ranges:
+                for value in graveler.reader.columns(each.id).values:
+                    self._add_entry(Entry.decode(split_value(value)[1]))
                 self._ranges.add(each.id)
-                # Most records of a range are in its earlier versions too.
-                new = set(graveler.reader.columns(each.id).values).difference(self._values)
-                self._values |= new
-                for value in new:
-                    self._add_entry(Entry.decode(split_value(value)[1]), addresses)
 
-    def _add_entry(self, entry: Entry, addresses: Addresses) -> None:
-        key = addresses.key(entry)
+    def _add_entry(self, entry: Entry) -> None:
+        key = self.repository.content.addresses.key(entry)
         if key is None:
             self.external.setdefault(entry.address, entry)
             return
@@ -174,69 +137,166 @@ class Reachability:
         if key and digest_of(key) is None:
             self.references.setdefault(key, set()).add((entry.size, entry.etag, entry.last_modified))
 
-    def _note_log(self, state: StateStore, record: DatasetRecord) -> None:
+    def _add_dataset(self, state: StateStore, record: DatasetRecord) -> None:
+        """Mark what a dataset of a state reaches, once for each tree."""
+        path, tree = record.path, state.view.tree
+        if (path, tree) in self._datasets:
+            return
         view = state.folder_of(record)
-        logs = self._logs.setdefault(record.path, [])
-        version = log_head(view, max((log.version for log in logs), default=None))
-        if version is None:
-            self._mark_pointed(view)
+        version = log_head(view, self._versions.get((path, record.format)))
+        if version is not None:
+            self._versions[path, record.format] = version
+        if version is not None or view.format.exists(view):
+            self.keys.update(f"{path}/{key}" for key in view.format.reachable(view, version))
+        self._datasets.add((path, tree))
+
+    # States that add their remainders
+
+    def _add_remainders(
+        self, states: Sequence[RetainedState], ended: Mapping[str, datetime], failed: Callable[[str, LakeError], None]
+    ) -> None:
+        # The oldest come first, so that new commits are in the last groups of pairs.
+        pairs: dict[Pair, list[RetainedState]] = {}
+        for state in reversed(states):
+            if state.successor is not None and state.tree != states[state.successor].tree:
+                pairs.setdefault((state.tree, states[state.successor].tree, state.is_followed), []).append(state)
+        reader = RemainderReader(self.repository)
+        errors: dict[Pair, LakeError] = {}
+
+        def compute(missing: Sequence[Pair]) -> list[Remainder | None]:
+            computed: dict[Pair, Remainder | None] = {}
+            newest_first = missing[::-1]  # each successor has just been read
+            for start in range(0, len(missing), _AT_ONCE):
+                part = newest_first[start : start + _AT_ONCE]
+                calls = (partial(self._remainder_or_error, reader, pair) for pair in part)
+                for pair, remainder in zip(part, self.repository.root.gather(*calls), strict=True):
+                    if isinstance(remainder, LakeError):
+                        errors[pair] = remainder
+                    computed[pair] = None if isinstance(remainder, LakeError) else remainder
+            return [computed[pair] for pair in missing]
+
+        remainders: Iterable[tuple[Pair, Remainder | None]]
+        if self._pairs:
+            # Marked before with older refs: what came since is little, and the memo is that of all pairs.
+            new = [pair for pair in pairs if pair not in self._pairs]
+            for pair in pairs.keys() & self._pairs.keys():
+                self._add_remainder(pair, Remainder(datasets=self._pairs[pair]), pairs[pair], ended)
+            remainders = zip(new, compute(new), strict=True)
+        else:
+            remainders = RemainderMemo(self.repository.root).remainders(pairs, compute)
+        for pair, remainder in remainders:
+            if remainder is not None:
+                self._add_remainder(pair, remainder, pairs[pair], ended)
+        for pair, error in errors.items():
+            if failed is _raise:
+                raise error
+            # The state or its successor cannot be read.
+            for state in pairs[pair]:
+                self._add_state(state, ended, failed)
+
+    @staticmethod
+    def _remainder_or_error(reader: RemainderReader, pair: Pair) -> Remainder | LakeError:
+        try:
+            return reader.remainder(*pair)
+        except LakeError as error:
+            return error
+
+    def _add_remainder(
+        self, pair: Pair, remainder: Remainder, states: Sequence[RetainedState], ended: Mapping[str, datetime]
+    ) -> None:
+        self.keys.update(remainder.keys)
+        for entry in remainder.entries:
+            self._add_entry(entry)
+        left_out = {}
+        for path, keys in remainder.datasets.items():
+            before = ended.get(path)
+            if any(state.counts_from(before) for state in states):
+                self.keys.update(keys)
+            else:
+                left_out[path] = keys
+        self._pairs[pair] = left_out
+
+    def _add_ends(
+        self,
+        state: RetainedState,
+        states: Sequence[RetainedState],
+        ended: Mapping[str, datetime],
+        failed: Callable[[str, LakeError], None],
+    ) -> None:
+        """Mark the datasets for which a state counts and its successor does not, since a remainder leaves out more."""
+        assert state.successor is not None
+        successor = states[state.successor]
+        if successor.since is None or (state.since is not None and state.since <= successor.since):
             return
-        for log in logs:
-            if version <= log.version and _entry(view, version) == _entry(log.view, version):
-                log.since = min(log.since, version)
+        paths = {
+            path for path, before in ended.items() if state.counts_from(before) and not successor.counts_from(before)
+        }
+        if paths:
+            store = self.repository.state(state.tree, state.name)
+            try:
+                registered = store.registered()
+            except LakeError as error:
+                failed(state.name, error)
                 return
-        logs.append(ReachableLog(view, version, version))
+            self._add_datasets(store, [registered[path] for path in sorted(paths & registered.keys())], failed)
 
-    def _mark_pointed(self, view: DatasetView) -> None:
-        """Mark what a dataset that counts no versions reaches, once for all states whose pointers are the same."""
-        if not view.format.exists(view):
-            return
-        pointers = (view.record.path, *(view.head(key).etag for key in view.format.pointer_keys(view)))
-        if pointers not in self._pointers:
-            self._pointers.add(pointers)
-            self.keys.update(f"{view.record.path}/{key}" for key in view.format.reachable(view, None))
+    # Readers in place
 
-    def _note_readers(self, state: StateStore, now: datetime) -> None:
-        """Mark what readers who opened a dataset in place lately may still read: older versions, and other writers'."""
-        for path, record in state.registered().items():
-            view = state.folder_of(record)
-            oldest = view.format.oldest_version_read(view, now)
-            if not view.format.is_managed(view):
-                since = view.format.oldest_version_read(view.place, now)
-                self.keys.update(f"{path}/{key}" for key in view.format.reachable(view.place, since))
-            for log in self._logs.get(path, ()):
-                if (
-                    oldest is not None
-                    and log.view.record == record
-                    and _entry(view, oldest) == _entry(log.view, oldest)
-                ):
-                    log.since = min(log.since, oldest)
+    def _add_readers(self, retention: Retention, ended: Mapping[str, datetime], now: datetime) -> None:
+        """Mark what readers in place may still read: the newest versions, some older ones, and other writers'."""
+        trunk = _Trunk([retention.states[place] for place in retention.trunk])
+        head = self.repository.state(trunk.states[0].tree, trunk.states[0].name)
+        for path, record in head.registered().items():
+            view = head.folder_of(record)
+            rules = view.format
+            # Dataset by dataset, so that each is read once.
+            self._add_dataset(head, record)
+            oldest = rules.oldest_version_read(view, now)
+            is_managed = rules.is_managed(view)
+            if not is_managed:
+                since = rules.oldest_version_read(view.place, now)
+                self.keys.update(f"{path}/{key}" for key in rules.reachable(view.place, since))
+            # Only the lake writes a managed dataset: its remainders cover all versions since a state that counts.
+            if oldest is not None and not (is_managed and self._is_covered(view, oldest, trunk, ended.get(path))):
+                self.keys.update(f"{path}/{key}" for key in rules.reachable(view, oldest))
+
+    def _is_covered(self, view: DatasetView, version: int, trunk: _Trunk, before: datetime | None) -> bool:
+        """Return whether the branch in place has a state that counts, with a version of a dataset or one before it.
+
+        False where that is not found at once.
+        """
+        items = [view.item(key) for key in view.format.log_keys(view, version)]
+        written = min((item.entry.last_modified for item in items if item is not None), default=0)
+        for retained in trunk.published_after(written):
+            if not trunk.counts_from(retained, before):
+                continue
+            state = self.repository.state(retained.tree, retained.name)
+            record = state.registered().get(view.record.path)
+            if record is not None and record.id == view.record.id:
+                earlier = state.folder_of(record)
+                first = log_head(earlier, version)
+                return first is not None and first <= version and log_entry(earlier, first) == log_entry(view, first)
+        return False
 
 
-def _entry(view: DatasetView, version: int) -> tuple[str | None, ...]:
-    """Return the identity of a version's log entry."""
-    items = [view.item(key) for key in view.format.log_keys(view, version)]
-    return tuple(None if item is None else item.entry.etag for item in items)
+class _Trunk:
+    """The states of the branch in place, newest first, by the time since which all of them count."""
+
+    def __init__(self, states: Sequence[RetainedState]) -> None:
+        self.states = states
+        times = (inf if state.since is None else state.since.timestamp() for state in states)
+        self._ages = [-time for time in accumulate(times, min)]
+        self._places = {id(state): place for place, state in enumerate(states)}
+
+    def published_after(self, nanoseconds: int) -> Sequence[RetainedState]:
+        """List the first few states that were committed after an instant, oldest first."""
+        end = bisect_right(self._ages, -nanoseconds / 1e9)
+        return self.states[max(0, end - _LOOKED_AT) : end][::-1]
+
+    def counts_from(self, state: RetainedState, before: datetime | None) -> bool:
+        """Return whether a state and all newer ones count for a dataset whose retention ended before an instant."""
+        return before is None or -self._ages[self._places[id(state)]] >= before.timestamp()
 
 
-def log_head(view: DatasetView, hint: int | None) -> int | None:
-    """Find a dataset's version by looking up log keys near a guess. None for a log without entries."""
-
-    def exists(version: int) -> bool:
-        return all(view.item(key) is not None for key in view.format.log_keys(view, version))
-
-    if hint is None:
-        return view.format.version(view)
-    if exists(hint):
-        while exists(hint + 1):
-            hint += 1
-        return hint
-    step, low, high = 1, hint, hint
-    while not exists(low):
-        if low == 0:
-            return view.format.version(view)  # a log whose first entries were cleaned up
-        low, high, step = max(0, low - step), low, step * 2
-    while low + 1 < high:
-        middle = (low + high) // 2
-        low, high = (middle, high) if exists(middle) else (low, middle)
-    return low
+def _raise(name: str, error: LakeError) -> None:
+    raise error

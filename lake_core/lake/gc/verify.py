@@ -6,22 +6,28 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
-from lake_core.errors import LakeError, NotFound
+from lake_core.errors import InvalidKey, LakeError, NotFound
 from lake_core.graveler import read_sstable
 from lake_core.graveler.identity import AFTER_HASHING, table_id
 from lake_core.journal.errors import JournalDamaged
-from lake_core.lake.gc.mark import Reachability, divide_commits, retained_states
+from lake_core.lake.gc.mark import Reachability
+from lake_core.lake.gc.retention import retain
+from lake_core.lake.gc.verified import VerifiedObjects
 from lake_core.lake.publish.checkout import is_checked_out
-from lake_core.lake.repository import REFS
+from lake_core.lake.refs.commit_graph import CommitGraph
+from lake_core.lake.repository import REFS, TREES
 from lake_core.lake.state.content import digest_of, nanoseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Set
     from datetime import timedelta
 
     from lake_core.graveler import Entry
     from lake_core.lake.repository import Repository
-    from lake_core.store import ObjectMeta
+    from lake_core.store import ObjectMeta, ObjectStore
+
+_LISTED_FROM = 1000
+"""Of more objects than this the whole lake is listed, instead of asking for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,36 +44,57 @@ def verify(
     history: timedelta,
     *,
     hashes: bool = True,
+    full: bool = False,
     progress: Callable[[str, int], None] | None = None,
 ) -> Iterator[Problem]:
-    """Yield the defects. With `hashes`, read all content and compare it with its hash."""
+    """Yield the defects.
+
+    Args:
+        repository: The lake.
+        history: How long commits are retained.
+        hashes: Whether to read content and compare it with its hash, or only to look whether it exists.
+        full: Whether to read all content. By default what an earlier run has read, and nobody has put again since, is
+            only looked for: its bytes are trusted to be as they were.
+        progress: Called with a phase and a count; at the end with `not read again` and how many objects that are.
+    """
     tell = progress or (lambda phase, count: None)
     refs = repository.refs()
     now = repository.clock()
-    reachable = Reachability(repository)
+    reachable, graph = Reachability(repository), CommitGraph()
     try:
-        states = retained_states(refs, divide_commits(refs, now - history))
+        graph.update(refs)
+        retention = retain(graph, refs, repository.format.branch, now - history)
     except JournalDamaged as error:
         yield Problem("unreadable", REFS, str(error))
         return
-    for state in states:
-        try:
-            reachable.add_state(state, refs, now)
-        except LakeError as error:
-            yield Problem("unreadable", state.name, str(error))
-    for log in reachable.logs():
-        try:
-            reachable.add_log(log)
-        except LakeError as error:
-            yield Problem("unreadable", log.view.record.path, str(error))
+    unreadable: dict[str, Problem] = {}
+
+    def note(name: str, error: LakeError) -> None:
+        unreadable.setdefault(name, Problem("unreadable", name, str(error)))
+
+    reachable.add(retention, refs, now, note)
+    yield from unreadable.values()
     tell("marked", len(reachable.keys))
-    present = {meta.key: meta for meta in repository.root.list("")} if len(reachable.keys) > 1000 else None
-    for number, key in enumerate(sorted(reachable.keys - {""})):
+    verified = VerifiedObjects()
+    before = VerifiedObjects.read(repository.root) if hashes and not full else verified
+    unchanged = 0
+    for number, (key, meta) in enumerate(_objects(repository.root, reachable.keys - {""})):
         if number % 1000 == 0:
             tell("checked", number)
-        yield from _check(repository, key, present, hashes)
-    for key, entries in sorted(reachable.references.items()):
-        yield from _check_reference(repository, key, entries, present)
+        if meta is None:
+            yield Problem("missing", key, "a live state refers to it, but it is missing: restore it from a backup")
+            continue
+        if hashes and _is_named_by_content(key):
+            unchanged += meta in before
+            problem = None if meta in before else _content_problem(repository, key)
+            if problem is None:
+                verified.add(meta)
+            else:
+                yield problem
+        if key in reachable.references:
+            yield from _check_reference(repository, meta, reachable.references[key])
+    if hashes:
+        verified.write(repository.root)
     for entry in reachable.external.values():
         yield from _check_external(repository, entry)
     head = refs.commit(refs.branch(repository.format.branch))
@@ -77,41 +104,55 @@ def verify(
             head.id,
             "main's last commit is published but not yet in place: run `lake checkout` to complete it",
         )
+    tell("not read again", unchanged)
 
 
-def _check(
-    repository: Repository, key: str, present: Mapping[str, ObjectMeta] | None, hashes: bool
-) -> Iterator[Problem]:
+def _objects(root: ObjectStore, keys: Set[str]) -> Iterator[tuple[str, ObjectMeta | None]]:
+    """Yield each key with the object's metadata, None for one that does not exist."""
+    if len(keys) <= _LISTED_FROM:
+        for key in sorted(keys):
+            try:
+                yield key, root.head(key)
+            except (NotFound, InvalidKey):  # a tree that another program wrote may name what no object can be called
+                yield key, None
+        return
+    missing = set(keys)
+    for meta in root.list():
+        if meta.key in missing:
+            missing.remove(meta.key)
+            yield meta.key, meta
+    for key in sorted(missing):
+        yield key, None
+
+
+def _is_named_by_content(key: str) -> bool:
+    return key.startswith(f"{TREES}/") or digest_of(key) is not None
+
+
+def _content_problem(repository: Repository, key: str) -> Problem | None:
+    """Read an object and compare it with its name."""
     root = repository.root
     digest = digest_of(key)
     try:
-        if hashes and digest is not None:
-            if sha256(root.get(key)).hexdigest() != digest:
-                yield Problem("corrupt", key, "its bytes do not match its name: restore it from a backup")
-        elif hashes and key.startswith("_lakefs/"):
-            table = read_sstable(root.get(key))
-            named = {name: str(value) for name, value in table.properties.items() if name not in AFTER_HASHING}
-            if table_id(table.pairs, named) != key.removeprefix("_lakefs/"):
-                yield Problem("corrupt", key, "its records do not match its name: restore it from a backup")
-        elif (key not in present) if present is not None else not root.exists(key):
-            yield Problem("missing", key, "a live state refers to it, but it is missing: restore it from a backup")
+        if digest is not None:
+            if sha256(root.get(key)).hexdigest() == digest:
+                return None
+            return Problem("corrupt", key, "its bytes do not match its name: restore it from a backup")
+        table = read_sstable(root.get(key))
+        named = {name: str(value) for name, value in table.properties.items() if name not in AFTER_HASHING}
+        if table_id(table.pairs, named) == key.removeprefix(f"{TREES}/"):
+            return None
+        return Problem("corrupt", key, "its records do not match its name: restore it from a backup")
     except NotFound:
-        yield Problem("missing", key, "a live state refers to it, but it is missing: restore it from a backup")
+        return Problem("missing", key, "a live state refers to it, but it is missing: restore it from a backup")
     except LakeError as error:
-        yield Problem("corrupt", key, str(error))
+        return Problem("corrupt", key, str(error))
 
 
 def _check_reference(
-    repository: Repository,
-    key: str,
-    entries: Collection[tuple[int, str, int]],
-    present: Mapping[str, ObjectMeta] | None,
+    repository: Repository, meta: ObjectMeta, entries: Collection[tuple[int, str, int]]
 ) -> Iterator[Problem]:
     """Yield a problem where an object is not, or not for every live state, the one that was brought in."""
-    try:
-        meta = repository.root.head(key) if present is None else present[key]
-    except (LakeError, KeyError):
-        return  # which is a problem of its own
     # A copy of a store keeps the times at most, not the etags. lakeFS has etags and times of its own.
     is_lakefs = repository.format.origin == "lakefs"
     same = {
@@ -123,7 +164,7 @@ def _check_reference(
             "it is not the file that was imported, which must not change: "
             "restore that file, or import this one under another name"
         )
-        yield Problem("changed", key, detail)
+        yield Problem("changed", meta.key, detail)
 
 
 def _check_external(repository: Repository, entry: Entry) -> Iterator[Problem]:

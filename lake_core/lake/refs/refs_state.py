@@ -5,6 +5,7 @@ A key-value view over numbered entries (see `lake_core.journal`). Keys:
     branch/<name>      {"commit"}
     tag/<name>         {"commit"}; `commit` is null once it was deleted: the name is not used again
     session/<id>       see `SessionRecord`
+    batch/<session>/…  see `Batch`; in lakes of version 1 and 2 the session's record has them
     commit/<id>        the commit record
     protect/<pattern>  {}: branches that match take merges only; here, so that it holds from one entry to the next
     place/<branch>     {"commit"}: up to this one the branch is known to be checked out
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from lake_core.journal import Action, Add, State, Update
 from lake_core.lake.errors import DamagedLake, InvalidRef, RefNotFound, SessionNotFound
 from lake_core.lake.refs.commit_record import commit_of
-from lake_core.lake.refs.session_record import SessionRecord
+from lake_core.lake.refs.session_record import BATCHES, Batch, SessionRecord, batch_prefix
 from lake_core.lake.refs.values import text_of
 
 if TYPE_CHECKING:
@@ -104,6 +105,10 @@ class RefsState:
         records = self.state.records_under("commit/")
         return (commit_of(key.removeprefix("commit/"), record.value) for key, record in records)
 
+    def commit_ids(self) -> set[str]:
+        """List the ids of all commits that the lake retains."""
+        return {key.removeprefix("commit/") for key in self.state.under("commit/")}
+
     def session(self, id: str) -> SessionRecord:
         """Return a session by its id. Raises SessionNotFound."""
         value = self.state.get(f"session/{id}")
@@ -119,6 +124,23 @@ class RefsState:
             (SessionRecord.from_json(id, value) for id, value in self._under("session/")),
             key=lambda record: record.opened,
         )
+
+    def batches(self, record: SessionRecord) -> list[Batch]:
+        """List all batches of a session in the order in which they came in. Raises DamagedLake."""
+        return [*record.batches, *self._batches_under(record.id, f"{BATCHES}{record.id}/")]
+
+    def batches_of(self, record: SessionRecord, task: str | None, writer: str) -> list[Batch]:
+        """List the batches of one task; of one writer if there is no task. Raises DamagedLake."""
+        batches = [*record.batches, *self._batches_under(record.id, batch_prefix(record.id, task, writer))]
+        return [batch for batch in batches if batch.task == task and (task is not None or batch.writer == writer)]
+
+    def _batches_under(self, session: str, prefix: str) -> list[Batch]:
+        records = [record for key in self.state.under(prefix) if (record := self.state.record(key)) is not None]
+        records.sort(key=lambda record: record.number)
+        try:
+            return [Batch.from_json(record.value) for record in records]
+        except (TypeError, AttributeError) as error:
+            raise DamagedLake(f"a batch of session {session!r} in the refs journal is damaged: {error!r}") from None
 
     def checked_out(self, branch: str) -> str | None:
         """Return the commit up to which a branch is known to be checked out."""

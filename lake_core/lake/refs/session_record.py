@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from lake_core.lake.errors import DamagedLake
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 OPEN, FAILED, PUBLISHED, ABANDONED, EXPIRED = "open", "failed", "published", "abandoned", "expired"
+
+BATCHES = "batch/"
+"""The prefix of batches in the refs journal."""
 
 MOST_EXPIRY = timedelta(days=7)
 """How long a session may live."""
@@ -54,6 +58,17 @@ class Batch:
         return cls(**{_BATCH_FIELDS[name]: value for name, value in body.items()})
 
 
+def batch_prefix(session: str, task: str | None, writer: str) -> str:
+    """Return the prefix of the keys of one task's batches; of one writer's that has no task."""
+    name = writer if task is None else task
+    return f"{BATCHES}{session}/{sha256(name.encode()).hexdigest()[:16]}/"
+
+
+def batch_key(session: str, batch: Batch) -> str:
+    """Return the key of a batch in the refs journal."""
+    return f"{batch_prefix(session, batch.task, batch.writer)}{batch.id}"
+
+
 _BATCH_FIELDS = {
     "id": "id",
     "part": "writer",
@@ -90,6 +105,7 @@ class SessionRecord:
     """What it read, where its isolation asks for that: keys, prefixes ending in "*"."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     batches: Sequence[Batch] = ()
+    """Those that the record itself has, in a lake of version 1 or 2: `RefsState.batches` lists all."""
     commit: str | None = None
     """The commit that it was published as."""
     reason: str = ""

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from lake_core import runtime
-from lake_core.journal import Append, State, Update
+from lake_core.journal import Action, Add, Append, Delete, State, Update
 from lake_core.lake.errors import Conflict, SessionClosed, StaleAttempt
 from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.tree_update import write_tree
 from lake_core.lake.refs.pending_deletions import PendingDeletions, collections
 from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.refs.session_record import OPEN, Batch, SessionRecord
+from lake_core.lake.refs.session_record import OPEN, Batch, SessionRecord, batch_key
 from lake_core.lake.session.session_state import open_record, renewed_expiry
 from lake_core.lake.session.write_session import WriteSession
 from lake_core.lake.state.changes import Changes
@@ -60,7 +60,7 @@ class SessionWriter(WriteSession):
         self._flushed = 0
         """The number of flushed batches."""
         # A later attempt begins where the earlier one did: it sees nothing of what it is going to replace.
-        earlier, _ = self._earlier_attempts(record)
+        earlier, _ = self._earlier_attempts(record, refs.batches_of(record, self.task, self.id))
         tree = _without(repository, record, earlier, repository.pending_deletions(refs))
         self.changes.show(View(repository.graveler, tree, Overlay()))
 
@@ -89,9 +89,10 @@ class SessionWriter(WriteSession):
     def _try_flush(self, refs: RefsState, record: SessionRecord) -> str | None:
         """Bring the changes in, once; return the session's new tree, None where another batch was faster."""
         repository, changes = self._repository, self.changes
-        if any(batch.id == self._batch_id for batch in record.batches):
+        batches = refs.batches_of(record, self.task, self.id)
+        if any(batch.id == self._batch_id for batch in batches):
             return record.tree  # it was applied, but the response was lost
-        earlier, is_whole = self._earlier_attempts(record)
+        earlier, is_whole = self._earlier_attempts(record, batches)
         if is_whole:
             return record.tree
         now = repository.clock()
@@ -103,18 +104,17 @@ class SessionWriter(WriteSession):
         after = write_tree(repository, update.onto, update.items, pending)
         reads = sorted({*record.reads, *self.reads})
         # An attempt that wrote nothing is on record too: an older one that still sends something is to be refused.
-        counts = self.task is not None and (
-            self._is_closing or not any(batch.writer == self.id for batch in record.batches)
-        )
+        counts = self.task is not None and (self._is_closing or not any(batch.writer == self.id for batch in batches))
         if after == record.tree and reads == list(record.reads) and not changes.ended_retention and not counts:
             return after
         batch = Batch(self._batch_id, self.id, tree, after, self.task, self.attempt, self._is_closing)
         kept = [other for other in record.batches if other not in earlier]
+        has_batch_keys = repository.format.has_batch_keys
         retention = {f"retention:{path}": before.isoformat() for path, before in changes.ended_retention.items()}
         newer = replace(
             record,
             tree=after,
-            batches=(*kept, batch),
+            batches=kept if has_batch_keys else (*kept, batch),
             reads=reads,
             metadata=dict(record.metadata) | retention,
             expires=renewed_expiry(record, now, record.expires - record.opened),
@@ -131,7 +131,14 @@ class SessionWriter(WriteSession):
                 or collections(newest) != known_collections
             ):
                 return Append((), None)
-            return Append([Update(record.key, newer.to_json())], after)
+            keys = (batch_key(record.id, other) for other in earlier)
+            actions: list[Action] = [
+                Update(record.key, newer.to_json()),
+                *(Delete(key) for key in keys if key in state),
+            ]
+            if has_batch_keys:
+                actions.append(Add(batch_key(record.id, batch), batch.to_json()))
+            return Append(actions, after)
 
         return repository.journal.append(plan)
 
@@ -139,14 +146,16 @@ class SessionWriter(WriteSession):
     def _batch_id(self) -> str:
         return f"{self.id}-{self._flushed}"
 
-    def _earlier_attempts(self, record: SessionRecord) -> tuple[list[Batch], bool]:
+    def _earlier_attempts(self, record: SessionRecord, batches: Sequence[Batch]) -> tuple[list[Batch], bool]:
         """List the batches of earlier attempts at the task, and return whether this attempt's own is whole already.
+
+        `batches`: those of the task.
 
         Raises StaleAttempt.
         """
         if self.task is None:
             return [], False
-        others = [batch for batch in record.batches if batch.task == self.task and batch.writer != self.id]
+        others = [batch for batch in batches if batch.writer != self.id]
         newest = max((batch.attempt for batch in others), default=-1)
         if newest > self.attempt:
             raise StaleAttempt(

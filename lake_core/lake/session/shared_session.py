@@ -73,7 +73,8 @@ class SharedSession(StateStore):
     @property
     def record(self) -> SessionRecord:
         """Return the lake's record of it from when this handle was made. It shows whether the session's time is up."""
-        return expire_if_due(self._repository, self._record)
+        record = expire_if_due(self._repository, self._record)
+        return replace(record, batches=self._repository.refs(refresh=False).batches(record))
 
     def join(self, *, task: str | None = None, attempt: int = 0) -> SessionWriter:
         """Begin to write: private until `flush`, and flushed when its `with` block ends.

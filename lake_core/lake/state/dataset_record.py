@@ -58,9 +58,12 @@ def dataset_path(path: str) -> str:
 
 
 def dataset_above(key: str, datasets: Mapping[str, DatasetRecord]) -> DatasetRecord | None:
-    """Return the dataset whose folder contains a key."""
+    """Return the dataset whose folder contains a key.
+
+    Of several that is the innermost: a dataset may have been created in the folder of a dropped one.
+    """
     parts = key.split("/")
-    for length in range(1, len(parts)):
+    for length in range(len(parts) - 1, 0, -1):
         record = datasets.get("/".join(parts[:length]))
         if record is not None:
             return record

@@ -1,0 +1,183 @@
+"""What a tree reaches that another one, its successor, does not.
+
+That is a function of the ids of two trees, which name their content, so it can be remembered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lake_core.dataset import KeyClass, dataset_format
+from lake_core.graveler import Entry
+from lake_core.lake.state.content import digest_of
+from lake_core.lake.state.dataset_record import DATASETS, dataset_above
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lake_core.graveler import Record
+    from lake_core.lake.repository import Repository
+    from lake_core.lake.state.dataset_record import DatasetRecord
+    from lake_core.lake.state.dataset_view import DatasetView
+    from lake_core.lake.state.state_store import StateStore
+
+_CACHED_STATES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """What a tree reaches and its successor does not, as keys below the lake's root."""
+
+    keys: Sequence[str] = ()
+    """Of its metarange, ranges and content."""
+    entries: Sequence[Entry] = ()
+    """Entries of objects that the lake did not write: those that were brought in, and those outside of it."""
+    datasets: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The UNIQUE objects of the datasets that differ, by the dataset's path."""
+
+
+class RemainderReader:
+    """Computes the remainders of a lake's trees. Safe to use from many threads."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._states: dict[str, StateStore] = {}
+        self._registered: dict[str, dict[str, DatasetRecord]] = {}
+        self._versions: dict[tuple[str, str], int] = {}
+        """By path and format: the version of a dataset that was found last, near which the next one is."""
+
+    def remainder(self, tree: str, successor: str, is_step: bool) -> Remainder:
+        """Compare two trees.
+
+        With `is_step`, what only versions of a dataset between the two reach is part of the remainder: readers in place
+        may have opened them. Otherwise these are versions of commits that are not retained.
+
+        Raises what a tree or a dataset that cannot be read raises.
+        """
+        graveler, addresses = self._repository.graveler, self._repository.content.addresses
+        keys = [f"{graveler.reader.folder}/{id}" for id in graveler.names(tree) - graveler.names(successor)]
+        entries: list[Entry] = []
+        differences = [
+            (each.key.decode(), each.before, each.after) for each in graveler.diff(tree, successor, exact=True)
+        ]
+        if not any(name.startswith(DATASETS) for name, _, _ in differences):
+            self._registered[tree] = self._datasets(successor)
+        state, registered = self._state(tree), self._datasets(tree)
+        changed: set[str] = set()
+        forked: set[str] = set()
+        """Datasets with log entries that the successor has not, or otherwise: their logs do not go on there."""
+        for name, before, after in differences:
+            owner = dataset_above(name, registered)
+            if name.startswith(DATASETS):
+                changed.add(name.removeprefix(DATASETS))
+            elif owner is not None:
+                changed.add(owner.path)
+                if before is not None and _is_log_key(owner, name) and not _has_same_content(before, after):
+                    forked.add(owner.path)
+            if before is not None:
+                entry = Entry.decode(before.value)
+                key = addresses.key(entry)
+                if key is None or (key and digest_of(key) is None):
+                    entries.append(entry)
+                else:
+                    keys.append(key)
+        datasets = {
+            path: [
+                f"{path}/{key}"
+                for key in self._superseded(state.folder_of(registered[path]), successor, is_step, path in forked)
+            ]
+            for path in sorted(changed & registered.keys())
+        }
+        return Remainder(sorted(set(keys) - {""}), entries, {path: keys for path, keys in datasets.items() if keys})
+
+    def _state(self, tree: str) -> StateStore:
+        state = self._states.get(tree)
+        if state is None:
+            if len(self._states) >= _CACHED_STATES:
+                self._states, self._registered = {}, {}
+            state = self._states[tree] = self._repository.state(tree, f"tree {tree[:12]}")
+        return state
+
+    def _datasets(self, tree: str) -> dict[str, DatasetRecord]:
+        """List the datasets that a tree registers. Neighbors mostly register the same."""
+        registered = self._registered.get(tree)
+        if registered is None:
+            registered = self._registered[tree] = self._state(tree).registered()
+        return registered
+
+    def _superseded(self, view: DatasetView, successor: str, is_step: bool, is_forked: bool) -> Iterable[str]:
+        """List the UNIQUE keys that a dataset reaches, and that the same dataset of another tree does not."""
+        path, rules = view.record.path, view.format
+        record = self._datasets(successor).get(path)
+        later = None if record is None else self._state(successor).folder_of(record)
+        version = log_head(view, self._versions.get((path, view.record.format)))
+        if version is None:
+            return self._superseded_pointers(view, later)
+        self._versions[path, view.record.format] = version
+        if later is None or log_entry(view, version) != log_entry(later, version):
+            return rules.reachable(view, version)
+        if is_forked:
+            return {*rules.reachable(view, version), *rules.superseded(later, version)}
+        newest = log_head(later, version)
+        if newest == version:
+            return ()
+        superseded = rules.superseded(later, version)
+        if is_step or newest == version + 1:
+            return superseded
+        keys = set(superseded)
+        return keys and keys.intersection(rules.reachable(view, version))
+
+    def _superseded_pointers(self, view: DatasetView, later: DatasetView | None) -> Iterable[str]:
+        if not view.format.exists(view) or (later is not None and pointers(view) == pointers(later)):
+            return ()
+        keys = set(view.format.reachable(view, None))
+        if later is not None and later.format.exists(later):
+            keys.difference_update(later.format.reachable(later, None))
+        return sorted(keys)
+
+
+def _is_log_key(record: DatasetRecord, name: str) -> bool:
+    return dataset_format(record.format).key_class(name.removeprefix(f"{record.path}/")) is KeyClass.LOG
+
+
+def _has_same_content(record: Record, other: Record | None) -> bool:
+    return other is not None and Entry.decode(record.value).etag == Entry.decode(other.value).etag
+
+
+def log_entry(view: DatasetView, version: int) -> tuple[str | None, ...]:
+    """Return the identity of a version's log entry."""
+    items = [view.item(key) for key in view.format.log_keys(view, version)]
+    return tuple(None if item is None else item.entry.etag for item in items)
+
+
+def pointers(view: DatasetView) -> tuple[str, ...]:
+    """Return the identity of a state of a dataset that counts no versions: its path, and the etags of its pointers."""
+    return (view.record.path, *(view.head(key).etag for key in view.format.pointer_keys(view)))
+
+
+def log_head(view: DatasetView, hint: int | None) -> int | None:
+    """Find a dataset's version by looking up log keys near a guess.
+
+    None for a log without entries, and for a format that has none.
+    """
+
+    def exists(version: int) -> bool:
+        return all(view.item(key) is not None for key in view.format.log_keys(view, version))
+
+    if hint is None:
+        version = view.format.version(view)
+        return version if version is not None and view.format.log_keys(view, version) else None
+    if exists(hint):
+        while exists(hint + 1):
+            hint += 1
+        return hint
+    step, low, high = 1, hint, hint
+    while not exists(low):
+        if low == 0:
+            return view.format.version(view)  # a log whose first entries were cleaned up
+        low, high, step = max(0, low - step), low, step * 2
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if exists(middle) else (low, middle)
+    return low

@@ -1,0 +1,116 @@
+"""The remainders that earlier runs of collection and `verify` computed, kept in the lake.
+
+A file covers some pairs of trees, and is named by the SHA-256 of them and of all else that their remainders depend on.
+So a file is right or unused, never stale. Whoever misses one, or finds it damaged, computes it again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeAlias
+
+from lake_core.dataset import format_releases
+from lake_core.errors import StoreError
+from lake_core.graveler import Entry
+from lake_core.graveler.errors import CorruptTable
+from lake_core.lake.gc.checked_file import read_checked, write_checked
+from lake_core.lake.gc.remainder import Remainder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from lake_core.store import ObjectStore
+
+FOLDER = "_lake/gc/marks"
+_FORMAT = 2
+_GROUP = 512
+"""How many pairs a file covers on average."""
+
+Pair: TypeAlias = tuple[str, str, bool]
+"""A tree, its successor, and whether that is the next state. See `RemainderReader.remainder`."""
+
+
+class RemainderMemo:
+    """The remembered remainders of a lake."""
+
+    def __init__(self, root: ObjectStore) -> None:
+        self._root = root
+        # Another release may read the same trees otherwise, and a copy of the lake has other URLs.
+        self._scope = json.dumps([_FORMAT, root.url(), sorted(format_releases().items())])
+
+    def remainders(
+        self, pairs: Iterable[Pair], compute: Callable[[Sequence[Pair]], Iterable[Remainder | None]]
+    ) -> Iterator[tuple[Pair, Remainder | None]]:
+        """Yield the remainder of each pair, in groups.
+
+        What is not remembered is computed, and remembered from then on. None stands for what `compute` could not.
+        """
+        groups = [(self._name(group), group) for group in _groups(pairs)]
+        stored = {meta.key for meta in self._root.list(f"{FOLDER}/")}
+        outdated = stored.difference(name for name, _ in groups)
+        known: dict[Pair, Remainder] | None = None
+        for name, group in groups:
+            remainders: Mapping[Pair, Remainder | None] | None = self._read(name) if name in stored else None
+            if remainders is None or remainders.keys() != set(group):
+                if known is None:
+                    # Most pairs of a new group were in a group before.
+                    known = {pair: each for key in outdated for pair, each in (self._read(key) or {}).items()}
+                missing = [pair for pair in group if pair not in known]
+                computed = dict(zip(missing, compute(missing), strict=True))
+                remainders = {pair: known.get(pair) or computed[pair] for pair in group}
+                self._write(name, remainders)
+            yield from remainders.items()
+        if outdated:
+            with suppress(StoreError):
+                self._root.delete(sorted(outdated))
+
+    def _name(self, pairs: Sequence[Pair]) -> str:
+        return f"{FOLDER}/{hashlib.sha256(json.dumps([self._scope, pairs]).encode()).hexdigest()}"
+
+    def _read(self, name: str) -> dict[Pair, Remainder] | None:
+        """Read a file. None for one that is missing, damaged, or of another scope."""
+        body = read_checked(self._root, name)
+        if body is None:
+            return None
+        try:
+            scope, rows = json.loads(zlib.decompress(body))
+            if scope != self._scope:
+                return None
+            return {(tree, successor, is_step): _decoded(row) for tree, successor, is_step, *row in rows}
+        except (zlib.error, ValueError, TypeError, KeyError, AttributeError, CorruptTable):
+            return None
+
+    def _write(self, name: str, remainders: Mapping[Pair, Remainder | None]) -> None:
+        rows = [[*pair, *_encoded(each)] for pair, each in remainders.items() if each is not None]
+        if len(rows) < len(remainders):
+            return
+        body = zlib.compress(json.dumps([self._scope, rows], separators=(",", ":")).encode(), 1)
+        write_checked(self._root, name, body)
+
+
+def _groups(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Divide pairs into runs that end at pairs of a certain hash, so that what is added or removed changes few runs."""
+    group: list[Pair] = []
+    for pair in pairs:
+        group.append(pair)
+        if zlib.crc32("".join(pair[:2]).encode()) % _GROUP == 0:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _encoded(remainder: Remainder) -> list[object]:
+    entries = [base64.b64encode(entry.encode()).decode() for entry in remainder.entries]
+    return [list(remainder.keys), entries, {path: list(keys) for path, keys in remainder.datasets.items()}]
+
+
+def _decoded(row: Sequence[object]) -> Remainder:
+    keys, entries, datasets = row
+    if not isinstance(keys, list) or not isinstance(entries, list) or not isinstance(datasets, dict):
+        raise TypeError("a remainder has keys, entries and datasets")
+    return Remainder(keys, [Entry.decode(base64.b64decode(entry)) for entry in entries], datasets)

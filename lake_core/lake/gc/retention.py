@@ -1,0 +1,136 @@
+"""What a lake retains: the states that collection keeps whole, and an order in which each has a successor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from lake_core.lake.refs.session_record import FAILED, OPEN
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from lake_core.lake.refs.commit_graph import CommitGraph, CommitNode
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.refs.session_record import SessionRecord
+
+HISTORY = timedelta(days=30)
+"""How long commits are retained by default, besides those that a branch, tag or session names."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedState:
+    """A state to keep."""
+
+    tree: str
+    name: str
+    since: datetime | None
+    """When it was committed, for history that a dataset's ended retention may drop.
+
+    None for what a ref or session names.
+    """
+    successor: int | None
+    """The place of another state in the list of all: a similar one, with a lower number. None for the first."""
+    is_followed: bool
+    """Whether the successor was made from this state or this one from it, with no other state between them."""
+
+    def counts_from(self, before: datetime | None) -> bool:
+        """Return whether the state counts for a dataset whose retention ended before an instant, if it did."""
+        return before is None or self.since is None or self.since >= before
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The states of a lake to keep, the newest commit first, sessions last."""
+
+    states: Sequence[RetainedState]
+    trunk: Sequence[int]
+    """The places of the branch in place: its head, and its first parents as far as each is the next one's successor."""
+    dropped: frozenset[str]
+    """The commits that are not kept."""
+
+
+def kept_commits(graph: CommitGraph, refs: RefsState, cutoff: datetime) -> set[str]:
+    """Return the commits to keep.
+
+    Those that refs and sessions name, those since the cutoff, the heads at the cutoff, and merge bases.
+    """
+    named = _named(refs)
+    for id in named - graph.nodes.keys():
+        refs.commit(id)  # Raises: a ref names what the lake does not have.
+    kept = named | {record.base for record in _live_sessions(refs)}
+    for node in graph.nodes.values():
+        if node.date >= cutoff:
+            kept.add(node.id)
+            kept.update(node.parents[:1])  # the head at the cutoff
+    return (kept | graph.merge_bases(named)) & graph.nodes.keys()
+
+
+def retain(graph: CommitGraph, refs: RefsState, branch: str, cutoff: datetime) -> Retention:
+    """List what is to be kept. `branch`: the one in place."""
+    kept = kept_commits(graph, refs, cutoff)
+    nodes = sorted((graph.nodes[id] for id in kept), key=lambda node: node.order, reverse=True)
+    places = {node.id: place for place, node in enumerate(nodes)}
+    trunk = _trunk(graph, places, refs.branch(branch))
+    successors = _successors(nodes, places, trunk)
+    named = _named(refs)
+    states = [
+        RetainedState(
+            node.tree,
+            node.id,
+            None if node.id in named else node.date,
+            successor,
+            successor is not None and node.id in nodes[successor].parents,
+        )
+        for node, successor in zip(nodes, successors, strict=True)
+    ]
+    for record in _live_sessions(refs):
+        successor = places.get(record.base, 0)
+        for tree in reversed(_session_trees(refs, record)):
+            states.append(RetainedState(tree, record.id, None, successor, is_followed=True))
+            successor = len(states) - 1
+    return Retention(states, [places[id] for id in trunk], frozenset(graph.nodes.keys() - kept))
+
+
+def _named(refs: RefsState) -> set[str]:
+    return {*refs.branches().values(), *refs.tags().values()}
+
+
+def _live_sessions(refs: RefsState) -> list[SessionRecord]:
+    return [record for record in refs.sessions() if record.state in (OPEN, FAILED)]
+
+
+def _session_trees(refs: RefsState, record: SessionRecord) -> list[str]:
+    """List the trees of a session in the order in which they came about, each once."""
+    batches = (tree for batch in refs.batches(record) for tree in (batch.before, batch.after))
+    return list(dict.fromkeys([*batches, record.tree]))
+
+
+def _trunk(graph: CommitGraph, kept: Collection[str], head: str) -> list[str]:
+    """List a head and its first parents, as far as they are kept and in order."""
+    ids = [head]
+    while (parents := graph.nodes[ids[-1]].parents) and parents[0] in kept:
+        if graph.nodes[parents[0]].order >= graph.nodes[ids[-1]].order:
+            break
+        ids.append(parents[0])
+    return ids
+
+
+def _successors(nodes: Sequence[CommitNode], places: Mapping[str, int], trunk: Sequence[str]) -> list[int | None]:
+    """Choose a successor for each commit: one that comes before it in the list, so that all lead to the first.
+
+    The next commit of the branch in place, else the oldest child, else the next commit. New commits change few of them.
+    """
+    successors: list[int | None] = [place - 1 if place else None for place in range(len(nodes))]
+    # The list runs from the newest to the oldest: the oldest child is entered last, and so are children by their first
+    # parent, and the branch in place.
+    for is_first in (False, True):
+        for place, node in enumerate(nodes):
+            for parent in node.parents[:1] if is_first else node.parents[1:]:
+                if places.get(parent, -1) > place:
+                    successors[places[parent]] = place
+    for child, parent in pairwise(trunk):
+        successors[places[parent]] = places[child]
+    return successors
