@@ -20,7 +20,8 @@ from lake_orch.landing_zone import LandingZone, batch_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAKE_ROOT = os.environ.get("LAKE_ROOT") or str(REPOSITORY / ".lake")
-LANDING = os.environ.get("LAKE_LANDING") or f"{LAKE_ROOT.rstrip('/')}-landing"
+IS_LOCAL = "://" not in LAKE_ROOT
+LANDING = os.environ.get("LAKE_LANDING") or f"{LAKE_ROOT.rstrip('/') if IS_LOCAL else REPOSITORY / '.lake'}-landing"
 
 MONTHS = dg.MonthlyPartitionsDefinition(start_date=f"{source.YEAR}-01-01", end_date=f"{source.YEAR + 1}-01-01")
 OWNERS = ["team:flights"]

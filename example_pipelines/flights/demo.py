@@ -9,13 +9,12 @@ this process, so that all of them share one Spark session; the killed step has i
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ import pyarrow.parquet as pq
 from example_pipelines.flights import assets, checks, definitions, report, source
 from example_pipelines.flights.definitions import LAKE_ROOT, REPOSITORY, defs
 from lake_core.lake import Lake
+from lake_core.store import open_store
 from lake_orch.landing_zone.definitions import LEDGER_TAG
 
 BROKEN_MONTH, CORRECTED_MONTH, KILLED_MONTH = 6, 2, f"{source.YEAR}-01-01"
@@ -43,12 +43,9 @@ def main() -> int:
     warnings.simplefilter("ignore")
     started = time.monotonic()
     os.environ.setdefault("DAGSTER_HOME", str(REPOSITORY / ".dagster"))
-    if "://" in LAKE_ROOT or "://" in assets.LANDING:
-        sys.exit(
-            "The demo starts from an empty lake and removes an old one only from local folders: "
-            f"LAKE_ROOT is {LAKE_ROOT}."
-        )
-    remove_lake(Path(LAKE_ROOT), Path(assets.LANDING))
+    if "://" in assets.LANDING:
+        sys.exit(f"The demo lets files arrive in a folder of this machine, and LAKE_LANDING is {assets.LANDING}.")
+    remove_lake(LAKE_ROOT, assets.LANDING)
     lake = Lake.create(LAKE_ROOT)
     print(f"Lake: {LAKE_ROOT}, and files arrive in {assets.LANDING}")
     with dg.DagsterInstance.get() as instance, spark_starting(Path(os.environ["DAGSTER_HOME"]) / "spark.log"):
@@ -86,31 +83,30 @@ def spark_starting(log: Path) -> Iterator[None]:
         waiting.join()
 
 
-def remove_lake(root: Path, landing: Path) -> None:
+def remove_lake(*roots: str) -> None:
     """Remove the lake and the files that an earlier demo left.
 
     What is not known to be the demo's own is never touched.
     """
-    for folder in (root, landing):
-        if not folder.exists() or not any(folder.iterdir()):
-            continue
-        if not (folder / MARK).is_file() and not is_new_lake(folder):
-            sys.exit(
-                f"{folder} holds something, and it is not known to be the demo's: "
-                "move it away, or set LAKE_ROOT to another folder."
-            )
-        shutil.rmtree(folder)
-        print(f"Removed {folder} of an earlier demo")
-    for folder in (root, landing):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / MARK).touch()
+    for root in roots:
+        store = open_store(root)
+        keys = {meta.key for meta in store.list()}
+        if keys:
+            if MARK not in keys and not is_new_lake(root, keys):
+                sys.exit(
+                    f"{root} holds something, and it is not known to be the demo's: "
+                    "move it away, or set LAKE_ROOT to another place."
+                )
+            store.delete(sorted(keys - {MARK}))  # the mark stays, so that an interrupted removal can be repeated
+            print(f"Removed {root} of an earlier demo")
+        store.put(MARK, b"")
 
 
-def is_new_lake(folder: Path) -> bool:
-    """Return whether a folder is a lake into which nobody has written anything, as `make ui` makes one."""
-    if {path.name for path in folder.iterdir()} - {"_lake", "_lakefs"} or not Lake.exists(folder):
+def is_new_lake(root: str, keys: Iterable[str]) -> bool:
+    """Return whether objects are a lake into which nobody has written anything, as `make ui` makes one."""
+    if {key.partition("/")[0] for key in keys} - {"_lake", "_lakefs"} or not Lake.exists(root):
         return False
-    return len(Lake.open(folder).log()) == 1
+    return len(Lake.open(root).log()) == 1
 
 
 class Demo:

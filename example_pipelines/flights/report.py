@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import xarray as xr
 
-from example_pipelines.flights.definitions import LAKE_ROOT
+from example_pipelines.flights.assets import IS_LOCAL, LAKE_ROOT, REPOSITORY
 from lake_core.delta import DeltaTable
 from lake_core.lake import Lake
 
@@ -84,19 +84,20 @@ def print_arrays(lake: Lake) -> None:
     means = ", ".join(f"{mean.origin.item()} {mean.item():.1f}" for mean in arrays.temp.mean("time"))
     print(f"\nThe weather as arrays ({ARRAYS}): {len(arrays.data_vars)} variables, {shape}")
     print(f"  mean temperature of the year in °F, by xarray: {means}")
-    print(
-        "  icechunk reads them as well: "
-        f"icechunk.Repository.open(icechunk.local_filesystem_storage({f'{LAKE_ROOT}/{ARRAYS}'!r}))"
-    )
+    url = f"{LAKE_ROOT}/{ARRAYS}"
+    if IS_LOCAL:
+        opened = f"icechunk.Repository.open(icechunk.local_filesystem_storage({url!r}))"
+        print(f"  icechunk reads them as well: {opened}")
+    else:
+        print(f"  they are an Icechunk repository: {url}")
 
 
 def print_further() -> None:
     """Print where to look at what the demo made."""
     print("\nLook at it:")
-    print(
-        "  make ui                                       "
-        "the runs, tables, checks and lineage at http://localhost:3000/assets"
-    )
+    default = str(REPOSITORY / ".lake")
+    command = "make ui" if default == LAKE_ROOT else f"make ui LAKE_ROOT={LAKE_ROOT}"
+    print(f"  {command:<45} the runs, tables, checks and lineage at http://localhost:3000/assets")
     print(f"  .venv/bin/lake --lake {LAKE_ROOT} log")
     print(f"  .venv/bin/lake --lake {LAKE_ROOT} head tables/carrier_airport_summary")
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from lake_core.errors import AlreadyExists, LakeError, NotFound, PreconditionFailed
+from lake_core.cli.permissions import NEEDED_BY, permission
+from lake_core.errors import AccessDenied, AlreadyExists, LakeError, NotFound, PreconditionFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lake_core.cli.permissions import Verb
     from lake_core.store import ObjectStore
 
 _RACERS = 16
@@ -29,7 +32,7 @@ class Finding:
 
 
 def examine(store: ObjectStore) -> list[Finding]:
-    """Try a store out, under a folder of its own that is gone afterwards."""
+    """Try a store out, under a folder of its own that is gone afterwards, where deleting is allowed."""
     folder = f"_lake/doctor/{uuid.uuid4().hex}"
     checks: list[tuple[str, Callable[[ObjectStore, str], str]]] = [
         ("put if absent", _if_absent),
@@ -41,9 +44,35 @@ def examine(store: ObjectStore) -> list[Finding]:
         ("clock", _clock),
     ]
     try:
-        return [_run(name, check, store, f"{folder}/{number}") for number, (name, check) in enumerate(checks)]
+        permissions = [_permitted(verb, store, f"{folder}/x") for verb in NEEDED_BY]
+        if not all(each.ok for each in permissions):
+            return [*permissions, Finding("conditional puts", False, "not tried, because of the above")]
+        return [
+            *permissions,
+            *(_run(name, check, store, f"{folder}/{number}") for number, (name, check) in enumerate(checks)),
+        ]
     finally:
-        store.delete([meta.key for meta in store.list(f"{folder}/")])
+        with suppress(AccessDenied):
+            store.delete([meta.key for meta in store.list(f"{folder}/")])
+
+
+def _permitted(verb: Verb, store: ObjectStore, key: str) -> Finding:
+    try:
+        match verb:
+            case "put":
+                store.put(key, b"")
+            case "get":
+                with suppress(NotFound):
+                    store.get(key)
+            case "list":
+                next(iter(store.list(f"{key.rpartition('/')[0]}/")), None)
+            case "delete":
+                store.delete([key])
+    except AccessDenied:
+        return Finding(verb, False, f"denied. The policy must allow {permission(store.url(), verb)}: {NEEDED_BY[verb]}")
+    except LakeError as error:
+        return Finding(verb, False, str(error))
+    return Finding(verb, True, "allowed")
 
 
 def _run(name: str, check: Callable[[ObjectStore, str], str], store: ObjectStore, folder: str) -> Finding:

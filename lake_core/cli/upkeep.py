@@ -85,14 +85,28 @@ def release(context: Context, dataset: str) -> None:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Only check that objects exist, without reading them.")
+@click.option("--full", is_flag=True, help="Read all objects, also those that were read before and are unchanged.")
 @command
-def verify(context: Context, quick: bool) -> None:
-    """Check that every reachable object exists and holds what its name says."""
+def verify(context: Context, quick: bool, full: bool) -> None:
+    """Check that every reachable object exists and holds what its name says.
+
+    Objects that an earlier run has read, and that nobody has put again since, are not read again without --full.
+    """
+    if quick and full:
+        raise click.UsageError("--quick reads nothing and --full reads everything: choose one")
+    counts: dict[str, int] = {}
     with context.output.progress("verifying") as progress:
-        problems = context.open().maintenance.verify(hashes=not quick, progress=progress)
-    context.output.show(
-        problems, "\n".join(f"{each.kind}: {each.key}: {each.detail}" for each in problems) or "every object is there"
-    )
+
+        def tell(phase: str, count: int) -> None:
+            counts[phase] = count
+            progress(phase, count)
+
+        problems = context.open().maintenance.verify(hashes=not quick, full=full, progress=tell)
+    lines = [f"{each.kind}: {each.key}: {each.detail}" for each in problems] or ["every object is there"]
+    if unread := counts.get("not read again"):
+        objects = count_of(unread, "object")
+        lines.append(f"{objects} read before and unchanged since: not read again. `lake verify --full` reads all")
+    context.output.show(problems, "\n".join(lines))
     if problems:
         raise SystemExit(FOUND)
 

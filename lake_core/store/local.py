@@ -253,8 +253,11 @@ class LocalStore(ObjectStore):
 
         Raises InvalidKey if the links lead outside.
         """
-        root = os.path.realpath(self._root)
         parent, _, name = key.rpartition("/")
+        folder = os.path.join(self._root, parent) if parent else self._root
+        if _is_free_of_links(folder):
+            return os.path.join(folder, name), self._root
+        root = os.path.realpath(self._root)
         real = os.path.realpath(os.path.join(root, parent)) if parent else root
         if not _inside(real, root):
             raise InvalidKey(f"key {key!r} leads outside the store through a symbolic link", key=key)
@@ -355,6 +358,25 @@ _UNSAFE = "concurrent writers could lose data, so nothing is written. Use a loca
 
 def _inside(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _is_free_of_links(folder: str) -> bool:
+    """Return whether a folder exists and no part of its absolute path is a symbolic link; False where nobody can tell.
+
+    Linux knows the path of an open folder. To ask it takes a fraction of the time of resolving each part.
+    """
+    if not hasattr(os, "O_PATH"):
+        return False
+    try:
+        descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}") == folder
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def _etag(status: os.stat_result) -> str:

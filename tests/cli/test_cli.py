@@ -165,7 +165,7 @@ def test_release_and_adopt(root: str) -> None:
 
 def test_doctor(root: str) -> None:
     findings = run_json(root, "doctor")
-    assert len(findings) == 7
+    assert len(findings) == 11
     assert all(finding["ok"] for finding in findings)
     assert not Path(root, "_lake/doctor").exists() or not any(Path(root, "_lake/doctor").rglob("*.*"))
 
@@ -190,7 +190,7 @@ def test_where_no_lake_is_the_command_that_makes_one_is_named(tmp_path: Path) ->
 
 def test_a_lake_is_upgraded(root: str) -> None:
     path = Path(root) / "_lake" / "format.json"
-    path.write_text(path.read_text().replace('"version": 2', '"version": 1'))
-    assert "format version 1 -> 2" in run(root, "upgrade")
-    assert run_json(root, "upgrade") == {"before": 2, "version": 2}
-    assert Lake.open(root).repository.format.version == 2
+    path.write_text(path.read_text().replace('"version": 3', '"version": 1'))
+    assert "format version 1 -> 3" in run(root, "upgrade")
+    assert run_json(root, "upgrade") == {"before": 3, "version": 3}
+    assert Lake.open(root).repository.format.version == 3

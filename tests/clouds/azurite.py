@@ -25,7 +25,15 @@ def azurite(folder: Path) -> Iterator[CloudServer]:
     with running(command, port, folder / "azurite.log"):
         endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
         _create_container(endpoint, "lake")
-        yield CloudServer("az", {"account_name": ACCOUNT, "account_key": KEY, "endpoint": endpoint})
+        yield CloudServer(
+            "az",
+            {"account_name": ACCOUNT, "account_key": KEY, "endpoint": endpoint},
+            {
+                "AZURE_STORAGE_CONNECTION_STRING": (
+                    f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={endpoint}"
+                )
+            },
+        )
 
 
 def _create_container(endpoint: str, name: str) -> None:

@@ -42,7 +42,7 @@ def fake_gcs(folder: Path) -> Iterator[CloudServer]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-            yield CloudServer("gs", {"endpoint_url": endpoint, "token": "anon"})
+            yield CloudServer("gs", {"endpoint_url": endpoint, "token": "anon"}, {"STORAGE_EMULATOR_HOST": endpoint})
         finally:
             server.shutdown()
             server.server_close()

@@ -21,6 +21,8 @@ class CloudServer:
     scheme: str
     """Of the URLs of its objects."""
     storage_options: dict[str, object]
+    environment: dict[str, str]
+    """The variables by which a program without options reaches it."""
 
     def url(self, prefix: str) -> str:
         """Return the location of a prefix."""

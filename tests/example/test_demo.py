@@ -100,28 +100,28 @@ def test_tables_have_as_many_rows_as_the_source(demo: Demo) -> None:
 
 def test_only_its_own_lake_is_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, landing = tmp_path / "lake", tmp_path / "landing"
-    script.remove_lake(root, landing)
+    script.remove_lake(str(root), str(landing))
     (root / "something").touch()
-    script.remove_lake(root, landing)
+    script.remove_lake(str(root), str(landing))
     assert not (root / "something").exists()
     assert f"Removed {root} of an earlier demo" in capsys.readouterr().out
     (root / script.MARK).unlink()
     lake = Lake.create(root)
-    script.remove_lake(root, landing)
-    assert not (root / "_lake").exists(), "a lake that nobody has written to is no loss"
+    script.remove_lake(str(root), str(landing))
+    assert not Lake.exists(root), "a lake that nobody has written to is no loss"
     (root / script.MARK).unlink()
     lake = Lake.create(root)
     with lake.session() as session:
         session.put("of_somebody_else", b"")
     with pytest.raises(SystemExit, match="not known to be the demo's"):
-        script.remove_lake(root, landing)
+        script.remove_lake(str(root), str(landing))
     (root / "of_somebody_else").touch()
     with pytest.raises(SystemExit, match="not known to be the demo's"):
-        script.remove_lake(root, landing)
+        script.remove_lake(str(root), str(landing))
     assert (root / "of_somebody_else").exists()
 
 
-def test_a_lake_in_a_bucket_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script, "LAKE_ROOT", "s3://bucket/lake")
-    with pytest.raises(SystemExit, match="only from local folders"):
+def test_files_arrive_in_a_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script.assets, "LANDING", "s3://bucket/landing")
+    with pytest.raises(SystemExit, match="in a folder of this machine"):
         script.main()

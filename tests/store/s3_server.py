@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import select
 import socket
 import subprocess
 import sys
@@ -90,8 +91,13 @@ class S3Server:
 
     def requests(self) -> list[str]:
         """ "METHOD raw-path status" of every request since the last `clear`."""
-        lines: list[str] = self._control("GET", {})
+        lines: list[str] = self._control("GET", {})["seen"]
         return lines
+
+    def held(self) -> list[int]:
+        """Return the clients' ports of requests that `hang_after` holds now."""
+        ports: list[int] = self._control("GET", {})["held"]
+        return ports
 
     def _control(self, method: str, body: dict[str, object]) -> Any:
         request = urllib.request.Request(self.url + _CONTROL, data=json.dumps(body).encode(), method=method)
@@ -112,6 +118,7 @@ class _Faulty:
         self._under_way: set[str] = set()
         self._faults: list[dict[str, Any]] = []
         self._seen: list[str] = []
+        self._held: list[int] = []
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -129,7 +136,7 @@ class _Faulty:
         if kind in ("drop_after", "drop_before"):
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         if fault is not None and kind == "hang_after":
-            time.sleep(fault["seconds"])
+            self._hold(environ, fault["seconds"])
         start_response(status, headers)
         if kind == "cut":
             return _cut(content, environ["werkzeug.socket"])
@@ -162,6 +169,15 @@ class _Faulty:
                 with self._state:
                     self._under_way.discard(path)
 
+    def _hold(self, environ: dict[str, Any], seconds: float) -> None:
+        """Wait until these seconds are over, or the client has gone."""
+        port = environ["REMOTE_PORT"]
+        with self._state:
+            self._held.append(port)
+        select.select([environ["werkzeug.socket"]], [], [], seconds)  # nothing but its end is to be read now
+        with self._state:
+            self._held.remove(port)
+
     def _take(self, method: str, path: str) -> dict[str, Any] | None:
         with self._state:
             for fault in self._faults:
@@ -177,7 +193,7 @@ class _Faulty:
             if method == "DELETE":
                 self._faults.clear()
                 self._seen.clear()
-            content = json.dumps(self._seen).encode()
+            content = json.dumps({"seen": self._seen, "held": self._held}).encode()
         start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(content)))])
         return [content]
 
