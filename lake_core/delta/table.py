@@ -203,6 +203,7 @@ class DeltaTable(TableView):
         orphans: Orphans = "own",
         dry_run: bool = False,
         allow_unsafe: bool = False,
+        run: Runner = run_here,
     ) -> VacuumResult:
         """Delete data files that were removed, or never committed, longer ago than `retention`.
 
@@ -212,8 +213,8 @@ class DeltaTable(TableView):
         the log names goes only if its name is one that this writer gives. `orphans="delta"` also takes the names that
         other Delta writers give; files that Spark writes without Delta have the same names, so use it only where nobody
         puts such files into the table's folder. The result's `unknown` lists what stays. `dry_run` only tells. Moves
-        the handle to the latest version. Raises UnsafeRetention for a retention below the table's own unless
-        `allow_unsafe`.
+        the handle to the latest version. `run` says who lists and deletes. Raises UnsafeRetention for a retention below
+        the table's own unless `allow_unsafe`.
         """
         self.refresh()
         self._check_writable()
@@ -226,6 +227,7 @@ class DeltaTable(TableView):
             orphans=orphans,
             dry_run=dry_run,
             allow_unsafe=allow_unsafe,
+            run=run,
         )
 
     def restore(

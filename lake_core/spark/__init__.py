@@ -27,7 +27,7 @@ from lake_core.spark.errors import (
     UnsupportedArray,
 )
 from lake_core.spark.merge import merge_delta
-from lake_core.spark.operations import convert_delta, delete_delta, optimize_delta, update_delta
+from lake_core.spark.operations import convert_delta, delete_delta, optimize_delta, update_delta, vacuum_delta
 from lake_core.spark.read import read_delta
 from lake_core.spark.session import session
 from lake_core.spark.write import write_delta
@@ -67,6 +67,7 @@ __all__ = [
     "register",
     "session",
     "update_delta",
+    "vacuum_delta",
     "write_array",
     "write_delta",
 ]

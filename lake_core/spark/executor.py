@@ -9,10 +9,11 @@ import re
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark import cloudpickle
+from pyspark.errors import PySparkException
 
 import lake_core
 from lake_core.delta import errors as delta_errors
@@ -21,11 +22,18 @@ from lake_core.expression import errors as expression_errors
 from lake_core.spark import errors as spark_errors
 from lake_core.spark.errors import SparkJobFailed, UnreachableStore
 
-if TYPE_CHECKING:
-    from pyspark.errors import PySparkException
+try:
+    from py4j.protocol import Py4JJavaError
+except ImportError:  # the client of Connect alone has no JVM
+    JOB_ERRORS: tuple[type[Exception], ...] = (PySparkException,)
+else:
+    JOB_ERRORS = (PySparkException, Py4JJavaError)
+"""What PySpark raises for a job that failed: its own errors, and in classic Spark those of the JVM that it has no class
+for, such as the loss of executors."""
 
 _PICKLING = threading.Lock()
 _RAISED = re.compile(r"^(?:lake_core\.[\w.]+\.)(\w+): (.*)$", re.MULTILINE)
+_CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -102,7 +110,7 @@ def table_function(function: Callable[[pa.Table], pa.Table]) -> Callable[[pa.Tab
     return run
 
 
-def raise_ours(error: PySparkException) -> NoReturn:
+def raise_ours(error: Exception) -> NoReturn:
     """Raise the error of ours that a job failed with, or SparkJobFailed.
 
     A worker's error comes without the JVM's trace, which tells nothing of it; the worker's own trace is a note on
@@ -131,7 +139,7 @@ def named_error(name: str, message: str) -> LakeError:
     return SparkJobFailed(f"{name}: {message}")
 
 
-def lake_error(error: PySparkException) -> LakeError:
+def lake_error(error: Exception) -> LakeError:
     """Return the error of ours that a job failed with in an executor, or SparkJobFailed."""
     text = str(error)
     errors = _RAISED.findall(text)
@@ -144,5 +152,5 @@ def lake_error(error: PySparkException) -> LakeError:
         if start >= 0:
             failed.add_note(text[start : raised[-1].end()])
         return failed
-    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return SparkJobFailed(f"a Spark job failed: {first[:300]}")
+    causes = _CAUSE.findall(text) or [line for line in text.splitlines() if line.strip()][:1] or [type(error).__name__]
+    return SparkJobFailed(f"a Spark job failed: {causes[-1][:300]}")

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -44,7 +43,8 @@ from lake_core.delta.operations.merge_file import FileMerge, MergedFile
 from lake_core.delta.operations.merge_keys import SHOWN, duplicate_keys, key_names, null_keys
 from lake_core.delta.operations.merge_match import MANY_KEYS, Condition, key_columns, others_hold, range_of_key
 from lake_core.delta.schema import schema_from_arrow, schema_to_json
-from lake_core.spark.executor import batch_function, raise_ours, table_function
+from lake_core.spark.errors import SparkJobFailed
+from lake_core.spark.executor import JOB_ERRORS, batch_function, raise_ours, table_function
 from lake_core.spark.operations import Target, opened
 from lake_core.spark.runner import packed, run_in, unpacked
 from lake_core.spark.write import FILE_ROWS, arrow_schema, collect_files, file_rows
@@ -62,6 +62,10 @@ if TYPE_CHECKING:
 
 _SID = "sid"
 _MOST_TASKS = 200
+_TRIES = 3
+"""The most attempts at a merge whose executors get lost."""
+_LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+"""Spark's name for the loss of rows that an executor kept for the jobs of a merge."""
 _FEW_ROWS = 10_000
 """Up to here a source is sent to every executor, instead of sorting the table's keys."""
 
@@ -89,11 +93,22 @@ def merge_delta(
 
 def _merge(df: DataFrame, snapshot: Snapshot, text: MergeText, now: int) -> Operation | None:
     plan = plan_merge(snapshot, arrow_schema(df), text, now)
+    for _ in range(_TRIES - 1):
+        try:
+            return _attempt(df, plan, text)
+        except SparkJobFailed as error:
+            # An executor is gone that kept rows of the source. Nothing is committed yet, so that others can be used.
+            if _LOST_ROWS not in str(error):
+                raise
+    return _attempt(df, plan, text)
+
+
+def _attempt(df: DataFrame, plan: MergePlan, text: MergeText) -> Operation | None:
     try:
         merge = _SparkMerge(df, plan)
         merge.check_keys(text.keys)
         return merge.run()
-    except PySparkException as error:
+    except JOB_ERRORS as error:
         raise_ours(error)
 
 

@@ -6,7 +6,7 @@ executors read and write the data files, each a few at a time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.operations.delete import delete
@@ -15,11 +15,13 @@ from lake_core.delta.operations.update import update
 from lake_core.spark.runner import run_in
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from lake_core.delta.operations.vacuum import Orphans, VacuumResult
     from lake_core.txn import Txn
 
 Target: TypeAlias = DeltaTable | str
@@ -75,6 +77,29 @@ def optimize_delta(
         return optimize(snapshot, now, where=where, target_size=target_size, zorder_by=zorder_by, run=run)
 
     return target.operate(plan, txn)
+
+
+def vacuum_delta(
+    spark: SparkSession,
+    table: Target,
+    retention: dt.timedelta | str | None = None,
+    *,
+    mode: Literal["full", "lite"] = "full",
+    orphans: Orphans = "own",
+    dry_run: bool = False,
+    allow_unsafe: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> VacuumResult:
+    """Delete files as `DeltaTable.vacuum`, listing and deleting in the executors.
+
+    There is one task for each 65,536 files that the log names, and for each thousand to delete. What the latest version
+    needs does not travel to the driver.
+
+    Raises what it raises, and SparkJobFailed.
+    """
+    return opened(table, storage_options).vacuum(
+        retention, mode=mode, orphans=orphans, dry_run=dry_run, allow_unsafe=allow_unsafe, run=run_in(spark)
+    )
 
 
 def convert_delta(

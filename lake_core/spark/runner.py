@@ -12,9 +12,8 @@ import pickle
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
-from lake_core.spark.executor import batch_function, raise_ours
+from lake_core.spark.executor import JOB_ERRORS, batch_function, raise_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -37,7 +36,7 @@ def run_in(spark: SparkSession) -> Runner:
         numbers = spark.range(0, count, 1, count)
         try:
             rows = numbers.mapInArrow(batch_function(_carry_out(task)), "number bigint, result binary").toArrow()
-        except PySparkException as error:
+        except JOB_ERRORS as error:
             raise_ours(error)
         results = dict(zip(rows["number"].to_pylist(), rows["result"].to_pylist(), strict=True))
         return [unpacked(pickle.loads(results[number])) for number in range(count)]

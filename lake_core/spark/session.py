@@ -25,14 +25,18 @@ RUNTIME_CONF: Mapping[str, str] = {
 }
 """Settings of a session that is built here; they can be changed while it runs."""
 
-START_CONF: Mapping[str, str] = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
+START_CONF: Mapping[str, str] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+"""Settings that a JVM started here begins with."""
+
+LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": str(2 * _CORES),
 }
-"""Settings that a JVM started here begins with."""
+"""Settings for local threads: the executors of a cluster have to reach the driver, and are not counted here."""
+
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""The variable by which spark-submit tells a driver of its JVM."""
 
 
 def active_session() -> SparkSession | None:
@@ -49,7 +53,14 @@ def start_settings(master: str | None = None, config: Mapping[str, str] | None =
     They are `master` (default: local threads, failed tasks tried three times), our own settings, and `config` on top of
     them.
     """
-    return {"spark.master": master or f"local[{_CORES},3]", **START_CONF, **RUNTIME_CONF, **(config or {})}
+    chosen = (config or {}).get("spark.master") or master or f"local[{_CORES},3]"
+    local = LOCAL_CONF if is_local(chosen) else {}
+    return {"spark.master": chosen, **START_CONF, **RUNTIME_CONF, **local, **(config or {})}
+
+
+def is_local(master: str) -> bool:
+    """Return whether a master stands for threads of the driver."""
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def session(
@@ -61,9 +72,10 @@ def session(
 ) -> SparkSession:
     """Return the active Spark session if there is one, else a new one. `config` is set on top.
 
-    A new session has `master` (default: local threads, failed tasks tried three times), UTC, and executors on this very
-    Python. With `remote`, or if the environment names one (SPARK_REMOTE), the session is one of that Spark Connect
-    server.
+    A new session has `master` (default: local threads, failed tasks tried three times), UTC, and executors on the
+    Python of the setting `spark.pyspark.python` or of PYSPARK_PYTHON, by default the path of this one. With `remote`,
+    or if the environment names one (SPARK_REMOTE), the session is one of that Spark Connect server. In a program that
+    spark-submit started, the master is the one that it was given.
 
     Raises NoJava or JavaTooOld if a JVM would have to be started and cannot.
     """
@@ -75,6 +87,9 @@ def session(
             if active.conf.isModifiable(key):
                 active.conf.set(key, value)
         return active
+    python = (config or {}).get("spark.pyspark.python")
+    if python is not None:
+        os.environ["PYSPARK_PYTHON"] = python  # PySpark itself knows this setting in spark-submit alone
     # Workers run `python3` from PATH otherwise, which may lack pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
@@ -82,10 +97,13 @@ def session(
         if remote is not None:
             builder = builder.remote(remote)
         settings = {**RUNTIME_CONF, **(config or {})}
+    elif master is None and _SUBMITTED in os.environ:
+        settings = {**RUNTIME_CONF, **(config or {})}
     else:
         check_java()
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings = start_settings(master, config)
+        if is_local(settings["spark.master"]):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

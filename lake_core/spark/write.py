@@ -9,7 +9,6 @@ import json
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.action_fields import PARTITION_VALUES
@@ -17,7 +16,7 @@ from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import DeltaError, InvalidTransaction, SchemaMismatch, TableAlreadyExists
 from lake_core.delta.schema import schema_from_json
 from lake_core.expression import parse_predicate
-from lake_core.spark.executor import batch_function, named_error, raise_ours
+from lake_core.spark.executor import JOB_ERRORS, batch_function, named_error, raise_ours
 from lake_core.spark.runner import run_in
 from lake_core.txn import Txn, check_txn
 
@@ -175,7 +174,7 @@ def collect_files(df: DataFrame) -> tuple[list[AddFile], list[AddFile]]:
     """
     try:
         rows = df.toArrow().to_pylist()
-    except PySparkException as error:
+    except JOB_ERRORS as error:
         raise_ours(error)
     return files_of(rows)
 

@@ -37,6 +37,11 @@ class MaintenanceSettings(dg.Model, dg.Resolvable):
     spark_above: Annotated[
         int | None, Field(ge=0), described("The size of a table in bytes from which Spark rearranges it.")
     ] = None
+    spark_above_files: Annotated[
+        int | None,
+        Field(ge=0),
+        described("The number of a table's files, removed ones included, from which Spark vacuums it."),
+    ] = None
     max_mergeable_manifests: Annotated[
         int | None, Field(gt=0), described("The number of mergeable manifests of arrays from which a rewrite is due.")
     ] = None
@@ -133,7 +138,7 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
     limits: Annotated[CheckLimits | None, described("The limits from which checks warn.")] = None
     key_prefix: Annotated[str, described("The assets' keys are <prefix>/<task>.")] = "maintenance"
     group_name: Annotated[str, described("The assets' group.")] = "maintenance"
-    spark: Annotated[bool, described("Rearrange tables above spark_above bytes with the resource spark.")] = False
+    spark: Annotated[bool, described("Rearrange and vacuum large tables with the resource spark.")] = False
     pool: Annotated[str | None, described("The pool of the assets that rearrange tables and arrays.")] = POOL
     alert: Annotated[
         str | None, described("module:function, called with a SessionAlert by the task session_reaper.")

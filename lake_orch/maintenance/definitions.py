@@ -82,7 +82,8 @@ def lake_maintenance(
         checks: Add the task `health`: assets `<key_prefix>/health/<key>`, whose checks say what each target needs, all
             measured in one step. It follows its own schedule, else `schedule`, else that of the first task that has
             one. `HealthLimits` sets where the checks warn.
-        spark: Rearrange tables above `spark_above` bytes with the resource `spark`.
+        spark: Rearrange tables above `spark_above` bytes, and vacuum plain ones above `spark_above_files` files, with
+            the resource `spark`.
         pool: The concurrency pool of assets that rewrite data, None for no limit.
         alert: A function that the task `session_reaper` calls for each session that needs attention.
         settings: For all tables, arrays and pools, the fields of `MaintenanceTarget`, such as

@@ -59,6 +59,8 @@ class MaintenanceTarget:
     """How long transaction markers are kept, such as `30 days`; by default for ever."""
     spark_above: int = 8 << 30
     """The size of a table in bytes from which Spark rewrites it, if there is a Spark resource."""
+    spark_above_files: int = 1_000_000
+    """The number of a table's files from which Spark vacuums it, if there is a Spark resource; removed ones count."""
     max_mergeable_manifests: int = 10
     """The number of mergeable manifests from which they are rewritten."""
     max_mergeable_objects: int = 10

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
+from lake_core.delta.operations.vacuum import VacuumResult
 from lake_core.delta.result import OperationResult
 from lake_core.lake.errors import Conflict
 from lake_core.lake.session.write_session import WriteSession
@@ -177,7 +178,7 @@ def vacuum(context: TaskContext) -> dict[str, Any]:
     """
     table, dry_run = context.table(), context.config.dry_run
     if not context.lake.is_lake():
-        vacuumed = table.vacuum(context.target.retention, dry_run=dry_run)
+        vacuumed = _vacuumed(context, table)
         reclaimed = {"lake/reclaimed_files": len(vacuumed.files), "lake/reclaimed_bytes": vacuumed.bytes or 0}
         return {**reclaimed, "lake/unknown_files": len(vacuumed.unknown), VERSION: table.version}
     before = table_health(table)
@@ -187,6 +188,18 @@ def vacuum(context: TaskContext) -> dict[str, Any]:
     with context.lake.open().session(context.branch, message=f"Vacuum {context.target.path}") as session:
         session.delta(context.target.path).vacuum(context.target.retention)
     return metadata
+
+
+def _vacuumed(context: TaskContext, table: DeltaTable) -> VacuumResult:
+    """Vacuum a table that is not in a lake, with Spark if it has many files."""
+    retention, dry_run = context.target.retention, context.config.dry_run
+    if context.spark is not None:
+        health = table_health(table)
+        if health.files + health.tombstones >= context.target.spark_above_files:
+            from lake_core.spark import vacuum_delta
+
+            return vacuum_delta(context.spark.session, table, retention, dry_run=dry_run)
+    return table.vacuum(retention, dry_run=dry_run)
 
 
 def log_cleanup(context: TaskContext) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from weakref import WeakKeyDictionary
 
 from lake_core.spark.errors import SparkServerFailed
 from lake_core.spark.java import check_java
+from lake_core.spark.session import is_local
 from lake_orch.spark import connect_watchdog as connect_watchdog
 from lake_orch.spark.connect_watchdog import accepts, current, is_locked, write_whole
 
@@ -216,10 +217,11 @@ def _start(base: Path, config: Mapping[str, str], path: list[str], idle_timeout:
     environment = {
         name: value for name, value in os.environ.items() if name not in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
     }
+    if is_local(config["spark.master"]):
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     environment |= {
         "SPARK_HOME": str(home),
         "SPARK_CONNECT_MODE": "0",
-        "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": environment.get("PYSPARK_PYTHON", sys.executable),
         "PYTHONPATH": os.pathsep.join(path),
     }

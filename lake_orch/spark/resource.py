@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 
 _FOLDER = "lake_spark_connect"
 _LOOPBACK_ADDRESS = re.compile(r"sc://(?:127\.[0-9.]+|\[::1\])(?::[0-9]+)?(?:/|$)")
-_LOOPBACK = {
-    "spark.connect.grpc.binding.address": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
+_LOOPBACK = {"spark.connect.grpc.binding.address": "127.0.0.1"}
+_LOOPBACK_DRIVER = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""Only for local threads: the executors of a cluster have to reach the driver."""
 
 
 class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
@@ -69,12 +67,15 @@ class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
         """
         self._check()
         if self.shared:
-            from lake_core.spark.session import start_settings
+            from lake_core.spark.session import is_local, start_settings
             from lake_orch.spark.connect_server import shared_session
 
             config = {"spark.app.name": self.app_name, "spark.log.level": "WARN", **self.config, **_LOOPBACK}
             config.setdefault("spark.sql.warehouse.dir", str(Path("spark-warehouse").absolute()))
-            return shared_session(self.directory(), start_settings(self.master, config), idle_timeout=self.idle_timeout)
+            settings = start_settings(self.master, config)
+            if is_local(settings["spark.master"]):
+                settings |= _LOOPBACK_DRIVER
+            return shared_session(self.directory(), settings, idle_timeout=self.idle_timeout)
         from lake_core.spark import session
 
         return session(app_name=self.app_name, master=self.master, remote=self.remote, config=dict(self.config))

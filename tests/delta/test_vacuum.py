@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,13 @@ def time_() -> Time:
 @pytest.fixture
 def store(time_: Time) -> MemoryStore:
     return MemoryStore(clock=time_)
+
+
+@pytest.fixture(autouse=True, params=["whole", pytest.param("ranges", marks=pytest.mark.exhaustive)])
+def _listed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """List the folder at once, or a few files at a time."""
+    if request.param == "ranges":
+        monkeypatch.setattr("lake_core.delta.operations.listing._KEYS_A_TASK", 2)
 
 
 def _create(store: Any, clock: Time, partition_by: Sequence[str] = (), **properties: Any) -> DeltaTable:
@@ -158,6 +165,31 @@ def test_orphans_go_when_they_are_old(store: MemoryStore, time_: Time) -> None:
     assert len(table.vacuum(mode="lite").files) == 0
     assert table.vacuum().files.to_pylist() == [f"p=p0/{ORPHAN}"]
     assert sorted(_data(store)) == sorted([*_paths(table), f"elsewhere/deep/{ORPHAN}"])  # in no folder of this writer
+
+
+def test_ranges_of_keys_are_listed_and_deleted_apart(
+    store: MemoryStore, time_: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lake_core.delta.operations.listing._KEYS_A_TASK", 3)
+    monkeypatch.setattr("lake_core.delta.operations.listing._DELETED_AT_ONCE", 2)
+    table = _create(store, time_, ["p"])
+    for _ in range(3):
+        table.append(rows(0, 3))
+    removed = _paths(table)
+    table.overwrite(rows(0, 3))
+    orphans = [f"p=p{number}/{new_name(int(START.timestamp() * 1000))}" for number in range(7)]
+    for key in orphans:
+        store.put(key, b"x")
+    time_.now += 8 * DAY
+    counts: list[int] = []
+
+    def run(task: Callable[[int], Any], count: int) -> list[Any]:
+        counts.append(count)
+        return [task(number) for number in range(count)]
+
+    assert sorted(table.vacuum(run=run).files.to_pylist()) == sorted([*removed, *orphans])
+    assert _data(store) == _paths(table)
+    assert counts == [4, 8]
 
 
 def test_the_name_of_a_file_tells_its_age_by_the_clock_of_the_table(tmp_path: Path) -> None:

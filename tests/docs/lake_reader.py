@@ -107,8 +107,8 @@ class LakeReader:
     def __init__(self, root: Path) -> None:
         self.root = root
         format = json.loads((root / "_lake" / "format.json").read_text())
-        if format["version"] not in (1, 2):
-            raise ValueError(f"the lake has version {format['version']}, and this reader knows versions 1 and 2")
+        if format["version"] not in (1, 2, 3):
+            raise ValueError(f"the lake has version {format['version']}, and this reader knows versions 1 to 3")
         self.refs = self.journal("refs")
 
     def journal(self, name: str) -> dict[str, Any]:

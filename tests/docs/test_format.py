@@ -114,6 +114,6 @@ def test_a_history_whose_old_commits_are_archived_is_followed(tmp_path: Path) ->
 def test_another_version_is_refused(tmp_path: Path) -> None:
     Lake.create(tmp_path)
     path = tmp_path / "_lake" / "format.json"
-    path.write_text(path.read_text().replace('"version": 2', '"version": 3'))
-    with pytest.raises(ValueError, match="version 3"):
+    path.write_text(path.read_text().replace('"version": 3', '"version": 4'))
+    with pytest.raises(ValueError, match="version 4"):
         LakeReader(tmp_path)

@@ -94,7 +94,6 @@ def test_the_components_of_the_quickstart_run(folder: Path, monkeypatch: pytest.
 
 def test_the_project_of_the_components_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it loads, and its tables are made: from landed files to the report, and by a process outside."""
-    monkeypatch.delenv("LAKE_ROOT", raising=False)  # the page means its own folder
     write_files("components.md", folder)
     types = {
         part["type"].rpartition(".")[2] for code in blocks("components.md", "yaml") for part in yaml.safe_load_all(code)

@@ -12,12 +12,16 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_orch import InvalidDefinition, LakeResource, testing
+from lake_core.delta.operations.vacuum import VacuumResult
+from lake_core.spark import vacuum_delta
+from lake_orch import InvalidDefinition, LakeResource, SparkResource, testing
 from lake_orch.maintenance import HealthLimits, MaintenanceTarget, lake_maintenance, lake_table_checks, table_health
-from lake_orch.maintenance.target import targets_of
+from lake_orch.maintenance.target import MaintenanceConfig, targets_of
+from lake_orch.maintenance.tasks import TaskContext, vacuum
 from tests.orch.maintenance_runs import asset_of, run
 
 PATHS = ["tables/a", "tables/sub/b"]
@@ -148,6 +152,30 @@ def test_what_is_past_its_retention_is_reclaimed(tmp_path: Path, instance: dg.Da
     (tmp_path / path / "mine.parquet").unlink()
     assert len(list((tmp_path / path).glob("*.parquet"))) == 1
     assert ids(resource, path) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("above", [2, 5])
+def test_spark_vacuums_tables_of_many_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, above: int
+) -> None:
+    table = DeltaTable.create(
+        str(tmp_path / "tables/a"), SCHEMA, properties={"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+    )
+    for number in range(3):
+        table.append(rows(number))
+    table.optimize()
+    in_spark: list[str] = []
+
+    def vacuum_in_spark(spark: SparkSession, table: DeltaTable, *args: Any, **options: Any) -> VacuumResult:
+        in_spark.append(table.store.url())
+        return vacuum_delta(spark, table, *args, **options)
+
+    monkeypatch.setattr("lake_core.spark.vacuum_delta", vacuum_in_spark)
+    (target,) = targets_of(["tables/a"], [], [], spark_above_files=above)
+    lake = LakeResource(root=str(tmp_path))
+    metadata = vacuum(TaskContext(lake, target, MaintenanceConfig(), "main", SparkResource()))
+    assert metadata["lake/reclaimed_files"] == 3
+    assert len(in_spark) == (above == 2), "one file, and three that were removed"
 
 
 def test_zorder_checkpoint_log_and_markers(resource: LakeResource, instance: dg.DagsterInstance) -> None:

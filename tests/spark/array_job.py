@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,14 +31,15 @@ def main(folder: str) -> None:
     spark.stop()
 
 
-def report_of(spark: SparkSession, folder: str) -> dict[str, Any]:
+def report_of(spark: SparkSession, folder: str, storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Write and read arrays of several codecs and a pool, and return what came of it."""
     zeros = np.zeros((4, 3))
     dataset = xr.Dataset(dict.fromkeys(("plain", "packed", "sharded"), (("x", "y"), zeros)), {"y": ["a", "b", "c"]})
     dataset.plain.encoding = {"chunks": (2, 2), "compressors": None}
     dataset.packed.encoding = {"chunks": (2, 2), "dtype": "int16", "scale_factor": 0.5, "_FillValue": -1}
     dataset.sharded.encoding = {"chunks": (1, 1), "shards": (2, 2)}
-    repository = Repository.create(folder, config=RepositoryConfig(inline_chunk_threshold_bytes=0))
+    plain_chunks = RepositoryConfig(inline_chunk_threshold_bytes=0)
+    repository = Repository.create(folder, config=plain_chunks, storage_options=storage_options)
     first = repository.writable_session("main")
     dataset.to_zarr(first.store, consolidated=False)
     first.commit("zeros")
@@ -59,7 +61,7 @@ def report_of(spark: SparkSession, folder: str) -> dict[str, Any]:
         xr.open_zarr(repository.readonly_session("main").store, consolidated=False).packed.fillna(-9).values.tolist()
     )
 
-    lake = PoolLake.create(f"{folder}-pools")
+    lake = PoolLake.create(f"{folder}-pools", storage_options=storage_options)
     lake.create_pool("source", key="k").load([{"k": number % 3, "v": number, "t": "x" * number} for number in range(6)])
     frame = read_pool(spark, lake.pool("source"), start=1)
     load_pool(frame.select("k", (frame.v + 0.5).alias("v")), lake.create_pool("target", key="k"), txn=("job", 1))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
@@ -47,6 +48,12 @@ def main(folder: str) -> None:
             "spark.sql.shuffle.partitions": "2",
         },
     )
+    print(json.dumps(report_of(spark, folder)))
+    spark.stop()
+
+
+def report_of(spark: SparkSession, folder: str, storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Do everything once, in a folder or below a prefix of a bucket, and return what came of it."""
     report: dict[str, Any] = {}
 
     def step(name: str, work: Callable[[], Any]) -> None:
@@ -80,42 +87,53 @@ def main(folder: str) -> None:
         lambda: sorted(row.name for row in spark.range(0, 1, 1, 1).mapInArrow(modules, "name string").collect()),
     )
 
-    def ids(url: str) -> list[int]:
-        return sorted(read_delta(spark, url).toArrow()["id"].to_pylist())
+    def ids(table: DeltaTable | str) -> list[int]:
+        return sorted(read_delta(spark, table, storage_options=storage_options).toArrow()["id"].to_pylist())
 
     plain, vectors = f"{folder}/plain", f"{folder}/vectors"
     checks = {"delta.constraints.positive": "id >= 0", "delta.enableChangeDataFeed": "true"}
-    DeltaTable.create(plain, SCHEMA, partition_by=["p"], properties=checks)
-    DeltaTable.create(vectors, SCHEMA, properties={"delta.enableDeletionVectors": "true"})
+    DeltaTable.create(plain, SCHEMA, partition_by=["p"], properties=checks, storage_options=storage_options)
+    DeltaTable.create(
+        vectors, SCHEMA, properties={"delta.enableDeletionVectors": "true"}, storage_options=storage_options
+    )
     for url in (plain, vectors):
         name = url.rpartition("/")[2]
-        step(f"write {name}", lambda url=url: write_delta(spark.createDataFrame(rows(0, 20)), url).rows)
+        table = DeltaTable.open(url, storage_options=storage_options)
+        step(f"write {name}", lambda table=table: write_delta(spark.createDataFrame(rows(0, 20)), table).rows)
         source = spark.createDataFrame(rows(15, 25))
         step(
             f"merge {name}",
-            lambda url=url, source=source: (
-                merge_delta(source, url, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute(),
-                ids(url),
+            lambda table=table, source=source: (
+                merge_delta(source, table, "t.id = s.id")
+                .when_matched_update("*")
+                .when_not_matched_insert("*")
+                .execute(),
+                ids(table),
             )[1],
         )
-        step(f"update {name}", lambda url=url: (update_delta(spark, url, {"x": "x + 1"}, "id % 2 = 0"), ids(url))[1])
-        step(f"delete {name}", lambda url=url: (delete_delta(spark, url, "id < 3"), ids(url))[1])
-        step(f"optimize {name}", lambda url=url: (optimize_delta(spark, url, zorder_by=["id"]), ids(url))[1])
+        step(
+            f"update {name}",
+            lambda table=table: (update_delta(spark, table, {"x": "x + 1"}, "id % 2 = 0"), ids(table))[1],
+        )
+        step(f"delete {name}", lambda table=table: (delete_delta(spark, table, "id < 3"), ids(table))[1])
+        step(f"optimize {name}", lambda table=table: (optimize_delta(spark, table, zorder_by=["id"]), ids(table))[1])
         if url == vectors:
             continue  # overwrites and filters do not depend on deletion vectors
         step(
             f"overwrite {name}",
-            lambda url=url: (
-                write_delta(spark.createDataFrame(rows(3, 6)), url, mode="overwrite", where="id < 6"),
-                ids(url),
+            lambda table=table: (
+                write_delta(spark.createDataFrame(rows(3, 6)), table, mode="overwrite", where="id < 6"),
+                ids(table),
             )[1],
         )
-        step(f"filtered {name}", lambda url=url: read_delta(spark, url, where="id % 2 = 0 AND p LIKE 'p%'").count())
+        step(
+            f"filtered {name}", lambda table=table: read_delta(spark, table, where="id % 2 = 0 AND p LIKE 'p%'").count()
+        )
         spark.conf.set("spark.sql.caseSensitive", "true")  # then Arrow reads, in the executors
-        step(f"read {name}", lambda url=url: ids(url))
+        step(f"read {name}", lambda table=table: ids(table))
         spark.conf.set("spark.sql.caseSensitive", "false")
 
-    register(spark)
+    register(spark, storage_options=storage_options)
     step("source", lambda: spark.read.format("lake").option("where", "id < 10").load(plain).count())
     step(
         "source write",
@@ -124,7 +142,7 @@ def main(folder: str) -> None:
             ids(vectors)[-2:],
         )[1],
     )
-    lake = Lake.create(f"{folder}/lake")
+    lake = Lake.create(f"{folder}/lake", storage_options=storage_options)
 
     def in_a_session() -> list[int]:
         with lake.session() as s:
@@ -134,9 +152,8 @@ def main(folder: str) -> None:
         return sorted(read_delta(spark, lake.delta("t")).toArrow()["id"].to_pylist())
 
     step("session of a lake", in_a_session)
-    step("arrays and pools", lambda: array_job.report_of(spark, f"{folder}/repository"))
-    print(json.dumps(report))
-    spark.stop()
+    step("arrays and pools", lambda: array_job.report_of(spark, f"{folder}/repository", storage_options))
+    return report
 
 
 if __name__ == "__main__":

@@ -7,8 +7,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+from pyspark.sql import SparkSession
+
 from lake_core.pool.metadata import Record
 from lake_core.pool.rows import value_of
+from lake_core.spark import SparkJobFailed, write_delta
 from lake_core.spark.executor import by_value
 from lake_core.store.key import check_key
 
@@ -46,3 +50,12 @@ def field_of_a_record(name: str) -> int:
 def test_functions_that_use_cached_properties_travel_without_the_package(tmp_path: Path) -> None:
     field_of_a_record.__module__ = "__main__"
     assert run_without_the_package(field_of_a_record, tmp_path) == "7\n"
+
+
+def test_a_job_that_fails_in_the_jvm_is_an_error_of_ours(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows that Spark kept are gone, as they are when their executor is lost."""
+    rows = spark.range(4).localCheckpoint()
+    for kept in spark.sparkContext._jsc.getPersistentRDDs().values():  # type: ignore[attr-defined]
+        kept.unpersist(True)
+    with pytest.raises(SparkJobFailed, match="CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"):
+        write_delta(rows, str(tmp_path))

@@ -6,14 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import Any
 
-import fsspec
-import numpy
-import pyarrow
 import pytest
+
+from tests.spark.lean_python import lean_python
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lean")]
 
@@ -23,16 +21,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an interpreter with only the three packages."""
-    folder = tmp_path_factory.mktemp("lean")
-    venv.create(folder, with_pip=False, symlinks=True)
-    (packages,) = (folder / "lib").glob("python*/site-packages")
-    for module in (pyarrow, numpy, fsspec):
-        assert module.__file__ is not None
-        package = Path(module.__file__).parent
-        for part in (package, package.with_name(f"{package.name}.libs")):  # the libraries of some stand beside them
-            if part.exists():
-                (packages / part.name).symlink_to(part)
-    return folder / "bin" / "python"
+    return lean_python(tmp_path_factory.mktemp("lean"))
 
 
 def run_job(python: Path, folder: Path, module: str, *arguments: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ConstraintViolation, InvalidMerge, MultipleSourceRows, UnsupportedType
+from lake_core.delta.file_name import new_name
 from lake_core.delta.operations.merge import Merge
 from lake_core.spark import (
     convert_delta,
@@ -27,6 +28,7 @@ from lake_core.spark import (
     optimize_delta,
     read_delta,
     update_delta,
+    vacuum_delta,
     write_delta,
 )
 from tests.delta.tables import SCHEMA, ids, rows
@@ -276,3 +278,24 @@ def _resident() -> int:
         total += resident.get(process, 0)
         pending += children.get(process, [])
     return total
+
+
+def test_a_vacuum_in_the_executors_deletes_what_one_in_this_process_would(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lake_core.delta.operations.listing._KEYS_A_TASK", 3)
+    monkeypatch.setattr("lake_core.delta.operations.listing._DELETED_AT_ONCE", 3)
+    table = _create(tmp_path, "partitioned")
+    table.overwrite(rows(0, 3))
+    for name in (new_name(0), "mine.parquet"):
+        (tmp_path / name).write_bytes(b"x")
+        os.utime(tmp_path / name, (0, 0))
+    options: dict[str, Any] = {"retention": dt.timedelta(), "allow_unsafe": True}
+    expected = table.vacuum(**options, dry_run=True)
+    vacuumed = vacuum_delta(spark, str(tmp_path), **options)
+    assert len(vacuumed.files) > 3
+    assert sorted(vacuumed.files.to_pylist()) == sorted(expected.files.to_pylist())
+    assert (vacuumed.bytes, vacuumed.unknown) == (expected.bytes, expected.unknown)
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet") if "_delta_log" not in path.parts}
+    assert left == {"mine.parquet", *(key.replace("%25", "%") for key in table.files(["path"])["path"].to_pylist())}
+    assert ids(table.to_arrow()) == [0, 1, 2]

@@ -10,7 +10,6 @@ the log. Protocol sections: Remove File (tombstones), Vacuum Protocol Check.
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import json
 import time
 from contextlib import suppress
@@ -27,13 +26,15 @@ from lake_core.delta.commit_file import change_files, parse_run, read_commit_inf
 from lake_core.delta.commit_time import instant_of
 from lake_core.delta.deletion_vector import vector_keys
 from lake_core.delta.errors import DeltaError, PathOutsideTable, UnsafeRetention
-from lake_core.delta.file_name import is_delta_name, is_hidden, is_own_name, named_time
+from lake_core.delta.file_name import is_delta_name, is_own_name, named_time
 from lake_core.delta.log_segment import LOG_FOLDER, commit_key, list_log
 from lake_core.delta.numpy_arrays import booleans, mask
+from lake_core.delta.operations.listing import delete_keys, list_unknown
+from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.path import data_key, data_keys
 from lake_core.delta.properties import deleted_file_retention_ms, interval_ms
 from lake_core.delta.snapshot import Snapshot, load_snapshot
-from lake_core.errors import InvalidKey, NotFound
+from lake_core.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
 _LAST_VACUUM = f"{LOG_FOLDER}/_last_vacuum_info"
 _NO_KEYS = pa.nulls(0, pa.string())
-_DELETE_AT_ONCE = 1000
-_LISTED_AT_ONCE = 1 << 13
 _DAY = 86_400
 
 Orphans: TypeAlias = Literal["own", "delta"]
@@ -75,8 +74,9 @@ def vacuum(
     orphans: Orphans,
     dry_run: bool,
     allow_unsafe: bool,
+    run: Runner = run_here,
 ) -> VacuumResult:
-    """Delete what the latest snapshot of a table no longer needs. `now`: milliseconds.
+    """Delete what the latest snapshot of a table no longer needs. `now`: milliseconds. `run` lists and deletes.
 
     `retention`: `delta.deletedFileRetentionDuration` (a week) by default. Raises UnsafeRetention for a shorter one
     unless `allow_unsafe`, and the store's errors.
@@ -96,15 +96,14 @@ def vacuum(
     size, last, unknown = None, -1, _NO_KEYS
     if mode == "full":
         files, size, unknown = _by_listing(
-            snapshot, cutoff, longer, is_own_name if orphans == "own" else _is_orphan_of_any
+            snapshot, cutoff, longer, is_own_name if orphans == "own" else _is_orphan_of_any, run
         )
     elif mode == "lite":
         files, last = _by_log(snapshot, cutoff, longer)
     else:
         raise ValueError(f"mode must be 'full' or 'lite', not {mode!r}")
     if not dry_run:
-        for start in range(0, len(files), _DELETE_AT_ONCE):
-            _delete(snapshot.store, files[start : start + _DELETE_AT_ONCE].to_pylist())
+        delete_keys(snapshot.store, files, run)
         if mode == "full":
             # Files that a store keeps while it writes are younger than a day by its own clock, whatever the table's
             # clock says.
@@ -116,16 +115,6 @@ def vacuum(
 
 def _is_orphan_of_any(key: str) -> bool:
     return is_own_name(key) or is_delta_name(key)
-
-
-def _delete(store: ObjectStore, keys: list[str]) -> None:
-    try:
-        store.delete(keys)
-    except InvalidKey:
-        # The log names one that leads out of the table, through a link: the others go all the same.
-        for key in keys:
-            with suppress(InvalidKey):
-                store.delete([key])
 
 
 def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | str | None, allow_unsafe: bool) -> int:
@@ -164,7 +153,10 @@ class _Needed:
     """Of those that the log spells as lying elsewhere: it may be this very folder, by another name."""
 
     def contains(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
-        contained = booleans(pc.is_in(_composed(keys), value_set=_composed(self.keys)))
+        keys = _composed(keys)
+        # These keys are few where the needed ones are many, and those would take a hash table of their own.
+        is_listed = pc.is_in(_composed(self.keys), value_set=keys)
+        contained = booleans(pc.is_in(keys, value_set=_composed(self.keys).filter(is_listed)))
         if self.names:
             contained |= np.array([key.rsplit("/", 1)[-1] in self.names for key in keys.to_pylist()], dtype=bool)
         return contained
@@ -225,14 +217,14 @@ def _composed(keys: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 
 def _by_listing(
-    snapshot: Snapshot, cutoff: int, by_commits: bool, is_orphan: Callable[[str], bool]
+    snapshot: Snapshot, cutoff: int, by_commits: bool, is_orphan: Callable[[str], bool], run: Runner
 ) -> tuple[pa.Array, int, pa.Array]:
     """Return the keys to delete, their size in bytes, and the keys of unknown files.
 
     Unknown files are neither in the log nor accepted by `is_orphan`.
     """
     # Listed before the log is read, so that files of commits in between are found in the log.
-    listed = _listed(snapshot.store)
+    listed = _listed(snapshot, cutoff, run)
     snapshot = snapshot.refreshed()
     if not len(listed):
         return _NO_KEYS, 0, _NO_KEYS
@@ -253,6 +245,16 @@ def _by_listing(
     return keys.filter(gone), pc.sum(listed["size"].filter(gone)).as_py() or 0, keys.filter(mask(old & ~recognized))
 
 
+def _listed(snapshot: Snapshot, cutoff: int, run: Runner) -> pa.Table:
+    """List what may be data files, in a large table without those that this snapshot and its readers need."""
+    store, tombstones = snapshot.store, snapshot.tombstones()
+    removed = _inside(tombstones["path"], store)
+    recent = tombstones.filter(pc.greater(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
+    live = _inside(snapshot.files(snapshot.identity)["path"], store)
+    needed = pa.chunked_array([*live.chunks, *_inside(recent["path"], store).chunks], pa.string())
+    return list_unknown(store, pa.chunked_array([*live.chunks, *removed.chunks], pa.string()), needed, run)
+
+
 def _named(snapshot: Snapshot) -> pa.ChunkedArray:
     """Return the keys of all files that the log names: in its commits, and in its oldest checkpoint."""
     store, columns = snapshot.store, list(snapshot.metadata.partition_keys.values())
@@ -270,33 +272,6 @@ def _named(snapshot: Snapshot) -> pa.ChunkedArray:
     keys = [chunk for table in tables for chunk in _inside(table["path"], store).chunks]
     vectors = set[str]().union(*(vector_keys(table, store) for table in tables))
     return pa.chunked_array([*keys, pa.array(sorted(vectors), pa.string())], pa.string())
-
-
-_LISTED = pa.schema([("key", pa.string()), ("size", pa.int64()), ("put", pa.int64())])
-
-
-def _listed(store: ObjectStore) -> pa.Table:
-    """List possible data files: keys, sizes in bytes, and the store's times in milliseconds since the epoch."""
-    batches, inner = [], set()
-    listing = store.list()
-    while metas := list(itertools.islice(listing, _LISTED_AT_ONCE)):
-        inner |= {meta.key.split(f"/{LOG_FOLDER}/")[0] + "/" for meta in metas if f"/{LOG_FOLDER}/" in meta.key}
-        metas = [meta for meta in metas if not is_hidden(meta.key)]
-        columns = (
-            [meta.key for meta in metas],
-            [meta.size for meta in metas],
-            [int(meta.last_modified.timestamp() * 1000) for meta in metas],
-        )
-        batches.append(
-            pa.record_batch(
-                [pa.array(column, child.type) for column, child in zip(columns, _LISTED, strict=True)], schema=_LISTED
-            )
-        )
-    listed = pa.Table.from_batches(batches, _LISTED)
-    # A folder with a log of its own is another table.
-    for folder in inner:
-        listed = listed.filter(pc.invert(pc.starts_with(listed["key"], folder)))
-    return listed
 
 
 def _is_log(key: str) -> bool:

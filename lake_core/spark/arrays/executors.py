@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
 from lake_core.spark.arrays.chunk_codec import check_zarr
 from lake_core.spark.errors import MissingPackage
-from lake_core.spark.executor import batch_function, raise_ours
+from lake_core.spark.executor import JOB_ERRORS, batch_function, raise_ours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +20,7 @@ def check_executors(spark: SparkSession, path: str) -> None:
     """Raise MissingPackage where an executor cannot use Zarr, which the codecs of an array need."""
     try:
         rows = spark.range(1).mapInArrow(batch_function(_obstacles), "obstacle string").toArrow()
-    except PySparkException as error:
+    except JOB_ERRORS as error:
         raise_ours(error)
     for obstacle in rows["obstacle"].to_pylist():
         if obstacle is not None:

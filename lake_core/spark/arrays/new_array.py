@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import xarray as xr
 import zarr
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from xarray.coding.strings import create_vlen_dtype
 
@@ -26,7 +25,7 @@ from lake_core.icechunk.chunk_file import write_chunk
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, parent_path
 from lake_core.spark.arrays.array_variable import ArrayGroup, ArrayVariable, split_path
 from lake_core.spark.errors import ArrayChanged, InvalidArraySpec, InvalidColumns, InvalidCoordinates
-from lake_core.spark.executor import raise_ours
+from lake_core.spark.executor import JOB_ERRORS, raise_ours
 from lake_core.spark.write import arrow_schema
 from lake_core.store import MemoryStore
 
@@ -220,7 +219,7 @@ def _collected_coordinates(
     sets = [F.collect_set(quote_identifier(dimension)).alias(f"c{at}") for at, dimension in enumerate(dimensions)]
     try:
         sets_of_values = df.agg(*sets).toArrow().combine_chunks()
-    except PySparkException as error:
+    except JOB_ERRORS as error:
         raise_ours(error)
     collected = {}
     for column, dimension in zip(sets_of_values.columns, dimensions, strict=True):

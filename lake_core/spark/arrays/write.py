@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
 
 from lake_core.expression import quote_identifier
 from lake_core.icechunk.errors import NodeNotFound
@@ -26,7 +25,7 @@ from lake_core.spark.arrays.coordinates import coordinate_index
 from lake_core.spark.arrays.executors import check_executors
 from lake_core.spark.arrays.new_array import check_coordinates, lay_out
 from lake_core.spark.errors import ArrayChanged, InvalidArraySpec, InvalidColumns, SparkJobFailed, UnknownCoordinates
-from lake_core.spark.executor import batch_function, named_error, raise_ours
+from lake_core.spark.executor import JOB_ERRORS, batch_function, named_error, raise_ours
 from lake_core.spark.write import arrow_schema
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def write_array(
     )
     try:
         written = chunks.toArrow()
-    except PySparkException as error:
+    except JOB_ERRORS as error:
         raise_ours(error)
     _raise_errors(written, array)
     references = _references(written, array.node)

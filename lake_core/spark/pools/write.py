@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -34,7 +33,7 @@ from lake_core.pool.zng.writer import encode_values
 from lake_core.pool.zson.reader import parse_type
 from lake_core.pool.zson.type_text import format_type
 from lake_core.spark.errors import InvalidColumns
-from lake_core.spark.executor import batch_function, named_error, raise_ours
+from lake_core.spark.executor import JOB_ERRORS, batch_function, named_error, raise_ours
 from lake_core.spark.pools.columns import arrow_schema_of
 from lake_core.spark.pools.read import open_pool
 from lake_core.spark.write import arrow_schema
@@ -128,7 +127,7 @@ def write_pool_objects(
     )
     try:
         rows = written.toArrow().to_pylist()
-    except PySparkException as error:
+    except JOB_ERRORS as error:
         raise_ours(error)
     return list(_data_objects(rows))
 
