@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lake_core import runtime
 from lake_core.backoff import Backoff
@@ -21,15 +21,16 @@ from lake_core.pool.action import Action
 from lake_core.pool.commit import Commit
 from lake_core.pool.config import BranchConfig
 from lake_core.pool.config_journal import branch_of, read_state
-from lake_core.pool.errors import DamagedLake, WriteConflict
+from lake_core.pool.errors import DamagedLake, InvalidTransaction, WriteConflict
 from lake_core.pool.ksuid import NIL, new_ksuid
 from lake_core.pool.marker import Marker, Markers, is_recorded, live_markers, newest_markers
+from lake_core.pool.rows import value_of
 from lake_core.pool.value import NULL_VALUE, Value
+from lake_core.txn import Txn, check_txn
 
 if TYPE_CHECKING:
     from lake_core.clock import AwareClock
     from lake_core.pool.commit_store import CommitStore
-    from lake_core.txn import Txn
 
 Plan: TypeAlias = Callable[[str], Sequence[Action]]
 """Returns the actions of a commit, given the id of its parent; none where there is nothing to do."""
@@ -66,6 +67,12 @@ class CommitDetails:
     txn: Txn | None = None
     merged: str = NIL
     markers: Markers = field(default_factory=dict)
+
+
+def commit_details(author: str, message: str, meta: Any, txn: Txn | None = None) -> CommitDetails:
+    """Return details with a meta of any type that `value_of` takes. Raises InvalidValue, InvalidTransaction."""
+    check_txn(txn, InvalidTransaction)
+    return CommitDetails(author, message, value_of(meta), txn)
 
 
 @dataclass(frozen=True, slots=True)

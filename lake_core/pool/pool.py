@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lake_core.pool.branch_commit import BranchWriter, CommitDetails
+from lake_core.pool.branch_commit import BranchWriter, commit_details
 from lake_core.pool.branch_merge import BranchMerge
 from lake_core.pool.branches import check_start, create_branch, delete_branch
 from lake_core.pool.commit_store import CommitStore
@@ -23,7 +23,7 @@ from lake_core.pool.metadata import nanoseconds_of
 from lake_core.pool.pins import check_not_vacuumed, pin
 from lake_core.pool.replace import Replacement, check_objects, checked
 from lake_core.pool.revert import Revert
-from lake_core.pool.rows import batches_of_rows, value_of
+from lake_core.pool.rows import batches_of_rows
 from lake_core.pool.scan import Scan
 from lake_core.pool.summary import compact_summary, delete_summary, load_summary
 from lake_core.pool.vacuum import VacuumResult, vacuum
@@ -203,7 +203,7 @@ class Pool:
             WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal or a commit cannot be read.
         """
-        return self._loader.load(batches_of_rows(rows), branch, _details(author, message, meta, txn))
+        return self._loader.load(batches_of_rows(rows), branch, commit_details(author, message, meta, txn))
 
     def markers(self, branch: str = "main") -> Markers:
         """Return the markers of a branch, by application id, that counted at its last commit.
@@ -264,7 +264,7 @@ class Pool:
             WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal or a commit cannot be read.
         """
-        return self._loader.add(objects, branch, _details(author, message, meta, txn))
+        return self._loader.add(objects, branch, commit_details(author, message, meta, txn))
 
     def replace(
         self,
@@ -299,7 +299,7 @@ class Pool:
         """
         check_objects(objects, self.config.keys[0], ranges, "a data object")
         replacement = Replacement.of(self._loader, ranges, objects)
-        return self._writer.commit(branch, _details(author, message, meta, txn), replacement.plan, load_summary)
+        return self._writer.commit(branch, commit_details(author, message, meta, txn), replacement.plan, load_summary)
 
     def delete(
         self,
@@ -341,7 +341,7 @@ class Pool:
             raise InvalidValue(
                 "either pass a predicate to delete records, or `ids` to delete data objects, but not both or neither"
             )
-        details = _details(author, message, meta)
+        details = commit_details(author, message, meta)
         if where is not None:
             return self._writer.commit(branch, details, RecordDeletion(self._loader, where).plan, delete_summary)
         chosen = list(dict.fromkeys(ids or ()))
@@ -384,7 +384,7 @@ class Pool:
             WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal, a commit or a data object cannot be read.
         """
-        details = _details(author, message, meta)
+        details = commit_details(author, message, meta)
         objects = self.objects(branch)
         if ids is None:
             runs = runs_to_compact(objects, self.config, self._clock(), cold_age)
@@ -415,7 +415,7 @@ class Pool:
             DamagedLake: The journal or a commit cannot be read.
         """
         tip = self.tip(child)
-        details = replace(_details(author, message, meta), merged=tip, markers=self._commits.markers(tip))
+        details = replace(commit_details(author, message, meta), merged=tip, markers=self._commits.markers(tip))
         return self._writer.commit(
             into, details, BranchMerge(self._commits, tip, child).plan, lambda _: f"merged {child!r} into {into!r}"
         )
@@ -444,7 +444,7 @@ class Pool:
             WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal or a commit cannot be read.
         """
-        details = _details(author, message, meta)
+        details = commit_details(author, message, meta)
         with ExitStack() as pins:
             revert = Revert(
                 self._commits, commit, lambda parent: pins.enter_context(pin(self._commits, parent, self._clock))
@@ -495,9 +495,3 @@ class Pool:
             return self.tip(branch)
         self._commits.check(commit)
         return commit
-
-
-def _details(author: str, message: str, meta: Any, txn: Txn | None = None) -> CommitDetails:
-    """Return the details of a commit. Raises InvalidValue, InvalidTransaction."""
-    check_txn(txn, InvalidTransaction)
-    return CommitDetails(author, message, value_of(meta), txn)

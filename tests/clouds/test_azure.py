@@ -11,7 +11,7 @@ from lake_core.errors import InvalidKey, StoreError
 from lake_core.store import ObjectMeta, ObjectStore, open_store
 from lake_core.store.cloud.azure import AzureBlobStore
 from lake_core.testing import SharedObjectStoreSuite
-from lake_core.testing.object_store_suite import ODD_KEYS
+from lake_core.testing.object_store_listing import ODD_KEYS
 from tests.clouds.servers import CloudServer
 
 pytestmark = pytest.mark.clouds

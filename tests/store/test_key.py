@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lake_core.errors import InvalidKey
 from lake_core.store.key import check_key, check_prefix, check_start_after, is_key
-from lake_core.testing.object_store_suite import HOSTILE_KEYS, ODD_KEYS
+from lake_core.testing.object_store_listing import HOSTILE_KEYS, ODD_KEYS
 
 
 @pytest.mark.parametrize("key", ODD_KEYS)
