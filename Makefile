@@ -2,7 +2,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-all test-unit test-clouds stress interop bench lint docs .venv java
+.PHONY: help demo ui test test-extended test-all test-unit test-clouds stress interop bench lint docs .venv java
 
 PY := .venv/bin/python
 INSTALLED := .venv/.installed
@@ -14,7 +14,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 help: ## show this list
-	@awk -F ' ?:[^#]*## ' '/^[.a-z-]+:[^#]*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ' ?:[^#]*## ' '/^[.a-z-]+:[^#]*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: java ## run the flights pipeline, kill a step half-way, show that nothing doubled: some minutes
 	@$(MAKE) .venv
@@ -27,14 +27,18 @@ ui: java ## serve the same pipeline, with the demo's runs, at http://localhost:3
 
 test: java ## run the tests that hold the product: some 20 minutes on two cores
 	@$(MAKE) .venv
-	@exec $(PY) -m pytest -n 3 --dist loadgroup -m "not exhaustive and not stress and not interop and not clouds" $(ARGS)
+	@exec $(PY) -m pytest -n 3 --dist loadgroup -m "not extended and not exhaustive and not stress and not interop and not clouds" $(ARGS)
+
+test-extended: java ## run the slow scenarios that CI adds to these
+	@$(MAKE) .venv
+	@exec $(PY) -m pytest -n 3 --dist loadgroup -m "extended and not exhaustive and not stress and not interop and not clouds" $(ARGS)
 
 test-all: java ## run these, and every matrix, sweep and random history
 	@$(MAKE) .venv
 	@exec $(PY) -m pytest -n 3 --dist loadgroup -m "not stress and not interop and not clouds" $(ARGS)
 
 test-unit: .venv ## run the tests that need neither Java nor a browser, on several cores
-	@exec $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not spark and not browser and not exhaustive and not stress and not interop and not clouds" $(ARGS)
+	@exec $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not spark and not browser and not extended and not exhaustive and not stress and not interop and not clouds" $(ARGS)
 
 stress: java ## run the long versions of races and sweeps
 	@$(MAKE) .venv

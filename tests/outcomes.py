@@ -17,7 +17,7 @@ _ROW = re.compile(r"^\| (?P<section>[^|]+) \|(?: [^|]+ \|)+ (?P<tests>[^|]+) \|$
 
 EVERYTHING = "not stress and not interop and not clouds"
 """The selection of `make test-all`, and of pytest without arguments."""
-USUAL = "not exhaustive and not stress and not interop and not clouds"
+USUAL = "not extended and not exhaustive and not stress and not interop and not clouds"
 """The selection of `make test`."""
 
 _unproved: list[str] = []

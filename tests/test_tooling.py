@@ -60,7 +60,8 @@ def test_newer_javas_are_fine(said: str, tmp_path: Path) -> None:
 
 def test_help_names_every_command() -> None:
     process = make("help")
-    for command in ("demo", "ui", "test", "test-all", "test-unit", "test-clouds", "stress", "bench", "lint", ".venv"):
+    tests = ("test", "test-unit", "test-extended", "test-all", "test-clouds", "stress")
+    for command in ("demo", "ui", *tests, "bench", "lint", ".venv"):
         assert f"make {command} " in process.stdout
 
 

@@ -71,6 +71,7 @@ def materialize(page: Page, url: str, day: str) -> None:
     dialog.get_by_role("button", name="Launch 1 run", exact=True).click()
 
 
+@pytest.mark.extended
 def test_the_first_day_is_published_by_command(first_day: dict[str, str], terminal: Terminal) -> None:
     logged, shown = first_day["lake log"], first_day["python look.py"]
     assert "tables/orders@0, tables/revenue@0" in logged

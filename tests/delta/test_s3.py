@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import deltalake
 import pyarrow as pa
+import pytest
 
 from lake_core.delta import DeltaTable
 from tests.delta.tables import SCHEMA, ids, rows
@@ -17,6 +18,7 @@ def _append(url: str, options: dict[str, object], worker: int) -> None:
         table.append(rows(start, start + 2), txn=(f"worker-{worker}", number))
 
 
+@pytest.mark.extended
 def test_processes_race_on_one_table(s3_url: str, s3_options: dict[str, object]) -> None:
     DeltaTable.create(s3_url, SCHEMA, partition_by=["p"], storage_options=s3_options)
     run_together(_append, [(s3_url, s3_options, worker) for worker in range(4)])

@@ -164,6 +164,7 @@ def test_no_row_is_lost(files: list[list[dict[str, Any]]], predicates: list[str]
         assert sorted(map(_key, actual.to_pylist())) == sorted(map(_key, expected.to_pylist())), predicate
 
 
+@pytest.mark.extended
 @settings(max_examples=examples(100))
 @given(st.data())
 def test_no_row_is_lost_whatever_the_log_says_of_files(data: st.DataObject) -> None:

@@ -149,6 +149,7 @@ def test_nothing_fails_after_the_commit(tmp_path: Path, configuration: dict[str,
         DeltaTable.create(MemoryStore(), SCHEMA, properties=configuration)
 
 
+@pytest.mark.extended
 def test_a_long_tail_of_commits_is_not_read_again_for_each_commit() -> None:
     store = MemoryStore()
     table = DeltaTable.create(store, SCHEMA, properties={"delta.checkpointInterval": "100000"})

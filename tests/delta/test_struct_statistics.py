@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,6 +91,7 @@ def _present(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, bool)) else None
 
 
+@pytest.mark.extended
 @given(st.lists(ROW, max_size=5))
 def test_as_if_written_one_by_one(rows: list[Any]) -> None:
     texts = stats_json(pa.array(rows, STATS)).to_pylist()

@@ -12,7 +12,7 @@ from lake_core.delta import DeltaTable
 from tests.docs.blocks import run_blocks
 
 
-@pytest.mark.parametrize("place", ["plain", "lake"])
+@pytest.mark.parametrize("place", [pytest.param("plain", marks=pytest.mark.extended), "lake"])
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.chdir(tmp_path)
     if place == "lake":

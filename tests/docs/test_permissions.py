@@ -53,6 +53,7 @@ def requested_keys(server: S3Server) -> dict[str, set[str]]:
     return keys
 
 
+@pytest.mark.extended
 def test_readers_get_and_list(s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server) -> None:
     Lake.create(s3_url, storage_options=s3_options)
     publish(s3_url, s3_options)
@@ -86,6 +87,7 @@ def test_publishers_delete_their_turns_alone(s3_url: str, s3_options: dict[str, 
     assert all(".lake-tmp-probe-" in key for key in others)
 
 
+@pytest.mark.extended
 def test_a_zed_lake_pins_what_it_uses_and_lists_what_it_deletes(
     s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server
 ) -> None:

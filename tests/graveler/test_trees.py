@@ -171,6 +171,7 @@ def test_any_listing(keys: set[bytes], prefix: bytes, start_after: bytes, delimi
     assert actual == [tuple(difference) for difference in trees.diff(tree, other) if difference.key.startswith(prefix)]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("seed", range(4))
 def test_long_histories_of_larger_trees(seed: int) -> None:
     """Hundreds of ranges, changed in runs and in scattered places, appended to, cut, and emptied."""

@@ -114,6 +114,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(
     assert rows(repository) == [1, 2, 3, 9]
 
 
+@pytest.mark.extended
 def test_old_snapshots_expire_and_are_collected(s3_url: str, s3_options: Options) -> None:
     repository, ids = repository_with_history(open_store(s3_url, storage_options=s3_options))
     before = read_everything(repository)

@@ -79,6 +79,7 @@ def test_processes_race_on_one_disk(tmp_path: Path) -> None:
     race(f"file://{tmp_path}/lake", {}, 6, 30, tmp_path / "results")
 
 
+@pytest.mark.extended
 def test_processes_race_in_s3(s3_url: str, s3_options: dict[str, object], tmp_path: Path) -> None:
     race(s3_url, s3_options, 3, 5, tmp_path)
 

@@ -565,6 +565,7 @@ def test_names_that_look_like_patterns(disk: Lake) -> None:
     assert fs.cat_file("prod/main/50%.txt") == b"50%.txt"
 
 
+@pytest.mark.extended
 def test_a_lake_on_s3(s3_url: str, s3_options: dict[str, Any]) -> None:
     lake = Lake.create(s3_url, storage_options=s3_options)
     with lake.session() as s:

@@ -43,6 +43,7 @@ def _write_part(root: Path, epoch: int, part: int, attempt: int = 0, dies: bool 
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.extended
 def test_parts_in_many_processes_write_one_array(tmp_path: Path) -> None:
     lake = _begin(tmp_path)
     shared = lake.open_session(id="shared")

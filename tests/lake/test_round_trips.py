@@ -60,6 +60,7 @@ def test_publishing_a_session_of_three_tables(store: RoundTripStore, before: int
     assert round_trips <= most
 
 
+@pytest.mark.extended
 def test_merging_two_branches(store: RoundTripStore) -> None:
     lake = Lake.open(store)
     lake.create_branch("dev")
@@ -70,6 +71,7 @@ def test_merging_two_branches(store: RoundTripStore) -> None:
     assert store.measure(lambda: lake.merge("dev")) <= 14
 
 
+@pytest.mark.extended
 def test_a_sensors_look_at_what_was_published(store: RoundTripStore) -> None:
     lake = Lake.open(store)
     lake.log(limit=1)
@@ -78,6 +80,7 @@ def test_a_sensors_look_at_what_was_published(store: RoundTripStore) -> None:
     assert store.measure(lambda: lake.log(limit=10)) <= 2
 
 
+@pytest.mark.extended
 def test_publishing_after_a_publisher_that_died_before_main_was_in_place(store: RoundTripStore) -> None:
     lake = Lake.open(store)
     with lake.session() as s:

@@ -33,6 +33,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
+@pytest.mark.extended
 def test_pools_are_published_and_stand_in_place(s3_url: str, s3_options: Options) -> None:
     lake = Lake.create(s3_url, storage_options=s3_options)
     with lake.session() as session:
@@ -58,6 +59,7 @@ def _part(url: str, options: Options, session: str, worker: int) -> None:
         part.put(f"parts/{worker}", b"%d" % worker)
 
 
+@pytest.mark.extended
 def test_a_session_that_processes_share(s3_url: str, s3_options: Options) -> None:
     lake = Lake.create(s3_url, storage_options=s3_options)
     create_tables(lake, *TABLES, "t/common")
@@ -79,6 +81,7 @@ def test_a_session_that_processes_share(s3_url: str, s3_options: Options) -> Non
     assert lake.maintenance.verify() == []
 
 
+@pytest.mark.extended
 def test_garbage_goes_by_the_lakes_clock(s3_url: str, s3_options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     # The store's own clock cannot be moved: what was written just now is old to a lake whose clock is two months ahead.
     monkeypatch.setattr(collect, "_UNDER_WAY", dt.timedelta(0))
@@ -119,6 +122,7 @@ def _keys(store: ObjectStore, prefix: str = "") -> set[str]:
     return {meta.key for meta in store.list(prefix)}
 
 
+@pytest.mark.extended
 def test_processes_that_publish_on_one_branch(s3_url: str, s3_options: Options) -> None:
     race(s3_url, s3_options, workers=3, count=3)
 

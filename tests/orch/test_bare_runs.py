@@ -85,6 +85,7 @@ def test_materialize_publishes_a_run_whole(lake: Lake, instance: dg.DagsterInsta
     assert tables(lake) == {"tables/first": 4, "tables/second": 4}
 
 
+@pytest.mark.extended
 def test_materialize_holds_the_gate(lake: Lake, instance: dg.DagsterInstance) -> None:
     with pytest.raises(GateFailed, match="second:fine") as caught:
         testing.materialize(assets(check=False), resources=resources(lake), instance=instance, gate="error")
@@ -165,6 +166,7 @@ def test_a_run_reads_one_commit(lake: Lake, instance: dg.DagsterInstance) -> Non
     assert lengths == [(6 - 2, 4)]
 
 
+@pytest.mark.extended
 def test_runs_on_a_branch(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RefNotFound, match="the branch 'pr-7' does not exist"):
         dg.materialize(assets(), resources=resources(lake, branch="pr-7"), instance=instance)

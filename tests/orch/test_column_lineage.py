@@ -188,6 +188,7 @@ def test_sql_with_common_table_expressions_and_subqueries(spark: SparkSession, a
     assert edges(frame) == {"id": {"a.id"}, "d": {"a.x"}, "x": {"b.x"}, "e": {"a.x"}}
 
 
+@pytest.mark.extended
 def test_however_a_table_is_read(spark: SparkSession, tmp_path: Path) -> None:
     rows = pa.table({"id": list(range(40)), "p": list(range(40))})
     many = DeltaTable.create(str(tmp_path / "many"), rows.schema, partition_by=["p"])
@@ -230,6 +231,7 @@ def test_a_literal_makes_no_edge(a: DataFrame) -> None:
     assert actual is None or actual == {"id": {"a.id"}}
 
 
+@pytest.mark.extended
 def test_wide_tables_are_read_whole(a: DataFrame) -> None:
     wide = a.select("id", *((F.col("x") + number).alias(f"c{number}") for number in range(300)))
     lineage = edges(wide)

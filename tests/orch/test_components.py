@@ -270,6 +270,7 @@ def test_secrets_stay_references(monkeypatch: pytest.MonkeyPatch) -> None:
 BROKEN_DAY = "| 2025-01-01 | 2 | -2.0 | 2025-01-02 |"
 
 
+@pytest.mark.extended
 def test_sql_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Upstream slices, parameters of the partition, quoted names, columns called by their tables' names."""
     days = {"type": "daily", "start_date": "2025-01-01", "end_date": "2025-01-04"}

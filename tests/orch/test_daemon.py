@@ -205,6 +205,7 @@ def test_a_run_whose_process_is_killed_is_retried_by_the_daemon(server: Server) 
     assert server.rows("second") == [1]
 
 
+@pytest.mark.extended
 def test_cancelled_from_the_api_then_from_failure(server: Server) -> None:
     before = len(server.rows("first"))
     (server.folder / "wait").touch()

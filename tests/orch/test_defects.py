@@ -32,6 +32,7 @@ from tests.orch.test_sessions import check_published
 ROW = pa.table({"id": [1]})
 
 
+@pytest.mark.extended
 def test_a_run_after_one_that_never_reached_the_lake_goes_on_in_the_session(bench: Bench) -> None:
     """The run in between has no session of its own, but it left out steps whose work is in that of the first."""
     bench.wish(totals="fail")
@@ -49,6 +50,7 @@ def test_a_run_after_one_that_never_reached_the_lake_goes_on_in_the_session(benc
     check_published(bench)
 
 
+@pytest.mark.extended
 def test_a_run_after_one_that_lost_its_session_fails_too(bench: Bench) -> None:
     """It would find tables, but those of the day before."""
     assert bench.run().is_success
@@ -80,6 +82,7 @@ def test_a_failed_run_that_is_re_executed_twice_is_there_once(bench: Bench) -> N
     assert bench.rows("totals") == of("totals", times=2)
 
 
+@pytest.mark.extended
 def test_the_run_that_took_a_session_over_last_counts(bench: Bench) -> None:
     """Of two re-executions, the one that was made first may wait longer."""
     bench.wish(totals_fine="fail")
@@ -99,6 +102,7 @@ def test_the_run_that_took_a_session_over_last_counts(bench: Bench) -> None:
     check_published(bench)
 
 
+@pytest.mark.extended
 def test_a_run_that_did_the_work_again_is_found_among_many(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     run = failed_publish(bench)
     bench.lake.settings.unprotect("main")
@@ -236,6 +240,7 @@ with open_dagster_pipes() as pipes:
 """
 
 
+@pytest.mark.extended
 @both
 def test_a_process_outside_may_open_several_workspaces(
     tmp_path: Path, instance: dg.DagsterInstance, run: Materialize

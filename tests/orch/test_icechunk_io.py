@@ -231,6 +231,7 @@ def test_the_first_arrays_alone_are_written_where_the_mode_says_so(
 # Regions
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("order", "chunk"),
     [
@@ -259,6 +260,7 @@ def test_declared_coordinates_give_each_day_its_place(root: str, resources: dict
     assert stored(root).equals(expected)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("partition", ["2024-03", "2024-02"])
 def test_a_frequency_gives_each_month_its_place_and_chunks_of_its_own(
     root: str, resources: dict[str, Any], partition: str
@@ -322,6 +324,7 @@ def test_a_run_of_several_days_writes_them_all(root: str, resources: dict[str, A
     assert stored(root).equals(hours("2024-01-02", 48))
 
 
+@pytest.mark.extended
 def test_a_day_with_other_hours_takes_the_place_of_the_earlier_one(root: str, resources: dict[str, Any]) -> None:
     """It gets shorter, and longer again: what lies behind it moves."""
     counts = iter([24, 24, 24, 10, 20])
@@ -361,6 +364,7 @@ def test_what_is_the_same_for_all_partitions_must_stay_so(resources: dict[str, A
         dg.materialize([weather], partition_key="2024-01-02", resources=resources)
 
 
+@pytest.mark.extended
 def test_keys_are_coordinates_whatever_their_length(root: str, resources: dict[str, Any]) -> None:
     """The second is longer than the first. Data without the dimension get it."""
 
@@ -374,6 +378,7 @@ def test_keys_are_coordinates_whatever_their_length(root: str, resources: dict[s
     assert stored(root)["weather"].values.tolist() == [[2] * 3, [6] * 3, [2] * 3]
 
 
+@pytest.mark.extended
 def test_two_dimensions_of_partitions_are_a_slab(root: str, resources: dict[str, Any]) -> None:
     @dg.asset(partitions_def=BOTH, metadata={"partition_expr": {"day": "time", "region": "area"}})
     def weather(context: dg.AssetExecutionContext) -> xr.Dataset:

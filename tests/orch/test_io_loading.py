@@ -102,6 +102,7 @@ def test_no_rows_are_no_error(root: str, annotation: type) -> None:
     assert ids(loaded(root, annotation)) == []
 
 
+@pytest.mark.extended
 def test_renamed_columns_are_read_right(root: str) -> None:
     properties = {"delta.columnMapping.mode": "name"}
     table = DeltaTable.create(f"{root}/tables/source", pa.schema([("old", pa.int64())]), properties=properties)

@@ -540,6 +540,7 @@ def test_spark_frames_come_and_go(root: str, spark_resources: dict[str, Any]) ->
     assert table(root, "monthly").metadata.partition_columns == ("month",)
 
 
+@pytest.mark.extended
 def test_spark_rows_outside_the_partition_fail_the_step(root: str, spark_resources: dict[str, Any]) -> None:
     outputs = iter([of_months(1), of_months(1, 2)])
 
@@ -554,6 +555,7 @@ def test_spark_rows_outside_the_partition_fail_the_step(root: str, spark_resourc
     assert table(root, "monthly").version == before
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("mode", "expected"), [("append", 2), ("overwrite", 1), ("error", None)])
 def test_spark_modes(root: str, spark_resources: dict[str, Any], mode: str, expected: int | None) -> None:
     @dg.asset(metadata={"lake/mode": mode})
@@ -569,6 +571,7 @@ def test_spark_modes(root: str, spark_resources: dict[str, Any], mode: str, expe
         assert len(rows(root, "numbers")) == expected
 
 
+@pytest.mark.extended
 def test_spark_in_the_hands_of_an_asset(root: str, spark_resources: dict[str, Any]) -> None:
     @dg.asset(retry_policy=dg.RetryPolicy(max_retries=1))
     def by_hand(context: dg.AssetExecutionContext, lake: LakeResource, spark: SparkResource) -> None:

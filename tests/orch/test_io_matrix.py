@@ -143,6 +143,7 @@ def test_every_mode(tmp_path: Path, kind: str, place: str) -> None:
     check(tmp_path, place, *KINDS[kind])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("place", [pytest.param("plain", marks=pytest.mark.exhaustive), "session"])
 def test_every_mode_in_spark(tmp_path: Path, spark: SparkSession, place: str) -> None:
     def rows(frame: DataFrame) -> list[dict[str, Any]]:

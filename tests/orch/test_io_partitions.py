@@ -301,6 +301,7 @@ def test_one_partition_of_several_dimensions_from_another_table(root: str, resou
     assert inputs == {"regions": ["eu", "us"]}
 
 
+@pytest.mark.extended
 def test_a_partitioned_asset_of_an_unpartitioned_one(root: str, resources: dict[str, Any]) -> None:
     @dg.asset
     def whole() -> pa.Table:
@@ -369,6 +370,7 @@ def test_a_table_that_is_not_there_is_an_error_otherwise(resources: dict[str, An
 # many
 
 
+@pytest.mark.extended
 def test_thousands_of_partitions_are_a_short_predicate_and_take_little_time() -> None:
     hours = dg.HourlyPartitionsDefinition("2020-01-01-00:00", end_date="2024-01-01-00:00")
     schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("name", pa.string())])
@@ -398,6 +400,7 @@ def test_thousands_of_static_partitions_are_loaded(root: str, resources: dict[st
     assert inputs == {"rows": 3000}
 
 
+@pytest.mark.extended
 def test_partitions_may_stand_for_a_generated_column(root: str, resources: dict[str, Any]) -> None:
     metadata = {"partition_expr": "day", "lake/generated": {"day": "CAST(at AS DATE)"}}
     hours = iter([1, 2, 3, 30])

@@ -135,6 +135,7 @@ def test_all_steps_of_a_finished_run_write_again(bench: Bench) -> None:
     assert again.metadata.get("lake/skipped", False) is False
 
 
+@pytest.mark.extended
 def test_killed_twice_and_reexecuted_twice(bench: Bench) -> None:
     """The second re-execution continues the first run, through the one in between."""
     bench.die("after commit")

@@ -136,6 +136,7 @@ def test_from_failure_by_the_ui(bench: Bench, strategy: ReexecutionStrategy) -> 
     assert bench.lineage(run) == {"second": failed, "third": failed}
 
 
+@pytest.mark.extended
 def test_from_failure_where_nothing_had_succeeded(bench: Bench) -> None:
     """The new plan has the same steps as the old one, which is also what a fresh start looks like."""
     bench.fail("first")
@@ -149,6 +150,7 @@ def test_from_failure_where_nothing_had_succeeded(bench: Bench) -> None:
     assert bench.lineage(fresh) == {"first": fresh, "second": fresh, "third": fresh}
 
 
+@pytest.mark.extended
 def test_a_chain_of_failures_has_the_lineage_of_its_first_run(bench: Bench) -> None:
     bench.fail("second")
     first = bench.run()
@@ -173,6 +175,7 @@ def test_all_steps_start_over(bench: Bench, failing: tuple[str, ...]) -> None:
     assert bench.lineage(by_ui) == {"first": by_ui, "second": by_ui, "third": by_ui}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("still_failing", [pytest.param((), marks=pytest.mark.exhaustive), ("third",)])
 def test_a_leaked_tag_of_an_asset_retry_is_not_believed(bench: Bench, still_failing: tuple[str, ...]) -> None:
     bench.fail("second")
@@ -185,6 +188,7 @@ def test_a_leaked_tag_of_an_asset_retry_is_not_believed(bench: Bench, still_fail
     assert bench.lineage(run) == {"second": run, "third": run}
 
 
+@pytest.mark.extended
 def test_a_step_that_succeeded_in_the_parent_starts_over(bench: Bench) -> None:
     bench.fail("third")
     parent = bench.run()
@@ -194,6 +198,7 @@ def test_a_step_that_succeeded_in_the_parent_starts_over(bench: Bench) -> None:
     assert bench.lineage(run) == {"first": run, "second": run, "third": parent}
 
 
+@pytest.mark.extended
 def test_selected_steps_of_a_finished_run_start_over(bench: Bench) -> None:
     parent = bench.run()
     with dg.execute_job(
@@ -204,6 +209,7 @@ def test_selected_steps_of_a_finished_run_start_over(bench: Bench) -> None:
         assert bench.lineage(result.run_id) == {"second": result.run_id}
 
 
+@pytest.mark.extended
 def test_mapped_steps(bench: Bench) -> None:
     bench.fail("mapped[k1]")
     failed = bench.run(job=lineage_pipeline.mapped_job)
@@ -215,6 +221,7 @@ def test_mapped_steps(bench: Bench) -> None:
     assert set(bench.lineage(run).values()) == {run}
 
 
+@pytest.mark.extended
 def test_a_deleted_parent_ends_the_chain(bench: Bench) -> None:
     bench.fail("second")
     failed = bench.run()

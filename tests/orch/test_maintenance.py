@@ -178,6 +178,7 @@ def test_spark_vacuums_tables_of_many_files(
     assert len(in_spark) == (above == 2), "one file, and three that were removed"
 
 
+@pytest.mark.extended
 def test_zorder_checkpoint_log_and_markers(resource: LakeResource, instance: dg.DagsterInstance) -> None:
     defs = lake_maintenance(
         PATHS,
@@ -235,6 +236,7 @@ def test_checks_say_what_needs_doing(resource: LakeResource, instance: dg.Dagste
     assert "small_files" not in failing(defs, resource, instance)
 
 
+@pytest.mark.extended
 def test_all_tables_are_measured_in_one_step(resource: LakeResource, instance: dg.DagsterInstance) -> None:
     health = asset_of(lake_maintenance(PATHS), "health")
     result = dg.materialize([health], resources={"lake": resource}, instance=instance)

@@ -112,6 +112,7 @@ def test_the_lake_of_a_code_location(bench: Bench, monkeypatch: pytest.MonkeyPat
         assert said in run_json(bench, "sessions", where=where, code=1)["error"]
 
 
+@pytest.mark.extended
 def test_as_an_installed_command(bench: Bench) -> None:
     failed_publish(bench)
 
@@ -136,6 +137,7 @@ def test_wrong_usage(bench: Bench) -> None:
     assert "not a lake" in runner.invoke(main, ["--root", f"{bench.folder}/nothing", "sessions"]).output
 
 
+@pytest.mark.extended
 def test_a_gate_is_lifted_for_one_session(bench: Bench) -> None:
     bench.wish(totals_fine="fail")
     run = bench.run("strict")

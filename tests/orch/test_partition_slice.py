@@ -228,6 +228,7 @@ def test_what_has_no_exact_predicate_is_refused(make: Callable[[], str], message
         make()
 
 
+@pytest.mark.extended
 def test_spark_reads_the_same(spark: SparkSession) -> None:
     """Quotes, backslashes and windows mean to Spark what they mean to us."""
     from lake_core.spark.write import arrow_schema

@@ -117,6 +117,7 @@ def test_in_a_run_with_one_session_it_is_staged(outside: Outside, death: str) ->
     assert first["extras"]["lake"]["attempt"] < second["extras"]["lake"]["attempt"]
 
 
+@pytest.mark.extended
 def test_one_that_was_overtaken_writes_nothing(outside: Outside) -> None:
     """Another run has resumed the session meanwhile: its epoch is higher."""
     lake = Lake.create(outside.root)
@@ -132,6 +133,7 @@ def test_one_that_was_overtaken_writes_nothing(outside: Outside) -> None:
     assert lake.at(session.id).datasets() == {}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("death", [pytest.param("die between", marks=pytest.mark.exhaustive), "die after"])
 def test_in_a_folder_of_plain_tables_each_write_is_there_once(outside: Outside, death: str) -> None:
     outside.wish(death)
@@ -148,6 +150,7 @@ def test_a_branch_needs_a_lake(outside: Outside) -> None:
     assert not (outside.folder / "told.jsonl").exists(), "nothing was started"
 
 
+@pytest.mark.extended
 def test_it_writes_to_the_runs_branch(outside: Outside) -> None:
     lake = Lake.create(outside.root)
     resources = outside.resources(branch="dev", branch_from="main")
@@ -156,6 +159,7 @@ def test_it_writes_to_the_runs_branch(outside: Outside) -> None:
     assert len(lake.list_datasets("dev")) == 2
 
 
+@pytest.mark.extended
 def test_a_run_that_starts_over_writes_again(outside: Outside) -> None:
     Lake.create(outside.root)
     for _ in range(2):
@@ -223,6 +227,7 @@ def test_the_command_line_of_spark_submit() -> None:
         client.run(context=context, application="job.py")
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("deaths", [0, pytest.param(1, marks=pytest.mark.exhaustive)])

@@ -277,6 +277,7 @@ def test_a_parameter_loads_the_records_as_its_annotation_says(root: str, resourc
     assert (len(read["as_lake_core_Scan"].splitlines()), read["as_lake_core_Pool"].config.name) == (3, "events")
 
 
+@pytest.mark.extended
 def test_metadata_of_an_input_narrows_down_what_is_loaded(root: str, resources: dict[str, Any]) -> None:
     asset = events([{"k": 1, "v": 1}, {"k": 2, "v": 2}, {"k": 3, "w": 3}, {"k": 4, "v": 4}])
     dg.materialize([asset], resources=resources)
@@ -304,6 +305,7 @@ def test_metadata_of_an_input_narrows_down_what_is_loaded(root: str, resources: 
         load(**{"lake/shpe": "x"})
 
 
+@pytest.mark.extended
 def test_what_spark_returns_and_asks_for_goes_through_its_executors(
     spark: SparkSession, place: str, resources: dict[str, Any]
 ) -> None:

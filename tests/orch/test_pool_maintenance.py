@@ -37,6 +37,7 @@ def metadata_of(result: dg.ExecuteInProcessResult, key: str) -> dict[str, Any]:
     return {name: value.value for name, value in event.materialization.metadata.items()}
 
 
+@pytest.mark.extended
 def test_objects_are_put_together_when_there_are_many_and_a_check_says_so(resources: dict[str, Any]) -> None:
     for _ in range(3):
         dg.materialize([events], resources=resources)

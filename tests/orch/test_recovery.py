@@ -62,6 +62,7 @@ def test_the_job_recovers_what_can_be(bench: Bench) -> None:
     check_published(bench)
 
 
+@pytest.mark.extended
 def test_what_was_done_again_is_not_published_too(bench: Bench) -> None:
     run = failed_publish(bench)
     bench.lake.settings.unprotect("main")
@@ -78,6 +79,7 @@ def test_a_failed_run_is_not_recovered(bench: Bench) -> None:
         recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
 
 
+@pytest.mark.extended
 def test_a_session_that_is_gone_is_not_carried_on(bench: Bench) -> None:
     """Its green steps would be left out, and their work is nowhere."""
     bench.wish(totals="fail")
@@ -90,6 +92,7 @@ def test_a_session_that_is_gone_is_not_carried_on(bench: Bench) -> None:
     assert [bench.rows(table) for table in ALL] == [[], [], [], []]
 
 
+@pytest.mark.extended
 def test_settling_fails_what_a_dead_worker_left_open(bench: Bench) -> None:
     bench.wish(totals="fail")
     run = bench.run()

@@ -257,6 +257,7 @@ def test_partitions_of_naive_timestamps(root: str) -> None:
     assert sorted_rows(root) == [(NOON.replace(tzinfo=dt.UTC),)]
 
 
+@pytest.mark.extended
 def test_naive_timestamps_of_spark_are_taken_as_utc_whatever_the_session_s_zone(root: str, spark: SparkSession) -> None:
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")

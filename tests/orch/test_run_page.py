@@ -153,6 +153,7 @@ def test_a_resumed_run_observes_what_the_failed_one_had_staged(bench: Bench) -> 
     }
 
 
+@pytest.mark.extended
 def test_a_publish_that_is_repeated_observes_nothing_twice(bench: Bench) -> None:
     from lake_orch.runs.publishing import publish_session
     from lake_orch.runs.run_session import session_of
@@ -183,6 +184,7 @@ def test_a_failed_run_ends_by_saying_what_is_kept_and_how_to_go_on(bench: Bench)
     assert "re-execute this run from failure" in message
 
 
+@pytest.mark.extended
 def test_it_is_said_after_everything_but_the_failure_itself(bench: Bench) -> None:
     bench.wish(totals="fail")
     run = bench.run()
@@ -208,11 +210,13 @@ def test_a_run_whose_check_failed_as_a_step_says_what_to_select(bench: Bench) ->
     assert "lake_recover" not in last_words(bench, run), "a failed step is not made up for by publishing"
 
 
+@pytest.mark.extended
 def test_a_run_that_succeeds_says_nothing_of_the_kind(bench: Bench) -> None:
     run = bench.run()
     assert not any("Nothing of this run is published" in message for message in messages(bench.instance, run.run_id))
 
 
+@pytest.mark.extended
 def test_a_run_whose_process_died_is_told_after_its_end(bench: Bench) -> None:
     bench.wish(totals="fail")
     run = bench.run()
@@ -268,6 +272,7 @@ def test_a_log_line_of_a_published_write_names_the_version_that_readers_see(
     assert line.endswith(f"version {lake.delta('tables/sales').version}")
 
 
+@pytest.mark.extended
 def test_what_a_run_only_reads_is_named_by_its_version(
     io: dict[str, Any], instance: dg.DagsterInstance, lake: Lake
 ) -> None:

@@ -37,6 +37,7 @@ def test_recovery_holds_the_gate_of_the_run(bench: Bench) -> None:
     assert bench.state(run) == "failed"
 
 
+@pytest.mark.extended
 def test_an_alert_tells_a_gate_from_a_publish_that_failed(bench: Bench) -> None:
     run = held_back(bench)
     alerts: list[SessionAlert] = []
@@ -46,6 +47,7 @@ def test_an_alert_tells_a_gate_from_a_publish_that_failed(bench: Bench) -> None:
     assert "run lake_recover to publish it" not in alerts[0].message
 
 
+@pytest.mark.extended
 def test_somebody_may_lift_the_gate_of_one_session(bench: Bench) -> None:
     run = held_back(bench)
     resources = {"lake": LakeResource(root=f"{bench.folder}/lake").get_resource_definition()}
@@ -69,6 +71,7 @@ def test_somebody_may_lift_the_gate_of_one_session(bench: Bench) -> None:
     check_published(bench)
 
 
+@pytest.mark.extended
 def test_where_no_step_failed_chosen_steps_go_on_in_the_session(bench: Bench) -> None:
     """Dagster re-executes nothing from failure then."""
     run = held_back(bench)
@@ -81,6 +84,7 @@ def test_where_no_step_failed_chosen_steps_go_on_in_the_session(bench: Bench) ->
     check_published(bench)
 
 
+@pytest.mark.extended
 def test_an_executor_that_is_wrapped_twice_has_one_session(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `lake_job(executor_def=lake_executor)` does."""
     monkeypatch.setattr("tests.orch.session_pipeline.lake_executor", with_sessions(lake_executor))

@@ -59,6 +59,7 @@ def test_a_failed_run_leaves_main_and_is_resumed(bench: Bench, step: str) -> Non
     check_published(bench)
 
 
+@pytest.mark.extended
 def test_a_run_of_all_steps_starts_over(bench: Bench) -> None:
     first = bench.run()
     bench.wish(round=1)
@@ -80,6 +81,7 @@ def test_a_blocking_check_holds_the_run_back_until_it_is_mended(bench: Bench) ->
     check_published(bench)
 
 
+@pytest.mark.extended
 def test_other_checks_gate_where_the_policy_says_so(bench: Bench) -> None:
     bench.wish(totals_fine="fail")
     strict = bench.run("strict")

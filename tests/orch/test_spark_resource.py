@@ -50,6 +50,7 @@ def test_settings_that_cannot_work_are_refused(resource: SparkResource, message:
     assert "token=" not in str(caught.value) + repr(resource)
 
 
+@pytest.mark.extended
 def test_shared_servers_belong_to_the_instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directories: list[Path] = []
 

@@ -184,6 +184,7 @@ def test_merges(root: str, how: Any, expected: list[tuple[int, int]] | None) -> 
     _check_merge(root, CHANGES, how, expected)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("how", "expected"),
     [pytest.param(*merge, marks=[] if number == 3 else pytest.mark.exhaustive) for number, merge in enumerate(MERGES)],
@@ -231,6 +232,7 @@ def test_a_merge_by_keys_refuses_rows_without_a_key(root: str, first: bool) -> N
     assert DeltaTable.exists(f"{root}/tables/made") is not first
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("ids", "error"), [([7, 7], DuplicateKeys), ([None, 7], NullKeys)])
 def test_a_merge_by_keys_in_spark_refuses_the_same(
     root: str, spark: SparkSession, ids: list[int | None], error: type[Exception]
@@ -493,6 +495,7 @@ def test_lineage_is_told_by_the_plan_of_spark(root: str, spark: SparkSession) ->
 # Spark
 
 
+@pytest.mark.extended
 def test_definitions_hold_for_spark_too(root: str, spark: SparkSession) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
     metadata = {"lake/schema": schema, "lake/cluster_by": ["v"], "lake/constraints": {"positive": "v > 0"}}
@@ -505,6 +508,7 @@ def test_definitions_hold_for_spark_too(root: str, spark: SparkSession) -> None:
         write(root, spark.sql("SELECT 1 AS id, -1 AS v"), metadata)
 
 
+@pytest.mark.extended
 def test_a_merge_of_spark_stays_in_its_partitions(root: str, spark: SparkSession) -> None:
     days = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
     lake, resource = LakeResource(root=root), SparkResource()

@@ -21,16 +21,18 @@ _SETTINGS: dict[str, Callable[[World], DeltaScenario]] = {
 }
 
 
+@pytest.mark.parametrize("steps", [5, pytest.param(8, marks=pytest.mark.extended)])
 @pytest.mark.parametrize("first", range(0, 150, _BLOCK))
-def test_nothing_is_lost_or_doubled(first: int) -> None:
+def test_nothing_is_lost_or_doubled(first: int, steps: int) -> None:
     for seed in range(first, first + _BLOCK):
-        check_history(delta_history(seed), DeltaScenario)
+        check_history(delta_history(seed, steps=steps), DeltaScenario)
 
 
+@pytest.mark.parametrize("steps", [5, pytest.param(8, marks=pytest.mark.extended)])
 @pytest.mark.parametrize("first", range(150, 200, _BLOCK))
-def test_nothing_is_lost_or_doubled_in_a_table_with_features(first: int) -> None:
+def test_nothing_is_lost_or_doubled_in_a_table_with_features(first: int, steps: int) -> None:
     for seed in range(first, first + _BLOCK):
-        check_history(delta_history(seed), _SETTINGS["change feed, in-commit timestamps"])
+        check_history(delta_history(seed, steps=steps), _SETTINGS["change feed, in-commit timestamps"])
 
 
 @pytest.mark.stress
@@ -41,6 +43,7 @@ def test_nothing_is_lost_in_many_histories(first: int) -> None:
         check_history(delta_history(seed), _SETTINGS["plain" if seed % 4 else "change feed, in-commit timestamps"])
 
 
+@pytest.mark.extended
 def test_deltalake_reads_what_is_left_of_a_history(tmp_path: Path) -> None:
     for seed in range(5):
         worlds: list[World] = []

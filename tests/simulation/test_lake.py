@@ -12,10 +12,11 @@ from tests.simulation.lake_scenario import LakeScenario
 _BLOCK = 20
 
 
+@pytest.mark.parametrize("steps", [4, pytest.param(7, marks=pytest.mark.extended)])
 @pytest.mark.parametrize("first", range(0, 200, _BLOCK))
-def test_nothing_is_lost_doubled_or_half_seen(first: int) -> None:
+def test_nothing_is_lost_doubled_or_half_seen(first: int, steps: int) -> None:
     for seed in range(first, first + _BLOCK):
-        check_history(lake_history(seed), LakeScenario)
+        check_history(lake_history(seed, steps=steps), LakeScenario)
 
 
 @pytest.mark.stress

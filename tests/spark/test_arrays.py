@@ -160,6 +160,7 @@ def test_no_other_chunk_is_read_than_those_of_the_coordinates(spark: SparkSessio
         read_array(spark, repository, variables=["t2m"]).collect()
 
 
+@pytest.mark.extended
 def test_inline_virtual_and_missing_chunks_are_read(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "values.bin").write_bytes(b"head" + np.array([7.5, 8.5], "<f8").tobytes())
     prefix = f"file://{tmp_path}/"
@@ -184,6 +185,7 @@ def test_inline_virtual_and_missing_chunks_are_read(spark: SparkSession, tmp_pat
     assert rows(df) == [(0, 1.5), (1, 2.5), (2, -1), (3, -1), (4, 7.5), (5, 8.5), (6, -1)]
 
 
+@pytest.mark.extended
 def test_codecs_that_only_zarr_has_work_where_executors_have_it(spark: SparkSession, tmp_path: Path) -> None:
     dataset = weather()
     dataset["name"] = (
@@ -252,6 +254,7 @@ def test_an_array_is_created_with_the_coordinates_of_the_rows(spark: SparkSessio
     assert (read.t2m.attrs, read.t2m.encoding["chunks"]) == ({"units": "K"}, (2, 2))
 
 
+@pytest.mark.extended
 def test_arrays_of_one_group_share_coordinates(spark: SparkSession, tmp_path: Path) -> None:
     session = Repository.create(tmp_path / "r").writable_session("main")
     hours = ArraySpec({"time": TIMES, "station": STATIONS})
@@ -280,6 +283,7 @@ def test_a_write_that_creates_is_repeated_without_harm(spark: SparkSession, tmp_
     assert lake.maintenance.verify() == []
 
 
+@pytest.mark.extended
 def test_a_creation_that_fails_leaves_the_session_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     session = Repository.create(tmp_path / "r").writable_session("main")
     df = frame(spark, [(0, 0), (0, 0)], [1.0, 2.0])
@@ -463,6 +467,7 @@ def test_what_the_session_has_changed_meanwhile_is_not_overwritten(
             written.result()
 
 
+@pytest.mark.extended
 def test_two_writers_of_one_chunk_contradict_one_another(spark: SparkSession, tmp_path: Path) -> None:
     repository = created(tmp_path / "r", weather())
     first, other, apart = (repository.writable_session("main") for _ in range(3))

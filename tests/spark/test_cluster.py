@@ -51,6 +51,7 @@ def check_survival(attempt: dict[str, Any]) -> None:
     assert attempt["again"] is True
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(240)
 def test_every_kind_of_work_is_done_on_a_cluster_and_survives_an_executor(tmp_path: Path) -> None:
     report = run_job(tmp_path, "classic", "essentials")["essentials"]

@@ -80,6 +80,7 @@ def failure_message(action: Callable[[], Any]) -> str:
     return str(caught.value)
 
 
+@pytest.mark.extended
 def test_a_table_by_its_url(source: SparkSession, table: DeltaTable) -> None:
     read = source.read.format("lake")
     assert (
@@ -111,6 +112,7 @@ def test_columns_and_rows_are_chosen(source: SparkSession, table: DeltaTable) ->
     assert sorted(map(tuple, named.collect()), key=lambda row: row[1]) == [(["7", None], 7), (["9", None], 9)]
 
 
+@pytest.mark.extended
 def test_what_is_filtered_in_one_place_is_not_missed_in_another(source: SparkSession, table: DeltaTable) -> None:
     # A source that takes Spark's filters is handed those of one branch for both.
     source.conf.set("spark.sql.python.filterPushdown.enabled", "true")
@@ -176,6 +178,7 @@ def test_writes_land_once(source: SparkSession, tmp_path: Path) -> None:
     assert sorted(DeltaTable.open(target).to_arrow()["id"].to_pylist()) == list(range(6))
 
 
+@pytest.mark.extended
 def test_a_write_that_fails_leaves_nothing_to_see(source: SparkSession, table: DeltaTable) -> None:
     frame = source.createDataFrame(some(20, 24)).withColumn(
         "id", F.when(F.col("id") < 23, F.col("id")).otherwise(F.raise_error("spoilt"))
@@ -249,6 +252,7 @@ def test_what_is_asked_for_wrongly_is_told(source: SparkSession, lake: Lake, tab
     assert "needs a path" in failure_message(lambda: source.read.format("lake").load().collect())
 
 
+@pytest.mark.extended
 def test_secrets_are_not_shown(source: SparkSession, table: DeltaTable) -> None:
     register(source, storage_options={"secret": "t0psecret"}, name="lake_secret")
     frame = source.read.format("lake_secret").load(url(table))

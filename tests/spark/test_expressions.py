@@ -80,11 +80,13 @@ def differences(expressions: list[str], evaluated: pa.Table) -> dict[str, Any]:
     return wrong
 
 
+@pytest.mark.extended
 def test_values_are_those_of_spark(frame: DataFrame) -> None:
     wrong = differences(EXPRESSIONS, spark_values(frame, EXPRESSIONS))
     assert not wrong, "\n".join(f"{text}: {what}" for text, what in wrong.items())
 
 
+@pytest.mark.extended
 def test_what_fails_in_spark_fails_here(spark: SparkSession) -> None:
     with settings(spark, ANSI):
         _check_failures(typed_frame(spark))
@@ -114,7 +116,7 @@ CONDITIONS = [
     ("zone", "source"),
     [
         ("Asia/Tokyo", "native"),
-        ("Asia/Tokyo", "python"),
+        pytest.param("Asia/Tokyo", "python", marks=pytest.mark.extended),
         pytest.param("UTC", "native", marks=pytest.mark.exhaustive),
         pytest.param("UTC", "python", marks=pytest.mark.exhaustive),
     ],

@@ -68,6 +68,7 @@ def test_a_session_of_spark_stages_publishes_at_once(spark: SparkSession, lake: 
     assert lake.maintenance.verify() == []
 
 
+@pytest.mark.extended
 def test_conflicts_between_spark_sessions(spark: SparkSession, lake: Lake) -> None:
     first, second = lake.session(), lake.session()
     update_delta(spark, first.delta("t/orders"), {"v": "1"}, "p = 'p0'")

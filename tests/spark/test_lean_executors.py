@@ -13,7 +13,7 @@ import pytest
 
 from tests.spark.lean_python import lean_python
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lean")]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.xdist_group("lean")]
 
 ROOT = Path(__file__).parents[2]
 

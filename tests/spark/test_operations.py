@@ -129,7 +129,7 @@ def test_the_same_as_in_one_process(spark: SparkSession, tmp_path: Path, kind: s
             marks=pytest.mark.exhaustive,
         ),
         ("lower(t.p) = s.p AND t.id = s.id + 26", lambda merge: merge.when_matched_update({"v": "s.id"})),
-        ("FALSE", lambda merge: merge.when_not_matched_insert("*", "s.v > 1")),
+        pytest.param("FALSE", lambda merge: merge.when_not_matched_insert("*", "s.v > 1"), marks=pytest.mark.extended),
         pytest.param(
             "t.id = s.id", lambda merge: merge.when_not_matched_by_source_delete(), marks=pytest.mark.exhaustive
         ),
@@ -145,6 +145,7 @@ def test_merge_conditions(spark: SparkSession, tmp_path: Path, on: str, clauses:
     assert mine.metrics["numTargetFilesRemoved"] == others.metrics["numTargetFilesRemoved"]
 
 
+@pytest.mark.extended
 def test_a_large_source_is_sorted_not_broadcast(spark: SparkSession, tmp_path: Path) -> None:
     table = _create(tmp_path, "plain")
     source = spark.range(0, 12_000).selectExpr("id * 3 id", "'q' p", "cast(id as double) v")
@@ -154,6 +155,7 @@ def test_a_large_source_is_sorted_not_broadcast(spark: SparkSession, tmp_path: P
     assert table.to_arrow(where="p = 'q'").num_rows == 12_000
 
 
+@pytest.mark.extended
 def test_clock_times_stay_what_they_are(spark: SparkSession, tmp_path: Path) -> None:
     """In any session: these fall into the hours that daylight saving skips and repeats."""
     query = "select id, timestamp_ntz'2024-03-10 02:30:00' at, id % 2 p from range({}, {})"
@@ -179,6 +181,7 @@ def test_clock_times_stay_what_they_are(spark: SparkSession, tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.extended
 def test_what_is_refused_leaves_the_table(spark: SparkSession, tmp_path: Path) -> None:
     table = _create(tmp_path, "logged")
     twice = spark.createDataFrame(pa.concat_tables([SOURCE, SOURCE]))
@@ -195,6 +198,7 @@ def test_what_is_refused_leaves_the_table(spark: SparkSession, tmp_path: Path) -
     assert ids(table.to_arrow()) == [0, 1, *range(5, 40)]
 
 
+@pytest.mark.extended
 def test_overwrites_of_a_part(spark: SparkSession, tmp_path: Path) -> None:
     for kind in ("partitioned", "logged"):
         table = _create(tmp_path / kind, kind)

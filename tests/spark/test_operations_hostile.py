@@ -55,6 +55,7 @@ _SESSIONS = [
 ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "conf",
     [
@@ -90,6 +91,7 @@ def test_a_merge_is_the_same_in_any_session(spark: SparkSession, tmp_path: Path,
         )
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("size", [3, pytest.param(2000, marks=pytest.mark.exhaustive)])
 def test_texts_are_compared_byte_by_byte_whatever_the_source_collates(
     spark: SparkSession, tmp_path: Path, size: int
@@ -114,6 +116,7 @@ def test_texts_are_compared_byte_by_byte_whatever_the_source_collates(
     assert sorted(table.to_arrow(where="k IN ('a0', 'A0', 'b1', 'B1')")["v"].to_pylist()) == [-1, 0, 1, 7]
 
 
+@pytest.mark.extended
 def test_convert_takes_old_timestamps_at_any_depth(spark: SparkSession, tmp_path: Path) -> None:
     with settings(spark, {"spark.sql.parquet.outputTimestampType": "INT96"}):
         t = "timestamp_seconds(id)"
@@ -237,6 +240,7 @@ def test_executors_need_no_package(
     assert secret not in "".join(traceback.format_exception(failed.value))
 
 
+@pytest.mark.extended
 def test_a_collation_stays_with_the_frame(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql(
         "SELECT k COLLATE UTF8_LCASE AS k, struct(k COLLATE UTF8_LCASE AS x) AS s FROM VALUES ('a'), ('A') AS t(k)"

@@ -65,6 +65,7 @@ def data_files(pool: Pool) -> set[str]:
     return {meta.key for meta in pool.store.list(f"{pool.config.id}/data/") if not meta.key.endswith("-seek.zng")}
 
 
+@pytest.mark.extended
 def test_every_zed_type_has_a_spark_type_and_comes_back_as_itself(spark: SparkSession, tmp_path: Path) -> None:
     pool = created(tmp_path, [parse_value(EVERY_TYPE), parse_value(EVERY_TYPE)], key="i64")
     df = read_pool(spark, str(tmp_path), "events")
@@ -124,6 +125,7 @@ def test_rows_become_objects_whose_keys_do_not_overlap(spark: SparkSession, tmp_
     assert all(one[1] < other[0] for one, other in pairwise(bounds))
 
 
+@pytest.mark.extended
 def test_what_a_pool_cannot_hold_is_refused_before_spark_is_asked(spark: SparkSession, tmp_path: Path) -> None:
     pool = created(tmp_path)
     for sql, message in (

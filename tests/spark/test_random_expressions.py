@@ -135,6 +135,7 @@ def has_values(text: str) -> bool:
     return True
 
 
+@pytest.mark.extended
 @hypothesis_settings(
     max_examples=examples(5),
     phases=[Phase.generate],

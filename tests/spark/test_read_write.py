@@ -88,6 +88,7 @@ def test_the_session_zone_changes_no_instant(spark: SparkSession, tmp_path: Path
         spark.conf.set("spark.sql.session.timeZone", zone)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("parts", [3, 40])
 def test_both_ways_of_giving_partition_values(spark: SparkSession, tmp_path: Path, parts: int) -> None:
     """Few partitions are a union of scans, many a join on the file's name; odd characters must survive either."""
@@ -104,6 +105,7 @@ def test_both_ways_of_giving_partition_values(spark: SparkSession, tmp_path: Pat
     ) == [row["id"] for row in expected if row["p"] == expected[7]["p"]]
 
 
+@pytest.mark.extended
 def test_names_that_spark_will_not_open_are_read_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(6).selectExpr("id", "concat('12:', id % 2) p")
     write_delta(frame, str(tmp_path / "a:b"), partition_by=["p"])
@@ -162,6 +164,7 @@ def test_modes(spark: SparkSession, tmp_path: Path) -> None:
         write_delta(_frame(spark, 0, 1), url, partition_by=["id"])
 
 
+@pytest.mark.extended
 def test_a_crash_between_creation_and_the_first_write_is_no_obstacle(spark: SparkSession, tmp_path: Path) -> None:
     DeltaTable.create(tmp_path, SCHEMA)
     assert write_delta(_frame(spark, 0, 3), str(tmp_path), mode="error").version == 1
@@ -206,6 +209,7 @@ def test_a_memory_store_cannot_be_reached_by_executors(spark: SparkSession) -> N
     assert table.refresh().version == 0
 
 
+@pytest.mark.extended
 def test_a_lost_file_fails_the_read(spark: SparkSession, tmp_path: Path) -> None:
     write_delta(_frame(spark, 0, 9), str(tmp_path))
     table = DeltaTable.open(tmp_path)
@@ -285,6 +289,7 @@ def _write_with_death_after_files(frame: DataFrame, url: str, flag: str) -> Any:
         cloudpickle.unregister_pickle_by_value(here)
 
 
+@pytest.mark.extended
 def test_decimals_and_reals_survive_the_statistics(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql(
         "select cast('12345678901234567.891' as decimal(20,3)) n, cast('NaN' as double) f, cast(0.1 as float) r, 1L id"

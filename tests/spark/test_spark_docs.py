@@ -19,6 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32())])
 
 
+@pytest.mark.extended
 def test_the_examples_run(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     for number in (1, 2):

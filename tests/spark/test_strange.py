@@ -33,6 +33,7 @@ def _rows(table: pa.Table) -> list[str]:
     return sorted(repr(plain(row)) for row in table.to_pylist())
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "name",
     [
@@ -60,6 +61,7 @@ def test_tables_of_other_writers(cases: Path, spark: SparkSession, name: str) ->
         assert _rows(read_delta(spark, table).toArrow()) == _rows(table.to_arrow())
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("parts", [pytest.param(2, marks=pytest.mark.exhaustive), 40])
 def test_partition_values_that_calendars_and_zones_bend(spark: SparkSession, tmp_path: Path, parts: int) -> None:
     first = dt.datetime(1, 1, 3, tzinfo=dt.UTC)
@@ -104,6 +106,7 @@ def test_a_session_that_minds_case(spark: SparkSession, tmp_path: Path) -> None:
         assert [row.ID for row in read_delta(spark, str(tmp_path)).collect()] == [1]
 
 
+@pytest.mark.extended
 def test_columns_with_names_of_spark_and_ours(spark: SparkSession, tmp_path: Path) -> None:
     names = ["_metadata", "__file", "__hit", "__p0", "a.b", "sp ace", "select", "`tick`", "p"]
     data = pa.table({name: list(range(40)) for name in names})
@@ -112,6 +115,7 @@ def test_columns_with_names_of_spark_and_ours(spark: SparkSession, tmp_path: Pat
     assert read_delta(spark, str(tmp_path), where="`_metadata` = 5 AND `a.b` = 5 AND p = 5").count() == 1
 
 
+@pytest.mark.extended
 def test_structs_without_a_value(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql(
         "select id, if(id = 0, named_struct('z', 1), null) st, array(named_struct('a', id), null) l from range(3)"

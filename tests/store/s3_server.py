@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import select
 import socket
 import subprocess
@@ -22,6 +23,8 @@ from typing import Any
 KEY = "test-access-key-7361"
 SECRET = "test-secret-never-shown-9f2c"
 _CONTROL = "/_control"
+PAGE = 400
+"""How many keys the server lists in one answer. S3 lists 1,000."""
 _PARTS = 10
 _IGNORED = {
     "ignore_conditions": ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"),
@@ -38,7 +41,12 @@ class S3Server:
         self.url = ""
 
     def __enter__(self) -> S3Server:
-        self._process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE)},
+        )
         assert self._process.stdout is not None
         port = int(self._process.stdout.readline())
         self.url = f"http://127.0.0.1:{port}"

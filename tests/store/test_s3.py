@@ -37,7 +37,7 @@ from lake_core.store import ObjectStore, open_store
 from lake_core.store.cloud.retry import RetryPolicy
 from lake_core.store.cloud.s3 import S3Store
 from lake_core.testing import SharedObjectStoreSuite
-from tests.store.s3_server import KEY, SECRET, S3Server
+from tests.store.s3_server import KEY, PAGE, SECRET, S3Server
 
 QUICK = RetryPolicy(attempts=3, conflict_seconds=0.5, backoff=Backoff(0.01, 0.05))
 
@@ -58,6 +58,8 @@ def _connect(url: str, connected: S3Store, retry: RetryPolicy | None = None) -> 
 
 
 class TestS3Store(SharedObjectStoreSuite):
+    many = PAGE + 3
+
     @pytest.fixture
     def store(self, s3_url: str, connected: S3Store) -> Iterator[ObjectStore]:
         return _connect(s3_url, connected)
