@@ -19,6 +19,8 @@ from benchmarks.measure import Program, Run, run
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+GITHUB = Path(__file__).parents[2] / "shared" / "cases" / "zed" / "github2.zng"
+"""Records of pull requests that another implementation wrote."""
 ZED = os.environ.get("ZED_1_18") or shutil.which("zed")
 
 _RECORDS = """
@@ -190,6 +192,71 @@ def measure(folder: str, rounds: int, count: int) -> None:
         query(f"from log | ts >= {first} and ts < {last}"),
     )
     _compaction(folder, setup, rounds, count, versus)
+    if GITHUB.exists():
+        _wide_records(folder, setup, versus)
+    else:
+        print(f"not measured: wide records of GitHub, {GITHUB} does not exist")
+
+
+_REPEATED = """
+pool = PoolLake.create({folder!r} + "/github", exist_ok=True).create_pool("github", key="created_at")
+pool.load(Path({source!r}))
+table = pa.concat_tables([pool.scan().to_table()] * {times}).combine_chunks()
+"""
+_WIDE_FILES = """
+import json
+lines = [json.dumps(record, default=str) + "\\n" for record in pool.scan().records()]
+Path({folder!r}, "github.ndjson").write_text("".join(lines) * {times})
+with open({folder!r} + "/github.zng", "wb") as file, ZngWriter(file) as writer:
+    for batch in table.to_batches(8192):
+        for values in batches_of_arrow(batch):
+            values.write_to(writer)
+with pa.OSFile({folder!r} + "/github.arrow", "wb") as file, pa.ipc.new_file(file, table.schema) as arrow:
+    arrow.write_table(table)
+many = PoolLake.open({folder!r} + "/github").create_pool("many", key="created_at")
+result = many.load(table) and sum(each.count for each in many.objects())
+"""
+_WIDE_STREAM = """
+scan = PoolLake.open({folder!r} + "/github").pool("many").scan()
+result = sum(batch.num_rows for batch in scan.to_reader())
+"""
+_WIDE_LOAD = """
+pool = PoolLake.create(folder).create_pool("log", key="created_at")
+pool.load({rows})
+result = sum(each.count for each in pool.objects())
+"""
+
+
+def _wide_records(folder: str, setup: str, versus: Callable[[str, Program, Callable[[], Run]], None]) -> None:
+    """Print what pull requests of GitHub cost, 1,900 nested records written 50 times over."""
+    source = _REPEATED.format(folder=folder, source=str(GITHUB), times=50)
+    count = run(Program(setup + source, _WIDE_FILES.format(folder=folder, times=50))).result
+    lake = Path(folder, "wide")
+
+    def load(format: str, file: str) -> Callable[[], Run]:
+        def theirs() -> Run:
+            shutil.rmtree(lake, ignore_errors=True)
+            _zed(lake, "init")
+            _zed(lake, "create", "-orderby", "created_at:desc", "log")
+            return _zed(lake, "load", "-use", "log", "-i", format, str(Path(folder, file)))[0]
+
+        return theirs
+
+    read = f"\ntable = pa.ipc.open_file({folder + '/github.arrow'!r}).read_all()"
+    versus(
+        f"load of {count} pull requests of Arrow (zed: ZNG)",
+        Program(setup + read, _WIDE_LOAD.format(rows="table")),
+        load("zng", "github.zng"),
+    )
+    for format, file in (("zng", "github.zng"), ("json", "github.ndjson")):
+        program = Program(setup, _WIDE_LOAD.format(rows=f"Path({folder + '/' + file!r})"))
+        versus(f"load of {count} pull requests of {file.partition('.')[2]}", program, load(format, file))
+    program = Program(setup, _WIDE_STREAM.format(folder=folder))
+    versus(
+        "scan of them to an Arrow stream (zed: ZNG)",
+        program,
+        lambda: _zed(Path(folder, "github"), "query", "-f", "zng", "from many")[0],
+    )
 
 
 _HUNDRED = """
