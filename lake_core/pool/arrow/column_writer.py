@@ -56,19 +56,32 @@ def write_column(type: Type, array: pa.Array) -> pa.Array:
     Raises:
         InvalidValue: A value cannot be stored as the type.
     """
+    parts = _parts(type, array)
+    return parts[0] if len(parts) == 1 else _joined(*parts)
+
+
+def _parts(type: Type, array: pa.Array) -> list[pa.Array]:
+    """Return binary arrays that, concatenated row by row, are the tagged bodies of the values.
+
+    The fields of a record stay apart, so that the bytes of nested records are copied once. A null adds no bytes.
+    """
     match type:
         case NamedType(_, inner) | ErrorType(inner):
-            return write_column(inner, array)
+            return _parts(inner, array)
+        case types.BYTES:
+            return _tagged_parts(_cast(type, array))
+        case types.STRING:
+            return _tagged_parts(_cast(type, array).cast(pa.binary()))
         case PrimitiveType():
-            return _PRIMITIVE[type](type, array)
+            return [_PRIMITIVE[type](type, array)]
         case RecordType():
             return _record(type, array)
         case ArrayType() | SetType() | MapType():
-            return _container(type, array)
+            return [_container(type, array)]
         case UnionType():
-            return _union(type, array)
+            return [_union(type, array)]
         case EnumType():
-            return _enum(type, array)
+            return [_enum(type, array)]
     raise AssertionError(f"unexpected type {type!r}")
 
 
@@ -117,13 +130,21 @@ def _uvarints(numbers: Positions) -> pa.Array:
     return _binary(np.append(0, np.cumsum(used.sum(axis=1))), encoded[used])
 
 
+def _lengths(array: pa.Array) -> Positions:
+    """Return how many bytes each element of a binary array adds: none for null."""
+    lengths: Positions = np.diff(offsets_of(array))
+    return np.where(_valid(array), lengths, 0) if array.null_count else lengths
+
+
 def _tagged(bodies: pa.Array) -> pa.Array:
     """Return bodies with their tags in front of them; null stays null."""
-    lengths = np.diff(offsets_of(bodies))
-    if bodies.null_count:
-        valid = _valid(bodies)
-        return _joined(_uvarints(np.where(valid, lengths + 1, 0)), bodies)
-    return _joined(_uvarints(lengths + 1), bodies)
+    return _joined(*_tagged_parts(bodies))
+
+
+def _tagged_parts(bodies: pa.Array) -> list[pa.Array]:
+    """Return the tags of bodies, and the bodies."""
+    lengths = np.diff(offsets_of(bodies)) + 1
+    return [_uvarints(np.where(_valid(bodies), lengths, 0) if bodies.null_count else lengths), bodies]
 
 
 def _valid(array: pa.Array) -> Mask:
@@ -208,14 +229,6 @@ def _bool(type: PrimitiveType, array: pa.Array) -> pa.Array:
     return _tagged_rows(np.full(len(column), 1), raw, _valid(column))
 
 
-def _bytes(type: PrimitiveType, array: pa.Array) -> pa.Array:
-    return _tagged(_cast(type, array))
-
-
-def _string(type: PrimitiveType, array: pa.Array) -> pa.Array:
-    return _tagged(_cast(type, array).cast(pa.binary()))
-
-
 def _from_texts(parse: Callable[[str], bytes]) -> Callable[[PrimitiveType, pa.Array], pa.Array]:
     """Return a function that encodes texts, each distinct one once."""
 
@@ -245,8 +258,6 @@ _PRIMITIVE: Final[dict[PrimitiveType, Callable[[PrimitiveType, pa.Array], pa.Arr
     **dict.fromkeys(SIGNED, _signed),
     **dict.fromkeys(FLOATS, _float),
     types.BOOL: _bool,
-    types.BYTES: _bytes,
-    types.STRING: _string,
     types.IP: _from_texts(lambda text: ENCODERS[types.IP](parse_ip(text))),
     types.NET: _from_texts(lambda text: ENCODERS[types.NET](parse_net(text))),
     types.TYPE: _from_texts(_type_body),
@@ -254,18 +265,18 @@ _PRIMITIVE: Final[dict[PrimitiveType, Callable[[PrimitiveType, pa.Array], pa.Arr
 }
 
 
-def _record(type: RecordType, array: pa.Array) -> pa.Array:
+def _record(type: RecordType, array: pa.Array) -> list[pa.Array]:
     if not pa.types.is_struct(array.type) or [each.name for each in array.type] != [each.name for each in type.fields]:
         raise InvalidValue(f"a column of type {array.type} cannot be stored as {format_type(type)}: field names differ")
-    children = [write_column(each.type, array.field(number)) for number, each in enumerate(type.fields)]
+    parts = [part for number, each in enumerate(type.fields) for part in _parts(each.type, array.field(number))]
     valid = _valid(array)
-    if not children:
-        return _tagged(_binary(np.zeros(len(array) + 1, np.int64), b"", valid))
+    if not parts:
+        return _tagged_parts(_binary(np.zeros(len(array) + 1, np.int64), b"", valid))
     if valid.all():
-        lengths = np.sum([np.diff(offsets_of(child)) for child in children], axis=0)
-        return _joined(_uvarints(lengths + 1), *children)
-    bodies = _joined(*children) if len(children) > 1 else children[0]
-    return _tagged(pc.if_else(pa.array(valid), bodies, pa.scalar(None, pa.binary())))
+        lengths = np.sum([_lengths(part) for part in parts], axis=0)
+        return [_uvarints(lengths + 1), *parts]
+    bodies = _joined(*parts) if len(parts) > 1 else parts[0]
+    return _tagged_parts(pc.if_else(pa.array(valid), bodies, pa.scalar(None, pa.binary())))
 
 
 def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array:
