@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import mmap
-import tempfile
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from lake_core.errors import AlreadyExists
 from lake_core.graveler.entry import AddressType, Entry
+from lake_core.store.large_object import read_in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 _BATCH = 1024
-_PART = 8 << 20
-"""The largest part of an object that is held in memory, in bytes."""
 
 
 class ObjectCopy:
@@ -73,20 +71,12 @@ class ObjectCopy:
         """Copy an object. Returns the bytes copied, or None if it already exists."""
         if self._may_exist and self._target.exists(name):
             return None
-        data = self._read(entry, 0, entry.size) if entry.size <= _PART else self._spooled(entry)
+        data = read_in_parts(entry.size, partial(self._read, entry))
         try:
             self._target.put(name, data, if_absent=True)
         except AlreadyExists:
             return None
         return len(data)
-
-    def _spooled(self, entry: Entry) -> memoryview:
-        """Return the bytes of a large object from a temporary file, which takes them in parts."""
-        with tempfile.TemporaryFile() as file:
-            for start in range(0, entry.size, _PART):
-                file.write(self._read(entry, start, min(start + _PART, entry.size)))
-            file.flush()
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _moved(record: Record, entry: Entry, name: str) -> Record:

@@ -23,7 +23,7 @@ from lake_core.lake.errors import (
     LakeAlreadyExists,
     RefNotFound,
 )
-from lake_core.store import FolderStore, LocalStore, MemoryStore
+from lake_core.store import FolderStore, LocalStore, MemoryStore, large_object
 from lake_core.testing import FaultStore
 from lake_core.testing.fault_store import StoreDied
 from lake_core.testing.manual_clock import ManualClock
@@ -300,6 +300,20 @@ def test_what_is_no_table_does_not_become_one(repository: RepositoryOfLakeFS, ti
     with pytest.raises(DatasetNotFound), lake.session() as s:
         s.import_dataset("b", "delta", copy_files=True)
     assert lake.at("v1").get("b/c.txt") == b"two"
+
+
+def test_large_data_files_are_copied_in_parts(lake: Lake, time: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = MemoryStore(clock=time)
+    lake.maintenance.export(target)
+    back = Lake.import_lakefs(target, clock=time)
+    monkeypatch.setattr(large_object, "PART", 100)
+    for _ in range(2):  # the second time, the copies are there
+        session = back.session()
+        session.import_dataset("t/orders", "delta", copy_files=True)
+        assert ids(session.delta("t/orders")) == list(range(10))
+        session.abandon()
+    copies = [meta for meta in target.list("t/orders/") if meta.key.endswith(".parquet")]
+    assert min(meta.size for meta in copies) > 100
 
 
 def test_a_file_in_the_place_of_a_data_file_is_not_replaced(lake: Lake, time: ManualClock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
@@ -16,6 +17,7 @@ from lake_core.lake.state.state_tree import StateTree
 from lake_core.lake.state.view import RESERVED
 from lake_core.store import FolderStore
 from lake_core.store.key import check_key
+from lake_core.store.large_object import parts_of, read_in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -111,11 +113,14 @@ def _restore(session: WritableState, path: str, files: Mapping[str, Item]) -> No
 
 def _place(session: WritableState, key: str, item: Item) -> None:
     """Copy a plain file's bytes to the place that its key has below the lake's root."""
-    data = session.content.get(item)
+    size = item.entry.size
+    data = read_in_parts(size, partial(session.content.get, item))
     try:
         session.root.put(key, data, if_absent=True)
     except AlreadyExists:
-        if bytes(session.root.get(key)) != data:
+        if session.root.head(key).size != size or any(
+            session.root.get(key, start, end) != data[start:end] for start, end in parts_of(size)
+        ):
             raise AlreadyExists(
                 f"another file than the lake's is at {key!r} in its folder: move it away first", key=key
             ) from None
