@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 KEY = "test-access-key-7361"
@@ -80,11 +80,13 @@ class S3Server:
         code: str = "",
         message: str = "",
         body: str = "",
+        headers: Mapping[str, str] | None = None,
         seconds: float = 0,
     ) -> None:
         """Let the next `times` requests of the method whose raw path holds `key` fail.
 
-        - `answer`: `code` is "<status> <S3 code>", nothing is done; `body` replaces the error document
+        - `answer`: `code` is "<status> <S3 code>", nothing is done; `body` replaces the error document, and `headers`
+          are added
         - `drop_before`, `drop_after`: the connection is closed without an answer; nothing was done, or all
         - `hang_after`: done, and answered only after `seconds`
         - `cut`: the connection is closed halfway through the answer
@@ -92,7 +94,7 @@ class S3Server:
         - `ignore_conditions`, `ignore_if_match`, `ignore_range`: the headers have no effect
         """
         fault = {"kind": kind, "times": times, "method": method, "key": key, "code": code, "message": message}
-        self._control("POST", {**fault, "body": body, "seconds": seconds})
+        self._control("POST", {**fault, "body": body, "headers": dict(headers or {}), "seconds": seconds})
 
     def clear(self) -> None:
         self._control("DELETE", {})
@@ -157,7 +159,8 @@ class _Faulty:
             return "000", [], b""
         if fault is not None and fault["kind"] == "answer":
             status, _, code = fault["code"].partition(" ")
-            return _error(status, code, fault["message"], method, fault["body"])
+            status, headers, content = _error(status, code, fault["message"], method, fault["body"])
+            return status, [*headers, *fault["headers"].items()], content
         conditional = method == "PUT" and ("HTTP_IF_MATCH" in environ or "HTTP_IF_NONE_MATCH" in environ)
         if conditional:
             with self._state:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([\w.\-]+)</Code>")
+_REGION = re.compile(r"<Region>([\w\-]+)</Region>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _PATH = re.compile(r'[Pp]ath "((?:[^"\\]|\\.)*)"|<Key>([^<]*)</Key>')
 _OF_BATCH = re.compile(r"request failed for key (.*): (.*) \(code: (\w+)\)", re.DOTALL)
@@ -113,6 +114,7 @@ _KINDS = {
 }
 _STATUSES = {
     "301": Kind.REGION,
+    "307": Kind.REGION,
     "401": Kind.DENIED,
     "403": Kind.DENIED,
     "404": Kind.ABSENT,
@@ -138,6 +140,8 @@ class Failure:
     """Whether an earlier attempt at the same request may have been done."""
     no_connection: bool = False
     """Whether there was no answer at all, so that the endpoint itself may be the mistake."""
+    region: str = ""
+    """The region of the bucket, where the service names it."""
 
 
 def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
@@ -158,7 +162,11 @@ def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
     if status or code:
         message = match[1] if (match := _MESSAGE.search(text)) else ""
         reason = f"{code or status}: {message}" if message else code or status
-        return Failure(_kind(code, status), code or status, redact(reason, secrets), path)
+        region = match[1] if (match := _REGION.search(text)) else ""
+        return Failure(_kind(code, status), code or status, redact(reason, secrets), path, region=region)
+    if "redirect without LOCATION" in text:
+        # What else the answer says is not passed on by obstore.
+        return Failure(Kind.REGION, name, "a redirect")
     if "Wanted range starting at" in text:
         return Failure(Kind.RANGE, name, "the range begins behind the object's end")
     if "non-partial response" in text or (isinstance(error, NotSupportedError) and "range" in text):

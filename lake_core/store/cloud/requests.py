@@ -100,6 +100,9 @@ class Requests(ABC):
                     if failure.code == "403"
                     else ""
                 )
+                # A redirect to another host is followed without a signature, and refused there.
+                if self._is_own_endpoint() and (region := self._find_region()):
+                    hint = f". {self._elsewhere(region)}"
                 raise AccessDenied(f"{self.service} refused access to {shown} ({failure.reason}){hint}", key=key)
             case Kind.UNKNOWN_OUTCOME | Kind.THROTTLED | Kind.CONFLICT:
                 raise StoreUnavailable(
@@ -108,11 +111,10 @@ class Requests(ABC):
                     key=key,
                 )
             case Kind.REGION:
-                raise StoreError(
-                    f"the {self.container} {self._name!r} is in another region than the one that was asked "
-                    f"({failure.reason}): name it in storage_options, as region",
-                    key=key,
-                )
+                raise StoreError(self._elsewhere(failure.region or self._find_region()), key=key)
+            # An answer to HEAD has no body that could name the reason.
+            case Kind.OTHER if failure.code == "400" and (region := self._find_region()):
+                raise StoreError(self._elsewhere(region), key=key)
             case Kind.NAME:
                 raise StoreError(
                     f"{self.url()} holds an object with a name that is not valid here, {failure.path!r}: names with "
@@ -131,12 +133,24 @@ class Requests(ABC):
         """Return the endpoint that the options name, or else the environment. None: the cloud's own."""
 
     @abstractmethod
+    def _is_own_endpoint(self) -> bool:
+        """Return whether requests go to the cloud's own servers."""
+
+    @abstractmethod
     def _secrets(self) -> Iterable[str]:
         """Return every secret of the options and of the environment."""
 
     @abstractmethod
     def _key_at(self, path: str) -> str | None:
         """Return the key of an object that the service names. None: it names none, or one outside of the store."""
+
+    def _find_region(self) -> str | None:
+        """Return the region of the bucket, if it is another one than requests go to, and the service tells it."""
+        return None
+
+    def _elsewhere(self, region: str | None) -> str:
+        """Return the message for a bucket in another region. None: the service does not tell which."""
+        return f"the {self.container} {self._name!r} is in another region than the one that was asked"
 
     def _shown(self, key: str | None) -> str:
         return self.url() if key is None else f"{key!r}"
