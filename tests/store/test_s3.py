@@ -469,9 +469,14 @@ def test_region_in_the_answer_is_not_asked_for(store: S3Store, s3_endpoint: S3Se
 
 def test_region_that_the_service_does_not_tell(store: S3Store, s3_endpoint: S3Server) -> None:
     s3_endpoint.fault("answer", method="", code="301 PermanentRedirect", times=100)
-    with pytest.raises(
-        StoreError, match=r"'lake' is in another region, .* in us-east-1: set region in storage_options"
-    ):
+    with pytest.raises(StoreError, match=r"'lake' with a redirect: it may be in another region\. Name its region"):
+        store.get("a")
+
+
+def test_malformed_credentials_are_no_matter_of_regions(store: S3Store, s3_endpoint: S3Server) -> None:
+    body = "<Error><Code>AuthorizationHeaderMalformed</Code><Message>no key</Message><Region>us-east-1</Region></Error>"
+    s3_endpoint.fault("answer", method="GET", code="400 AuthorizationHeaderMalformed", body=body)
+    with pytest.raises(StoreError, match="with AuthorizationHeaderMalformed: no key"):
         store.get("a")
 
 
@@ -669,6 +674,14 @@ def test_listing_out_of_order_is_refused(store: S3Store, s3_endpoint: S3Server) 
     s3_endpoint.fault("answer", method="GET", code="200 OK", body=body)
     with pytest.raises(StoreError, match="not in the order of keys"):
         list(store.list())
+
+
+def test_last_bytes_of_an_empty_object_may_be_a_range_that_is_none(store: S3Store, s3_endpoint: S3Server) -> None:
+    store.put("a", b"")
+    headers = {"Content-Range": "bytes 0--1/0", "ETag": '"e"', "Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"}
+    s3_endpoint.fault("answer", method="GET", code="206 PartialContent", headers=headers)
+    got = store.get("a", -3)
+    assert (bytes(got), got.size) == (b"", 0)
 
 
 def test_store_that_ignores_ranges(store: S3Store, s3_endpoint: S3Server) -> None:

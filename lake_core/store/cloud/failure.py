@@ -22,6 +22,9 @@ _PATH = re.compile(r'[Pp]ath "((?:[^"\\]|\\.)*)"|<Key>([^<]*)</Key>')
 _OF_BATCH = re.compile(r"request failed for key (.*): (.*) \(code: (\w+)\)", re.DOTALL)
 """What is said of one object of a batch."""
 
+_RANGE_OF_NOTHING = 'CONTENT_RANGE header: "bytes 0--1/0"'
+"""What obstore says of the last bytes of an empty object, as MinIO answers."""
+
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"}
 _ABSENT = {"NoSuchKey", "NotFound", "BlobNotFound"}
 _PRECONDITION = {"PreconditionFailed", "ConditionNotMet", "TargetConditionNotMet", "BlobAlreadyExists"}
@@ -160,7 +163,7 @@ def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
     status = match[1] if (match := _STATUS.search(text)) else ""
     code = match[1] if (match := _CODE.search(text)) else ""
     if status or code:
-        message = match[1] if (match := _MESSAGE.search(text)) else ""
+        message = unescape(match[1]) if (match := _MESSAGE.search(text)) else ""
         reason = f"{code or status}: {message}" if message else code or status
         region = match[1] if (match := _REGION.search(text)) else ""
         return Failure(_kind(code, status), code or status, redact(reason, secrets), path, region=region)
@@ -169,6 +172,8 @@ def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
         return Failure(Kind.REGION, name, "a redirect")
     if "Wanted range starting at" in text:
         return Failure(Kind.RANGE, name, "the range begins behind the object's end")
+    if _RANGE_OF_NOTHING in text:
+        return Failure(Kind.RANGE, name, "the object is empty")
     if "non-partial response" in text or (isinstance(error, NotSupportedError) and "range" in text):
         return Failure(Kind.RANGE_IGNORED, name, "the range was ignored")
     if isinstance(error, (UnauthenticatedError, PermissionDeniedError)):

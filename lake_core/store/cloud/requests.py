@@ -111,7 +111,14 @@ class Requests(ABC):
                     key=key,
                 )
             case Kind.REGION:
-                raise StoreError(self._elsewhere(failure.region or self._find_region()), key=key)
+                region = self._find_region(failure.region)
+                raise StoreError(
+                    self._elsewhere(region)
+                    if region
+                    else f"{self.service} answered for the {self.container} {self._name!r} with {failure.reason}: it "
+                    "may be in another region. Name its region in storage_options, as region",
+                    key=key,
+                )
             # An answer to HEAD has no body that could name the reason.
             case Kind.OTHER if failure.code == "400" and (region := self._find_region()):
                 raise StoreError(self._elsewhere(region), key=key)
@@ -144,13 +151,17 @@ class Requests(ABC):
     def _key_at(self, path: str) -> str | None:
         """Return the key of an object that the service names. None: it names none, or one outside of the store."""
 
-    def _find_region(self) -> str | None:
-        """Return the region of the bucket, if it is another one than requests go to, and the service tells it."""
+    def _find_region(self, answered: str = "") -> str | None:
+        """Return the region of the bucket, if it is another one than requests go to, and the service tells it.
+
+        Args:
+            answered: The region that the refusal named, so that none is asked for.
+        """
         return None
 
-    def _elsewhere(self, region: str | None) -> str:
-        """Return the message for a bucket in another region. None: the service does not tell which."""
-        return f"the {self.container} {self._name!r} is in another region than the one that was asked"
+    def _elsewhere(self, region: str) -> str:
+        """Return the message for a bucket in a region to which requests do not go."""
+        return f"the {self.container} {self._name!r} is in the region {region}: name it in storage_options, as region"
 
     def _shown(self, key: str | None) -> str:
         return self.url() if key is None else f"{key!r}"

@@ -158,8 +158,12 @@ class S3Store(CloudStore):
             failure = type(error).__name__
         raise AccessDenied(f"no usable credentials for {self.url()} ({failure})", key=None)
 
-    def _find_region(self) -> str | None:
-        # obstore passes no header on. S3 tells the region to everyone, also with a refusal.
+    def _find_region(self, answered: str = "") -> str | None:
+        region = answered or self._answered_region()
+        return region if region != self._region_asked() else None
+
+    def _answered_region(self) -> str | None:
+        """Ask S3 for the bucket's region, once. It tells everyone, also with a refusal; obstore passes no header on."""
         if self._region_of_bucket is None:
             try:
                 request = urllib.request.Request(self._bucket_url(), method="HEAD")
@@ -171,7 +175,7 @@ class S3Store(CloudStore):
                 return None
             region = headers.get("x-amz-bucket-region") or ""
             self._region_of_bucket = region if _REGION.fullmatch(region) else ""
-        return self._region_of_bucket if self._region_of_bucket != self._region_asked() else None
+        return self._region_of_bucket
 
     def _bucket_url(self) -> str:
         """Return where the bucket itself is reached by HTTP."""
@@ -183,12 +187,10 @@ class S3Store(CloudStore):
     def _region_asked(self) -> str:
         return self._region(Session(profile=self._given.profile))
 
-    def _elsewhere(self, region: str | None) -> str:
-        place = f"in the region {region}" if region else "in another region"
-        named = f"set region={region!r}" if region else "set region"
+    def _elsewhere(self, region: str) -> str:
         return (
-            f"the bucket {self._name!r} is {place}, and was asked for in {self._region_asked()}: {named} in "
-            "storage_options, or AWS_DEFAULT_REGION in the environment"
+            f"the bucket {self._name!r} is in the region {region}, and was asked for in {self._region_asked()}: "
+            f"set {region=} in storage_options, or AWS_DEFAULT_REGION in the environment"
         )
 
     def _credentials(self, session: Session) -> S3CredentialProvider:
