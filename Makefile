@@ -10,6 +10,8 @@ INSTALLED := .venv/.installed
 export DAGSTER_HOME := $(CURDIR)/.dagster
 export LAKE_ROOT ?= $(CURDIR)/.lake
 export DAGSTER_DISABLE_TELEMETRY := 1
+# MinIO's last releases are source alone, without semantic versions: the time and the commit name one.
+MINIO_MODULE := github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
 # Tests start hundreds of processes, each of which would compile the packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -55,13 +57,15 @@ interop: java ## run delta-spark, zq (where Go is) and this on the same data; fe
 	@built() { test -x .venv-interop/$$1 && echo $(CURDIR)/.venv-interop/$$1; }; DELTA_SPARK_PYTHON=$(CURDIR)/.venv-interop/bin/python \
 	    ZQ=$$(built zed-1.18.0/zq) ZED_1_18=$$(built zed-1.18.0/zed) ZED_1_6=$$(built zed-1.6.0/zed) exec $(PY) -m pytest -m interop $(ARGS)
 
-test-clouds: .venv ## run the stores against servers of Azure (where npm is) and Google Cloud (where Go is), which it builds into .clouds
+test-clouds: .venv ## run the stores against servers of Azure (where npm is), Google Cloud and S3 (where Go is), which it builds into .clouds
 	@if command -v npm >/dev/null; then test -x .clouds/node_modules/.bin/azurite-blob || npm install --silent --prefix .clouds azurite@3; \
 	    else echo "npm is missing: the tests against Azurite are skipped." >&2; fi
 	@if command -v go >/dev/null; then test -x .clouds/fake-gcs-server || GOBIN=$(CURDIR)/.clouds go install github.com/fsouza/fake-gcs-server@v1.56.1; \
-	    else echo "Go is missing: the tests against fake-gcs-server are skipped." >&2; fi
+	    test -x .clouds/minio || { echo "Building MinIO, once: ten minutes on two cores."; GOBIN=$(CURDIR)/.clouds go install $(MINIO_MODULE); }; \
+	    else echo "Go is missing: the tests against fake-gcs-server and MinIO are skipped." >&2; fi
 	@built() { test -x .clouds/$$1 && echo $(CURDIR)/.clouds/$$1; }; \
-	    AZURITE=$$(built node_modules/.bin/azurite-blob) FAKE_GCS_SERVER=$$(built fake-gcs-server) exec $(PY) -m pytest -m clouds $(ARGS)
+	    AZURITE=$$(built node_modules/.bin/azurite-blob) FAKE_GCS_SERVER=$$(built fake-gcs-server) MINIO=$$(built minio) \
+	    exec $(PY) -m pytest -m clouds $(ARGS)
 
 bench: .venv ## measure against deltalake
 	@exec $(PY) -m benchmarks $(ARGS)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.clouds.azurite import azurite
 from tests.clouds.fake_gcs import fake_gcs
+from tests.clouds.minio import minio
 from tests.clouds.servers import CloudServer
 
 
@@ -23,7 +24,13 @@ def gcs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudServer
         yield server
 
 
-@pytest.fixture(params=["azure_server", "gcs_server"])
+@pytest.fixture(scope="session")
+def minio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudServer]:
+    with minio(tmp_path_factory.mktemp("minio")) as server:
+        yield server
+
+
+@pytest.fixture(params=["azure_server", "gcs_server", "minio_server"])
 def cloud_server(request: pytest.FixtureRequest) -> CloudServer:
     """Each of the servers in turn."""
     server: CloudServer = request.getfixturevalue(request.param)

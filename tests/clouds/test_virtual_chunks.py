@@ -17,9 +17,11 @@ from lake_core.icechunk import (
     azure_storage,
     gcs_storage,
     gcs_store,
+    s3_storage,
+    s3_store,
 )
 from lake_core.icechunk.errors import VirtualChunkError, VirtualChunkNotAuthorized
-from lake_core.store import open_store
+from lake_core.store import ObjectStore, open_store
 from tests.clouds.servers import CloudServer
 
 pytestmark = pytest.mark.clouds
@@ -37,7 +39,8 @@ def prefix(cloud_server: CloudServer) -> str:
 
 def config_of(prefix: str) -> RepositoryConfig:
     config = RepositoryConfig()
-    place = gcs_store() if prefix.startswith("gs://") else ObjectStoreConfig("azure", {})
+    places = {"gs": gcs_store(), "az": ObjectStoreConfig("azure", {}), "s3": s3_store(s3_compatible=True)}
+    place = places[prefix.partition("://")[0]]
     config.set_virtual_chunk_container(VirtualChunkContainer(prefix, place))
     return config
 
@@ -73,22 +76,28 @@ def test_a_container_has_to_be_authorized(prefix: str, tmp_path: Path) -> None:
         values(repository)
 
 
-def test_the_storages_of_icechunk_open_repositories(azure_server: CloudServer, gcs_server: CloudServer) -> None:
-    for server in (azure_server, gcs_server):
-        url, options = server.url(uuid.uuid4().hex), server.storage_options
-        Repository.create(url, storage_options=options)
-        prefix = url.rpartition("/")[2]
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in server.environment.items():
-                patch.setenv(name, value)
-            storage = (
-                gcs_storage(bucket="lake", prefix=prefix, anonymous=True)
-                if server is gcs_server
-                else azure_storage(
-                    account=str(options["account_name"]),
-                    container="lake",
-                    prefix=prefix,
-                    access_key=str(options["account_key"]),
-                )
-            )
-            assert Repository.exists(storage)
+def storage_of(server: CloudServer, prefix: str) -> ObjectStore:
+    """Return the store that icechunk's function for this cloud makes."""
+    options = {name: str(value) for name, value in server.storage_options.items()}
+    if server.scheme == "gs":
+        return gcs_storage(bucket="lake", prefix=prefix, anonymous=True)
+    if server.scheme == "s3":
+        return s3_storage(
+            bucket="lake",
+            prefix=prefix,
+            endpoint_url=options["endpoint_url"],
+            access_key_id=options["key"],
+            secret_access_key=options["secret"],
+            force_path_style=True,
+        )
+    return azure_storage(
+        account=options["account_name"], container="lake", prefix=prefix, access_key=options["account_key"]
+    )
+
+
+def test_the_storages_of_icechunk_open_repositories(cloud_server: CloudServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = cloud_server.url(uuid.uuid4().hex)
+    Repository.create(url, storage_options=cloud_server.storage_options)
+    for name, value in cloud_server.environment.items():
+        monkeypatch.setenv(name, value)
+    assert Repository.exists(storage_of(cloud_server, url.rpartition("/")[2]))

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_core.store import FolderStore, MemoryStore
+from lake_core.store import FolderStore, MemoryStore, ObjectStore, open_store
 from tests.lake.lakes import SCHEMA, rows
 from tests.store.round_trips import RoundTripStore
+from tests.store.s3_server import S3Server
 
 TABLES = ("t/a", "t/b", "t/c")
+
+OPEN_LAKE, READ_VERSION, APPEND, FIRST_PUBLISH, LATER_PUBLISH = 2, 4, 6, 18, 10
+"""Round trips at most."""
+READ_VERSION_ANEW = 8
+"""The same where neither this process nor this machine has read the lake's tree or the table."""
 
 
 @pytest.fixture
@@ -28,11 +38,22 @@ def store() -> RoundTripStore:
 
 
 def test_opening_a_lake_at_a_branch(store: RoundTripStore) -> None:
-    assert store.measure(lambda: Lake.open(store).at("main")) <= 2
+    assert store.measure(lambda: Lake.open(store).at("main")) <= OPEN_LAKE
 
 
 def test_opening_a_lake_and_reading_the_version_of_a_table(store: RoundTripStore) -> None:
-    assert store.measure(lambda: Lake.open(store).delta("t/a").version) <= 4
+    assert store.measure(lambda: Lake.open(store).delta("t/a").version) <= READ_VERSION
+
+
+def test_reading_the_version_of_a_table_of_which_nothing_was_read(store: RoundTripStore) -> None:
+    copy = RoundTripStore(MemoryStore())
+    _copy(store.inner, copy.inner)
+    assert copy.measure(lambda: Lake.open(copy).delta("t/a").version) <= READ_VERSION_ANEW
+
+
+def _copy(source: ObjectStore, target: ObjectStore) -> None:
+    for meta in source.list():
+        target.put(meta.key, source.get(meta.key))
 
 
 def test_opening_a_table_with_a_checkpoint_and_ten_commits() -> None:
@@ -46,10 +67,12 @@ def test_opening_a_table_with_a_checkpoint_and_ten_commits() -> None:
 def test_appending_to_a_table() -> None:
     store = RoundTripStore(MemoryStore())
     DeltaTable.create(store, SCHEMA)
-    assert store.measure(lambda: DeltaTable.open(store).append(rows([1]))) <= 6
+    assert store.measure(lambda: DeltaTable.open(store).append(rows([1]))) <= APPEND
 
 
-@pytest.mark.parametrize(("before", "most"), [(0, 18), (1, 10)], ids=["the first of a process", "a later one"])
+@pytest.mark.parametrize(
+    ("before", "most"), [(0, FIRST_PUBLISH), (1, LATER_PUBLISH)], ids=["the first of a process", "a later one"]
+)
 def test_publishing_a_session_of_three_tables(store: RoundTripStore, before: int, most: int) -> None:
     lake = Lake.open(store)
     for number in range(before + 1):
@@ -96,3 +119,67 @@ def test_publishing_after_a_publisher_that_died_before_main_was_in_place(store: 
     session.delta("t/a").append(rows([102]))
     assert store.measure(session.publish) <= 14
     assert all(lake.delta(path).version == DeltaTable.open(FolderStore(store.inner, path)).version for path in TABLES)
+
+
+class DistantBucket:
+    """A bucket whose answers take a tenth of a second each, so that requests which wait for one another are seen."""
+
+    seconds = 0.1
+
+    def __init__(self, server: S3Server, url: str, options: dict[str, object]) -> None:
+        self.url = url
+        self._server = server
+        self._options = options
+
+    def open(self, path: str = "") -> ObjectStore:
+        """Open a location that nothing was read of, with connections and conditions that are known to work."""
+        store = open_store(f"{self.url}/{path}", storage_options=self._options)
+        store.put("_warm", b"")
+        return store
+
+    def measure(self, work: Callable[[], object]) -> int:
+        """Return the round trips of a piece of work, as the server saw its requests overlap."""
+        self._server.clear()
+        self._server.delay(self.seconds)
+        begin = time.monotonic()
+        work()
+        elapsed = time.monotonic() - begin
+        round_trips = self._server.round_trips()
+        self._server.clear()
+        assert elapsed >= round_trips * self.seconds
+        assert elapsed <= 3 * round_trips * self.seconds + 5, f"{round_trips} round trips took {elapsed:.1f} s"
+        return round_trips
+
+
+@pytest.fixture
+def bucket(
+    s3_endpoint: S3Server,
+    s3_url: str,
+    s3_options: dict[str, object],
+    store: RoundTripStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> DistantBucket:
+    """The same lake in a bucket, on a machine whose cache is empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    bucket = DistantBucket(s3_endpoint, s3_url, s3_options)
+    _copy(store.inner, bucket.open())
+    return bucket
+
+
+@pytest.mark.extended
+def test_requests_to_a_distant_bucket_wait_no_more_often(bucket: DistantBucket) -> None:
+    """What a server sees of requests that overlap agrees with what a store counts. A busy machine delays some."""
+    spare = 1.5
+    lake = bucket.open()
+    assert bucket.measure(lambda: Lake.open(lake).at("main")) <= spare * OPEN_LAKE
+    assert bucket.measure(lambda: Lake.open(lake).delta("t/a").version) <= spare * READ_VERSION_ANEW
+    DeltaTable.create(bucket.open("table"), SCHEMA)
+    table = bucket.open("table")
+    assert bucket.measure(lambda: DeltaTable.open(table).append(rows([1]))) <= spare * APPEND
+    writer = Lake.open(bucket.open())
+    for most in (FIRST_PUBLISH, LATER_PUBLISH):
+        session = writer.session()
+        for path in TABLES:
+            session.delta(path).append(rows([most]))
+        assert bucket.measure(session.publish) <= spare * most

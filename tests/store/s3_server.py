@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 KEY = "test-access-key-7361"
@@ -80,11 +80,13 @@ class S3Server:
         code: str = "",
         message: str = "",
         body: str = "",
+        headers: Mapping[str, str] | None = None,
         seconds: float = 0,
     ) -> None:
         """Let the next `times` requests of the method whose raw path holds `key` fail.
 
-        - `answer`: `code` is "<status> <S3 code>", nothing is done; `body` replaces the error document
+        - `answer`: `code` is "<status> <S3 code>", nothing is done; `body` replaces the error document, and `headers`
+          are added
         - `drop_before`, `drop_after`: the connection is closed without an answer; nothing was done, or all
         - `hang_after`: done, and answered only after `seconds`
         - `cut`: the connection is closed halfway through the answer
@@ -92,10 +94,25 @@ class S3Server:
         - `ignore_conditions`, `ignore_if_match`, `ignore_range`: the headers have no effect
         """
         fault = {"kind": kind, "times": times, "method": method, "key": key, "code": code, "message": message}
-        self._control("POST", {**fault, "body": body, "seconds": seconds})
+        self._control("POST", {**fault, "body": body, "headers": dict(headers or {}), "seconds": seconds})
 
     def clear(self) -> None:
         self._control("DELETE", {})
+
+    def delay(self, seconds: float) -> None:
+        """Let every answer come so many seconds later, until the next `clear`, as over a distance."""
+        self._control("PUT", {"delay": seconds})
+
+    def round_trips(self) -> int:
+        """Count the requests since the last `clear` that waited for one another.
+
+        That is the longest chain in which each request came after the answer to the one before.
+        """
+        count, answered = 0, 0.0
+        for begin, end in sorted(self._control("GET", {})["spans"], key=lambda span: span[1]):
+            if begin >= answered:
+                count, answered = count + 1, end
+        return count
 
     def requests(self) -> list[str]:
         """ "METHOD raw-path status" of every request since the last `clear`."""
@@ -126,9 +143,13 @@ class _Faulty:
         self._under_way: set[str] = set()
         self._faults: list[dict[str, Any]] = []
         self._seen: list[str] = []
+        self._spans: list[tuple[float, float]] = []
+        """When each request came, and when its answer went."""
+        self._delay = 0.0
         self._held: list[int] = []
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        begin = time.monotonic()
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         method, path = environ["REQUEST_METHOD"], environ["REQUEST_URI"]
         if path == _CONTROL:
@@ -139,8 +160,10 @@ class _Faulty:
         for header in _IGNORED.get(kind, ()):
             environ.pop(header, None)
         status, headers, content = self._answer(fault, environ, method, path)
+        time.sleep(self._delay)
         with self._state:
             self._seen.append(f"{method} {path} {status.split()[0]}")
+            self._spans.append((begin, time.monotonic()))
         if kind in ("drop_after", "drop_before"):
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         if fault is not None and kind == "hang_after":
@@ -157,7 +180,8 @@ class _Faulty:
             return "000", [], b""
         if fault is not None and fault["kind"] == "answer":
             status, _, code = fault["code"].partition(" ")
-            return _error(status, code, fault["message"], method, fault["body"])
+            status, headers, content = _error(status, code, fault["message"], method, fault["body"])
+            return status, [*headers, *fault["headers"].items()], content
         conditional = method == "PUT" and ("HTTP_IF_MATCH" in environ or "HTTP_IF_NONE_MATCH" in environ)
         if conditional:
             with self._state:
@@ -198,10 +222,14 @@ class _Faulty:
         with self._state:
             if method == "POST":
                 self._faults.append(body)
+            if method == "PUT":
+                self._delay = body["delay"]
             if method == "DELETE":
                 self._faults.clear()
                 self._seen.clear()
-            content = json.dumps({"seen": self._seen, "held": self._held}).encode()
+                self._spans.clear()
+                self._delay = 0.0
+            content = json.dumps({"seen": self._seen, "spans": self._spans, "held": self._held}).encode()
         start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(content)))])
         return [content]
 

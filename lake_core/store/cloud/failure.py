@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([\w.\-]+)</Code>")
+_REGION = re.compile(r"<Region>([\w\-]+)</Region>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _PATH = re.compile(r'[Pp]ath "((?:[^"\\]|\\.)*)"|<Key>([^<]*)</Key>')
 _OF_BATCH = re.compile(r"request failed for key (.*): (.*) \(code: (\w+)\)", re.DOTALL)
 """What is said of one object of a batch."""
+
+_RANGE_OF_NOTHING = 'CONTENT_RANGE header: "bytes 0--1/0"'
+"""What obstore says of the last bytes of an empty object, as MinIO answers."""
 
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"}
 _ABSENT = {"NoSuchKey", "NotFound", "BlobNotFound"}
@@ -113,6 +117,7 @@ _KINDS = {
 }
 _STATUSES = {
     "301": Kind.REGION,
+    "307": Kind.REGION,
     "401": Kind.DENIED,
     "403": Kind.DENIED,
     "404": Kind.ABSENT,
@@ -138,6 +143,8 @@ class Failure:
     """Whether an earlier attempt at the same request may have been done."""
     no_connection: bool = False
     """Whether there was no answer at all, so that the endpoint itself may be the mistake."""
+    region: str = ""
+    """The region of the bucket, where the service names it."""
 
 
 def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
@@ -156,11 +163,17 @@ def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
     status = match[1] if (match := _STATUS.search(text)) else ""
     code = match[1] if (match := _CODE.search(text)) else ""
     if status or code:
-        message = match[1] if (match := _MESSAGE.search(text)) else ""
+        message = unescape(match[1]) if (match := _MESSAGE.search(text)) else ""
         reason = f"{code or status}: {message}" if message else code or status
-        return Failure(_kind(code, status), code or status, redact(reason, secrets), path)
+        region = match[1] if (match := _REGION.search(text)) else ""
+        return Failure(_kind(code, status), code or status, redact(reason, secrets), path, region=region)
+    if "redirect without LOCATION" in text:
+        # What else the answer says is not passed on by obstore.
+        return Failure(Kind.REGION, name, "a redirect")
     if "Wanted range starting at" in text:
         return Failure(Kind.RANGE, name, "the range begins behind the object's end")
+    if _RANGE_OF_NOTHING in text:
+        return Failure(Kind.RANGE, name, "the object is empty")
     if "non-partial response" in text or (isinstance(error, NotSupportedError) and "range" in text):
         return Failure(Kind.RANGE_IGNORED, name, "the range was ignored")
     if isinstance(error, (UnauthenticatedError, PermissionDeniedError)):

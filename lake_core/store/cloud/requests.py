@@ -100,6 +100,9 @@ class Requests(ABC):
                     if failure.code == "403"
                     else ""
                 )
+                # A redirect to another host is followed without a signature, and refused there.
+                if self._is_own_endpoint() and (region := self._find_region()):
+                    hint = f". {self._elsewhere(region)}"
                 raise AccessDenied(f"{self.service} refused access to {shown} ({failure.reason}){hint}", key=key)
             case Kind.UNKNOWN_OUTCOME | Kind.THROTTLED | Kind.CONFLICT:
                 raise StoreUnavailable(
@@ -108,11 +111,17 @@ class Requests(ABC):
                     key=key,
                 )
             case Kind.REGION:
+                region = self._find_region(failure.region)
                 raise StoreError(
-                    f"the {self.container} {self._name!r} is in another region than the one that was asked "
-                    f"({failure.reason}): name it in storage_options, as region",
+                    self._elsewhere(region)
+                    if region
+                    else f"{self.service} answered for the {self.container} {self._name!r} with {failure.reason}: it "
+                    "may be in another region. Name its region in storage_options, as region",
                     key=key,
                 )
+            # An answer to HEAD has no body that could name the reason.
+            case Kind.OTHER if failure.code == "400" and (region := self._find_region()):
+                raise StoreError(self._elsewhere(region), key=key)
             case Kind.NAME:
                 raise StoreError(
                     f"{self.url()} holds an object with a name that is not valid here, {failure.path!r}: names with "
@@ -131,12 +140,28 @@ class Requests(ABC):
         """Return the endpoint that the options name, or else the environment. None: the cloud's own."""
 
     @abstractmethod
+    def _is_own_endpoint(self) -> bool:
+        """Return whether requests go to the cloud's own servers."""
+
+    @abstractmethod
     def _secrets(self) -> Iterable[str]:
         """Return every secret of the options and of the environment."""
 
     @abstractmethod
     def _key_at(self, path: str) -> str | None:
         """Return the key of an object that the service names. None: it names none, or one outside of the store."""
+
+    def _find_region(self, answered: str = "") -> str | None:
+        """Return the region of the bucket, if it is another one than requests go to, and the service tells it.
+
+        Args:
+            answered: The region that the refusal named, so that none is asked for.
+        """
+        return None
+
+    def _elsewhere(self, region: str) -> str:
+        """Return the message for a bucket in a region to which requests do not go."""
+        return f"the {self.container} {self._name!r} is in the region {region}: name it in storage_options, as region"
 
     def _shown(self, key: str | None) -> str:
         return self.url() if key is None else f"{key!r}"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import urllib.request
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from lake_core.errors import AccessDenied, InvalidUrl, LakeError
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from lake_core.store.cloud.retry import RetryPolicy
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{1,254}")
+_REGION = re.compile(r"[a-z0-9\-]+")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _CREDENTIAL_LIFE = timedelta(minutes=5)
@@ -66,6 +70,8 @@ class S3Store(CloudStore):
         super().__init__(bucket, prefix, storage_options, retry)
         self._given = S3Options.parse(self._options)
         self._configured: str | None = None
+        self._region_of_bucket: str | None = None
+        """What the service told; empty if it did not, None before it was asked."""
         if (endpoint := self.endpoint()) is not None:
             parts = urlsplit(endpoint)
             if parts.username is not None or parts.password is not None:
@@ -121,14 +127,10 @@ class S3Store(CloudStore):
     def _connect(self, client_options: Mapping[str, object], one_by_one: bool) -> Any:
         given = self._given
         session = Session(profile=given.profile)
-        config: dict[str, object] = {**given.config, "region": given.region or self._region(session)}
-        endpoint = self.endpoint()
-        if endpoint is not None:
-            if given.virtual_hosted:
-                scheme, _, host = endpoint.partition("://")
-                endpoint = f"{scheme}://{self._name}.{host}"
+        config: dict[str, object] = {**given.config, "region": self._region(session)}
+        if (address := self._address()) is not None:
             # Another name of this option would be overruled by AWS_ENDPOINT_URL_S3.
-            config["aws_endpoint_url_s3"] = endpoint
+            config["aws_endpoint_url_s3"] = address
         if one_by_one:
             config["disable_bulk_delete"] = True
         provider = None
@@ -138,12 +140,58 @@ class S3Store(CloudStore):
             provider = self._credentials(session)
         return self._open(Bucket, config, {**client_options, **given.client_options}, provider)
 
+    def _address(self) -> str | None:
+        """Return the endpoint as obstore takes it: with the bucket, where that is a part of the host's name."""
+        endpoint = self.endpoint()
+        if endpoint is None or not self._given.virtual_hosted:
+            return endpoint
+        scheme, _, host = endpoint.partition("://")
+        return f"{scheme}://{self._name}.{host}"
+
     def _region(self, session: Session) -> str:
+        """Return the region that requests are signed for. Raises AccessDenied where there is no such profile."""
+        if self._given.region:
+            return self._given.region
         try:
             return session.get_config_variable("region") or os.environ.get("AWS_REGION") or "us-east-1"
         except BotoCoreError as error:
             failure = type(error).__name__
         raise AccessDenied(f"no usable credentials for {self.url()} ({failure})", key=None)
+
+    def _find_region(self, answered: str = "") -> str | None:
+        region = answered or self._answered_region()
+        return region if region != self._region_asked() else None
+
+    def _answered_region(self) -> str | None:
+        """Ask S3 for the bucket's region, once. It tells everyone, also with a refusal; obstore passes no header on."""
+        if self._region_of_bucket is None:
+            try:
+                request = urllib.request.Request(self._bucket_url(), method="HEAD")
+                with urllib.request.urlopen(request, timeout=self._given.connect_timeout) as answer:
+                    headers = answer.headers
+            except HTTPError as refusal:
+                headers = refusal.headers
+            except (OSError, HTTPException, ValueError):
+                return None
+            region = headers.get("x-amz-bucket-region") or ""
+            self._region_of_bucket = region if _REGION.fullmatch(region) else ""
+        return self._region_of_bucket
+
+    def _bucket_url(self) -> str:
+        """Return where the bucket itself is reached by HTTP."""
+        address = self._address()
+        if address is None:
+            return f"https://s3.{self._region_asked()}.amazonaws.com/{self._name}"
+        return address if self._given.virtual_hosted else f"{address.rstrip('/')}/{self._name}"
+
+    def _region_asked(self) -> str:
+        return self._region(Session(profile=self._given.profile))
+
+    def _elsewhere(self, region: str) -> str:
+        return (
+            f"the bucket {self._name!r} is in the region {region}, and was asked for in {self._region_asked()}: "
+            f"set {region=} in storage_options, or AWS_DEFAULT_REGION in the environment"
+        )
 
     def _credentials(self, session: Session) -> S3CredentialProvider:
         """Return what obstore asks for credentials. Raises AccessDenied where there are none."""
