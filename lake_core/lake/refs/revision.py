@@ -1,6 +1,6 @@
-"""Ref expressions: a branch, a tag, a commit or a session, and from there backwards (lakeFS: ref expressions).
+"""Ref expressions: a branch, a tag, a commit or a session, or a commit before it (lakeFS: ref expressions).
 
-main  v1  4f4cc1feb893…  a unique beginning of a commit's id  s-…   names
+main  v1  4f4cc1feb893…  a unique prefix of a commit's id  s-…      names
 main~3  main^2  main@                            the third first parent; the second parent; the branch's head
 main@{2026-01-31T12:00:00Z}                      the branch as it was then
 """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 DATASETS = "_lake/datasets/"
-"""Where a tree registers its datasets: the path follows."""
+"""The prefix of the keys that register datasets in a tree. The path of the dataset follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def dataset_path(path: str) -> str:
 def dataset_above(key: str, datasets: Mapping[str, DatasetRecord]) -> DatasetRecord | None:
     """Return the dataset whose folder contains a key.
 
-    Of several that is the innermost: a dataset may have been created in the folder of a dropped one.
+    If several do, return the innermost: a dataset may have been created in the folder of a dropped one.
     """
     parts = key.split("/")
     for length in range(len(parts) - 1, 0, -1):

@@ -1,4 +1,4 @@
-"""A state that takes writes: plain files by content, all else by the dataset that a key belongs to."""
+"""A state that accepts writes. Plain files are stored by content, other keys by the dataset that they belong to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class WritableState(StateStore):
-    """A state with changes on top, which reads what it has written."""
+    """A state with changes on top. Reads see these changes."""
 
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
@@ -43,7 +43,7 @@ class WritableState(StateStore):
 
     @property
     def reads(self) -> Sequence[str]:
-        """Return what it read, if its isolation requires that: keys, and prefixes ending in "*"."""
+        """Return what was read, if the isolation requires that: keys, and prefixes ending in "*"."""
         return self._changes.reads
 
     def check_free(self, path: str) -> None:
