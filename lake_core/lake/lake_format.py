@@ -39,10 +39,10 @@ class LakeFormat:
     profile: str = "small"
     """The size of ranges: `small`, or `lakefs` for lakeFS's parameters."""
     branch: str = "main"
-    """The branch that is in place."""
+    """The branch whose logs are in place."""
     version: int = VERSION
     origin: str = ""
-    """`lakefs` for a lake that goes on with a lakeFS repository, in whose storage namespace it is; else empty."""
+    """`lakefs` for a lake that was converted from a lakeFS repository, in its storage namespace; else empty."""
 
     @property
     def has_batch_keys(self) -> bool:

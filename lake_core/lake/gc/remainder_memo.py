@@ -1,7 +1,7 @@
 """The remainders that earlier runs of collection and `verify` computed, kept in the lake.
 
-A file covers some pairs of trees, and is named by the SHA-256 of them and of all else that their remainders depend on.
-So a file is right or unused, never stale. Whoever misses one, or finds it damaged, computes it again.
+A file covers some pairs of trees. Its name is the SHA-256 of these pairs and of everything else that their remainders
+depend on, so a file cannot be stale. A run computes a file that is missing or damaged again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FOLDER = "_lake/gc/marks"
 _FORMAT = 2
 _GROUP = 512
-"""How many pairs a file covers on average."""
+"""The number of pairs that a file covers on average."""
 
 Pair: TypeAlias = tuple[str, str, bool]
 """A tree, its successor, and whether that is the next state. See `RemainderReader.remainder`."""
@@ -47,7 +47,7 @@ class RemainderMemo:
     ) -> Iterator[tuple[Pair, Remainder | None]]:
         """Yield the remainder of each pair, in groups.
 
-        What is not remembered is computed, and remembered from then on. None stands for what `compute` could not.
+        Remainders that are not stored are computed and stored. None stands for those that `compute` could not return.
         """
         groups = [(self._name(group), group) for group in _groups(pairs)]
         stored = {meta.key for meta in self._root.list(f"{FOLDER}/")}

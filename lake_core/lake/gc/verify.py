@@ -47,15 +47,15 @@ def verify(
     full: bool = False,
     progress: Callable[[str, int], None] | None = None,
 ) -> Iterator[Problem]:
-    """Yield the defects.
+    """Yield the problems of a lake.
 
     Args:
         repository: The lake.
         history: How long commits are retained.
-        hashes: Whether to read content and compare it with its hash, or only to look whether it exists.
-        full: Whether to read all content. By default what an earlier run has read, and nobody has put again since, is
-            only looked for: its bytes are trusted to be as they were.
-        progress: Called with a phase and a count; at the end with `not read again` and how many objects that are.
+        hashes: Whether to read content and compare it with its hash, or only to check that it exists.
+        full: Whether to read all content. By default, objects that an earlier run has read, and that were not written
+            since, are only checked to exist.
+        progress: Called with a phase and a count; at the end with `not read again` and a number of objects.
     """
     tell = progress or (lambda phase, count: None)
     refs = repository.refs()
@@ -108,7 +108,7 @@ def verify(
 
 
 def _objects(root: ObjectStore, keys: Set[str]) -> Iterator[tuple[str, ObjectMeta | None]]:
-    """Yield each key with the object's metadata, None for one that does not exist."""
+    """Yield each key with the object's metadata, or None if it does not exist."""
     if len(keys) <= _LISTED_FROM:
         for key in sorted(keys):
             try:

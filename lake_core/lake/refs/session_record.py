@@ -102,12 +102,12 @@ class SessionRecord:
     message: str = ""
     isolation: str = "snapshot"
     reads: Sequence[str] = ()
-    """What it read, where its isolation asks for that: keys, prefixes ending in "*"."""
+    """What the session read, if its isolation requires that: keys, and prefixes ending in "*"."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     batches: Sequence[Batch] = ()
-    """Those that the record itself has, in a lake of version 1 or 2: `RefsState.batches` lists all."""
+    """The batches in the record itself, in a lake of version 1 or 2. `RefsState.batches` lists all."""
     commit: str | None = None
-    """The commit that it was published as."""
+    """The commit that the session was published as."""
     reason: str = ""
     """The reason of the failure."""
 

@@ -25,19 +25,19 @@ class DatasetRecord:
     path: str
     format: str
     id: str
-    """The same for all states of the dataset, on all branches."""
+    """An id that all states of the dataset share, on all branches."""
     dropped: bool = False
-    """Its log stays, and goes on if a dataset is created there again; to readers of the lake it is gone."""
+    """Whether the dataset was dropped. Its log stays, and continues if a dataset is created at the path again."""
     imported: bool = False
-    """It stood in place before the lake knew it: its log is taken as it is."""
+    """Whether the dataset was in place before it was registered. Its log is then used unchanged."""
 
     @property
     def key(self) -> str:
-        """The key of the record in the tree."""
+        """Return the key of the record in the tree."""
         return f"{DATASETS}{self.path}"
 
     def item(self, now: datetime) -> Item:
-        """Make the entry of the tree that registers the dataset: without bytes, all in its metadata."""
+        """Return the entry of the tree that registers the dataset. It has no bytes, only metadata."""
         flags = {name: "true" for name in ("dropped", "imported") if getattr(self, name)}
         metadata = {"format": self.format, "id": self.id} | flags
         return Item(Entry("", 0, last_modified=nanoseconds(now), metadata=metadata))

@@ -25,11 +25,11 @@ class StateTree:
         self, root: ObjectStore, view: View, clock: AwareClock, *, name: str, content: ContentStore | None = None
     ) -> None:
         self.root = root
-        """The lake's own root."""
+        """The root of the lake."""
         self.view = view
         self.clock = clock
         self.name = name
-        """What the state calls itself: a ref, a commit, a session."""
+        """The name of the state: a ref, a commit, a session."""
         self.content = content or ContentStore(root)
         self.lock = threading.RLock()
         self._registered: dict[str, DatasetRecord] | None = None

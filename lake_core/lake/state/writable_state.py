@@ -33,12 +33,12 @@ class WritableState(StateStore):
 
     @property
     def base(self) -> StateStore:
-        """The commit that it began with."""
+        """Return the commit that the session is based on."""
         return StateStore(self._changes.base)
 
     @property
     def state(self) -> str:
-        """`open`, or why no more writes are taken: `published`, `failed`, `abandoned`, `expired` or `closed`."""
+        """Return `open`, or else `published`, `failed`, `abandoned`, `expired` or `closed`: no writes are accepted."""
         return self._changes.status
 
     @property
@@ -65,7 +65,7 @@ class WritableState(StateStore):
             raise InvalidKey(f"{path!r} is not a valid path of a dataset", key=path)
 
     def drop(self, path: str) -> None:
-        """Take a dataset away. Its history stays, and older commits still show it. Raises DatasetNotFound."""
+        """Drop a dataset. Its history stays, and older commits still have it. Raises DatasetNotFound."""
         self._changes.check_open()
         record = self.dataset(path).record
         with self._changes.lock:
@@ -84,7 +84,7 @@ class WritableState(StateStore):
         if key in self.datasets():
             raise InvalidKey(f"{key!r} is a dataset, not a file", key=key)
         changes.check_conditions(key, if_absent, if_match)
-        # Stored at once: what a session holds in memory does not grow with what it writes.
+        # The bytes are stored at once, so that a session's memory does not grow with what it writes.
         item = self.content.store(new_item(data, self.clock()))
         with changes.lock:
             changes.check_conditions(key, if_absent, if_match)
