@@ -1,7 +1,7 @@
 """Names of data files, which distinguish this writer's uncommitted files from files of other writers.
 
-A name proves nothing about a file's content, but this writer's names hold a UUID of version 7 in a place where no other
-writer puts one.
+This writer's names hold a UUID of version 7 at a position where no other writer puts one. A name proves nothing about
+the content of a file.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def named_time(key: str) -> int:
 
 
 def is_own_name(key: str) -> bool:
-    """Return whether this writer may have named the file: as `new_name` does, in partition folders or in none.
+    """Return whether this writer may have named the file: as `new_name` does, with or without partition folders.
 
-    A copy that somebody keeps in a folder of their own has such a name too. Change files lie in their own folder only.
+    A copy in another folder has such a name too, so other folders do not count. Change files are only in their folder.
     """
     *folders, name = key.removeprefix(CHANGES_FOLDER).split("/")
     match = _OWN.fullmatch(name)
@@ -60,7 +60,7 @@ def is_own_name(key: str) -> bool:
 def is_delta_name(key: str) -> bool:
     """Return whether a file is named as Delta writers do (delta-spark, delta-rs).
 
-    Files that Spark writes without Delta are named so too.
+    Files that Spark writes without Delta have such names too.
     """
     return _DELTA_WRITERS.fullmatch(key.rsplit("/", 1)[-1]) is not None
 

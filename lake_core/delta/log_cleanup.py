@@ -1,9 +1,9 @@
-"""Log clean-up: commits and checkpoints that no version within the retention needs are deleted.
+"""Metadata cleanup: delete commits and checkpoints that no version within the retention needs.
 
-Rules: the cutoff is midnight (UTC) before now less `delta.logRetentionDuration`. The newest checkpoint whose version
-was committed at or before it stays, with its commit and everything after; without such a checkpoint nothing goes.
-Sidecars that no checkpoint
-names go a day after they were written. Protocol section: Metadata Cleanup.
+The cutoff is the last midnight (UTC) before now less `delta.logRetentionDuration`. The newest checkpoint whose version
+was committed at or before the cutoff stays, with its commit and all later files. Without such a checkpoint nothing is
+deleted. Sidecars that no checkpoint names are deleted a day after they were written. Protocol section: Metadata
+Cleanup.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def clean_log(snapshot: Snapshot, now: int) -> list[str]:
 
 
 def _is_sound(snapshot: Snapshot, files: CheckpointFiles) -> bool:
-    """Return whether all of a checkpoint can be read: it is what the table will rest on."""
+    """Return whether all of a checkpoint can be read, because the table will depend on it."""
     checkpoint = Checkpoint(snapshot.store, files)
     try:
         for name, _ in ADD_FIELDS:  # one at a time, which takes less memory

@@ -1,7 +1,7 @@
-"""The read set: what a commit inside a lake read, kept in its commitInfo.
+"""The read set of a commit in a lake: what the operation read, recorded in the commitInfo.
 
-The log does not show that a full overwrite read the table. When the commit is brought onto another state (published,
-merged), the protocol's conflict rules ask for it.
+The log does not show, for example, that a full overwrite read the table. The protocol's conflict rules need this when a
+publish or a merge applies the commit to another state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""From rows of any origin to data files of a table: brought into its schema, completed, checked, written.
+"""Write rows of any origin to data files of a table: convert them to its schema, complete them and check its rules.
 
-The one way by which rows get into data files, in the driver and in Spark's executors.
+All rows are written this way, in the driver and in Spark's executors.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ReplaceWhere:
             )
 
     def error(self, count: str, shown: str = "") -> str:
-        """Return the error for rows outside. `count`: how many there are; `shown`: what some of them hold."""
+        """Return the error for `count` rows outside. `shown` is the text of some of their values."""
         name = self.name or f"{self.text!r}, to which this write is confined"
         return f"{count} rows lie outside {name}{f': {shown}' if shown else ''}. {self.remedy}"
 
@@ -106,7 +106,7 @@ class RowWriter:
         return complete
 
     def files(self, *, target: int = TARGET_BYTES) -> DataFileWriter:
-        """Return a writer of data files, for rows that are prepared."""
+        """Return a writer of data files for prepared rows."""
         return DataFileWriter(self.store, self.metadata, self.now, target=target, threads=self.threads)
 
     def change_files(self) -> DataFileWriter:
@@ -134,5 +134,6 @@ def row_writer(
 
     Raises UnsupportedExpression, MalformedMetadata where the table has a rule that cannot be evaluated.
     """
-    # Not a method: what RowWriter's methods name travels to the executors, which have no SQL parser.
+    # This is not a method, because everything that RowWriter's methods use is sent to the executors, which have no SQL
+    # parser.
     return RowWriter(store, metadata, row_rules(metadata, protocol), now, replace_where)

@@ -1,4 +1,4 @@
-"""Reads rows: the log selects the files and has the partition values, and only the needed columns are read."""
+"""Reads of rows. The log selects the files and has the partition values, and only the needed columns are read."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Scan:
 
 
 def plan_read(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | Predicate | None) -> Scan:
-    """Plan as `plan_scan` for rows that the caller gets: inside a lake, the session records that they were read."""
+    """Plan as `plan_scan` for rows that the caller gets. In a lake, the session records that they were read."""
     snapshot.store.note_scan()
     return plan_scan(snapshot, columns_, where)
 
 
 def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | Predicate | None) -> Scan:
-    """Choose files by partition values and statistics. Raises SchemaMismatch for unknown columns, InvalidExpression."""
+    """Select files by partition values and statistics. Raises SchemaMismatch for unknown columns, InvalidExpression."""
     whole = snapshot.metadata.arrow_schema
     schema = whole if columns_ is None else chosen_columns(whole, columns_)
     predicate = parse_predicate(where, whole, now=now_ms(system_clock)) if isinstance(where, str) else where
@@ -136,7 +136,7 @@ class DataFiles:
     def batches(self, index: int) -> Iterator[pa.Table]:
         """Yield the rows of one file in their order, some tens of thousands at a time.
 
-        Memory holds one such batch, so the file may have any size. Raises as `read`.
+        Memory holds one such batch, so the file may have any size. Raises what `read` raises.
         """
         with self._telling(index):
             file, names = self._open(index)
@@ -148,7 +148,7 @@ class DataFiles:
             )
             return
         for group in range(file.num_row_groups):
-            # One row group after another: read ahead, all of them would stay in memory.
+            # Read one row group after another, because reading ahead would keep all of them in memory.
             batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names, use_threads=False)
             while True:
                 with self._telling(index):
@@ -261,7 +261,7 @@ def _within(rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[
 
 
 def data_file_missing(version: int, what: str) -> DataFileMissing:
-    """Return the error for a data file that the log names and the store lacks."""
+    """Return the error for a data file of the log that the store does not have."""
     return DataFileMissing(
         f"data file {what} of version {version} is gone: it was vacuumed while this reader used an old "
         "version, or deleted by hand. Refresh the table; "
@@ -301,7 +301,7 @@ def deleted_of_files(files: pa.Table, roots: Sequence[ObjectStore]) -> list[npt.
 def stream_rows(scan: Scan) -> pa.RecordBatchReader:
     """Stream the rows of a scan, file by file, a batch at a time.
 
-    Raises as `read_rows`, but the errors of a file only when the stream reaches it.
+    Raises what `read_rows` raises, but the errors of a file only when the stream reaches it.
     """
     files = open_data_files(scan, predicate=scan.predicate)
 
