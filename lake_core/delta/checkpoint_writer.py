@@ -91,7 +91,7 @@ def _state(snapshot: Snapshot, now: int) -> tuple[pa.Table, int]:
 
 
 def _unexpired(snapshot: Snapshot, now: int) -> pa.Table:
-    """Return the markers that have not expired."""
+    """Return the txn actions that have not expired."""
     markers, retention = snapshot.transactions(), transaction_retention_ms(snapshot.metadata.configuration)
     if retention is None:
         return markers
@@ -99,7 +99,7 @@ def _unexpired(snapshot: Snapshot, now: int) -> pa.Table:
 
 
 def _with_columns(adds: pa.Table, snapshot: Snapshot) -> pa.Table:
-    """Return adds with their statistics and partition values in the forms that the table's properties ask for."""
+    """Return adds with their statistics and partition values in the forms that the table's properties require."""
     metadata = snapshot.metadata
     as_json = stats_as_json(metadata.configuration)
     if stats_as_struct(metadata.configuration):

@@ -102,7 +102,7 @@ class CommitTimes:
         return version
 
     def latest_until(self, when: dt.datetime) -> int | None:
-        """Return the latest version committed at or before an instant, None if there is none."""
+        """Return the latest version committed at or before an instant, or None if there is none."""
         low, high = self.earliest, self._latest + 1
         self._check_any()
         # The times rise with the version, so that few commits have to be read.
@@ -115,7 +115,7 @@ class CommitTimes:
         return low - 1 if low > self.earliest else None
 
     def earliest_from(self, when: dt.datetime) -> int | None:
-        """Return the first version committed at or after an instant, None if there is none."""
+        """Return the first version committed at or after an instant, or None if there is none."""
         before = self.latest_until(when - dt.timedelta(microseconds=1))
         version = self.earliest if before is None else before + 1
         return version if version <= self._latest else None

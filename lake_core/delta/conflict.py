@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from lake_core.expression import Predicate
 
 _NAMED = 3
-"""Partitions or files that an error names."""
+"""The most partitions or files that an error names."""
 _LOOKED_THROUGH = 100
-"""Files whose partitions an error looks through."""
+"""The most files whose partitions are searched for an error."""
 ISOLATION_PROPERTY = "delta.isolationLevel"
 
 
@@ -57,11 +57,11 @@ class Isolation(Enum):
     """The isolation level: which commits of other writers an operation may follow."""
 
     SERIALIZABLE = "Serializable"
-    """As if the operations had run one after another, in the order of their versions."""
+    """Serializable: as if the operations had run one after another, in the order of their versions."""
     WRITE_SERIALIZABLE = "WriteSerializable"
-    """As if they had run one after another in some order: blind appends may slip in unseen."""
+    """As if they had run one after another in some order: concurrent blind appends do not conflict."""
     SNAPSHOT = "SnapshotIsolation"
-    """For commits that change no data: whatever was added does not matter."""
+    """For commits that change no data: files that others added do not conflict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Footprint:
 
     reads: Reads | Predicate
     read_files: pa.Table | None
-    """The file actions that it opened, or decided on (path, deletionVector if any)."""
+    """The file actions that the operation read or depends on (path, deletionVector if any)."""
     removed: pa.Table | None
     """The file actions that it removes (path, deletionVector if any)."""
     transaction: SetTransaction | None

@@ -36,7 +36,7 @@ ROW_GROUP_BYTES = 64 << 20
 """Uncompressed Arrow bytes of a row group in a file that is written in pieces."""
 
 HELD_BYTES = 256 << 20
-"""Uncompressed Arrow bytes that a writer holds back over all partitions before it writes the largest."""
+"""Uncompressed Arrow bytes that a writer buffers over all partitions before it writes the largest one."""
 
 _WORTH_A_THREAD = 8 << 20
 _MANY_TUPLES = 1 << 40
@@ -52,7 +52,7 @@ class AddFile:
     """One data file as it goes into a commit."""
 
     path: str
-    """As the log spells it: relative, percent-encoded."""
+    """The path as in the log: relative, percent-encoded."""
     partition_values: dict[str, str | None]
     size: int
     """Bytes."""
@@ -198,7 +198,7 @@ class DataFileWriter:
 
 
 class _OpenFile:
-    """A data file that is being written, row group by row group; it lands in the store when it is closed."""
+    """A data file that is written by row groups. It is put into the store when it is closed."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class _OpenFile:
     def close(self) -> AddFile:
         self._writer.close()
         body = self._sink.getvalue()
-        # The store may have normalised the name: the log must say what it is now.
+        # The store may have normalized the name, and the log must have the name in the store.
         key = self._store.put(self._key, memoryview(body), unique=True).key
         statistics = self._statistics
         return AddFile(

@@ -20,7 +20,7 @@ READER_VERSION = 1
 WRITER_VERSION = 2
 
 MANAGED = "lakeManaged"
-"""The writer feature of a lake's own tables. Others do not know it, so they read such a table and never write it."""
+"""The writer feature of a lake's tables. Other clients do not support it, so they read such a table but never write."""
 
 READABLE_FEATURES = frozenset(
     {
@@ -33,7 +33,7 @@ READABLE_FEATURES = frozenset(
         "v2Checkpoint",
     }
 )
-"""Reader features that are implemented, or that ask nothing of readers."""
+"""Reader features that are implemented, or that require nothing of readers."""
 
 WRITABLE_FEATURES = frozenset(
     {
@@ -212,7 +212,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -
 
 
 def is_active(feature: str, protocol: Protocol, metadata: Metadata) -> bool:
-    """Return whether a feature that a property switches on is both supported by the protocol and switched on."""
+    """Return whether the protocol supports a feature, and the property that enables it is set."""
     name = next(key for key, value in _FEATURE_OF_PROPERTY.items() if value == feature)
     return feature in supported_features(protocol) and metadata.configuration.get(name, "false").lower() == "true"
 

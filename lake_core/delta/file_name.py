@@ -32,13 +32,13 @@ def new_name(now: int, *, changes: bool = False) -> str:
 
 
 def time_uuid(now: int) -> uuid.UUID:
-    """Return a UUID of version 7: the time in milliseconds since the epoch, then chance."""
+    """Return a UUID of version 7: the time in milliseconds since the epoch, then random bits."""
     body = (now & (1 << 48) - 1) << 80 | int.from_bytes(runtime.random_bytes(10), "big")
     return uuid.UUID(int=body & ~(0xF << 76 | 0x3 << 62) | 0x7 << 76 | 0x2 << 62)
 
 
 def named_time(key: str) -> int:
-    """Return the time that a key's last part names, in milliseconds since the epoch; 0 where it names none."""
+    """Return the time in the last part of a key, in milliseconds since the epoch, or 0 if it has none."""
     match = _NAMED_TIME.search(key.rsplit("/", 1)[-1])
     return 0 if match is None else uuid.UUID(match[0]).int >> 80
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 _LOOK_BACK = 1000
-"""Commits that are searched for the one that recorded a marker."""
+"""The most commits that are searched for the one that recorded a txn action."""
 
 
 def history(snapshot: Snapshot, limit: int | None) -> list[dict[str, Any]]:

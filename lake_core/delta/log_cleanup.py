@@ -28,13 +28,13 @@ _SIDECAR_AGE = dt.timedelta(days=1)
 
 
 def clean_log(snapshot: Snapshot, now: int) -> list[str]:
-    """Delete the log files that are past the retention; returns their keys. `now`: milliseconds since the epoch."""
+    """Delete the log files that are past the retention, and return their keys. `now`: milliseconds since the epoch."""
     retention = log_retention_ms(snapshot.metadata.configuration)
     if retention is None:
         return []
     cutoff = instant_of(now - retention).replace(hour=0, minute=0, second=0, microsecond=0)
     listing = list_log(snapshot.store, end=snapshot.version)
-    # Without its commit, when the last version was committed is not known.
+    # The time of the last version is unknown without its commit.
     if snapshot.version not in listing.commits or min(listing.commits.values()) > cutoff:
         return []
     try:
@@ -48,7 +48,7 @@ def clean_log(snapshot: Snapshot, now: int) -> list[str]:
     if expired:
         if not _is_sound(snapshot, bases[-1]):
             return []
-        # Oldest first: after a crash in between, what is left is a log that begins later.
+        # Delete the oldest first, so that a crash in between leaves a log that begins later.
         snapshot.store.delete(sorted(expired))
     return expired + _clean_sidecars(snapshot, now)
 

@@ -86,11 +86,11 @@ class LogListing:
     """The listed files of a log folder."""
 
     commits: dict[int, datetime] = field(default_factory=dict)
-    """When the store says that each commit was put."""
+    """The time at which each commit was put, by the store's clock."""
     compactions: dict[int, list[int]] = field(default_factory=dict)
     """The last versions of the compaction files, by their first ones."""
     checkpoints: list[CheckpointFiles] = field(default_factory=list)
-    """Complete ones only, ascending by version; several may share a version."""
+    """The complete checkpoints, ascending by version. Several may have the same version."""
 
     def segments(self, version: int | None) -> Iterator[LogSegment | DeltaError]:
         """Yield every segment for `version` (None: the latest), from the newest checkpoint first, from version 0 last.

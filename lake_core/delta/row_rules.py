@@ -45,7 +45,7 @@ class Check:
     """A condition that must be true for every row; null is not true."""
 
     what: str
-    """As errors name it: `CHECK constraint 'positive'`."""
+    """The name in errors, such as `CHECK constraint 'positive'`."""
     text: str
     predicate: Predicate
 
@@ -62,7 +62,7 @@ class Generated:
     text: str
     expression: Expression
     in_log: bool = False
-    """Whether it partitions the table: the log holds '' as null."""
+    """Whether the column partitions the table. Then the log stores '' as null."""
 
 
 @dataclass(frozen=True, slots=True)

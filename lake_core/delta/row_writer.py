@@ -38,7 +38,7 @@ class ReplaceWhere:
     text: str
     predicate: Predicate
     name: str = ""
-    """What errors call it, where its caller knows it by another name than its SQL."""
+    """The name in errors, if the caller has another name for it than its SQL."""
     remedy: str = "Filter the rows, or widen `where`"
 
     def check(self, rows: pa.Table) -> None:
@@ -56,7 +56,7 @@ class ReplaceWhere:
 
 
 def samples(rows: pa.Table, predicate: Predicate) -> str:
-    """Show some of the values that rows have in the columns of a predicate, for an error's text."""
+    """Return some of the values in the columns of a predicate as text, for an error."""
     paths = dict.fromkeys(column.path for column in columns(predicate))
     return ", ".join(f"`{'.'.join(path)}` is {_some(leaf_values(rows, path))}" for path in paths)
 
@@ -84,9 +84,9 @@ class RowWriter:
     now: int
     """Milliseconds since the epoch."""
     replace_where: ReplaceWhere | None = None
-    """Where an overwrite replaces rows: all others are refused."""
+    """The rows that an overwrite replaces. Other new rows are refused."""
     threads: int = 0
-    """How many threads encode files while rows come in; executors have their cores for other tasks."""
+    """The number of threads that encode files concurrently. 0 in executors, whose cores have other tasks."""
     log_inserts: bool = False
     """Whether the rows are written into change data files too, as inserts."""
 

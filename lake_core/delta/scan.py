@@ -40,7 +40,7 @@ class Scan:
 
     snapshot: Snapshot
     schema: pa.Schema
-    """Of the rows returned, columns in the order asked for."""
+    """The schema of the rows, with the columns in the requested order."""
     predicate: Predicate | None
     files: pa.Table
     """path, partitionValues, size, and where present stats and deletionVector of the files to read."""
@@ -108,11 +108,11 @@ class DataFiles:
     names_by_id: Mapping[int, str] = field(default_factory=dict)
     """Physical names by field id, where files are read by id."""
     deleted: Sequence[npt.NDArray[np.int64] | None] = ()
-    """The rows of each file that its deletion vector takes out, ascending; empty if no file has one."""
+    """The rows of each file that its deletion vector deletes, ascending. Empty if no file has one."""
     predicate: Predicate | None = None
-    """Keep only the rows for which it is true."""
+    """The predicate that is true for the rows to return."""
     elsewhere: Mapping[int, ObjectStore] = field(default_factory=dict)
-    """The stores of the files, by number, that lie outside of the table's root."""
+    """The stores of the files outside of the table's root, by the number of the file."""
     only: Sequence[npt.NDArray[np.int64] | None] = ()
     """The only rows of each file to read, in ascending order; empty to read all."""
     by_name: frozenset[str] = frozenset()
@@ -207,7 +207,7 @@ class DataFiles:
             file_schema = self._named(rows.schema)
             rows = relabelled(rows, file_schema)
         else:
-            # A file may lack every wanted column: its rows count all the same.
+            # A file may have none of the columns, but its rows count nevertheless.
             rows = pa.table({"\x00rows": pa.nulls(count)})
         conformed = relabelled(conform_out(rows, physical), data)
         columns_ = []

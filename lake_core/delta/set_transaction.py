@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from lake_core.delta.snapshot import Snapshot
 
 NEVER = -1
-"""The version of a marker that was taken back to before it was set."""
+"""The version of a txn action that was set back to the state before its first write."""
 
 
 def set_transaction(txn: Txn, now: int | None) -> SetTransaction:
-    """Return a marker as an action. `now`: milliseconds since the epoch. Raises InvalidTransaction."""
+    """Return the txn action of a `txn`. `now`: milliseconds since the epoch. Raises InvalidTransaction."""
     check_txn(txn, InvalidTransaction)
     app_id, version = txn
     return SetTransaction(app_id, version, now)

@@ -1,4 +1,4 @@
-"""Code that travels to Spark's executors by value: they need pyarrow and fsspec, not this package."""
+"""Code that is sent to Spark's executors by value. They need pyarrow and fsspec, not this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Spark session that works here: found if one is active, else built on local threads."""
+"""The active Spark session, or a new one on local threads."""
 
 from __future__ import annotations
 

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from lake_core.lake.state.state_store import StateStore
 
 _AT_ONCE = 32
-"""Remainders that are computed side by side."""
+"""The number of remainders that are computed concurrently."""
 _LOOKED_AT = 3
 """States in which the version of a dataset is looked for."""
 _RANGE_MEMORY = 32 << 20
-"""Trees are read one after the other, each much like the last: little of them needs to stay in memory."""
+"""The size of the cache of ranges. It is small, because trees are read one by one and each is similar to the last."""
 
 
 @dataclass(slots=True)

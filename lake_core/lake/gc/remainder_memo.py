@@ -35,11 +35,11 @@ Pair: TypeAlias = tuple[str, str, bool]
 
 
 class RemainderMemo:
-    """The remembered remainders of a lake."""
+    """The stored remainders of a lake."""
 
     def __init__(self, root: ObjectStore) -> None:
         self._root = root
-        # Another release may read the same trees otherwise, and a copy of the lake has other URLs.
+        # Another release may compute other remainders of the same trees, and a copy of the lake has other URLs.
         self._scope = json.dumps([_FORMAT, root.url(), sorted(format_releases().items())])
 
     def remainders(
@@ -72,7 +72,7 @@ class RemainderMemo:
         return f"{FOLDER}/{hashlib.sha256(json.dumps([self._scope, pairs]).encode()).hexdigest()}"
 
     def _read(self, name: str) -> dict[Pair, Remainder] | None:
-        """Read a file. None for one that is missing, damaged, or of another scope."""
+        """Read a file. Return None if it is missing, damaged, or of another scope."""
         body = read_checked(self._root, name)
         if body is None:
             return None
@@ -93,7 +93,7 @@ class RemainderMemo:
 
 
 def _groups(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Divide pairs into runs that end at pairs of a certain hash, so that what is added or removed changes few runs."""
+    """Divide pairs into runs that end at pairs with a certain hash, so that a new or removed pair changes few runs."""
     group: list[Pair] = []
     for pair in pairs:
         group.append(pair)

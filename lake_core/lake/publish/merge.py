@@ -30,9 +30,9 @@ class MergePreview:
     """The result that a merge would have."""
 
     commit: str
-    """The branch's head, which the merge would follow."""
+    """The head of the branch."""
     base: str
-    """The commit that both come from."""
+    """The merge base."""
     incoming: str
     """The commit that would be merged."""
     datasets: Mapping[str, DatasetUpdate]
@@ -40,9 +40,9 @@ class MergePreview:
     keys: Mapping[str, Literal["put", "deleted"]]
     """The plain files that would change."""
     resolved: Mapping[str, str]
-    """The datasets and keys that conflict and of which the strategy takes one side, with the conflicts' kinds."""
+    """The datasets and keys whose conflicts the strategy resolves, with the kinds of the conflicts."""
     skipped: Sequence[str] = ()
-    """Datasets whose writes the branch already has, by their applications' markers (at this version or a later one)."""
+    """The datasets whose writes the branch already has, by their transaction identifiers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Proposal:
     message: str
     metadata: Mapping[str, str] = field(default_factory=dict)
     parents: Sequence[str] = ()
-    """Commits that the new one has as parents besides the branch's head."""
+    """The parents of the new commit besides the branch's head."""
     session: str | None = None
     retention: Mapping[str, str] = field(default_factory=dict)
     """Datasets whose retention ends before these instants (ISO 8601)."""
@@ -78,12 +78,12 @@ class Change:
 
 
 def head_of(repository: Repository, refs: RefsState, branch: str) -> StateStore:
-    """Show the state that a branch points at."""
+    """Return the state of a branch's head."""
     return repository.commit_state(refs.commit(refs.branch(branch)), branch)
 
 
 def prepare_change(repository: Repository, refs: RefsState, proposal: Proposal, change: Change) -> BranchUpdate:
-    """Prepare to bring a change onto a branch. Raises Conflict, ProtectedBranch, Diverged, Collected."""
+    """Prepare to apply a change to a branch. Raises Conflict, ProtectedBranch, Diverged, Collected."""
     _check_protected(refs, proposal)
     target = head_of(repository, refs, proposal.branch)
     update = apply_change(repository, refs, proposal, change, target)
@@ -193,7 +193,7 @@ def _complete_checkout(
 def _write_commit(
     repository: Repository, refs: RefsState, proposal: Proposal, head: Commit, update: TreeUpdate
 ) -> Commit:
-    """Write what a commit consists of, but for the entry that makes it one. Raises Collected."""
+    """Write everything of a commit except the entry that commits it. Raises Collected."""
     pending = repository.pending_deletions(refs)
     gone = next((key for key in update.references if pending(key)), None)
     if gone is not None:
@@ -203,7 +203,7 @@ def _write_commit(
         )
     onto = update.onto
     if update.taken and any(pending.range(name) for name in repository.graveler.names(onto)):
-        # Files that the session built may have names that are being collected.
+        # Ranges that the session wrote may have names that are on a collection's list.
         records = ((record.key, record) for record in repository.graveler.scan(onto))
         onto = repository.graveler.build("", records, avoid=pending.range).tree
     tree = write_tree(repository, onto, update.items, pending)

@@ -55,9 +55,9 @@ class TreeUpdate:
     skipped: Sequence[str] = ()
     """The datasets whose changes the target had already, by their transaction identifiers."""
     resolved: Mapping[str, str] = field(default_factory=dict)
-    """The datasets and keys that conflicted, and of which a strategy took one side; with the kinds of the conflicts."""
+    """The datasets and keys whose conflicts a strategy resolved, with the kinds of the conflicts."""
     taken: bool = False
-    """Whether it is the other side's own tree, which differs from the target's already."""
+    """Whether `tree` is that of the other side, which differs from the target's already."""
 
     def __bool__(self) -> bool:
         return bool(self.items) or self.taken
