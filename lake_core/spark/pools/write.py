@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _SORTED_BYTES: Final = 64 << 20
 """How many bytes of values an executor sorts at once, at most: they take about three times as much memory."""
 _WRITTEN: Final = "object binary, error string"
-"""What executors tell of a data object that they wrote, or why they wrote none."""
+"""The rows that executors report: a data object that they wrote, or why they wrote none."""
 
 
 def load_pool(
