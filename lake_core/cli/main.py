@@ -15,7 +15,7 @@ from lake_core.lake.errors import LakeAlreadyExists
 from lake_core.readable import count_of
 
 _EPILOG = """
-Environment: LAKE_URL and LAKE_STORAGE_OPTIONS (NAME=VALUE, several separated by spaces) replace the options;
+Environment: LAKE_URL and LAKE_STORAGE_OPTIONS (NAME=VALUE, several separated by spaces) set the options;
 AWS_ACCESS_KEY_ID and the other AWS_ variables open buckets; LAKE_COMMITTER is the committer's name in commits.
 
 Exit codes: 0 success, 1 refused or failed, 2 wrong usage, 3 conflict, 4 problems found (verify, doctor).
@@ -35,7 +35,7 @@ Exit codes: 0 success, 1 refused or failed, 2 wrong usage, 3 conflict, 4 problem
 @click.version_option(package_name="lake-orch")
 @click.pass_context
 def main(ctx: click.Context, url: str | None, options: tuple[str, ...], as_json: bool) -> None:
-    """Look at a lake, publish, merge, and maintain it. A lake has transactions over a bucket or a folder."""
+    """Look at a lake, publish, merge, and maintain it."""
     context = ctx.ensure_object(Context)
     if url is not None and not url.strip():
         raise click.UsageError(

@@ -41,7 +41,7 @@ zed_option = click.option(
 
 @click.group()
 def pool() -> None:
-    """Load records of any shape into pools, look at them, and maintain pools.
+    """Load records of any shape into pools, and maintain pools.
 
     POOL is the path of a pool in the lake. With --zed LOCATION it is the name of a pool in the Zed lake at that
     location, and a ref is one of the pool's branches, or the id of a commit.

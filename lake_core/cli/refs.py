@@ -110,7 +110,7 @@ def _against_parent(lake: Lake, commit: Commit, *, most_rows: int = MOST_ROWS, s
 @_sample_option
 @command
 def show(context: Context, commit: str, sample: int) -> None:
-    """Show the message and metadata of a commit, and what it changed since its first parent."""
+    """Show the metadata and changes of a commit. Changes are those since its first parent."""
     lake = context.open()
     if commit in {session.id for session in lake.list_sessions(include_ended=True)}:
         raise InvalidRef(

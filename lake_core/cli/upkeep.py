@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 )
 @command
 def gc(context: Context, dry_run: bool, history: timedelta | None) -> None:
-    """Delete objects that no branch, tag, session or retained commit reaches."""
+    """Delete unreachable objects: those that no branch, tag, session or retained commit reaches."""
     if history is not None and history < MOST_EXPIRY:
         raise click.UsageError(
             f"--history: commits are kept for {MOST_EXPIRY.days} days at least, as long as a session may work on one"
@@ -51,7 +51,7 @@ def upgrade(context: Context) -> None:
 @click.command()
 @command
 def checkout(context: Context) -> None:
-    """Write main's logs to the folders of its datasets, if a publisher failed before it did."""
+    """Complete the checkout of main. Write its logs to its datasets' folders, if a publisher failed before it did."""
     with context.output.progress("putting in place") as progress:
         result = context.open().maintenance.checkout(progress=lambda number, count: progress("commit", number))
     context.output.show(result, f"{count_of(result.objects, 'object')} put in place")
@@ -61,7 +61,7 @@ def checkout(context: Context) -> None:
 @click.argument("dataset", type=TablePath())
 @command
 def adopt(context: Context, dataset: str) -> None:
-    """Add the commits that another client made to a dataset, past the lake, to main."""
+    """Add commits of another client to main. The client made them to a dataset in place, past the lake."""
     lake = context.open()
     state = lake.at()
     if dataset not in state.registered():
@@ -76,7 +76,7 @@ def adopt(context: Context, dataset: str) -> None:
 @click.argument("dataset", type=TablePath())
 @command
 def release(context: Context, dataset: str) -> None:
-    """Remove a dataset from the lake, and keep its files in place for other clients."""
+    """Remove a dataset from the lake. Its files stay in place for other clients."""
     lake = context.open()
     lake.at().dataset(dataset)  # Raises in words of main, where a session would speak of itself.
     published = lake.maintenance.release(dataset)
@@ -88,7 +88,7 @@ def release(context: Context, dataset: str) -> None:
 @click.option("--full", is_flag=True, help="Read all objects, also those that were read before and are unchanged.")
 @command
 def verify(context: Context, quick: bool, full: bool) -> None:
-    """Check that every reachable object exists, and that its bytes match the hash in its name.
+    """Check that all reachable objects exist. Their bytes must match the hashes in their names.
 
     Objects that an earlier run has read, and that were not written since, are read again only with --full.
     """
@@ -114,7 +114,7 @@ def verify(context: Context, quick: bool, full: bool) -> None:
 @click.command()
 @command
 def doctor(context: Context) -> None:
-    """Check that the store does what a lake requires, such as conditional puts."""
+    """Check that the store does what a lake requires. For example, it must honor conditional puts."""
     findings = examine(open_store(context.location, storage_options=context.storage_options))
     rows = [
         {"check": each.check, "result": "ok" if each.ok else "FAILED", "detail": each.detail, "ok": each.ok}
