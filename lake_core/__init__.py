@@ -1,6 +1,6 @@
-"""Open lake formats over any object store: the store itself, the formats that use it, and lakes over many of them.
+"""Open lake formats over any object store: the store, the formats, and lakes over many datasets.
 
-Start at `lake_core.Lake` for many datasets that publish together, at `lake_core.delta.DeltaTable` for one table, at
+Start at `lake_core.Lake` for datasets that are published together, at `lake_core.delta.DeltaTable` for one table, at
 `lake_core.store.open_store` for bytes.
 """
 

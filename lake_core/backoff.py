@@ -1,4 +1,4 @@
-"""Waiting between tries: longer from try to try, and at random, so that writers who met once do not meet again."""
+"""Random pauses between tries that grow with each try, so that writers that collided do not collide again."""
 
 from __future__ import annotations
 

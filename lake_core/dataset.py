@@ -1,9 +1,9 @@
-"""What a lake must know of a format, and the registry of the formats that are installed.
+"""`DatasetFormat`, the interface between a lake and a format, and the registry of the installed formats.
 
-A dataset is a folder of a lake that one format governs: a Delta table, a Zarr repository, a pool. Its files fall into
-classes (`KeyClass`); the tree holds a dataset's log and pointers, not its UNIQUE files. A `DatasetFormat` tells the
-lake the rest: how to open a dataset, what two states differ in and how that difference is brought onto a third, and
-which files a state reaches. Formats register theirs under the entry point group `lake_core.formats`.
+A dataset is a folder of a lake in one format: a Delta table, an Icechunk repository, a pool. Each of its files has a
+class (`KeyClass`); the tree holds a dataset's log and pointers, not its UNIQUE files. A `DatasetFormat` defines how to
+open a dataset, how to compare two states and apply their difference to a third, and which files a state reaches.
+Formats register their classes under the entry point group `lake_core.formats`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class UnknownFormat(LakeError):
 
 
 class NotConvertible(LakeError):
-    """The format has no way to make a dataset of plain files.
+    """The format cannot convert plain files to a dataset.
 
     Create an empty dataset and write the rows to it instead.
     """
@@ -52,7 +52,7 @@ class KeyClass(Enum):
     """The class of a dataset's key, by which a lake treats its object."""
 
     UNIQUE = "unique"
-    """Immutable, under a name that is never used twice: written in place at once, whatever the branch."""
+    """Immutable, with a name that is never used twice: written in place at once, on any branch."""
     LOG = "log"
     """A numbered entry of the dataset's log: kept in the tree, put in place if absent once main has it."""
     POINTER = "pointer"
@@ -62,21 +62,21 @@ class KeyClass(Enum):
 
 
 class WriteBuffer(Protocol):
-    """Writes that a format's handles hold back in a session, to write them at once.
+    """Writes that a format's handles buffer in a session, to write them together.
 
     All handles on one dataset of a session share one buffer.
     """
 
     def flush(self) -> object:
-        """Write what is held back to the store.
+        """Write the buffered changes to the store.
 
-        Called before the session is published, or brought into a shared one.
+        Called before the session is published, or flushed to a shared one.
         """
 
     def refresh(self) -> None:
-        """Continue from what the store holds now: the session has taken in what others wrote.
+        """Continue from the present state of the store, to which a flush has added the writes of others.
 
-        Called when nothing is held back.
+        Called when nothing is buffered.
         """
 
 
@@ -89,7 +89,7 @@ class DatasetStore(ObjectStore, ABC):
     @property
     @abstractmethod
     def provisional(self) -> bool:
-        """Return whether publication replaces the log entries put here. Derived objects are then not worth writing."""
+        """Return whether a publish replaces the log entries written here, so that derived objects are useless."""
 
     @property
     def versioned(self) -> bool:
@@ -120,11 +120,11 @@ class DatasetStore(ObjectStore, ABC):
 
     @abstractmethod
     def check_buffer(self, buffer: WriteBuffer) -> None:
-        """Raise where what a buffer holds would be lost: the session has ended, or the dataset was dropped in it."""
+        """Raise if buffered writes would be lost, because the session has ended or the dataset was dropped in it."""
 
     @abstractmethod
     def note_scan(self) -> None:
-        """Note that the caller read rows, on which the commit of a serializable session may depend."""
+        """Record that the caller read rows, on which the commit of a serializable session may depend."""
 
     @abstractmethod
     def end_retention(self, before: datetime) -> None:
@@ -137,22 +137,22 @@ class DatasetStore(ObjectStore, ABC):
 NOTHING = "NONE"
 """The operation of an application that changes nothing."""
 SKIPPED = "SKIPPED"
-"""The operation of an application whose very write the target already has, by its marker.
+"""The operation of an application whose write the target already has, by its transaction identifier.
 
-It changes nothing, and callers learn that it was skipped.
+It changes nothing, and its result says that it was skipped.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A difference, brought onto a dataset."""
+    """The result of applying a difference to a dataset."""
 
     puts: Mapping[str, bytes]
     """The new fixed-name objects, by key within the dataset; empty where the target has it all already."""
     version: int | None
     """The dataset's version then, if it counts versions."""
     operation: str
-    """What was done, in the format's own words (WRITE, MERGE, …); NOTHING or SKIPPED where `puts` is empty."""
+    """The operation as the format names it (WRITE, MERGE, …); NOTHING or SKIPPED if `puts` is empty."""
     summary: Mapping[str, int] = field(default_factory=dict)
     """Numbers about it: files and rows added and removed, as far as they are known."""
     references: Sequence[str] = ()
@@ -209,8 +209,8 @@ class DatasetFormat(ABC):
 
     Stores are rooted at the dataset's folder; None stands for a dataset that does not exist.
 
-    What is abstract every format has. The rest has defaults for a format that does without: that has no log and no
-    pointers, derives nothing, and of which nothing is ever collected. One object serves all threads of a process.
+    Every format implements the abstract methods. The defaults of the others are for a format without a log, pointers
+    and derived objects, of which nothing is ever collected. All threads of a process share one object.
     """
 
     format: str
@@ -246,8 +246,8 @@ class DatasetFormat(ABC):
     def version(self, store: ObjectStore) -> int | None:
         """Return the dataset's version; None where it does not exist, or counts none.
 
-        Go by the log, not by a pointer: where another writer forked the log, a state shows its beginning only, and
-        pointers further on.
+        Use the log, not a pointer: if another writer forked the log, a state has only its beginning, and pointers name
+        later versions.
         """
 
     def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
@@ -269,19 +269,19 @@ class DatasetFormat(ABC):
     def apply(
         self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
     ) -> Applied:
-        """Bring what differs between `base` and `incoming` onto `target`, as one new version.
+        """Apply the difference between `base` and `incoming` to `target`, as one new version.
 
-        Writes nothing but UNIQUE objects.
+        Only UNIQUE objects are written.
 
-        Raises DatasetConflict where the format's own rules forbid it.
+        Raises DatasetConflict if the format's rules forbid it.
         """
 
     def compare(
         self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int
     ) -> DatasetComparison:
-        """Return what differs between two states.
+        """Return the differences between two states.
 
-        At most `most_rows` rows are read to count, `sample` of each kind are shown.
+        At most `most_rows` rows are read for counting. Up to `sample` of each kind are shown.
         """
         old, new = (set() if store is None else set(self.reachable(store, None)) for store in (before, after))
         versions = [None if store is None else self.version(store) for store in (before, after)]
@@ -327,7 +327,7 @@ class DatasetFormat(ABC):
     def write_derived(self, state: ObjectStore, place: ObjectStore, now: datetime, *, due: bool = False) -> None:
         """Write the derived objects that are due (or with `due`, all) for a state with its log in place.
 
-        Failing costs time only.
+        If this fails, readers only lose time.
         """
         return
 
@@ -367,9 +367,9 @@ class ApplyContext:
     session: str | None = None
     """The session that is published, for the dataset's own history."""
     onto: str = "the target"
-    """What it is brought onto, for messages."""
+    """The target's name in messages."""
     recreated: bool = False
-    """Whether the target was dropped: its log goes on with what is brought in."""
+    """Whether the target was dropped. Its log then continues with the new versions."""
     replaces: bool = False
     """Whether the target becomes what `incoming` is, data and definition, whatever it has itself."""
     dry_run: bool = False

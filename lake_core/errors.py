@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class LakeError(Exception):
-    """Every error of this package is one of these."""
+    """The base class of all errors of this package."""
 
 
 class InvalidUrl(LakeError):
@@ -40,7 +40,7 @@ class NotFound(StoreError):
 class AlreadyExists(StoreError):
     """A put with `if_absent` found an object at the key; nothing was written by this call.
 
-    After a time-out inside the client the object found may be the caller's own: whoever must know compares writer ids.
+    After a time-out inside the client, the object may be the caller's own. Compare writer ids to find out.
     """
 
 
@@ -49,7 +49,7 @@ class PreconditionFailed(StoreError):
 
 
 class AccessDenied(StoreError):
-    """The store knows the caller and refuses, or does not know the caller."""
+    """The store refuses the request, or cannot authenticate the caller."""
 
 
 class StoreUnavailable(StoreError):

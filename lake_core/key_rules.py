@@ -1,8 +1,8 @@
-"""What goes together among plain keys of a lake, and the registry of the rules that are installed.
+"""Rules for plain files of a lake that belong together, and the registry of the installed rules.
 
-To a lake plain files are independent of one another. Some formats keep many of them that mean something only together,
-and are written by their own libraries, key by key. Such a format registers a `KeyRule` under the entry point group
-`lake_core.key_rules`: it is asked whenever a change is brought onto a state that others have changed in the meantime.
+To a lake, plain files are independent of each other. Some formats consist of many files that are valid only together,
+and that their own libraries write one by one. Such a format registers a `KeyRule` under the entry point group
+`lake_core.key_rules`. It is checked whenever a change is applied to a state that others have changed in the meantime.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Plain Zarr v3 arrays in the tree: a chunk means nothing without the `zarr.json` above it.
+"""The `KeyRule` of plain Zarr v3 arrays: a chunk is valid only with the `zarr.json` above it.
 
-A writer of a chunk relies on the array's shape, chunk grid, data type and codecs. If another session changed one of
-these (such as by making the array smaller), the chunk would be lost or misread, though no key was written twice; and
-the other way round. The same goes for what is put into a group that is gone. An array that has only grown keeps its
-chunks: appending goes along with writing.
+A chunk depends on the array's shape, chunk grid, data type and codecs. If another session changes one of these, such as
+by making the array smaller, the chunk would be lost or misread, although no key was written twice. The same is true for
+nodes in a group that was deleted. If an array only grows, its chunks stay valid: appends do not conflict with writes.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ class ZarrArrays:
     def contradicted(self, change: PlainChange) -> Iterator[str]:
         """List the `zarr.json` of arrays and groups that the two sides changed in contradictory ways.
 
-        For an array, one side changed chunks and the other what the chunks mean. For a group, one side took it away and
-        the other put something into it.
+        For an array, one side changed chunks and the other one metadata that they depend on. For a group, one side
+        deleted it and the other one added a node to it.
         """
         keys, base, incoming, target = change.keys, change.base, change.incoming, change.target
         above: dict[str, str | None] = {}

@@ -25,8 +25,8 @@ def checks_first(function: _F) -> _F:
     Put the decorator below `@dg.asset` or `@dg.multi_asset`.
 
     Under `scope="asset"` an output is published when Dagster hands it to the IO manager, which it does before the check
-    results that come with it (`MaterializeResult(check_results=…)`) or after it. Decorated, a blocking check that fails
-    keeps its asset from being published.
+    results that come with it (`MaterializeResult(check_results=…)`) or after it. With this decorator, a blocking check
+    that fails with severity ERROR keeps its asset from being published.
 
     All results of the function are held in memory until it ends. It may return or yield, and be async. A direct call,
     as in a unit test, behaves as without the decorator.

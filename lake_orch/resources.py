@@ -55,9 +55,9 @@ __all__ = ["LakeResource", "SparkResource", "StepContext"]
 
 
 class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
-    """The root of a lake: a local folder or a bucket, and what opens it.
+    """The root of a lake, a local folder or a bucket, and the options that open it.
 
-    A folder of plain Delta tables will do as well.
+    The root may also be a folder of plain Delta tables.
 
     Example:
         .. code-block:: python
@@ -70,7 +70,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             @dg.asset
             def events(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult:
                 table = lake.table(context)
-                for page in pages():                 # each page exactly once, however often the step is retried
+                for page in pages():                 # each page exactly once, also if the step is retried
                     table.append(page)
                 return dg.MaterializeResult(metadata=table.metadata())
 
@@ -103,8 +103,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     )
     gate: Literal["blocking", "error", "none"] = Field(
         default="blocking",
-        description="Under scope 'run': which failed checks prevent publishing a run. "
-        "Failed blocking checks always do; `error` adds those of severity ERROR. A run's tag lake/gate overrides it.",
+        description="Under scope 'run': which checks that fail with severity ERROR prevent publishing a run. "
+        "Blocking checks always do; `error` adds all other checks. A run's tag lake/gate overrides it.",
     )
     keep_failed_for: float = Field(
         default=24.0,
@@ -115,7 +115,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     backfills: Literal["publish", "gather"] = Field(
         default="publish",
-        description="Whether each run of a backfill publishes by itself, or all gather on a branch "
+        description="Whether each run of a backfill publishes by itself, or all runs publish to a branch "
         "that lake_backfill_sensor merges once. A backfill's tag lake/backfills overrides it.",
     )
 
@@ -156,7 +156,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return dict(from_environment(self.storage_options))
 
     def is_lake(self) -> bool:
-        """Return whether a lake exists at the root, rather than a folder of plain tables. Looked up once."""
+        """Return whether a lake exists at the root, and not only a folder of plain tables. Looked up once."""
         if self._is_lake is None:
             self._is_lake = Lake.exists(self.root, storage_options=self.options())
         return self._is_lake
@@ -335,7 +335,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             return session.id
         return pinned(self.open(), self.branch_of(run.tags), path, instance, run)
 
-    # By hand
+    # Writes in the code of a step
 
     def table(self, context: StepContext, path: str | None = None, *, partition_by: Sequence[str] = ()) -> LakeTable:
         """Return a handle for the step's code to write and read a table, batch by batch.
@@ -404,8 +404,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             with workspace:
                 yield session
         except BaseException:
-            # A step that tries again by itself makes the same session again, not the next one: a retry makes that under
-            # this number, too.
+            # If the code of a step tries again by itself, it gets the same session again, not the next one, because a
+            # retry of the step uses this number too.
             numbers.give_back(number)
             raise
 
@@ -421,7 +421,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return session.id if session else self.branch_of(attempt.run.tags) if self.is_lake() else None
 
     def _batches(self, attempt: Attempt, path: str) -> tuple[Callable[[int], AbstractContextManager[Workspace]], str]:
-        """Return where each batch of a step's own writes to a table goes, and their marker."""
+        """Return where each batch that a step's code writes to a table goes, and the application id of the batches."""
         marker = self._marker(attempt)
         if self.run_session(attempt.instance, attempt.run) is None:
             return lambda batch: self.workspace(replace(attempt, output=f"{path}#{batch}")), marker
@@ -437,7 +437,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         staged.flush()  # an earlier attempt's batches are replaced even if this one makes none
         return batch, marker
 
-    # Without an executor of ours
+    # Runs under other executors
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
         """Publish the session of a run without another publisher, if all of its steps have succeeded."""
@@ -465,14 +465,14 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             context.log.info(f"session {session.id} of this run is published as commit {published.commit[:12]}")
 
 
-# A step may reach one table through several resources on the same root. If each counted its batches from one, the
-# second to write would be taken for a retry of the first. So the handles belong to the step, and go with it.
+# A step may open one table through several resources on the same root. If each counted its batches from one, the
+# second to write would be taken for a retry of the first. So the handles are kept per step.
 _handles: WeakKeyDictionary[object, dict[tuple[str, int], LakeTable]] = WeakKeyDictionary()
 _sessions: WeakKeyDictionary[object, CallNumbers] = WeakKeyDictionary()
 
 
 def has_written(step: object) -> bool:
-    """Return whether the code of a step has opened a table or a session of the lake to write."""
+    """Return whether the code of a step has opened a table or a session of the lake for writing."""
     return step in _handles or step in _sessions
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 SCOPE_TAG = "lake/scope"
 """`run` or `asset`: what is published together. It overrides the executor and the resource."""
 GATE_TAG = "lake/gate"
-"""`blocking`, `error` or `none`: which failed checks keep a run's session from being published."""
+"""`blocking`, `error` or `none`: which checks that fail with severity ERROR prevent publishing a run's session."""
 BRANCH_TAG = "lake/branch"
 """The branch that a run reads and publishes to, instead of the resource's."""
 BACKFILLS_TAG = "lake/backfills"

@@ -1,6 +1,6 @@
-"""The command `lake`: what a lake is and was, its tables and files, merges, and its upkeep, from a shell.
+"""The command `lake`: look at a lake and its history, publish, merge and maintain it from a shell.
 
-Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 conflict, 4 something was found wrong (`verify`, `doctor`).
+Exit codes: 0 success, 1 refused or failed, 2 wrong usage, 3 conflict, 4 problems found (`verify`, `doctor`).
 """
 
 from __future__ import annotations

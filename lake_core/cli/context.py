@@ -1,4 +1,4 @@
-"""What commands share: the lake that they are about, how they print, and what errors become."""
+"""The context of the commands: the lake, the output, and the exit codes of errors."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ storage_option = click.option(
     metavar="NAME=VALUE",
     envvar="LAKE_STORAGE_OPTIONS",
     show_envvar=True,
-    help="An option of the store as fsspec takes it; may be repeated.",
+    help="An option of fsspec for the store; may be repeated.",
 )
-"""The option by which a command takes what opens the lake's store."""
+"""The option for what opens the lake's store."""
 
 
 class OptionsFirst(click.Group):
-    """A group whose own options stand before the command. Written after it, they are an error that says so."""
+    """A group whose options must come before the command. After it, they are an error that says so."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Raises UsageError."""
@@ -70,19 +70,19 @@ class Context:
     """The options before the command."""
 
     url: str | None = None
-    """Where the lake lies, if the caller says so."""
+    """The location of the lake, if an option or the environment names it."""
     storage_options: dict[str, str] = field(default_factory=dict)
     output: Output = field(default_factory=Output)
     remedy: str = ""
-    """What to do about a conflict, in the words of the command that runs."""
+    """What to do about a conflict of the command that runs."""
 
     @property
     def location(self) -> str:
-        """The lake's location: as the caller says, else the nearest lake at or above the working directory."""
+        """Return the lake's location: as the caller says, else the nearest lake at or above the working directory."""
         return self.url or str(find_upwards(Path.cwd()) or ".")
 
     def open(self) -> Lake:
-        """Open the lake that the command is about. Raises LakeNotFound in the words of the command line."""
+        """Open the lake of the command. Raises LakeNotFound with a message for the command line."""
         try:
             return Lake.open(self.location, storage_options=self.storage_options)
         except LakeNotFound:
@@ -96,7 +96,7 @@ class Context:
 
 
 def _remedy(folder: Path) -> str:
-    """Return what to do where there is no lake: name the one below the folder, or create one."""
+    """Return what to do if there is no lake: name the one below the folder, or create one."""
     lake = next((key.parents[1].name for key in sorted(folder.glob(f"*/{FORMAT_KEY}"))), None)
     if lake is not None:
         return f", but there is one in {lake}: name it with `lake --lake {lake} ...` or LAKE_URL={lake}"
@@ -120,7 +120,7 @@ def parse_pairs(options: Iterable[str], hint: str) -> dict[str, str]:
 
 
 def find_upwards(folder: Path) -> Path | None:
-    """Find the nearest lake among a folder and those above it, as git finds a repository."""
+    """Find the nearest lake in a folder or those above it, as git finds a repository."""
     return next((each for each in (folder, *folder.parents) if (each / FORMAT_KEY).is_file()), None)
 
 
@@ -128,7 +128,7 @@ pass_context = click.make_pass_decorator(Context, ensure=True)
 
 
 def command(run: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Give a command `--json`, the shared context as its first argument, and our errors as exit codes."""
+    """Give a command `--json` and the context as its first argument, and turn our errors into exit codes."""
 
     @functools.wraps(run)
     def wrapped(context: Context, /, *args: Any, as_json: bool = False, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Differences as lines that a person reads, and as rows for programs."""
+"""Differences as lines for people, and as rows for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIGNS = {"added": "+", "removed": "-", "dropped": "-", "changed": "~"}
 
 
 def comparison_rows(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:
-    """Name all that is known of a comparison, each thing with its sign."""
+    """Return everything that a comparison found as rows, each with its sign."""
     datasets = [
         {"sign": _SIGNS[each.kind], "path": each.path, "format": each.format, "kind": each.kind}
         | _fields(each.comparison)

@@ -1,4 +1,4 @@
-"""What a lake asks of its store, tried out."""
+"""Checks that a store does what a lake requires."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Finding:
 
 
 def examine(store: ObjectStore) -> list[Finding]:
-    """Try a store out, under a folder of its own that is gone afterwards, where deleting is allowed."""
+    """Check a store in a folder of its own, which is deleted afterwards if deleting is allowed."""
     folder = f"_lake/doctor/{uuid.uuid4().hex}"
     checks: list[tuple[str, Callable[[ObjectStore, str], str]]] = [
         ("put if absent", _if_absent),

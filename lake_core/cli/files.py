@@ -1,4 +1,4 @@
-"""`lake ls, cat, head, import`: what lies at a ref, and bringing in what lies in the lake's folder."""
+"""`lake ls, cat, head, import`: the contents of a ref, and imports from the lake's folder."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _LAST = "\U0010ffff"
 
 @click.command()
 @click.argument("place", metavar="[REF:][PREFIX]", default="", type=PlaceParam())
-@click.option("-r", "--recursive", is_flag=True, help="List everything below, too.")
+@click.option("-r", "--recursive", is_flag=True, help="Also list everything below.")
 @command
 def ls(context: Context, place: Place, recursive: bool) -> None:
-    """List folders, tables, pools, arrays and plain files of a ref. A dataset is one entry, whatever its files."""
+    """List folders, tables, pools, arrays and plain files of a ref. A dataset is one entry."""
     state = context.open().at(place.ref)
     rows = list(_entries(state, place, recursive))
     if not rows and place.path:
@@ -86,7 +86,7 @@ def _file_row(meta: ObjectMeta) -> dict[str, Any]:
 @click.argument("place", metavar="[REF:]PATH", type=PlaceParam())
 @command
 def cat(context: Context, place: Place) -> None:
-    """Print a plain file of a ref as it is."""
+    """Print the content of a plain file of a ref."""
     state = context.open().at(place.ref)
     if _is_pool(state, place.path):
         option = "" if place.ref == "main" else f" --ref {place.ref}"
@@ -134,7 +134,7 @@ def _is_pool(state: StateStore, path: str) -> bool:
 
 
 def _columns(record: Any) -> Mapping[str, Any]:
-    """Return a record by its columns; a value that is not a record as the column `this`."""
+    """Return a record as its columns, and any other value as the column `this`."""
     return record if isinstance(record, Mapping) else {"this": record}
 
 
@@ -183,7 +183,7 @@ class Import:
 @click.option(
     "--copy",
     is_flag=True,
-    help="Make a table or pool of plain files of the branch, such as lakeFS's; data files are copied.",
+    help="Import plain files of the branch, such as those from lakeFS; data files are copied.",
 )
 @command
 def import_(
@@ -197,13 +197,13 @@ def import_(
     dry_run: bool,
     copy: bool,
 ) -> None:
-    """Bring in what lies in the lake's folder.
+    """Import files that are in the lake's folder.
 
-    A Delta table, a folder of Parquet files, a Zed lake with one pool, or plain files.
+    They are a Delta table, a folder of Parquet files, a Zed lake with one pool, or plain files.
 
-    Nothing is copied, unless --copy is given.
+    No data file is copied, unless --copy is given.
 
-    PATH begins at the lake's root, or at the working directory inside of it.
+    PATH is relative to the lake's root, or to the working directory inside of it.
     """
     lake = context.open()
     if copy:
@@ -247,7 +247,7 @@ def import_(
 
 
 def _place(context: Context, lake: Lake, path: str, kind: Kind | None, branch_name: str, message: str | None) -> None:
-    """Make a dataset of plain files of a branch."""
+    """Import plain files of a branch as a dataset."""
     with lake.session(branch_name, message=message or f"Import {path}") as session:
         files = FolderStore(session, path)
         formats = [name for name in ("delta", "pool") if kind in (None, name) and dataset_format(name).exists(files)]
@@ -265,7 +265,7 @@ def _commit(published: Any) -> str:
 
 
 def _path_in_lake(lake: Lake, text: str) -> str:
-    """Return a path in the lake's own form.
+    """Return a path relative to the lake's root.
 
     Raises InvalidKey for a path outside of the lake's folder, for the whole folder, and for the lake's own files.
     """
@@ -322,7 +322,7 @@ def _look(lake: Lake, path: str, kind: Kind | None) -> Import:
 
 
 def _check_free(lake: Lake, session: Session, path: str) -> None:
-    """Check that no dataset of the lake lies at, in or around a path, or did. Raises DatasetExists."""
+    """Check that no dataset of the lake is or was at, in or around a path. Raises DatasetExists."""
     branch, datasets = session.branch, session.datasets()
     around = datasets.get(path) or dataset_above(path, datasets)
     if around is not None:

@@ -1,4 +1,4 @@
-"""`lake export`, and `lake init --from-lakefs`: a lake as a lakeFS repository, and the way back."""
+"""`lake export` and `lake init --from-lakefs`: export a lake to a lakeFS repository, and import one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target")
-@click.option("--no-history", is_flag=True, help="Export only what branches and tags name, and their merge bases.")
+@click.option("--no-history", is_flag=True, help="Export only the commits of branches and tags, and their merge bases.")
 @click.option(
     "--rename",
     multiple=True,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option(
     "--onto",
     metavar="URL",
-    help="Bring what is new onto a lakeFS server: https://host/repositories/NAME, whose storage TARGET is.",
+    help="Copy what is new to a lakeFS server: https://host/repositories/NAME, whose storage namespace is TARGET.",
 )
 @command
 def export(
@@ -45,7 +45,7 @@ def export(
     options: tuple[str, ...],
     onto: str | None,
 ) -> None:
-    """Write the lake as a lakeFS repository into the empty folder or bucket TARGET. Repeated, it writes what is new."""
+    """Export the lake as a lakeFS repository to the empty folder or bucket TARGET. A later export adds what is new."""
     if onto is not None and no_history:
         raise click.UsageError("--onto needs the history: leave out --no-history")
     maintenance = context.open().maintenance
@@ -64,7 +64,7 @@ def export(
 
 
 def import_repository(context: Context, location: str, rename: Mapping[str, str], external: Sequence[str]) -> None:
-    """Make the lakeFS repository at a location a lake, and print what to do with its tables."""
+    """Convert the lakeFS repository at a location to a lake, and print what to do with its tables."""
     with context.output.progress("importing") as progress:
         lake = Lake.import_lakefs(
             location, rename=rename, external=external, storage_options=context.storage_options, progress=progress

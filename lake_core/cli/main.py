@@ -15,10 +15,10 @@ from lake_core.lake.errors import LakeAlreadyExists
 from lake_core.readable import count_of
 
 _EPILOG = """
-Environment: LAKE_URL and LAKE_STORAGE_OPTIONS (NAME=VALUE, several separated by spaces) stand for the options;
-AWS_ACCESS_KEY_ID and the other AWS_ variables open buckets; LAKE_COMMITTER is the name that commits carry.
+Environment: LAKE_URL and LAKE_STORAGE_OPTIONS (NAME=VALUE, several separated by spaces) set the options;
+AWS_ACCESS_KEY_ID and the other AWS_ variables open buckets; LAKE_COMMITTER is the committer's name in commits.
 
-Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 conflict, 4 something was found wrong (verify, doctor).
+Exit codes: 0 success, 1 refused or failed, 2 wrong usage, 3 conflict, 4 problems found (verify, doctor).
 """
 
 
@@ -35,7 +35,7 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 conflict, 4 something 
 @click.version_option(package_name="lake-orch")
 @click.pass_context
 def main(ctx: click.Context, url: str | None, options: tuple[str, ...], as_json: bool) -> None:
-    """Transactions over a bucket or a folder: look at a lake, publish, merge, and keep it in order."""
+    """Look at a lake, publish, merge, and maintain it."""
     context = ctx.ensure_object(Context)
     if url is not None and not url.strip():
         raise click.UsageError(
@@ -54,16 +54,16 @@ def main(ctx: click.Context, url: str | None, options: tuple[str, ...], as_json:
     type=click.Choice(["small", "lakefs"]),
     default="small",
     show_default=True,
-    help="How large the ranges of the commit tree are.",
+    help="The size of the ranges of commit trees.",
 )
 @click.option("--exist-ok", is_flag=True, help="Do not fail if the lake already exists.")
 @click.option(
     "--from-lakefs",
     is_flag=True,
-    help="Go on with the lakeFS repository whose storage namespace ROOT is, and whose refs `lakectl refs-dump` wrote.",
+    help="Convert the lakeFS repository whose storage namespace is ROOT. Run `lakectl refs-dump` first.",
 )
 @click.option(
-    "--rename", multiple=True, metavar="NAME=NEW", help="The name of a branch or tag of lakeFS; may be repeated."
+    "--rename", multiple=True, metavar="NAME=NEW", help="A new name for a branch or tag of lakeFS; may be repeated."
 )
 @click.option(
     "--external", multiple=True, metavar="URL", help="A location of objects that lakeFS imported; may be repeated."
@@ -78,7 +78,7 @@ def init(
     rename: tuple[str, ...],
     external: tuple[str, ...],
 ) -> None:
-    """Create a lake. It is in ROOT, or else in the folder of --lake, or else in the working directory."""
+    """Create a lake. It is created in ROOT, else in the folder of --lake, else in the working directory."""
     location = url or context.url or "."
     if from_lakefs:
         import_repository(context, location, parse_pairs(rename, "--rename"), external)
@@ -100,7 +100,7 @@ def init(
 @main.command()
 @command
 def status(context: Context) -> None:
-    """Show the lake at a glance."""
+    """Show a summary of the lake."""
     lake = context.open()
     glance = lake.status()
     datasets = lake.list_datasets()

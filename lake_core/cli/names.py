@@ -30,12 +30,12 @@ class Place:
 
 
 class PlaceParam(click.ParamType[Place]):
-    """`path` of main, or `ref:path`: git's way. Paths begin at the lake's root."""
+    """`path` of main, or `ref:path` as in git. Paths are relative to the lake's root."""
 
     name = "[ref:]path"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Place:
-        """Split at the colon after the ref, if there is one; without it the ref is main."""
+        """Split at the colon after the ref. Without a colon the ref is main."""
         if isinstance(value, Place):
             return value
         match = _REF_AND_PATH.fullmatch(str(value))
@@ -43,7 +43,7 @@ class PlaceParam(click.ParamType[Place]):
         return Place(ref, path.removeprefix("./").strip("/"))
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the datasets of the ref whose paths start with the part after the colon."""
+        """Return the datasets of the ref whose paths begin with the part after the colon."""
         match = _REF_AND_PATH.fullmatch(incomplete)
         ref, path = (match[1], match[2]) if match else ("main", incomplete)
         # Bash breaks words at colons, and passes only the part after one; other shells pass the whole word.
@@ -52,16 +52,16 @@ class PlaceParam(click.ParamType[Place]):
 
 
 class Ref(click.ParamType[str]):
-    """A ref expression: a branch, tag, commit or session, and from there backwards."""
+    """A ref expression: a branch, tag, commit or session, or one before it such as `main~1`."""
 
     name = "ref"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text as it is: the lake resolves the expression."""
+        """Return the text unchanged: the lake resolves the expression."""
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the branches, tags and sessions that start so; none without a lake."""
+        """Return the branches, tags and sessions that begin with the text; none without a lake."""
         lake = _lake(ctx)
         names = (
             []
@@ -81,7 +81,7 @@ class TablePath(click.ParamType[str]):
         return str(value).removeprefix("./").strip("/")
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the datasets of main whose paths start so."""
+        """Return the datasets of main whose paths begin with the text."""
         return [CompletionItem(name) for name in _tables(ctx, "main") if name.startswith(incomplete)]
 
 
@@ -94,7 +94,7 @@ def _tables(ctx: click.Context, ref: str) -> list[str]:
 
 
 def _lake(ctx: click.Context) -> Lake | None:
-    """Open the lake of a command line that is being typed, None if there is none."""
+    """Open the lake of a command line that is being completed, or return None if there is none."""
     options = ctx.find_root().params
     try:
         return Context(options.get("url"), parse_options(options.get("options") or ())).open()

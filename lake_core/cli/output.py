@@ -1,4 +1,4 @@
-"""What commands print: tables and lines for people, one JSON document for programs."""
+"""The output of commands: tables and lines for people, one JSON document for programs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Output:
     as_json: bool = False
     errors: Console = dataclasses.field(default_factory=lambda: Console(stderr=True))
     patience: float = 2.0
-    """Seconds after which a command that still works shows so."""
+    """Seconds after which a command shows that it is still running."""
     _sign_of_life: SignOfLife | None = None
 
     @contextmanager
     def waiting(self, command: str) -> Iterator[None]:
-        """Show that a command works, once it has printed nothing for a while.
+        """Show that a command is running, once it has printed nothing for a while.
 
-        It writes to standard error only, and only if that is a terminal.
+        The line goes to standard error, and only if that is a terminal.
         """
         if not self.errors.is_terminal:
             yield
@@ -45,18 +45,18 @@ class Output:
             self.settle()
 
     def settle(self) -> None:
-        """Take the sign of life away, before anything is printed."""
+        """Remove the line of `waiting`, before anything else is printed."""
         if self._sign_of_life is not None:
             self._sign_of_life.end()
             self._sign_of_life = None
 
     def write(self, data: bytes) -> None:
-        """Print bytes as they are."""
+        """Print bytes unchanged."""
         self.settle()
         sys.stdout.buffer.write(data)
 
     def show(self, value: Any, text: str | None = None) -> None:
-        """Print a value: as JSON, or as the text that says the same."""
+        """Print a value as JSON, or `text` in its place."""
         self.settle()
         if self.as_json:
             click.echo(json.dumps(plain(value), ensure_ascii=False, indent=1))
@@ -64,7 +64,7 @@ class Output:
             click.echo(text if text is not None else str(value))
 
     def rows(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Print rows of a table; as JSON with all that is known of them."""
+        """Print these columns of rows as a table, or all columns as JSON."""
         self.settle()
         if self.as_json:
             click.echo(json.dumps(plain(list(rows)), ensure_ascii=False, indent=1))
@@ -98,7 +98,7 @@ class Output:
 
 
 class SignOfLife:
-    """A line on a terminal that says what runs and since when, from some seconds after the start on."""
+    """A line on a terminal with the command and how long it has been running. It appears after some seconds."""
 
     def __init__(self, console: Console, text: str, patience: float) -> None:
         self._progress = Progress(
@@ -116,7 +116,7 @@ class SignOfLife:
                 self._progress.start()
 
     def end(self) -> None:
-        """Take the line away, or never show it."""
+        """Remove the line, or do not show it at all."""
         self._timer.cancel()
         with self._lock:
             self._ended = True
@@ -124,7 +124,7 @@ class SignOfLife:
 
 
 _MOST_LAID_OUT = 1000
-"""Rows up to which a table is laid out for the terminal's width, which costs far more than printing."""
+"""The most rows for which a table is fitted to the terminal's width, which takes far longer than printing."""
 
 
 def _aligned(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _is_terminal() -> bool:
 
 
 def cell_text(value: Any) -> str:
-    """Write a value as a table shows it: nothing for null."""
+    """Return a value as the text of a table's cell. Null is empty."""
     if value is None:
         return ""
     if isinstance(value, Mapping):
@@ -152,7 +152,7 @@ def cell_text(value: Any) -> str:
 
 
 def date_text(instant: dt.datetime) -> str:
-    """Write an instant to the second, in UTC where it has a zone."""
+    """Return an instant as text, to the second. An instant with a zone is shown in UTC."""
     if instant.tzinfo is None:
         return instant.isoformat(sep=" ", timespec="seconds")
     return instant.astimezone(dt.UTC).isoformat(sep=" ", timespec="seconds")

@@ -1,4 +1,4 @@
-"""The permissions that a lake asks of a bucket's policy, by the names that each cloud gives them."""
+"""The permissions that a bucket's policy must grant to a lake, in the terms of each cloud."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEEDED_BY: Final[Mapping[Verb, str]] = {
     "list": "readers and publishers",
     "delete": "maintenance, and publishers below _lake/ so that they need not wait for each other",
 }
-"""Who needs a permission."""
+"""Which processes need a permission."""
 
 _AZURE: Final = "Microsoft.Storage/storageAccounts/blobServices/containers/blobs"
 _NAMES: Final[Mapping[str, Mapping[Verb, str]]] = {

@@ -41,16 +41,16 @@ zed_option = click.option(
 
 @click.group()
 def pool() -> None:
-    """Load records of any shape into a pool, look at them, and keep it in order.
+    """Load records of any shape into pools, and maintain pools.
 
-    POOL is the path of a pool in the lake; with --zed LOCATION it is the name of a pool in the Zed lake that lies
-    there, and a ref is one of the pool's branches, or the id of a commit.
+    POOL is the path of a pool in the lake. With --zed LOCATION it is the name of a pool in the Zed lake at that
+    location, and a ref is one of the pool's branches, or the id of a commit.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """A pool, and what of it is meant."""
+    """A pool, and the branch or commit of it."""
 
     pool: Pool
     branch: str = "main"
@@ -77,7 +77,7 @@ def _zed_lake(context: Context, location: str) -> PoolLake:
 def _written(
     context: Context, path: str, branch: str, message: str, location: str | None
 ) -> Iterator[tuple[_At, Callable[[], Any]]]:
-    """Yield a pool to write to, and what tells afterwards what was published."""
+    """Yield a pool to write to, and a function that returns afterwards what was published."""
     if location is not None:
         yield _At(_zed_lake(context, location).pool(path), branch), lambda: None
         return
@@ -95,7 +95,7 @@ def _written(
 @zed_option
 @command
 def ls(context: Context, ref: str, location: str | None) -> None:
-    """List the pools. What they are sorted by, and how much they hold."""
+    """List the pools, their keys and their sizes."""
     if location is None:
         state = context.open().at(ref)
         rows = [
@@ -148,7 +148,7 @@ def create(
 ) -> None:
     """Create an empty pool.
 
-    In a lake it is published as a commit. With --zed it is created in the Zed lake, which must exist.
+    In a lake the pool is published in a commit. With --zed it is created in the Zed lake, which must exist.
     """
     published = None
     if location is not None:
@@ -195,9 +195,7 @@ def log(context: Context, path: str, ref: str, limit: int, location: str | None)
 @click.argument(
     "files", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True, dir_okay=False, allow_dash=True)
 )
-@click.option(
-    "--format", type=click.Choice(FORMATS), help="The format of the files; taken from their names by default."
-)
+@click.option("--format", type=click.Choice(FORMATS), help="The format of the files; by default that of their names.")
 @click.option("--branch", default="main", show_default=True, type=Ref())
 @click.option("--author", default="")
 @click.option("-m", "--message", default="")
@@ -215,7 +213,7 @@ def load(
 ) -> None:
     """Load files of NDJSON, ZSON, ZNG or Parquet. `-` is standard input.
 
-    In a lake all files are published as one commit; in a Zed lake of its own each is a commit.
+    In a lake all files are published in one commit. With --zed each file is a commit.
     """
     formats = [format_of(name, format) for name in files]
     loaded = 0
@@ -256,7 +254,7 @@ def scan(
     format: Literal["zson", "ndjson"],
     location: str | None,
 ) -> None:
-    """Print the records of a pool in the order of its key, each on a line."""
+    """Print the records of a pool in the order of its key, one per line."""
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     bounds = {"start": _key(start), "stop": _key(stop)}
     values = islice(_at(context, path, ref, location).scan(**bounds, where=where, columns=names).values(), limit)
@@ -269,9 +267,9 @@ def scan(
 
 
 def _key(text: str | None) -> Value | str | None:
-    """Return a bound: a value of ZSON, or else the text itself.
+    """Return a bound: the value of a ZSON text, or else the text itself.
 
-    Raises UsageError for what could be meant as a number or a time.
+    Raises UsageError for a text that may be meant as a number or a time.
     """
     if text is None:
         return None
@@ -295,7 +293,7 @@ def _key(text: str | None) -> Value | str | None:
 @zed_option
 @command
 def compact(context: Context, path: str, branch: str, cold: timedelta, location: str | None) -> None:
-    """Put small and overlapping data objects of a pool together."""
+    """Combine small and overlapping data objects of a pool."""
     with _written(context, path, branch, f"Compact {path}", location) as (at, published):
         before = {each.id for each in at.pool.objects(at.branch)}
         at.pool.compact(branch=at.branch, cold_age=cold)
@@ -318,9 +316,9 @@ def compact(context: Context, path: str, branch: str, cold: timedelta, location:
 def vacuum(
     context: Context, path: str, branch: str, retention: timedelta | None, dry_run: bool, location: str | None
 ) -> None:
-    """Delete what no branch of a pool needs any longer.
+    """Delete objects that no branch of a pool needs.
 
-    In a lake this ends the retention of older states, and `lake gc` deletes.
+    In a lake this only ends the retention of older states; `lake gc` then deletes the objects.
     """
     with _written(context, path, branch, f"Vacuum {path}", location) as (at, published):
         result = at.pool.vacuum(**({} if retention is None else {"retention": retention}), dry_run=dry_run)
@@ -358,8 +356,8 @@ def export(
 ) -> None:
     """Write the records of a pool to a Parquet file or a Delta table, as columns.
 
-    Fields that a record does not have are null; what has several types becomes JSON text. The columns' metadata keeps
-    their Zed types.
+    Fields that a record does not have are null. Fields of several types become JSON text. The metadata of each column
+    holds its Zed type.
     """
     if (file is None) == (table is None):
         raise click.UsageError("no target is given: pass --parquet FILE or --delta TABLE")

@@ -26,7 +26,7 @@ _BY_SUFFIX: dict[str, RowFormat] = {
 
 
 def format_of(name: str, format: RowFormat | None) -> RowFormat:
-    """Return the format of a file: what the caller says, else by its name. Raises UsageError."""
+    """Return the format of a file: the one that the caller names, else that of its name. Raises UsageError."""
     known = format or _BY_SUFFIX.get(Path(name).suffix)
     if known is None:
         raise click.UsageError(

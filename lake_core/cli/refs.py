@@ -1,4 +1,4 @@
-"""`lake log, show, diff, branch, tag`: commits, what they changed, and the names for them."""
+"""`lake log, show, diff, branch, tag`: commits, their changes, and the names for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lake_core.lake import Lake
 
 _FIELDS = ("datasets", "at")
-"""What a commit's metadata holds for the lake's own use, and is shown otherwise."""
+"""The keys of a commit's metadata that the lake uses itself. They are not shown as metadata."""
 
 
 _sample_option = click.option(
@@ -34,7 +34,7 @@ _sample_option = click.option(
 
 
 class CreatesByDefault(click.Group):
-    """A group that lists when called bare; a first word that names no command is the name to create."""
+    """A group that lists if it is called without arguments. A first word that is not a command is a name to create."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -52,13 +52,13 @@ class CreatesByDefault(click.Group):
 @click.option("--first-parent", is_flag=True, help="Leave out commits that were merged in.")
 @click.option("--oneline", is_flag=True, help="Print one line for each commit: its id and its message.")
 @click.option(
-    "--stat", is_flag=True, help="Also show the rows and files that each commit changed against its first parent."
+    "--stat", is_flag=True, help="Also show the rows and files that each commit changed since its first parent."
 )
 @command
 def log(
     context: Context, ref: str, dataset: str | None, limit: int, first_parent: bool, oneline: bool, stat: bool
 ) -> None:
-    """List a ref's commits, newest first."""
+    """List the commits of a ref, newest first."""
     lake = context.open()
     commits = lake.log(ref, dataset=dataset, first_parent=first_parent, limit=limit)
     if dataset is not None and not commits:
@@ -110,7 +110,7 @@ def _against_parent(lake: Lake, commit: Commit, *, most_rows: int = MOST_ROWS, s
 @_sample_option
 @command
 def show(context: Context, commit: str, sample: int) -> None:
-    """Show a commit. Its message and metadata, and what it changed against its first parent."""
+    """Show the metadata and changes of a commit. Changes are those since its first parent."""
     lake = context.open()
     if commit in {session.id for session in lake.list_sessions(include_ended=True)}:
         raise InvalidRef(
@@ -132,12 +132,12 @@ def show(context: Context, commit: str, sample: int) -> None:
 @click.command()
 @click.argument("before", type=Ref())
 @click.argument("after", default="main", type=Ref())
-@click.option("--prefix", default="", help="Compare only what is below this prefix.")
+@click.option("--prefix", default="", help="Compare only the keys that begin with this prefix.")
 @_sample_option
 @click.option("--keys", is_flag=True, help="List every key that differs, including those of the tables' logs.")
 @command
 def diff(context: Context, before: str, after: str, prefix: str, sample: int, keys: bool) -> None:
-    """Show what differs between two refs. Tables are compared by versions, rows and columns, plain files by key."""
+    """Show the differences between two refs. Tables are compared by version, rows and columns, plain files by key."""
     lake = context.open()
     if not keys:
         comparison = lake.compare(before, after, prefix=prefix, sample=sample)
@@ -158,7 +158,7 @@ def diff(context: Context, before: str, after: str, prefix: str, sample: int, ke
 def branch(ctx: click.Context, deleted: str | None, as_json: bool) -> None:
     """List, create and delete branches.
 
-    `lake branch` lists them, `lake branch NAME` makes one, `lake branch -d NAME` takes one away.
+    `lake branch` lists the branches, `lake branch NAME` creates one, `lake branch -d NAME` deletes one.
     """
     ctx.ensure_object(Context).output.as_json |= as_json
     if deleted is not None:
@@ -197,7 +197,7 @@ def branch_delete(context: Context, name: str) -> None:
 @click.option("--off", is_flag=True, help="Remove the protection.")
 @command
 def branch_protect(context: Context, pattern: str, off: bool) -> None:
-    """Protect the branches that match a pattern: they accept merges only."""
+    """Protect the branches that match a pattern. They accept only merges."""
     lake = context.open()
     (lake.settings.unprotect if off else lake.settings.protect)(pattern)
     context.output.show({"pattern": pattern, "protected": not off}, f"{pattern}: {'open' if off else 'merges only'}")
@@ -212,7 +212,7 @@ def branch_protect(context: Context, pattern: str, off: bool) -> None:
 def tag(ctx: click.Context, deleted: str | None, as_json: bool) -> None:
     """List, create and delete tags.
 
-    `lake tag` lists them, `lake tag NAME` makes one, `lake tag -d NAME` takes one away.
+    `lake tag` lists the tags, `lake tag NAME` creates one, `lake tag -d NAME` deletes one.
     """
     ctx.ensure_object(Context).output.as_json |= as_json
     if deleted is not None:
@@ -245,6 +245,6 @@ def tag_create(context: Context, name: str, at: str) -> None:
 @click.argument("name", type=Ref())
 @command
 def tag_delete(context: Context, name: str) -> None:
-    """Delete a tag; its name cannot be used again."""
+    """Delete a tag. Its name cannot be used again."""
     context.open().delete_tag(name)
     context.output.show({"deleted": name}, f"tag {name} is deleted")

@@ -1,4 +1,4 @@
-"""`lake session, publish, merge, revert, cherry-pick`: work that becomes commits."""
+"""`lake session, publish, merge, revert, cherry-pick`: the commands that create commits."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def session() -> None:
 
 
 @session.command("list")
-@click.option("--all", "everything", is_flag=True, help="List sessions that have ended, too.")
+@click.option("--all", "everything", is_flag=True, help="Also list sessions that have ended.")
 @command
 def session_list(context: Context, everything: bool) -> None:
-    """List the sessions on record."""
+    """List the shared sessions."""
     rows = [
         plain(record)
         | {"session": record.id, "opened": record.opened, "expires": record.expires, "batches": len(record.batches)}
@@ -53,7 +53,7 @@ def session_open(context: Context, branch_name: str, id_: str | None, expires_in
 @click.argument("id_", metavar="ID", type=Ref())
 @command
 def session_abandon(context: Context, id_: str) -> None:
-    """End a session without publishing."""
+    """End a session without publishing it."""
     context.open().get_session(id_).abandon()
     context.output.show({"abandoned": id_}, f"session {id_} is abandoned")
 
@@ -63,7 +63,7 @@ def session_abandon(context: Context, id_: str) -> None:
 @click.option("--without", multiple=True, help="A dataset or key to leave out; may be repeated.")
 @command
 def session_fork(context: Context, id_: str, without: tuple[str, ...]) -> None:
-    """Continue a session's work in a new session, and print its id."""
+    """Copy the changes of a session to a new one, and print its id."""
     forked = context.open().get_session(id_).fork(without=without)
     context.output.show({"session": forked.id, "lineage": forked.lineage}, forked.id)
 
@@ -135,7 +135,7 @@ def _preview_lines(preview: MergePreview, ref: str, into: str, strategy: str | N
 
 
 def _skipped_line(path: str, into: str) -> str:
-    """Return the line about a table's skipped writes: by their markers they were done, or overtaken, on the branch."""
+    """Return the line about writes of a table that a merge skips, because the branch has their txn or a later one."""
     return f"= {path}  skipped: {into} has the markers (txn) of these writes, or later ones of the same applications"
 
 
@@ -148,7 +148,7 @@ def _skipped_line(path: str, into: str) -> str:
 @click.option("-m", "--message")
 @command
 def revert(context: Context, commit: str, branch_name: str, parent: int, message: str | None) -> None:
-    """Undo what a commit changed; later changes stay."""
+    """Undo the changes of a commit. Later changes stay."""
     context.remedy = (
         "Nothing was reverted: revert the later commits that conflict first, newest first, or change the rows by hand"
     )

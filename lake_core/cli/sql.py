@@ -1,4 +1,4 @@
-"""`lake sql`: a query over the tables of a ref, by DuckDB."""
+"""`lake sql`: query the tables of a ref with DuckDB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class InvalidQuery(LakeError):
-    """A query is wrong, or names what the lake does not have."""
+    """A query is invalid, or names a table or column that the lake does not have."""
 
 
 class MissingLibrary(LakeError):
@@ -48,8 +48,8 @@ class MissingLibrary(LakeError):
 def sql(context: Context, query: str, ref: str, count: int) -> None:
     """Query the tables of a ref in DuckDB's SQL. For example: lake sql 'select count(*) from "tables/orders"'.
 
-    A table has its path for a name, in double quotes, and where no other path ends alike its last part too: orders.
-    Nothing is written.
+    The name of a table is its path, in double quotes. The last part of the path, such as orders, is enough if only one
+    table has it. Nothing is written.
     """
     rows = run_query(context.open().at(ref), query, count + 1)
     context.output.rows(rows.slice(0, count).to_pylist(), rows.column_names)
@@ -60,8 +60,8 @@ def sql(context: Context, query: str, ref: str, count: int) -> None:
 def run_query(state: StateStore, query: str, most_rows: int) -> pa.Table:
     """Run a query over the Delta tables of a state, and return its first rows. Raises MissingLibrary, InvalidQuery.
 
-    Rows come from the tables' own logs: of the columns that the query names, and where one table is read with plain
-    comparisons, of the files that can match. The engine itself opens no file and no connection.
+    Tables are read by their logs: only the columns that the query names, and if it compares columns of one table with
+    literals, only the files that can match. DuckDB itself opens no file and no connection.
     """
     try:
         import duckdb
@@ -91,7 +91,7 @@ def _quoted(name: str) -> str:
 
 
 def _names(state: StateStore) -> Mapping[str, str]:
-    """Return the tables' paths by the names that a query may use, in lower case: DuckDB's names ignore case."""
+    """Return the paths of tables by the names that a query may use. Names are in lower case: DuckDB ignores case."""
     paths = [path for path, record in state.datasets().items() if record.format == "delta"]
     last = [path.rpartition("/")[2].lower() for path in paths]
     short = {name: path for name, path in zip(last, paths, strict=True) if last.count(name) == 1}
@@ -113,11 +113,11 @@ class Use:
     """The columns and rows that a query needs of a table, as far as its text shows."""
 
     once: bool = False
-    """Whether the engine scans it once only: then its rows are streamed."""
+    """Whether the engine scans the table only once. Then its rows are streamed."""
     columns: frozenset[str] | None = None
-    """Names in lower case that may be its columns; None for all."""
+    """The names that may be columns of the table, in lower case; None for all."""
     conditions: Sequence[exp.Expr] = ()
-    """Comparisons that all of its rows must meet."""
+    """The comparisons that must be true for all rows that are read."""
 
 
 def _parsed(query: str) -> exp.Expr | None:
@@ -158,7 +158,7 @@ def _use(query: exp.Expr | None, name: str) -> Use:
 
 
 def _is_of(table: exp.Table, condition: exp.Expr) -> bool:
-    """Return whether a comparison's left side can be a column of the table, by the way in which it is qualified."""
+    """Return whether the left side of a comparison can be a column of the table, given its qualifier."""
     column = condition.this
     if not isinstance(column, exp.Column) or column.args.get("db") is not None:
         return False
@@ -179,13 +179,13 @@ def _may_take_all(query: exp.Expr, tables: Sequence[exp.Table]) -> bool:
 
 
 _UNNAMED = (exp.Columns, exp.Pivot, exp.PositionalColumn, exp.Parameter, exp.Command)
-"""What stands for columns by a pattern, a rule or a number."""
+"""The expressions that select columns by a pattern, a rule or a number."""
 
 
 class TableRows:
     """Rows of a table as an Arrow stream, read only when the engine scans them.
 
-    Each scan reads the table anew where the engine scans it once; else the first scan keeps the rows for the others.
+    If the engine scans the table once, the rows are streamed. Otherwise the first scan keeps the rows for the others.
     """
 
     def __init__(self, table: DeltaTable, use: Use) -> None:
@@ -214,7 +214,7 @@ class TableRows:
         except LakeError:
             if self._where is None:
                 raise
-            # A condition only saves reading: DuckDB asks it again.
+            # A condition only saves reading: DuckDB evaluates it again.
             return self._table.to_batches(self._names)
 
 
@@ -222,7 +222,7 @@ _COMPARISONS = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 
 def _as_where(conditions: Sequence[exp.Expr], schema: pa.Schema) -> Iterator[str]:
-    """Return, as Spark SQL, the conditions that compare a column with a literal of its own kind.
+    """Yield, as Spark SQL, the conditions that compare a column with a literal of the same kind.
 
     DuckDB checks all of them again.
     """
@@ -239,7 +239,7 @@ def _as_where(conditions: Sequence[exp.Expr], schema: pa.Schema) -> Iterator[str
 
 
 def _means_the_same(literal: exp.Literal, kind: pa.DataType) -> bool:
-    """Return whether Spark and DuckDB surely take a literal for the same value of a type."""
+    """Return whether a literal is certainly the same value of a type in Spark and in DuckDB."""
     if not literal.is_string:
         return bool(pa.types.is_integer(kind)) and literal.name.isdecimal()
     return bool(pa.types.is_string(kind) or (pa.types.is_date(kind) and _DATE.fullmatch(literal.name)))

@@ -1,4 +1,4 @@
-"""`lake table`: one Delta table's history, shape and upkeep."""
+"""`lake table`: the history, properties and maintenance of a Delta table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def table() -> None:
-    """Look at a Delta table, and keep it in order."""
+    """Look at a Delta table, and maintain it."""
 
 
 @table.command()
@@ -32,9 +32,9 @@ def table() -> None:
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True)
 @command
 def history(context: Context, path: str, ref: str, limit: int) -> None:
-    """List a table's versions, newest first.
+    """List the versions of a table, newest first.
 
-    When, by whom, in which commit, and how many rows each added and removed.
+    Each has its time, committer and commit, and the number of rows that it added and removed.
     """
     lake = context.open()
     table = lake.delta(path, ref=ref)
@@ -123,7 +123,7 @@ def optimize(context: Context, path: str, branch: str, where: str | None, zorder
 )
 @command
 def vacuum(context: Context, path: str, branch: str, retention: timedelta | None) -> None:
-    """End the retention of a table's older versions; `lake gc` then deletes what nothing else reaches."""
+    """End the retention of older versions of a table. `lake gc` then deletes the files that nothing else reaches."""
     lake = context.open()
     lake.at(branch).dataset(path, "delta")  # Raises in words of the branch, where the session would speak of itself.
     with lake.session(branch, message=f"Vacuum {path}") as session:
@@ -138,6 +138,6 @@ def vacuum(context: Context, path: str, branch: str, retention: timedelta | None
 @click.argument("path", type=TablePath())
 @command
 def checkpoint(context: Context, path: str) -> None:
-    """Write a checkpoint of a table of main, in place."""
+    """Write a checkpoint of a table of main."""
     context.open().maintenance.checkpoint(path)
     context.output.show({"checkpoint": path}, f"{path} has a checkpoint of its latest version")

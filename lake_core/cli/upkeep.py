@@ -1,4 +1,4 @@
-"""`lake gc, checkout, adopt, release, verify, doctor`: a lake's upkeep."""
+"""`lake gc, upgrade, checkout, adopt, release, verify, doctor`: the maintenance of a lake."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @click.option(
-    "--history", type=Span(), help="How long to keep commits that no ref names, such as 30d; at least a week."
+    "--history", type=Span(), help="How long to keep commits that no ref reaches, such as 30d; at least a week."
 )
 @command
 def gc(context: Context, dry_run: bool, history: timedelta | None) -> None:
-    """Delete what no branch, tag, session or retained commit reaches."""
+    """Delete unreachable objects: those that no branch, tag, session or retained commit reaches."""
     if history is not None and history < MOST_EXPIRY:
         raise click.UsageError(
             f"--history: commits are kept for {MOST_EXPIRY.days} days at least, as long as a session may work on one"
@@ -41,7 +41,7 @@ def gc(context: Context, dry_run: bool, history: timedelta | None) -> None:
 @click.command()
 @command
 def upgrade(context: Context) -> None:
-    """Raise the lake to the format version of this release. Earlier releases cannot open it from then on."""
+    """Upgrade the lake to the format version of this release. Earlier releases can then no longer open it."""
     lake = context.open()
     before, version = lake.repository.format.version, lake.maintenance.upgrade()
     text = f"format version {version}, as before" if before == version else f"format version {before} -> {version}"
@@ -51,7 +51,7 @@ def upgrade(context: Context) -> None:
 @click.command()
 @command
 def checkout(context: Context) -> None:
-    """Put main's datasets in place, as far as they are not."""
+    """Complete the checkout of main. Write its logs to its datasets' folders, if a publisher failed before it did."""
     with context.output.progress("putting in place") as progress:
         result = context.open().maintenance.checkout(progress=lambda number, count: progress("commit", number))
     context.output.show(result, f"{count_of(result.objects, 'object')} put in place")
@@ -61,7 +61,7 @@ def checkout(context: Context) -> None:
 @click.argument("dataset", type=TablePath())
 @command
 def adopt(context: Context, dataset: str) -> None:
-    """Bring what another client committed to a dataset, past the lake, into main."""
+    """Add commits of another client to main. The client made them to a dataset in place, past the lake."""
     lake = context.open()
     state = lake.at()
     if dataset not in state.registered():
@@ -76,7 +76,7 @@ def adopt(context: Context, dataset: str) -> None:
 @click.argument("dataset", type=TablePath())
 @command
 def release(context: Context, dataset: str) -> None:
-    """Take a dataset out of the lake, and leave it in place as a plain one."""
+    """Remove a dataset from the lake. Its files stay in place for other clients."""
     lake = context.open()
     lake.at().dataset(dataset)  # Raises in words of main, where a session would speak of itself.
     published = lake.maintenance.release(dataset)
@@ -88,9 +88,9 @@ def release(context: Context, dataset: str) -> None:
 @click.option("--full", is_flag=True, help="Read all objects, also those that were read before and are unchanged.")
 @command
 def verify(context: Context, quick: bool, full: bool) -> None:
-    """Check that every reachable object exists and holds what its name says.
+    """Check that all reachable objects exist. Their bytes must match the hashes in their names.
 
-    Objects that an earlier run has read, and that nobody has put again since, are not read again without --full.
+    Objects that an earlier run has read, and that were not written since, are read again only with --full.
     """
     if quick and full:
         raise click.UsageError("--quick reads nothing and --full reads everything: choose one")
@@ -114,7 +114,7 @@ def verify(context: Context, quick: bool, full: bool) -> None:
 @click.command()
 @command
 def doctor(context: Context) -> None:
-    """Check that the store's conditional puts work, and what else a lake requires of it."""
+    """Check that the store does what a lake requires. For example, it must honor conditional puts."""
     findings = examine(open_store(context.location, storage_options=context.storage_options))
     rows = [
         {"check": each.check, "result": "ok" if each.ok else "FAILED", "detail": each.detail, "ok": each.ok}

@@ -1,8 +1,8 @@
 """The Delta transaction log on any object store: `DeltaTable`.
 
-How it hangs together: `log_segment` finds the files that make up a version, `commit_file` and `checkpoint` turn them
-into columns, `replay` reconciles them, `snapshot` is the result. `scan` reads rows from it, `transaction` adds a
-version to it.
+The modules: `log_segment` finds the files of a version, `commit_file` and `checkpoint` read them as columns, and
+`replay` reconciles their actions to a `snapshot`. `scan` reads the rows of a snapshot, and `transaction` commits a new
+version.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The single actions of a commit as values.
+"""The actions of a commit as values.
 
-File actions (add, remove) are bulk: they live in Arrow tables, see `action_fields`.
+File actions (add, remove) are many, so they are rows of Arrow tables instead: see `action_fields`.
 
 Protocol sections: Change Metadata, Protocol Evolution, Transaction Identifiers, Domain Metadata.
 """
@@ -27,7 +27,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _NO_COLUMNS = '{"type":"struct","fields":[]}'
 
 NEWEST_READER = 3
-"""The last reader version whose rules are known."""
+"""The highest reader version that is supported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Protocol:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Protocol:
-        """Parse a protocol action. Raises MalformedProtocol where versions and feature lists contradict one another."""
+        """Parse a protocol action. Raises MalformedProtocol if versions and feature lists contradict each other."""
         reader, writer = body.get("minReaderVersion"), body.get("minWriterVersion")
         if type(reader) is not int or type(writer) is not int or reader < 0 or writer < 0:  # a bool is an int too
             raise MalformedProtocol("the protocol action has no whole number as minReaderVersion or minWriterVersion")
@@ -77,7 +77,7 @@ class Metadata:
     id: str
     schema: StructType
     schema_string: str
-    """The schema as the log spells it; kept to the byte, so unknown parts of it survive."""
+    """The schema exactly as in the log, so that unknown parts of it are kept."""
     partition_columns: tuple[str, ...] = ()
     configuration: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
@@ -89,7 +89,7 @@ class Metadata:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The table's columns in Arrow, under their own names."""
+        """Return the table's columns in Arrow, under their logical names."""
         return self.schema.to_arrow()
 
     @property
@@ -99,7 +99,7 @@ class Metadata:
 
     @property
     def partition_keys(self) -> dict[str, str]:
-        """The partition columns, with the name under which `partitionValues` holds each."""
+        """Return the partition columns, each with its name in `partitionValues`."""
         mapping = self.column_mapping
         return {name: mapping.physical_path((name,))[0] for name in self.partition_columns}
 
@@ -107,9 +107,8 @@ class Metadata:
     def from_json(cls, body: Mapping[str, Any], *, overruled: bool = False) -> Metadata:
         """Parse a metaData action.
 
-        Raises MalformedMetadata where a required field is missing or the schema does not parse.
-
-        `overruled`: a later action is in force, so this one may be older than the table's columns and lack a schema.
+        With `overruled`, a later action is in force, so this one may be from before the table had columns, without a
+        schema. Raises MalformedMetadata if a required field is missing or the schema cannot be parsed.
         """
         schema_string = body.get("schemaString")
         if schema_string is None and overruled:
@@ -137,7 +136,7 @@ class Metadata:
         return metadata
 
     def to_json(self) -> dict[str, Any]:
-        """Return the body of the `metaData` action; what is not set is omitted."""
+        """Return the body of the `metaData` action. Fields that are not set are omitted."""
         body: dict[str, Any] = {"id": self.id}
         if self.name is not None:
             body["name"] = self.name
@@ -156,7 +155,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class SetTransaction:
-    """An application's own progress marker: a writer that finds `version` or a later one has nothing left to do."""
+    """A txn action. A writer that finds its `version` or a later one has committed already."""
 
     app_id: str
     version: int
@@ -180,7 +179,7 @@ class SetTransaction:
 
 @dataclass(frozen=True, slots=True)
 class DomainMetadata:
-    """Named configuration that a feature keeps in the log. Unknown domains are carried along untouched."""
+    """The configuration of a feature in the log. Unknown domains are kept unchanged."""
 
     domain: str
     configuration: str

@@ -1,9 +1,9 @@
-"""How the difference of two snapshots becomes one version of a third.
+"""Application of the difference of two snapshots to a third, as one version.
 
-A publish, a merge, a revert of a lake all bring the net difference of two snapshots onto a third, as exactly one
-commit, so that a plain reader of the table never sees half of it. The protocol's conflict rules (`conflict`) decide
-whether that is sound, with what each commit recorded of its reads (`read_set`); what only a lake can ask is decided
-here: a table that was dropped, rewritten or made append-only in the meantime.
+A publish, a merge and a revert of a lake apply the difference of two snapshots to a third in exactly one commit, so
+that a plain reader of the table sees all of it or nothing. The protocol's conflict rules (`conflict`) decide whether
+this is allowed, given what each commit recorded of its reads (`read_set`). Cases that only a lake has are decided here:
+a table that was dropped, rewritten or made append-only in the meantime.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def apply_dropped(before: Snapshot | None, head: Snapshot | None, context: Apply
     if difference(before, head):
         raise DatasetConflict(f"these changes drop it, but it was changed on {context.onto}", kind="Dropped")
     removes = head.files(_ADD)
-    # A table of this path that is created later begins without the markers of this one.
+    # A table that is created at this path later begins without the txn actions of this one.
     markers = [replace(marker, version=NEVER, last_updated=now) for marker in _set_markers(head)]
     operation = Operation("DROP TABLE", {}, head, {"numRemovedFiles": len(removes)}, removes=removes, markers=markers)
     return _committed(operation, head, [Reads.WHOLE_TABLE], (), context, now)
@@ -84,7 +84,7 @@ def apply_created(after: Snapshot, commits: CommitRange, context: ApplyContext, 
 
 
 def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
-    """Append one table to the other where both sides created it, if they mean the same table."""
+    """Append one table to the other if both sides created it with the same definition."""
     if not _alike(after, head):
         raise DatasetConflict(
             f"it was created on {context.onto} in the meantime, with another schema, partitioning or properties",
@@ -112,7 +112,7 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
 
 
 def _alike(table: Snapshot, other: Snapshot) -> bool:
-    """Return whether files of one table may become files of the other: the same columns, constraints and features."""
+    """Return whether files of one table can be files of the other: columns, constraints and features are the same."""
     left, right = table.metadata, other.metadata
     same = (
         left.schema == right.schema
@@ -123,10 +123,10 @@ def _alike(table: Snapshot, other: Snapshot) -> bool:
 
 
 def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: ApplyContext) -> pa.Table:
-    """Return those of these files that the target lacks.
+    """Return the files that the target does not have.
 
-    It may have taken some of the same commits in another way. Raises DatasetConflict for one that it had and gave up
-    since `before`: put back, its rows would be doubled, or deleted ones return.
+    The target may have got some of the same commits in another way. Raises DatasetConflict for a file that it has
+    removed since `before`: adding it again could duplicate rows, or restore deleted ones.
     """
     if not len(files) or before is head:
         return files
@@ -147,7 +147,7 @@ def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: 
 
 
 def apply_recreated(after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
-    """Apply a table where one was dropped. Its log continues the old one, as plain readers expect of a log."""
+    """Apply a table where one was dropped. Its log continues the old one, because plain readers expect one log."""
     protocol = upgraded(head.protocol, supported_features(after.protocol))
     files = after.files(_ADD)
     operation = Operation(
@@ -157,7 +157,7 @@ def apply_recreated(after: Snapshot, commits: CommitRange, head: Snapshot, conte
 
 
 def apply_replaced(after: Snapshot, head: Snapshot, context: ApplyContext, now: int) -> Applied:
-    """Make the table what another state of it is, markers too: an append that is gone may be made again."""
+    """Replace the table by another state of it, with its txn actions, so that an undone append can be made again."""
     ours = difference(head, after)
     if not ours:
         return Applied({}, head.version, NOTHING)
@@ -189,9 +189,9 @@ def _check_not_append_only(ours: SnapshotDifference, head: Snapshot) -> None:
 def apply_changed(
     before: Snapshot, after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int
 ) -> Applied:
-    """Bring what differs between two states of a table onto the head, as one new version.
+    """Apply the difference between two states of a table to the head, as one new version.
 
-    `commits` led from `before` to `after`. Raises DatasetConflict where the head cannot take the difference.
+    `commits` lead from `before` to `after`. Raises DatasetConflict if the difference cannot be applied.
     """
     ours = difference(before, after)
     if not ours:
@@ -232,12 +232,12 @@ def apply_changed(
 
 
 def _recorded(ours: SnapshotDifference, commits: CommitRange, before: Snapshot, head: Snapshot) -> bool:
-    """Return whether the target has recorded the markers of all these commits, and so has their batches already."""
+    """Return whether the target has the txn actions of all these commits, and so has their rows already."""
     if not commits.bodies or not all(
         any(True for _ in single_actions(version, data, "txn")) for version, data in commits.bodies
     ):
         return (
-            False  # what goes back, such as a revert, lowers markers: a later one there does not mean that it was done
+            False  # a revert lowers the versions of txn actions, so a later version does not mean that it was applied
         )
     for marker in ours.markers:
         recorded, earlier = head.transaction_version(marker.app_id), before.transaction_version(marker.app_id)
@@ -258,8 +258,8 @@ def _feeds(snapshot: Snapshot) -> bool:
 def _change_actions(after: Snapshot, commits: CommitRange, context: ApplyContext, now: int) -> Sequence[dict[str, Any]]:
     """Return the change files of several commits that become one.
 
-    Readers take all changes of a version from its change files where it has any. So the changes that some of the
-    commits leave to their adds and removes are written as change files here.
+    If a version has change files, readers take all of its changes from them. So for commits without change files, the
+    changes that follow from their adds and removes are written as change files here.
     """
     if not _feeds(after) or context.dry_run:
         return ()
@@ -318,7 +318,7 @@ def _references(operation: Operation, state: Snapshot, changes: Sequence[dict[st
 
 
 def reached_keys(files: pa.Table, store: ObjectStore) -> Iterator[str]:
-    """Yield the keys of data files and of their deletion vectors. `files`: path, and deletionVector where present."""
+    """Yield the keys of data files and of their deletion vectors. `files` has path, and deletionVector if present."""
     yield from data_keys(files["path"], store).to_pylist()
     if "deletionVector" in files.column_names and files["deletionVector"].null_count < len(files):
         yield from vector_keys(files, store)

@@ -1,4 +1,4 @@
-"""Rows that come in pieces."""
+"""Batches of rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def together(batches: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Join batches until they have so many rows. Work done once a piece is then done less often."""
+    """Combine batches until each has `rows` rows, so that work per batch is done less often."""
     held: list[pa.Table] = []
     count = 0
     for batch in batches:

@@ -1,7 +1,8 @@
 """The change data feed: which rows each version inserted, deleted and updated.
 
-A version that has change files says it in them; else its added files hold inserts and its removed files deletes, and
-where a file only changed its deletion vector, just the rows whose state differs. Read version by version, file by file.
+If a version has change files, they hold its changes. Otherwise its added files hold inserts and its removed files
+deletes; if only the deletion vector of a file changed, only the rows that differ changed. Versions and files are read
+one by one.
 Protocol sections: Add CDC File, Change Data Files.
 """
 
@@ -104,7 +105,7 @@ def _range(snapshot: Snapshot, start: Bound, end: Bound | None) -> tuple[int, in
             raise VersionNotFound(
                 f"version {version} does not exist: the latest version of this snapshot is {snapshot.version}"
             )
-    # Between two commits nothing changed; versions the wrong way round are a mistake.
+    # Nothing changed between two commits, but a start after the end is an error.
     by_time = isinstance(lower, dt.datetime) or isinstance(upper, dt.datetime)
     if first > last + by_time:
         raise ValueError(f"the changes from version {first} to {last} cannot be read: the start is after the end")
@@ -141,11 +142,11 @@ def _latest_until(times: CommitTimes, moment: dt.datetime) -> int:
 @dataclass(frozen=True, slots=True)
 class _Feed:
     snapshot: Snapshot
-    """At the last version; its columns are those of all rows."""
+    """The snapshot of the last version. Its columns are those of all rows."""
     first: int
     times: CommitTimes
     read: pa.Schema
-    """The table's columns to read, those of the predicate included."""
+    """The table's columns to read, including those of the predicate."""
     schema: pa.Schema
     """The schema of the rows."""
     predicate: Predicate | None
@@ -217,7 +218,7 @@ class _Feed:
         files = self._files(version, self._pruned(changes), pa.schema([*self.read, kind]))
         for index in range(len(files.keys)):
             for rows in files.batches(index):
-                # Writers by hand use texts of their own, which are theirs to understand.
+                # Other writers may use kinds of their own, which are passed on unchanged.
                 if rows[CHANGE_TYPE].null_count:
                     raise CorruptDataFile(
                         f"change file {files.keys[index]} of version {version} has rows without {CHANGE_TYPE}: "
@@ -237,7 +238,7 @@ class _Feed:
             for number, place in enumerate(rows_of_side):
                 chosen = files
                 if place in other:
-                    # The file stayed: the rows that changed are those that only one of the deletion vectors names.
+                    # The file stayed. The rows that changed are those in only one of the two deletion vectors.
                     differing = np.setdiff1d(other[place], rows_of_side[place], assume_unique=True)
                     if not len(differing):
                         continue
@@ -268,14 +269,14 @@ class _Feed:
         )
 
     def _pruned(self, files: pa.Table) -> pa.Table:
-        """Return the files that may hold matching rows, judged by the predicate's parts over the table's columns."""
+        """Return the files that may hold matching rows, by the parts of the predicate over the table's columns."""
         about = None if self.predicate is None else _about(self.predicate, set(self.read.names))
         return files if about is None else files.filter(mask(skip(files, about, self.snapshot.metadata)))
 
     def _with_partitions(self, version: int, removes: pa.Table) -> pa.Table:
         """Return removes with their partition values.
 
-        Old writers left these out; then they come from the version before.
+        If an old writer left these out, they are those of the version before.
         """
         bare = pc.invert(pc.fill_null(removes["extendedFileMetadata"], False))
         bare = pc.and_(bare, mask(_without_values(removes["partitionValues"])))
@@ -336,7 +337,7 @@ def _scalar_reads_as(old: pa.DataType, new: pa.DataType) -> bool:
 
 
 def _gone_by_place(files: DataFiles, version: int) -> dict[tuple[int, str], npt.NDArray[np.int64]]:
-    """Return the rows that each file lacks by its deletion vector, by the file's root and key, in the files' order."""
+    """Return the rows that the deletion vector of each file deletes, by the file's root and key, in file order."""
     rows_by_place: dict[tuple[int, str], npt.NDArray[np.int64]] = {}
     for number, key in enumerate(files.keys):
         place = (id(files.elsewhere.get(number)), key)

@@ -1,4 +1,4 @@
-"""Reading checkpoints: classic, multi-part, and version 2 with their sidecars. Only the columns asked for are read.
+"""Reading checkpoints: classic, multi-part, and version 2 with sidecars. Only the requested columns are read.
 
 Protocol sections: Checkpoints, Checkpoint Format, Sidecar Files.
 """
@@ -78,7 +78,7 @@ class Checkpoint:
         self._store = store
         self._files = files
         self.lock = threading.RLock()
-        """Held while its files are read."""
+        """A lock that is held while the files are read."""
         self._top: list[pq.ParquetFile] | None = None
         self._sidecars: list[pq.ParquetFile] | None = None
         self._transactions: pa.Table | None = None
@@ -89,12 +89,12 @@ class Checkpoint:
 
     @property
     def version(self) -> int:
-        """The version of the table that the checkpoint holds."""
+        """Return the version of the table that the checkpoint holds."""
         return self._files.version
 
     @property
     def files(self) -> CheckpointFiles:
-        """The files that it is read from."""
+        """Return the files of the checkpoint."""
         return self._files
 
     @_damage_told
@@ -116,8 +116,8 @@ class Checkpoint:
 
     @_damage_told
     def transactions(self) -> pa.Table:
-        """Return the txn markers: appId, version, lastUpdated."""
-        if self._transactions is None:  # asked for by every marked write
+        """Return the txn actions: appId, version, lastUpdated."""
+        if self._transactions is None:  # every write with a txn needs them
             markers = self._rows("txn", "appId", TRANSACTION_FIELDS, self._top_files())
             if markers["version"].null_count:
                 raise CorruptCheckpoint(f"the checkpoint of version {self.version} holds a txn without its version")
@@ -138,8 +138,7 @@ class Checkpoint:
     @_damage_told
     def has_deletion_vectors(self) -> bool:
         """Return whether any add has a deletion vector."""
-        # From the column itself, not from the footer's statistics: asking for those ends the process where they are
-        # damaged.
+        # This reads the column and not the footer's statistics, because damaged statistics crash the process.
         if self._vectors is None:
             name = "add.deletionVector.storageType"
             files = [file for file in [*self._top_files(), *self._sidecar_files()] if name in _leaves(file)]
@@ -169,7 +168,7 @@ class Checkpoint:
 
     @_damage_told
     def open(self) -> None:
-        """Open the checkpoint's files, apart from sidecars, in as few round trips as the store allows."""
+        """Open the checkpoint's files, except sidecars, in as few round trips as the store allows."""
         self._top_files()
 
     def _top_files(self) -> list[pq.ParquetFile]:
@@ -224,7 +223,7 @@ class Checkpoint:
     def _structs(self, file: pq.ParquetFile, columns: Sequence[str], action: str) -> Iterator[pa.StructArray]:
         """Yield the column of an action, in pieces.
 
-        Most rows belong to other actions, and whole columns of those would fill memory.
+        Most rows belong to other actions, so a whole column would take too much memory.
         """
         for group in range(file.num_row_groups):
             yield from self._group_structs(file, group, columns, action)
@@ -340,7 +339,7 @@ def _check_columns(schema: pa.Schema, expected: Sequence[str]) -> None:
 def _check_structs(schema: pa.Schema) -> None:
     """Raise ValueError for a column that is not a struct.
 
-    If it passed for an absent one, every action (or deletion vector) in it would be lost.
+    If it were treated as absent, every action (or deletion vector) in it would be lost.
     """
     for child in schema:
         if child.name not in _ACTIONS:
@@ -403,7 +402,7 @@ def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _plain(row: dict[str, Any], struct: pa.StructType) -> dict[str, Any]:
-    """Return a row in the form that JSON would give it: maps as objects, null fields left out."""
+    """Return a row as it would be in JSON: maps as objects, null fields left out."""
     body: dict[str, Any] = {}
     for child in struct:
         value = row.get(child.name)

@@ -1,4 +1,4 @@
-"""Writing a checkpoint: the whole state of a snapshot as one classic Parquet file, then the hint that points at it.
+"""Writing a checkpoint: the state of a snapshot as one classic Parquet file, then the hint that names it.
 
 Protocol sections: Checkpoints, Checkpoint Format, Last Checkpoint File.
 """
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 def write_checkpoint(snapshot: Snapshot, now: int) -> None:
-    """Write the checkpoint of a snapshot's version. `now`: milliseconds, decides which tombstones have expired.
+    """Write the checkpoint of a snapshot's version. `now`, in milliseconds, decides which tombstones have expired.
 
-    A crash at any point leaves the table as it was: the hint is written last, and it only ever points forward.
+    A crash at any point leaves the table valid: the hint is written last, and never moves to an earlier checkpoint.
     """
     sink = pa.BufferOutputStream()
     table, adds = _state(snapshot, now)
@@ -56,7 +56,7 @@ def write_checkpoint(snapshot: Snapshot, now: int) -> None:
 
 def _state(snapshot: Snapshot, now: int) -> tuple[pa.Table, int]:
     adds = snapshot.files([name for name, _ in ADD_FIELDS])
-    # A checkpoint is read to rebuild the state, never to tail changes.
+    # Readers use a checkpoint to rebuild the state, never to follow changes.
     adds = adds.set_column(adds.schema.get_field_index("dataChange"), "dataChange", pa.repeat(False, len(adds)))
     adds = _with_columns(adds, snapshot)
     tags = snapshot.tags()
@@ -91,7 +91,7 @@ def _state(snapshot: Snapshot, now: int) -> tuple[pa.Table, int]:
 
 
 def _unexpired(snapshot: Snapshot, now: int) -> pa.Table:
-    """Return the markers that have not expired."""
+    """Return the txn actions that have not expired."""
     markers, retention = snapshot.transactions(), transaction_retention_ms(snapshot.metadata.configuration)
     if retention is None:
         return markers
@@ -99,7 +99,7 @@ def _unexpired(snapshot: Snapshot, now: int) -> pa.Table:
 
 
 def _with_columns(adds: pa.Table, snapshot: Snapshot) -> pa.Table:
-    """Return adds with their statistics and partition values in the forms that the table's properties ask for."""
+    """Return adds with their statistics and partition values in the forms that the table's properties require."""
     metadata = snapshot.metadata
     as_json = stats_as_json(metadata.configuration)
     if stats_as_struct(metadata.configuration):
@@ -107,7 +107,7 @@ def _with_columns(adds: pa.Table, snapshot: Snapshot) -> pa.Table:
         chosen = indexed_leaves(metadata.arrow_schema, metadata.partition_columns, metadata.configuration)
         parsed = parsed_stats(adds["stats"], [(mapping.physical_path(path), kind) for path, kind in chosen])
         if parsed is None:
-            as_json = True  # text of other writers, which only text can keep
+            as_json = True  # other writers' text that columns cannot hold
         else:
             adds = adds.append_column("stats_parsed", parsed)
         if metadata.partition_columns:
@@ -121,7 +121,7 @@ def _with_columns(adds: pa.Table, snapshot: Snapshot) -> pa.Table:
 
 
 def _without_empty(table: pa.Table, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
-    """Leave out optional columns that no row uses; readers take a missing column for nulls."""
+    """Leave out optional columns that no row uses. Readers read a missing column as nulls."""
     optional = {"deletionVector", "baseRowId", "defaultRowCommitVersion", "clusteringProvider"}
     unused = [
         name

@@ -1,7 +1,7 @@
-"""Column mapping: the names under which data files and the log know a column, where they are not the schema's own.
+"""Column mapping: the physical names of columns in data files and the log, if they differ from the schema's names.
 
 Protocol section: Column Mapping. Mode `name` finds a file's columns by their physical names, mode `id` by their field
-ids; partition values and statistics go by physical names in both.
+ids. Partition values and statistics use physical names in both modes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ColumnMapping:
         return StructType(fields if self.mode == "none" else tuple(self._field(child) for child in fields))
 
     def names_by_id(self) -> dict[int, str]:
-        """Return physical names by field id, of every field at any depth; empty unless files are read by id."""
+        """Return the physical name of every field, at any depth, by its id. Empty unless files are read by id."""
         if self.mode != "id":
             return {}
         names: dict[int, str] = {}
@@ -69,7 +69,7 @@ class ColumnMapping:
         return names
 
     def data_file_schema(self, names: list[str]) -> pa.Schema:
-        """Return these columns as data files are written: physical names and field ids, every field nullable."""
+        """Return the schema of these columns in data files: physical names and field ids, every field nullable."""
         return pa.schema([self._file_field(child) for child in self.physical_schema(names).fields])
 
     def _file_field(self, child: StructField) -> pa.Field:
@@ -115,8 +115,8 @@ def with_mapping(
 ) -> tuple[StructType, dict[str, str]]:
     """Return a schema whose fields all have an id and a physical name, and the properties that go with it.
 
-    `keep_names`: fields without a physical name keep their own name as one, because their files already exist.
-    Otherwise they get one that no rename ever changes. Fields that have both stay as they are.
+    With `keep_names`, the name of a field becomes its physical name, because files already exist. Otherwise fields get
+    a new physical name, which no rename changes. Fields that have an id and a physical name do not change.
     """
     used = [child.metadata[ID] for child in walk(schema) if type(child.metadata.get(ID)) is int]
     text = properties.get(_MAX_ID, "0")
@@ -145,7 +145,7 @@ def with_mapping(
 
 
 def without_mapping(schema: StructType) -> StructType:
-    """Return a schema without ids and physical names, at any depth. They come from a table with column mapping."""
+    """Return a schema without the ids and physical names of a table with column mapping, at any depth."""
     return edited_metadata(
         schema, lambda metadata: {key: value for key, value in metadata.items() if not key.startswith(_PREFIX)}
     )
@@ -185,7 +185,7 @@ def renamed_field(child: pa.Field, names: Mapping[int, str]) -> pa.Field:
     A field with an unknown id gets a name that no column has.
     """
     field_id = (child.metadata or {}).get(_FIELD_ID)
-    # A file may claim any text for its id.
+    # The id in a file may be any text.
     number = int(field_id) if field_id is not None and re.fullmatch(rb"-?[0-9]{1,19}", field_id) else None
     name = f"\x00{child.name}" if number is None else names.get(number, f"\x00{child.name}")
     return pa.field(name, renamed_by_id(child.type, names), nullable=child.nullable)

@@ -1,7 +1,7 @@
-"""Commit files: from JSON lines to columns, and back.
+"""Commit files: parse JSON lines to columns, and encode them.
 
-A run of commits is parsed at once by Arrow's JSON reader; a marker row before each commit carries its version. Unknown
-fields and actions are ignored, as the protocol asks. Protocol sections: Delta Log Entries, Actions.
+Arrow's JSON reader parses several commits at once. A row that is inserted before each commit holds its version. Unknown
+fields and actions are ignored, as the protocol requires. Protocol sections: Delta Log Entries, Actions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LINE_START = re.compile(rb"[ \t]*(?:[{\r\n]|\Z)")
 class CommitRun:
     """The actions of consecutive commits under one metadata, in columns.
 
-    Each table has, beside the action's own fields, `commit` (the version) and `position` (order over the whole run).
+    Each table has the fields of its action, `commit` (the version) and `position` (the order in the whole run).
     """
 
     versions: tuple[int, ...]
@@ -48,7 +48,7 @@ class CommitRun:
     """The one that the run starts with, if any: a metadata change always starts a new run."""
     domains: tuple[DomainMetadata, ...]
     sources: tuple[bytes, ...]
-    """The commits' own bytes, for what is read from them only now and then (tags)."""
+    """The bytes of the commits, for fields that are rarely read (tags)."""
 
 
 def split_runs(commits: Sequence[tuple[int, bytes]]) -> Iterator[tuple[Metadata | None, list[tuple[int, bytes]]]]:
@@ -72,9 +72,9 @@ def split_runs(commits: Sequence[tuple[int, bytes]]) -> Iterator[tuple[Metadata 
 def parse_run(
     commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str], metadata: Metadata | None
 ) -> CommitRun:
-    """Parse commits that share their partition columns (`partition_keys`: their names as the log spells them).
+    """Parse commits that have the same partition columns. `partition_keys` are their names in the log.
 
-    Raises CorruptCommit naming the file for anything that is not lines of JSON actions, a cut last line included.
+    Raises CorruptCommit, which names the file, if it is not lines of JSON actions or its last line is cut.
     """
     body = b"".join(b'{"%s":%d}\n%s\n' % (_MARKER.encode(), version, data) for version, data in commits)
     schema = _json_schema(tuple(partition_keys))
@@ -161,7 +161,7 @@ def read_commit_info(version: int, data: bytes) -> dict[str, Any]:
 def add_tags(run: CommitRun) -> dict[str, dict[str, str | None]]:
     """Return the `tags` of the run's add actions by path; the last one wins. Only lines that have tags are parsed.
 
-    Other writers put anything into tags. What is not a map of text is converted to one, or left out, and never refused.
+    Other writers put any values into tags. They are converted to a map of text, or left out; this never raises.
     """
     tags: dict[str, dict[str, str | None]] = {}
     for version, data in zip(run.versions, run.sources, strict=True):
@@ -179,7 +179,7 @@ def add_tags(run: CommitRun) -> dict[str, dict[str, str | None]]:
 
 
 def encode_actions(actions: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
-    """Encode a commit: one JSON object a line, fields of the value None left out."""
+    """Encode a commit: one JSON object per line. Fields whose value is None are left out."""
     lines = (
         json.dumps(
             {name: {key: value for key, value in body.items() if value is not None}},
@@ -194,7 +194,7 @@ def encode_actions(actions: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
 def partition_map(struct: pa.StructArray, keys: Sequence[str]) -> pa.MapArray:
     """Convert a struct of partition values, as strings, to the protocol's map<string,string>.
 
-    Each row's map has one entry a partition column.
+    The map of each row has one entry per partition column.
     """
     rows, width = len(struct), len(keys)
     offsets = integers(np.arange(rows + 1, dtype=np.int32) * np.int32(width))
@@ -276,7 +276,7 @@ def _culprit(commits: Sequence[tuple[int, bytes]], schema: pa.Schema, error: Exc
 
 
 def single_actions(version: int, data: bytes, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the bodies of a commit's actions of one name, in order. This is for actions of which a commit has few."""
+    """Yield the bodies of a commit's actions of one kind, in order. Use it for kinds that are rare in a commit."""
     for line in _lines_with(data, f'"{name}"'.encode()):
         body = _loads(version, line).get(name)
         if isinstance(body, dict):

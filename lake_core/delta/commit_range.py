@@ -1,4 +1,4 @@
-"""The commits between two states of a table's log, and what they amount to when they become one version."""
+"""The commits between two states of a table's log, and their summary when they become one version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommitRange:
-    """The commits that lead from one state of a table to another, as far as the one's log continues the other's."""
+    """The commits that lead from one state of a table to another, if the log of one continues that of the other."""
 
     bodies: Sequence[tuple[int, bytes]]
     """The commits' versions and bytes, oldest first."""
@@ -34,7 +34,7 @@ class CommitRange:
     def between(cls, before: Snapshot | None, after: Snapshot) -> CommitRange:
         """Read the commits after the last one that two states share; all of `after` if there is no state before."""
         fork = -1 if before is None else _fork(before, after)
-        # A log that came in cut short begins where it begins.
+        # An imported log may not begin at version 0.
         versions = range(fork + 1, after.version + 1) if before is not None else sorted(list_log(after.store).commits)
         bodies = after.store.get_many([commit_key(version) for version in versions])
         return cls(list(zip(versions, bodies, strict=True)), before is None or fork == before.version)
@@ -50,13 +50,13 @@ class CommitRange:
         return reads
 
     def operation(self) -> str:
-        """Name what the commits did, in the words of the one that did most."""
+        """Return the operation of the commit that changed most."""
         names = [str(read_commit_info(version, body).get("operation", "WRITE")) for version, body in self.bodies]
         telling = [name for name in names if name not in ("CREATE TABLE", "SET TRANSACTION")] or names
         return telling[0] if len(set(telling)) == 1 else "WRITE"
 
     def parameters(self) -> Mapping[str, str]:
-        """Return the parameters of the only commit; of several together there are none to tell."""
+        """Return the parameters of the commit, or none if there are several commits."""
         if len(self.bodies) != 1:
             return {}
         parameters = read_commit_info(*self.bodies[0]).get("operationParameters")
@@ -75,7 +75,7 @@ class CommitRange:
     def only_rearranges(self) -> bool:
         """Return whether the commits only rearrange rows.
 
-        Raises MixedRearrangement where some do and others change them.
+        Raises MixedRearrangement if some do so and others change rows.
         """
         kinds = {kind for version, body in self.bodies if (kind := rearranges(version, body)) is not None}
         if len(kinds) > 1:
@@ -103,7 +103,7 @@ def _fork(before: Snapshot, after: Snapshot) -> int:
     low, high = -1, min(before.version, after.version)
     while low < high:
         middle = (low + high + 1) // 2
-        # Neither has the versions that were cleaned up before the table came in.
+        # Neither log has the versions that were cleaned up before the table was imported.
         if log_etag(before.store, middle) == log_etag(after.store, middle):
             low = middle
         else:

@@ -1,9 +1,9 @@
-"""When each version was committed, and which version stood at an instant.
+"""The time of each version's commit, and the latest version at an instant.
 
-The time of a commit is when the store says that its file was put, made monotone as Spark does: never less than a
-millisecond after the commit before, because copied logs have their files' times in any order. Where
-`delta.enableInCommitTimestamps` is active it is what the commit itself says, and follows the log wherever it is copied.
-Milliseconds since the epoch.
+The time of a commit is the modification time of its file. As in Spark it is made monotonic: at least a millisecond
+after the commit before, because the files of copied logs have their times in any order. If
+`delta.enableInCommitTimestamps` is active, the time is in the commit itself, so it stays the same in copies of the log.
+Times are in milliseconds since the epoch.
 Protocol section: In-Commit Timestamps.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ENABLED = "delta.enableInCommitTimestamps"
 _ENABLED_AT = "delta.inCommitTimestampEnablementVersion"
 _HEAD = 64 << 10
-"""The bytes of a commit that contain its commitInfo, which comes first if it has the time."""
+"""The number of bytes of a commit that contain its commitInfo. If this has the time, it is the first action."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 Instant: TypeAlias = "dt.datetime | str"
@@ -51,19 +51,19 @@ class CommitTimes:
             first -= 1
         bases = [checkpoint.version for checkpoint in listing.checkpoints if checkpoint.version >= first]
         self.earliest = first if not first else min(bases, default=snapshot.version)
-        """The first version that can be rebuilt and has a time."""
+        """The first version that can be read and has a time."""
         self._in_commit_from = _enabled_from(snapshot.metadata.configuration)
         self._in_commit_times: dict[int, int | None] = {}
 
     @property
     def versions(self) -> list[int]:
-        """The versions whose commits the log still holds, newest first."""
+        """Return the versions whose commits the log still holds, newest first."""
         return sorted(self._times, reverse=True)
 
     def at(self, version: int, info: dict[str, Any] | None = None) -> int:
-        """Return the time of a version's commit; `info` is its commitInfo if it was read already.
+        """Return the time of a version's commit. Pass its commitInfo as `info` if it was read already.
 
-        Raises VersionNotFound where its commit is no longer in the log.
+        Raises VersionNotFound if its commit is no longer in the log.
         """
         if version not in self._times:
             raise VersionNotFound(
@@ -82,8 +82,8 @@ class CommitTimes:
     def version_at(self, when: Instant) -> int:
         """Return the latest version that was committed at or before an instant.
 
-        Raises VersionNotFound for an instant before the first version that can be rebuilt, and for one after the last
-        commit: later commits may still get a time before it.
+        Raises VersionNotFound for an instant before the first version that can be read, and for one after the last
+        commit, because a later commit may still get a time before it.
         """
         asked = parse_instant(when)
         self._check_any()
@@ -102,7 +102,7 @@ class CommitTimes:
         return version
 
     def latest_until(self, when: dt.datetime) -> int | None:
-        """Return the latest version committed at or before an instant, None if there is none."""
+        """Return the latest version committed at or before an instant, or None if there is none."""
         low, high = self.earliest, self._latest + 1
         self._check_any()
         # The times rise with the version, so that few commits have to be read.
@@ -115,7 +115,7 @@ class CommitTimes:
         return low - 1 if low > self.earliest else None
 
     def earliest_from(self, when: dt.datetime) -> int | None:
-        """Return the first version committed at or after an instant, None if there is none."""
+        """Return the first version committed at or after an instant, or None if there is none."""
         before = self.latest_until(when - dt.timedelta(microseconds=1))
         version = self.earliest if before is None else before + 1
         return version if version <= self._latest else None
@@ -149,13 +149,13 @@ class CommitTimes:
 
 
 def in_commit_time(info: dict[str, Any]) -> int | None:
-    """Return the commit time that a commitInfo itself contains, None if it has none."""
+    """Return the commit time in a commitInfo, or None if it has none."""
     timestamp = info.get("inCommitTimestamp")
     return timestamp if type(timestamp) is int and abs(timestamp) < 2**53 else None
 
 
 def instant_of(milliseconds: int) -> dt.datetime:
-    """Convert milliseconds since the epoch to a datetime; cut to what Python's calendar holds."""
+    """Convert milliseconds since the epoch to a datetime, within the range of Python's calendar."""
     try:
         return _EPOCH + dt.timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -196,7 +196,7 @@ def _infos(lines: list[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _enabled_from(properties: Mapping[str, str]) -> int | None:
-    """Return the first version whose commit contains its time, None if commits do not contain it."""
+    """Return the first version whose commit contains its time, or None if commits do not contain it."""
     if properties.get(_ENABLED, "false").lower() != "true":
         return None
     text = properties.get(_ENABLED_AT, "0")

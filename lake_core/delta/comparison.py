@@ -25,10 +25,10 @@ _SIGN = "\x00sign"
 
 
 def compare(before: Snapshot | None, after: Snapshot | None, *, sample: int, most_rows: int) -> DatasetComparison:
-    """Return what leads from one state to another; None is a table that does not exist.
+    """Compare two states of a table. None stands for a table that does not exist.
 
-    Where files were rewritten, their rows are compared if they are at most `most_rows`; else the commits' own numbers
-    count. Up to `sample` of the rows that were added and removed are shown.
+    If files were rewritten, their rows are compared if they are at most `most_rows`; otherwise the numbers are those of
+    the commits' metrics. The result shows up to `sample` of the rows that were added and removed.
     """
     nothing = pa.schema(list(ADD_FIELDS)).empty_table()
     if before is not None and after is not None:
@@ -103,13 +103,13 @@ def _compared_rows(
 ) -> tuple[RowChange, tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]]:
     """Compare the rows of the files that differ, as multisets.
 
-    Each row counts by the difference between its numbers of copies on the two sides.
+    Each distinct row counts as often as its number of copies on the two sides differs.
     """
     new = _signed(after, after.metadata.arrow_schema, adds, 1)
     old = _signed(before, after.metadata.arrow_schema, removes, -1)
     names = [name for name in new.column_names if name in old.column_names and name != _SIGN]
     if len(names) < len(new.column_names) - 1:
-        # A column became one of a type that cannot hold its values: no row is what it was.
+        # A column changed to a type that cannot hold its values, so every row changed.
         return RowChange(len(new), len(old)), (_first_rows(after, adds, sample), _first_rows(before, removes, sample))
     together = pa.concat_tables([new.select([*names, _SIGN]), old.select([*names, _SIGN])])
     sums = together.group_by(names).aggregate([(_SIGN, "sum")])

@@ -1,10 +1,9 @@
-"""Whether an operation can be replayed on top of commits that won the race: delta-spark's rules.
+"""The rules of delta-spark for replaying an operation on top of commits that came first.
 
-Checked per winning commit: protocol, metadata, domains, application markers, added files, removed files. Only the
-loser's isolation level counts. Where delta-spark asks whether an added file is in a partition that was read, its
-statistics are asked
-as well: a file that provably does not contain a row for which the operation's predicate is true could not have changed
-its outcome.
+Each of these commits is checked for its protocol, metadata, domains, txn actions, added files and removed files. Only
+the isolation level of the operation counts. delta-spark checks whether an added file is in a partition that was read.
+Here its statistics are checked too: if they prove that the file has no row for which the operation's predicate is true,
+the file cannot have changed the outcome.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
     from lake_core.expression import Predicate
 
 _NAMED = 3
-"""Partitions or files that an error names."""
+"""The most partitions or files that an error names."""
 _LOOKED_THROUGH = 100
-"""Files whose partitions an error looks through."""
+"""The most files whose partitions are searched for an error."""
 ISOLATION_PROPERTY = "delta.isolationLevel"
 
 
@@ -58,11 +57,11 @@ class Isolation(Enum):
     """The isolation level: which commits of other writers an operation may follow."""
 
     SERIALIZABLE = "Serializable"
-    """As if the operations had run one after another, in the order of their versions."""
+    """Serializable: as if the operations had run one after another, in the order of their versions."""
     WRITE_SERIALIZABLE = "WriteSerializable"
-    """As if they had run one after another in some order: blind appends may slip in unseen."""
+    """As if they had run one after another in some order: concurrent blind appends do not conflict."""
     SNAPSHOT = "SnapshotIsolation"
-    """For commits that change no data: whatever was added does not matter."""
+    """For commits that change no data: files that others added do not conflict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class Footprint:
 
     reads: Reads | Predicate
     read_files: pa.Table | None
-    """The file actions that it opened, or decided on (path, deletionVector if any)."""
+    """The file actions that the operation read or depends on (path, deletionVector if any)."""
     removed: pa.Table | None
     """The file actions that it removes (path, deletionVector if any)."""
     transaction: SetTransaction | None
@@ -81,7 +80,7 @@ class Footprint:
     """The table's metadata, if it changes that."""
     domains: frozenset[str] = frozenset()
     markers: frozenset[str] = frozenset()
-    """The applications whose markers it sets beside its own."""
+    """The application ids of its txn actions, except its own."""
 
 
 def isolation_level(metadata: Metadata, *, data_change: bool) -> Isolation:
@@ -95,11 +94,11 @@ def isolation_level(metadata: Metadata, *, data_change: bool) -> Isolation:
 def check_conflicts(
     footprint: Footprint, winners: Sequence[CommitRun], metadata: Metadata, protocol: Protocol, now: int
 ) -> bool:
-    """Return True if the winners include this very operation (same marker, same or later version).
+    """Return True if the other commits include this operation: the same application id, at this or a later version.
 
-    Nothing is left to do then. Return False if the operation may go on. Raises the ConcurrentModification that applies.
+    Return False if the operation can be committed after them. Raises a ConcurrentModification if it cannot.
 
-    `metadata`, `protocol`: what the operation was planned on. `now`: milliseconds since the epoch.
+    `metadata` and `protocol` are those that the operation was planned on. `now` is in milliseconds since the epoch.
     """
     if footprint.transaction is not None and _recorded(footprint.transaction, winners, metadata, now):
         return True
@@ -139,7 +138,7 @@ _HARMLESS = (
     "delta.enableInCommitTimestamps",
     "delta.inCommitTimestampEnablement",
 )
-"""Properties that change nothing about what another commit may hold."""
+"""Properties whose change conflicts with no other commit."""
 
 
 def _harmless(before: Metadata, after: Metadata) -> bool:
@@ -156,9 +155,9 @@ def _harmless(before: Metadata, after: Metadata) -> bool:
 
 
 def check_unseen(footprint: Footprint, base: Snapshot, newest: Snapshot, now: int) -> bool:
-    """Check for conflicts if the commits in between were cleaned up, using only the two states.
+    """Check for conflicts by the two states alone, if the commits in between were cleaned up.
 
-    It does what `check_conflicts` does, and refuses where it cannot be sure.
+    This does what `check_conflicts` does, but also raises if it cannot be certain.
     """
     if footprint.transaction is not None:
         recorded = recorded_version(newest, footprint.transaction.app_id, now)
@@ -175,7 +174,7 @@ def check_unseen(footprint: Footprint, base: Snapshot, newest: Snapshot, now: in
 
 
 def _recorded(transaction: SetTransaction, winners: Sequence[CommitRun], metadata: Metadata, now: int) -> bool:
-    # The last word counts: a restore takes markers back.
+    # Only the newest txn action counts, because a restore may lower a version.
     markers_by_run = (
         run.transactions.filter(pc.equal(run.transactions["appId"], transaction.app_id)) for run in reversed(winners)
     )

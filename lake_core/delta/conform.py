@@ -1,4 +1,4 @@
-"""Conversion of Arrow data to a table's schema: strict for writes; for reads, as far as Parquet files may differ."""
+"""Conversion of Arrow data to a table's schema: strict for writes, lenient for reads of older Parquet files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()
 
 
 def null_partitions(rows: pa.Table, schema: pa.Schema, partition_columns: Sequence[str]) -> pa.Table:
-    """Replace the partition value '' by the null that it becomes in the log, so that checks see what readers will."""
+    """Replace the partition value '' by null, as the log does, so that rules are checked on what readers will see."""
     for name in partition_columns:
         column = rows[name]
         if pa.types.is_string(column.type):
@@ -48,7 +48,7 @@ def check_nulls(rows: pa.Table, schema: pa.Schema) -> None:
 
 
 def conform_in(batch: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Convert data to the table's own schema: columns in its order, types decoded and widened, missing columns null.
+    """Convert data to the table's schema: columns in its order, types decoded and widened, missing columns null.
 
     NOT NULL is not checked. Call `check_fits` first. Raises SchemaMismatch for a value that a widening cannot hold
     exactly (nanoseconds, decimals).
@@ -218,13 +218,13 @@ def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -
             offsets, keys, items, type=kind, mask=array.is_null() if array.null_count else None
         )
     if types.is_timestamp(kind) and types.is_timestamp(source):
-        # The zone is a label on an instant: only the unit is converted, and it must be exact.
+        # The zone is only a label of an instant: only the unit is converted, and this must be exact.
         return array.cast(pa.timestamp(kind.unit, source.tz)).cast(kind)
     return array.cast(kind)
 
 
 def _matching_fields(source: pa.StructType, kind: pa.StructType, by_position: bool) -> list[int | None]:
-    """Return for each field of `kind` the number of the source's field of that name, case ignored if need be."""
+    """Return for each field of `kind` the index of the source's field of that name, ignoring case if necessary."""
     if by_position:
         return list(range(kind.num_fields))
     exact = {child.name: index for index, child in enumerate(source)}

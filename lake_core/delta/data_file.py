@@ -1,4 +1,4 @@
-"""Writing data files: Parquet, uniquely named, statistics gathered on the way.
+"""Writing data files: Parquet files with unique names, whose statistics are collected while they are written.
 
 Protocol sections: Data Files, Change Data Files, Add File, Add CDC File.
 """
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 TARGET_BYTES = 128 << 20
-"""Uncompressed Arrow bytes after which a new file is begun."""
+"""The number of uncompressed Arrow bytes after which a new file is begun."""
 
 ROW_GROUP_BYTES = 64 << 20
 """Uncompressed Arrow bytes of a row group in a file that is written in pieces."""
 
 HELD_BYTES = 256 << 20
-"""Uncompressed Arrow bytes that a writer holds back over all partitions before it writes the largest."""
+"""Uncompressed Arrow bytes that a writer buffers over all partitions before it writes the largest one."""
 
 _WORTH_A_THREAD = 8 << 20
 _MANY_TUPLES = 1 << 40
 
 CHANGE_TYPE = "_change_type"
-"""The column of change data that says what happened to a row."""
+"""The column of change data with the kind of a row's change."""
 
 COMPRESSION_LEVEL = 3
 
@@ -52,7 +52,7 @@ class AddFile:
     """One data file as it goes into a commit."""
 
     path: str
-    """As the log spells it: relative, percent-encoded."""
+    """The path as in the log: relative, percent-encoded."""
     partition_values: dict[str, str | None]
     size: int
     """Bytes."""
@@ -79,12 +79,12 @@ class AddFile:
 
 
 class DataFileWriter:
-    """Writes rows of one table into data files, holding back each partition's rows until they make a file.
+    """Writes rows of one table to data files, and buffers the rows of each partition until they fill a file.
 
-    `store`: at the table's root. `now`: milliseconds since the epoch. `target`: uncompressed Arrow bytes a file.
-    `changes`: the rows are change data, with their kind in a last column `_change_type`. `threads` encode large files
-    concurrently. Nothing becomes visible by writing; a failure leaves at most unreferenced files. Runs in the driver
-    and in Spark's executors.
+    `store` is at the table's root. `now` is in milliseconds since the epoch. `target` is the number of uncompressed
+    Arrow bytes per file. With `changes`, the rows are change data, with their kind in a last column `_change_type`.
+    `threads` encode large files concurrently. Files are not visible until they are committed, so a failure leaves at
+    most unreferenced files. Runs in the driver and in Spark's executors.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class DataFileWriter:
         self._pending: deque[Future[AddFile]] = deque()
 
     def add(self, rows: pa.Table) -> None:
-        """Take rows that are in the table's schema (and `_change_type`, for change data)."""
+        """Add rows in the table's schema (with `_change_type`, for change data)."""
         for values, part in _partitions(rows, self._partition_columns):
             self._held.setdefault(values, []).append(part)
             self._bytes[values] = self._bytes.get(values, 0) + part.nbytes
@@ -168,11 +168,11 @@ class DataFileWriter:
         return file.close()
 
     def write_one(self, batches: Iterable[pa.Table], values: Mapping[str, str | None]) -> list[AddFile]:
-        """Write rows that all belong to one partition into one file, however many they are; no rows make no file.
+        """Write rows of one partition to one file, however many they are. Without rows, write no file.
 
-        `values`: the partition's, as the log spells them.
+        `values` are the partition values as in the log.
         """
-        # Whether a NaN is among them shows too late: without bounds in the footer no reader can skip wrongly.
+        # A NaN may come later, when it is too late. Without bounds in the footer no reader can skip rows wrongly.
         floating = {path for path, kind in leaf_columns(list(self._physical)) if pa.types.is_floating(kind)}
         bounded = [
             ".".join(path)
@@ -198,7 +198,7 @@ class DataFileWriter:
 
 
 class _OpenFile:
-    """A data file that is being written, row group by row group; it lands in the store when it is closed."""
+    """A data file that is written by row groups. It is put into the store when it is closed."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class _OpenFile:
     def close(self) -> AddFile:
         self._writer.close()
         body = self._sink.getvalue()
-        # The store may have normalised the name: the log must say what it is now.
+        # The store may have normalized the name, and the log must have the name in the store.
         key = self._store.put(self._key, memoryview(body), unique=True).key
         statistics = self._statistics
         return AddFile(
@@ -295,7 +295,7 @@ def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tu
 
 
 def _codes(values: pa.Array) -> tuple[npt.NDArray[np.int64], list[str | None]]:
-    """Return for each value the number of its text, and the texts: each distinct value is spelled once."""
+    """Return the index of each value's text, and the distinct texts."""
     encoded = values.dictionary_encode(null_encoding="encode")
     texts = partition_value.serialize(encoded.dictionary).to_pylist()
     distinct = list(dict.fromkeys(texts))  # values of one text, such as null and '', are one

@@ -1,6 +1,6 @@
 """Delta tables as a dataset format of lakes: classes of files, versions, and the objects that states reach.
 
-See `apply_difference` for how a difference becomes one version.
+`apply_difference` applies a difference as one version.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class DeltaFormat(DatasetFormat):
         return log_exists(store)
 
     def open(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
-        """Open the table at its latest version, or as options of `DeltaTable.open` say."""
+        """Open the table at its latest version, or with options of `DeltaTable.open`."""
         if options:
             return DeltaTable.open(store, clock=clock, **options)
         return DeltaTable.at(self.snapshot(store), clock)
@@ -111,9 +111,9 @@ class DeltaFormat(DatasetFormat):
         managed: bool = True,
         **options: Any,
     ) -> DeltaTable:
-        """Create a table as `DeltaTable.create`.
+        """Create a table as `DeltaTable.create` does.
 
-        `managed`: only the lake may write the table; other clients read it, and refuse to write.
+        If it is `managed`, only the lake may write the table; other clients can read it, but refuse to write.
         """
         properties = dict(options.pop("properties", None) or {})
         if managed:
@@ -121,7 +121,7 @@ class DeltaFormat(DatasetFormat):
         return DeltaTable.create(store, *args, properties=properties, clock=clock, **options)
 
     def convert(self, store: DatasetStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
-        """Convert as `DeltaTable.convert`: the files stay where they are."""
+        """Convert as `DeltaTable.convert` does. The files stay in place."""
         return DeltaTable.convert(store, clock=clock, **options)
 
     def import_keys(self, place: ObjectStore) -> Sequence[str]:
@@ -174,7 +174,7 @@ class DeltaFormat(DatasetFormat):
     def apply(
         self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
     ) -> Applied:
-        """Bring the difference onto the target's log, by the conflict rules of Delta commits."""
+        """Apply the difference to the target's log, by the conflict rules of Delta commits."""
         now = now_ms(lambda: context.now)
         before, after, head = (None if store is None else self.snapshot(store) for store in (base, incoming, target))
         try:
@@ -245,7 +245,7 @@ class DeltaFormat(DatasetFormat):
             yield from _change_keys(version, data, state)
 
     def collectable(self, key: str) -> bool:
-        """Return whether this writer gave the file its name, as for vacuum: any other file may be another program's."""
+        """Return whether this writer named the file, as for vacuum. Other files may be another program's."""
         return is_own_name(key)
 
     def oldest_version_read(self, store: ObjectStore, now: dt.datetime) -> int | None:
@@ -261,7 +261,7 @@ class DeltaFormat(DatasetFormat):
     def snapshot(self, store: ObjectStore, version: int | None = None) -> Snapshot:
         """Return the snapshot of a state, built on the latest cached one that its log continues.
 
-        Raises as `load_snapshot`.
+        Raises what `load_snapshot` raises.
         """
         if version is not None:
             return load_snapshot(store, version)
@@ -320,13 +320,13 @@ def _file_keys(commits: Sequence[tuple[int, bytes]], store: ObjectStore) -> tupl
         adds, removes = (_small_actions(commits, kind) for kind in ("add", "remove"))
         if adds is not None and removes is not None:
             return reached_keys(adds, store), reached_keys(removes, store)
-    # Without partition values, which say nothing about keys, commits of different partitioning are parsed together.
+    # Partition values are left out, so that commits of different partitioning can be parsed together.
     run = parse_run(commits, (), None)
     return reached_keys(run.adds, store), reached_keys(run.removes, store)
 
 
 def _small_actions(commits: Sequence[tuple[int, bytes]], kind: str) -> pa.Table | None:
-    """Parse the file actions of small commits line by line. None for those that are not as they should be."""
+    """Parse the file actions of small commits line by line. Return None if one is not valid."""
     fields = pa.schema([("path", pa.string()), ("deletionVector", DELETION_VECTOR)])
     try:
         actions = [

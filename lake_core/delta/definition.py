@@ -1,4 +1,4 @@
-"""What a table is when it is created: its metadata, and the protocol that it begins with."""
+"""The definition of a new table: its metadata and its protocol."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
     """
     if isinstance(partition_by, str):
         raise SchemaMismatch(f"partition_by must be a list of columns: [{partition_by!r}]")
-    # The schema may be another table's, whose files have other names.
+    # The schema may come from another table, whose physical names do not apply here.
     struct = without_mapping(schema_from_arrow(schema))
     if not struct.fields:
         raise SchemaMismatch("the schema has no columns, but a table needs at least one")

@@ -1,7 +1,7 @@
-"""Deletion vectors: which rows of a data file are deleted. Protocol sections: Deletion Vectors, Deletion Vector Format.
+"""Deletion vectors: the deleted rows of a data file. Protocol sections: Deletion Vectors, Deletion Vector Format.
 
-All storage kinds: inline, beside the table's files by a random name, and at an absolute path under the table's root or
-another that the caller allowed.
+All storage kinds are read: inline, in a file with a random name in the table's folder, and at an absolute path under
+the table's root or another root that the caller allows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def deleted_rows(
 
     `store` is the table's; an absolute path may also lie under one of the `allowed_roots`.
 
-    Raises CorruptDeletionVector where it cannot be read or holds another number of rows than it says; PathOutsideTable.
+    Raises PathOutsideTable; CorruptDeletionVector if it cannot be read or its number of rows is wrong.
     """
     where = f"deletion vector {descriptor.get('storageType')}{descriptor.get('pathOrInlineDv')!r}"
     try:
@@ -115,7 +115,7 @@ def _relative_key(text: str) -> str:
 def _base85(text: str) -> bytes:
     """Decode Z85, which differs from Python's own base 85 only in the alphabet.
 
-    Some writers spell a last group of fewer than four bytes with as many `#` in front, which no full group begins with.
+    Some writers pad a last group of fewer than four bytes with `#` in front, with which no full group begins.
     """
     last = text[-5:]
     padding = len(last) - len(last.lstrip("#"))

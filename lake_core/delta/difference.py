@@ -1,8 +1,8 @@
-"""The net difference of two snapshots of a table, and how it is brought onto a third: what a lake publishes and merges.
+"""The net difference of two snapshots of a table, which a lake applies to a third when it publishes or merges.
 
-However many versions lie between two snapshots, what differs is which files are in force, the definition, and the
-markers. It is checked by the protocol's own conflict rules against what differs between the first snapshot and the
-target, and becomes one commit.
+However many versions are between two snapshots, the difference consists of file actions, the definition and txn
+actions. The protocol's conflict rules check it against the difference between the first snapshot and the target, and it
+becomes one commit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SnapshotDifference:
     removes: pa.Table
     """File actions in force before, not after (the same columns)."""
     markers: Sequence[SetTransaction]
-    """Markers that were set, or taken back (to their earlier version, `NEVER` where there was none)."""
+    """Txn actions that were set, or set back to their earlier version (`NEVER` if there was none)."""
     metadata: Metadata | None
     """The table's definition after, if it differs."""
     protocol: Protocol | None
@@ -102,7 +102,7 @@ def _with_fields(files: pa.Table, fields: Sequence[tuple[str, pa.DataType]]) -> 
 
 
 def changed_markers(before: Snapshot, after: Snapshot) -> Sequence[SetTransaction]:
-    """Return the markers that differ, as they are in `after`."""
+    """Return the txn actions that differ, as they are in `after`."""
     old, new = _markers(before), _markers(after)
     changed = [marker for app_id, marker in new.items() if old.get(app_id, _UNSET).version != marker.version]
     dropped = [marker for app_id, marker in old.items() if app_id not in new and marker.version != NEVER]
@@ -126,11 +126,11 @@ def check_applicable(
     rearranges: bool,
     now: int,
 ) -> None:
-    """Return whether a difference from `base`, which came about by reading this, can be applied to `target`.
+    """Check that a difference from `base`, whose commits made these reads, can be applied to `target`.
 
-    `now`: milliseconds.
+    With `rearranges`, the difference changes no data. `now` is in milliseconds.
 
-    Raises the ConcurrentModification that applies. `rearranges`: the difference changes no data.
+    Raises a ConcurrentModification if it cannot.
     """
     changes = difference(base, target)
     if not changes:

@@ -1,4 +1,4 @@
-"""The errors of the Delta transaction log. One meaning each; every one is a LakeError."""
+"""The errors of Delta tables. All derive from LakeError."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lake_core.errors import LakeError
 
 
 class DeltaError(LakeError):
-    """Every error of a Delta table is one of these."""
+    """The base class of all errors of Delta tables."""
 
 
 class TableNotFound(DeltaError):
@@ -22,11 +22,11 @@ class FolderNotEmpty(DeltaError):
 
 
 class VersionNotFound(DeltaError):
-    """The table has no such version, or the log no longer holds what it needs to rebuild it."""
+    """The table has no such version, or its log no longer has the files that reading this version needs."""
 
 
 class LogGap(DeltaError):
-    """A commit between the chosen checkpoint (or version 0) and the wanted version is missing from the log."""
+    """A commit between the checkpoint (or version 0) and the version to read is missing from the log."""
 
 
 class CorruptCommit(DeltaError):
@@ -62,7 +62,7 @@ class MalformedAction(DeltaError):
 
 
 class UnsupportedReaderFeature(DeltaError):
-    """The table needs a feature that this reader lacks; reading on would give wrong rows. `feature` names it."""
+    """The table needs a feature that this reader does not support: it would return wrong rows. `feature` names it."""
 
     def __init__(self, message: str, *, feature: str) -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ class UnsupportedReaderFeature(DeltaError):
 
 
 class UnsupportedWriterFeature(DeltaError):
-    """The table needs a feature that this writer lacks; writing would break it for others. `feature` names it."""
+    """The table needs a feature that this writer does not support: it could damage the table. `feature` names it."""
 
     def __init__(self, message: str, *, feature: str) -> None:
         super().__init__(message)
@@ -78,7 +78,7 @@ class UnsupportedWriterFeature(DeltaError):
 
 
 class ManagedTable(UnsupportedWriterFeature):
-    """A lake's own table was to be written past the lake, which would tear it from its history."""
+    """A table of a lake was to be written past the lake, so that its log and the lake's history would differ."""
 
 
 class MixedRearrangement(DeltaError):
@@ -86,11 +86,11 @@ class MixedRearrangement(DeltaError):
 
 
 class UnsupportedType(DeltaError):
-    """A type has no place in a Delta schema, or needs a cast that only the caller can decide on."""
+    """A type cannot be in a Delta schema, or needs a cast that only the caller can choose."""
 
 
 class NaiveTimestamp(UnsupportedType):
-    """A column has timestamps without a zone, and the table did not ask for such. `column` names it."""
+    """A column has timestamps without a zone, which the table does not enable. `column` names it."""
 
     def __init__(self, message: str, *, column: str) -> None:
         super().__init__(message)
@@ -110,11 +110,11 @@ class UnsupportedExpression(DeltaError):
 
 
 class AppendOnlyTable(DeltaError):
-    """The table's property `delta.appendOnly` forbids to delete or change rows."""
+    """The table's property `delta.appendOnly` forbids deleting and changing rows."""
 
 
 class InvalidPredicate(DeltaError):
-    """A `where` cannot serve the operation that it was given to."""
+    """The operation cannot use this `where`."""
 
 
 class UnsafeRetention(DeltaError):
@@ -126,11 +126,11 @@ class ConstraintNotFound(DeltaError):
 
 
 class ConvertFailed(DeltaError):
-    """A folder of Parquet files cannot become a table as it is. Nothing was written."""
+    """A folder of Parquet files cannot be converted to a table as it is. Nothing was written."""
 
 
 class InvalidMerge(DeltaError):
-    """A merge's clauses make no sense together, or with its source."""
+    """The clauses of a merge contradict each other, or do not fit its source."""
 
 
 class MultipleSourceRows(DeltaError):
@@ -138,11 +138,11 @@ class MultipleSourceRows(DeltaError):
 
 
 class DuplicateKeys(MultipleSourceRows):
-    """Rows of a merge by keys share their key with one another. Nothing was changed."""
+    """Several rows of a merge by keys have the same key. Nothing was changed."""
 
 
 class NullKeys(DeltaError):
-    """Rows of a merge by keys have no key. Nothing was changed."""
+    """Rows of a merge by keys have a null key. Nothing was changed."""
 
 
 class RowsOutsidePredicate(DeltaError):
@@ -154,19 +154,19 @@ class PathOutsideTable(DeltaError):
 
 
 class DataFileMissing(DeltaError):
-    """A data file that the snapshot names is gone, most likely vacuumed while it was being read."""
+    """A data file of the snapshot is missing. Most likely it was vacuumed while it was read."""
 
 
 class ChangeDataFeedDisabled(DeltaError):
-    """Changes are requested for a version for which the table did not record them."""
+    """Changes were requested for a version for which the table did not record them."""
 
 
 class IncompatibleSchema(DeltaError):
-    """A range of versions spans a change of schema after which the earlier rows no longer fit the later columns."""
+    """The schema changed within the range of versions, so that earlier rows do not fit the later columns."""
 
 
 class CorruptDataFile(DeltaError):
-    """A data file is not the Parquet that the log promises."""
+    """A data file is not valid Parquet, or does not match its entry in the log."""
 
 
 class CorruptDeletionVector(DeltaError):
@@ -174,17 +174,18 @@ class CorruptDeletionVector(DeltaError):
 
 
 class InvalidProperty(DeltaError):
-    """A table property has a value that its meaning does not allow."""
+    """A table property has an invalid value."""
 
 
 class InvalidTransaction(DeltaError):
-    """A `txn` marker is not an (application id, version) pair."""
+    """A `txn` is not a pair of an application id and a version."""
 
 
 class ConcurrentModification(DeltaError):
     """Another writer committed first, and this operation cannot be replayed on top of it.
 
-    `version` is the commit that won. Nothing of this operation is visible: refresh the table and run it again.
+    `version` is the version of the other commit. No change of this operation is visible: refresh the table and run it
+    again.
     """
 
     def __init__(self, reason: str, *, version: int) -> None:
@@ -195,35 +196,35 @@ class ConcurrentModification(DeltaError):
 
 
 class ConcurrentAppend(ConcurrentModification):
-    """The winner added files that this operation would have had to read."""
+    """The other commit added files that this operation would have had to read."""
 
 
 class ConcurrentDeleteRead(ConcurrentModification):
-    """The winner removed files that this operation has read."""
+    """The other commit removed files that this operation has read."""
 
 
 class ConcurrentDeleteDelete(ConcurrentModification):
-    """The winner removed files that this operation removes too."""
+    """The other commit removed files that this operation removes too."""
 
 
 class MetadataChanged(ConcurrentModification):
-    """The winner changed the table's schema, partitioning or properties."""
+    """The other commit changed the table's schema, partitioning or properties."""
 
 
 class ProtocolChanged(ConcurrentModification):
-    """The winner changed the table's protocol."""
+    """The other commit changed the table's protocol."""
 
 
 class ConcurrentTransaction(ConcurrentModification):
-    """The winner recorded an older version of this operation's own (application id, version) marker."""
+    """The other commit recorded an older version of the same application id as this operation's `txn`."""
 
 
 class CommitTimeout(DeltaError):
-    """The commit lost to other writers until its deadline passed. Nothing of it is visible."""
+    """Other writers committed first at every try until the deadline. No change of this operation is visible."""
 
 
 class CommitOutcomeUnknown(DeltaError):
-    """The store stopped answering while a commit was under way, so nobody can say yet whether it landed.
+    """The store stopped answering during a commit, so it is unknown whether the commit exists.
 
-    Repeat the operation with the same `txn` marker: it does nothing if the commit landed. Never delete its files.
+    Repeat the operation with the same `txn`: it does nothing if the commit exists. Never delete its files.
     """

@@ -1,4 +1,4 @@
-"""Which protocol versions and table features this implementation reads and writes; everything else is refused by name.
+"""The protocol versions and table features that this implementation reads and writes. Others are refused by name.
 
 Protocol sections: Protocol Evolution, Table Features, Writer Version Requirements.
 """
@@ -20,7 +20,7 @@ READER_VERSION = 1
 WRITER_VERSION = 2
 
 MANAGED = "lakeManaged"
-"""The writer feature of a lake's own tables. Others do not know it, so they read such a table and never write it."""
+"""The writer feature of a lake's tables. Other clients do not support it, so they read such a table but never write."""
 
 READABLE_FEATURES = frozenset(
     {
@@ -33,7 +33,7 @@ READABLE_FEATURES = frozenset(
         "v2Checkpoint",
     }
 )
-"""Reader features that are implemented, or that ask nothing of readers."""
+"""Reader features that are implemented, or that require nothing of readers."""
 
 WRITABLE_FEATURES = frozenset(
     {
@@ -57,8 +57,8 @@ WRITABLE_FEATURES = frozenset(
 )
 """Table features that writing respects.
 
-New deletion vectors and version 2 checkpoints are never written, which both allow; identity columns are refused where
-there is one.
+New deletion vectors and version 2 checkpoints are never written, which their features allow. A table that has identity
+columns is refused.
 """
 
 _OF_WRITER_VERSION: tuple[tuple[int, frozenset[str]], ...] = (
@@ -94,11 +94,11 @@ def upgraded_for(
 ) -> Protocol:
     """Return the lowest protocol for a table's definition, or for a change of it.
 
-    `asked`: the properties that the change sets.
+    `asked` are the properties that the change sets.
 
-    A feature that the definition named before stays out of force if the protocol does not have it. Raises
-    UnsupportedWriterFeature, and UnsupportedType for timestamps without a zone in a table that did not ask for them: it
-    would lose readers by mistake.
+    A feature that the definition named before is not enabled if the protocol does not have it. Raises
+    UnsupportedWriterFeature; UnsupportedType for timestamps without a zone in a table that does not enable them,
+    because older readers could no longer read it.
     """
     _refuse_identity(after)
     used = _used_features(after) - (frozenset() if before is None else _used_features(before))
@@ -149,7 +149,7 @@ def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
     """
     requested = set(features)
     missing = sorted(requested - supported_features(protocol))
-    # A writer version may have a feature of which the reader version knows nothing: reader 1 with writer 5.
+    # A writer version may imply a feature that the reader version does not, as reader 1 with writer 5.
     reader = max(protocol.min_reader_version, *(_READER_VERSION_OF.get(feature, 1) for feature in requested), 1)
     if not missing and reader == protocol.min_reader_version:
         return protocol
@@ -212,7 +212,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -
 
 
 def is_active(feature: str, protocol: Protocol, metadata: Metadata) -> bool:
-    """Return whether a feature that a property switches on is both supported by the protocol and switched on."""
+    """Return whether the protocol supports a feature, and the property that enables it is set."""
     name = next(key for key, value in _FEATURE_OF_PROPERTY.items() if value == feature)
     return feature in supported_features(protocol) and metadata.configuration.get(name, "false").lower() == "true"
 

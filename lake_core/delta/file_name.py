@@ -1,7 +1,7 @@
 """Names of data files, which distinguish this writer's uncommitted files from files of other writers.
 
-A name proves nothing about a file's content, but this writer's names hold a UUID of version 7 in a place where no other
-writer puts one.
+This writer's names hold a UUID of version 7 at a position where no other writer puts one. A name proves nothing about
+the content of a file.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ def new_name(now: int, *, changes: bool = False) -> str:
 
 
 def time_uuid(now: int) -> uuid.UUID:
-    """Return a UUID of version 7: the time in milliseconds since the epoch, then chance."""
+    """Return a UUID of version 7: the time in milliseconds since the epoch, then random bits."""
     body = (now & (1 << 48) - 1) << 80 | int.from_bytes(runtime.random_bytes(10), "big")
     return uuid.UUID(int=body & ~(0xF << 76 | 0x3 << 62) | 0x7 << 76 | 0x2 << 62)
 
 
 def named_time(key: str) -> int:
-    """Return the time that a key's last part names, in milliseconds since the epoch; 0 where it names none."""
+    """Return the time in the last part of a key, in milliseconds since the epoch, or 0 if it has none."""
     match = _NAMED_TIME.search(key.rsplit("/", 1)[-1])
     return 0 if match is None else uuid.UUID(match[0]).int >> 80
 
 
 def is_own_name(key: str) -> bool:
-    """Return whether this writer may have named the file: as `new_name` does, in partition folders or in none.
+    """Return whether this writer may have named the file: as `new_name` does, with or without partition folders.
 
-    A copy that somebody keeps in a folder of their own has such a name too. Change files lie in their own folder only.
+    A copy in another folder has such a name too, so other folders do not count. Change files are only in their folder.
     """
     *folders, name = key.removeprefix(CHANGES_FOLDER).split("/")
     match = _OWN.fullmatch(name)
@@ -60,7 +60,7 @@ def is_own_name(key: str) -> bool:
 def is_delta_name(key: str) -> bool:
     """Return whether a file is named as Delta writers do (delta-spark, delta-rs).
 
-    Files that Spark writes without Delta are named so too.
+    Files that Spark writes without Delta have such names too.
     """
     return _DELTA_WRITERS.fullmatch(key.rsplit("/", 1)[-1]) is not None
 

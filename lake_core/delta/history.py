@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 _LOOK_BACK = 1000
-"""Commits that are searched for the one that recorded a marker."""
+"""The most commits that are searched for the one that recorded a txn action."""
 
 
 def history(snapshot: Snapshot, limit: int | None) -> list[dict[str, Any]]:
@@ -30,15 +30,15 @@ def history(snapshot: Snapshot, limit: int | None) -> list[dict[str, Any]]:
     commits = []
     for version in times.versions if limit is None else times.versions[:limit]:
         info = read_commit_info(version, snapshot.store.get(commit_key(version)))
-        # Old writers leave a `version` of null in commitInfo: the file's name tells.
+        # Old writers leave a `version` of null in commitInfo, so the version is that of the file's name.
         commits.append({"version": version, **info} | {"version": version, "timestamp": times.at(version, info)})
     return commits
 
 
 def find_transaction(store: ObjectStore, latest: int, app_id: str, version: int) -> tuple[int, dict[str, Any]] | None:
-    """Return the version and the commitInfo of the commit that recorded a marker.
+    """Return the version and the commitInfo of the commit that recorded a txn action.
 
-    In it operationMetrics is an object if present.
+    The operationMetrics in it are an object, if present.
 
     Return None if the log no longer holds that commit.
     """
@@ -55,7 +55,7 @@ def find_transaction(store: ObjectStore, latest: int, app_id: str, version: int)
 def _with_metrics(info: dict[str, Any]) -> dict[str, Any]:
     """Return a commitInfo in which operationMetrics, if present, is an object.
 
-    The field is free-form: other writers put anything there.
+    The field has no fixed form: other writers put any values there.
     """
     return info if isinstance(info.get("operationMetrics", {}), dict) else {**info, "operationMetrics": {}}
 

@@ -1,9 +1,9 @@
-"""Log clean-up: commits and checkpoints that no version within the retention needs are deleted.
+"""Metadata cleanup: delete commits and checkpoints that no version within the retention needs.
 
-Rules: the cutoff is midnight (UTC) before now less `delta.logRetentionDuration`. The newest checkpoint whose version
-was committed at or before it stays, with its commit and everything after; without such a checkpoint nothing goes.
-Sidecars that no checkpoint
-names go a day after they were written. Protocol section: Metadata Cleanup.
+The cutoff is the last midnight (UTC) before now less `delta.logRetentionDuration`. The newest checkpoint whose version
+was committed at or before the cutoff stays, with its commit and all later files. Without such a checkpoint nothing is
+deleted. Sidecars that no checkpoint names are deleted a day after they were written. Protocol section: Metadata
+Cleanup.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _SIDECAR_AGE = dt.timedelta(days=1)
 
 
 def clean_log(snapshot: Snapshot, now: int) -> list[str]:
-    """Delete the log files that are past the retention; returns their keys. `now`: milliseconds since the epoch."""
+    """Delete the log files that are past the retention, and return their keys. `now`: milliseconds since the epoch."""
     retention = log_retention_ms(snapshot.metadata.configuration)
     if retention is None:
         return []
     cutoff = instant_of(now - retention).replace(hour=0, minute=0, second=0, microsecond=0)
     listing = list_log(snapshot.store, end=snapshot.version)
-    # Without its commit, when the last version was committed is not known.
+    # The time of the last version is unknown without its commit.
     if snapshot.version not in listing.commits or min(listing.commits.values()) > cutoff:
         return []
     try:
@@ -48,13 +48,13 @@ def clean_log(snapshot: Snapshot, now: int) -> list[str]:
     if expired:
         if not _is_sound(snapshot, bases[-1]):
             return []
-        # Oldest first: after a crash in between, what is left is a log that begins later.
+        # Delete the oldest first, so that a crash in between leaves a log that begins later.
         snapshot.store.delete(sorted(expired))
     return expired + _clean_sidecars(snapshot, now)
 
 
 def _is_sound(snapshot: Snapshot, files: CheckpointFiles) -> bool:
-    """Return whether all of a checkpoint can be read: it is what the table will rest on."""
+    """Return whether all of a checkpoint can be read, because the table will depend on it."""
     checkpoint = Checkpoint(snapshot.store, files)
     try:
         for name, _ in ADD_FIELDS:  # one at a time, which takes less memory

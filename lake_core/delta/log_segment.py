@@ -1,8 +1,8 @@
-"""Which log files make up one version of a table: the newest usable checkpoint and every commit after it.
+"""The log files of one version of a table: the newest usable checkpoint and every commit after it.
 
 Protocol sections: Delta Log Entries, Checkpoints, Last Checkpoint File, Log Compaction Files. `_last_checkpoint` is a
-hint: it may be missing, stale, cut or wrong, and is never a reason to fail. A compaction file stands for the commits
-that it names, and where it turns out damaged, they stand for it.
+hint: it may be missing, stale, cut or wrong without an error. A compaction file replaces the commits that it names; if
+it is damaged, the commits are read instead.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ class CheckpointFiles:
     version: int
     keys: tuple[str, ...]
     sizes: tuple[int, ...] | None = field(default=None, compare=False)
-    """The bytes of each file, where a listing told."""
+    """The size of each file in bytes, if it was listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
-    """The files that rebuild a table at `version`."""
+    """The files from which `version` of a table is read."""
 
     version: int
     checkpoint: CheckpointFiles | None
     entries: tuple[tuple[int, int], ...]
     """The (first, last) versions of each log file to replay on the checkpoint.
 
-    Ascending, without gaps up to `version`. Where the two are equal, the file is a commit, else a compaction of those
-    commits.
+    They are ascending, without gaps up to `version`. If the two are equal, the file is a commit, else a compaction of
+    these commits.
     """
 
     @property
@@ -86,16 +86,16 @@ class LogListing:
     """The listed files of a log folder."""
 
     commits: dict[int, datetime] = field(default_factory=dict)
-    """When the store says that each commit was put."""
+    """The time at which each commit was put, by the store's clock."""
     compactions: dict[int, list[int]] = field(default_factory=dict)
     """The last versions of the compaction files, by their first ones."""
     checkpoints: list[CheckpointFiles] = field(default_factory=list)
-    """Complete ones only, ascending by version; several may share a version."""
+    """The complete checkpoints, ascending by version. Several may have the same version."""
 
     def segments(self, version: int | None) -> Iterator[LogSegment | DeltaError]:
-        """Yield every way to rebuild `version` (None: the latest): from the newest checkpoint first, version 0 last.
+        """Yield every segment for `version` (None: the latest), from the newest checkpoint first, from version 0 last.
 
-        A way that is barred by a missing commit is yielded as the error that says so.
+        If a commit is missing, an error is yielded instead of the segment.
         """
         latest = max([*self.commits, *(checkpoint.version for checkpoint in self.checkpoints)], default=-1)
         target = latest if version is None else version
@@ -129,9 +129,9 @@ class LogListing:
             )
 
     def _cleaned_up_to(self, target: int) -> int | None:
-        """Return the version of the first checkpoint after `target`, up to which the log was cleaned up; else None.
+        """Return the version of the first checkpoint after `target`, if the log was cleaned up to it; else None.
 
-        The log must begin after version 0, and go on to that checkpoint without a gap.
+        The log must begin after version 0, and have no gap up to this checkpoint.
         """
         first = min(self.commits, default=None)
         after = [checkpoint.version for checkpoint in self.checkpoints if checkpoint.version > target]
@@ -141,7 +141,7 @@ class LogListing:
         return oldest if first is None or all(number in self.commits for number in range(first, oldest)) else None
 
     def _path(self, first: int, target: int) -> tuple[tuple[int, int], ...] | None:
-        """Return the fewest log files that hold the commits `first` to `target`, None if there is a gap."""
+        """Return the fewest log files that hold the commits `first` to `target`, or None if there is a gap."""
         if first > target:
             return ()
         cost: dict[int, int] = {target + 1: 0}
@@ -192,7 +192,7 @@ def list_log(store: ObjectStore, *, start: int = 0, end: int | None = None) -> L
 def log_exists(store: ObjectStore) -> bool:
     """Return whether a log exists here: a commit or a complete checkpoint.
 
-    Other files in the log folder do not make a table.
+    A log folder with only other files is not a table.
     """
     parts: dict[tuple[int, int], set[int]] = {}
     folder = f"{LOG_FOLDER}/"
@@ -210,7 +210,7 @@ def log_exists(store: ObjectStore) -> bool:
 
 
 def read_last_checkpoint(store: ObjectStore) -> int | None:
-    """Return the version that `_last_checkpoint` names, None if the file is missing or makes no sense."""
+    """Return the version that `_last_checkpoint` names, or None if the file is missing or invalid."""
     try:
         body = json.loads(store.get(LAST_CHECKPOINT))
         version = body["version"]
@@ -220,9 +220,9 @@ def read_last_checkpoint(store: ObjectStore) -> int | None:
 
 
 def find_segments(store: ObjectStore, version: int | None) -> Iterator[LogSegment]:
-    """Yield every way to rebuild a version, best first.
+    """Yield every segment for a version, the best first.
 
-    The caller takes the next one when a checkpoint turns out damaged.
+    The caller uses the next one if a checkpoint is damaged.
 
     Raises TableNotFound, VersionNotFound or LogGap once no way is left and none was yielded.
     """

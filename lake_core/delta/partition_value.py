@@ -1,4 +1,4 @@
-r"""Partition values: typed in a column, text in the log. The empty string is null for every type.
+r"""Partition values: typed in columns, text in the log. The empty string is null for every type.
 
 Protocol section: Partition Value Serialization. Timestamps are written as ISO 8601 in UTC, and read in that form or
 with a space and without a zone (then also UTC). The log stores a binary value as the text whose UTF-8 bytes it is:

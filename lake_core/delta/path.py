@@ -1,4 +1,4 @@
-"""Paths of data files: hostile input on the way in, percent-encoded once on the way out.
+"""Paths of data files in the log. They are checked and decoded when they are read, and percent-encoded when written.
 
 Protocol sections: Add File and Remove File (path: an RFC 2396 URI, relative to the table's root or absolute).
 """
@@ -30,7 +30,7 @@ _SAFE = "/:=@!$&'()*+,;~"
 
 
 def data_key(path: str, store: ObjectStore) -> str:
-    """Return the store's key of a data file, from its path as the log spells it: decoded exactly once.
+    """Return the store's key of a data file from its path in the log, which is decoded exactly once.
 
     Raises PathOutsideTable for every path that is not under the table's root.
     """
@@ -40,7 +40,7 @@ def data_key(path: str, store: ObjectStore) -> str:
 def data_keys(paths: pa.ChunkedArray, store: ObjectStore) -> pa.ChunkedArray:
     """Return the same as `data_key`, for many paths.
 
-    Plain relative ones, which need no decoding, are not handled one by one.
+    This is faster, because relative paths that need no decoding are not handled one by one.
     """
     if not pc.any(pc.match_substring_regex(paths, _NOT_PLAIN)).as_py():
         return paths
@@ -80,7 +80,7 @@ def locate_all(paths: pa.ChunkedArray, roots: Sequence[ObjectStore]) -> tuple[li
 def open_roots(
     locations: Sequence[str | PathLike[str] | ObjectStore], options: Mapping[str, Any]
 ) -> tuple[ObjectStore, ...]:
-    """Open the stores at the folders from which a caller allows a log to name files. They are only read from."""
+    """Open the folders in which a caller allows a log to name files. They are only read."""
     if isinstance(locations, (str, PathLike, ObjectStore)):
         raise ValueError(f"allowed_roots must be a list of locations: [{locations!r}]")
     return tuple(
@@ -94,7 +94,7 @@ def open_roots(
 
 
 def encode_path(key: str) -> str:
-    """Encode a key of the store as the log spells it: a relative URI."""
+    """Encode a key of the store for the log, as a relative URI."""
     return quote(key, safe=_SAFE)
 
 
@@ -110,7 +110,7 @@ def _folder_name(name: str, value: str | None) -> str:
     folder = f"{_hive_escape(name)}={'__HIVE_DEFAULT_PARTITION__' if value is None else _hive_escape(value)}"
     if len(folder.encode()) <= _LONGEST_FOLDER:
         return folder
-    # Values are read only from the log, so any valid folder name will do.
+    # Values are read only from the log, so any valid folder name is possible.
     return f"{_hive_escape(name)[:32]}=sha256-{hashlib.sha256(folder.encode()).hexdigest()[:32]}"
 
 

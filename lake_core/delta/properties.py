@@ -1,6 +1,6 @@
-"""Table properties that this implementation acts on. Unknown ones are kept and ignored.
+"""The table properties that this implementation uses. Unknown properties are kept and ignored.
 
-Strict where a table is created here (InvalidProperty), lenient where another writer has set them.
+Invalid values raise InvalidProperty when they are set here. Those that another writer has set are tolerated.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DEFAULT_CHECKPOINT_INTERVAL = 10
 def checkpoint_interval(properties: Mapping[str, str]) -> int:
     """Return `delta.checkpointInterval`: commits between checkpoints, 10 by default and for an invalid value.
 
-    Never raises: it is called after a commit, which is valid whatever the property says. `check_properties` is strict.
+    Never raises, because it is called after a commit, which is valid already. `check_properties` is strict.
     """
     try:
         return _checkpoint_interval(properties)
@@ -56,10 +56,10 @@ def checkpoint_interval(properties: Mapping[str, str]) -> int:
 
 
 def deleted_file_retention_ms(properties: Mapping[str, str]) -> int | None:
-    """Return `delta.deletedFileRetentionDuration` (ms): how long removed files stay on record, a week by default.
+    """Return `delta.deletedFileRetentionDuration` (ms): how long tombstones are kept, a week by default.
 
-    None where another writer set what cannot be read (such as months, which differ in length): then no removed file may
-    be forgotten.
+    Return None if another writer set a value that cannot be read, such as months, which differ in length. Then all
+    tombstones are kept.
     """
     try:
         return _deleted_file_retention_ms(properties)
@@ -68,12 +68,10 @@ def deleted_file_retention_ms(properties: Mapping[str, str]) -> int | None:
 
 
 def transaction_retention_ms(properties: Mapping[str, str]) -> int | None:
-    """Return `delta.setTransactionRetentionDuration` in milliseconds: how long markers count.
+    """Return `delta.setTransactionRetentionDuration` in milliseconds: how long txn actions count.
 
-    None, the default, is for ever.
-
-    None too where another writer set what cannot be read: a marker that is kept too long does less harm than one that
-    is forgotten.
+    None, the default, is for ever. It is also returned if another writer set a value that cannot be read, because a txn
+    action that is kept too long does less harm than one that is lost.
     """
     text = properties.get(_TRANSACTION_RETENTION)
     try:
@@ -85,8 +83,8 @@ def transaction_retention_ms(properties: Mapping[str, str]) -> int | None:
 def log_retention_ms(properties: Mapping[str, str]) -> int | None:
     """Return `delta.logRetentionDuration` in milliseconds: how long versions can be opened, 30 days by default.
 
-    None where nothing may be cleaned up: `delta.enableExpiredLogCleanup` is false, or another writer set what cannot be
-    read.
+    Return None if nothing may be cleaned up: `delta.enableExpiredLogCleanup` is false, or another writer set a value
+    that cannot be read.
     """
     try:
         if not _flag(properties, _LOG_CLEANUP, default=True):

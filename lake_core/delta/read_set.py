@@ -1,7 +1,7 @@
-"""The read set: what a commit inside a lake read, kept in its commitInfo.
+"""The read set of a commit in a lake: what the operation read, recorded in the commitInfo.
 
-The log does not show that a full overwrite read the table. When the commit is brought onto another state (published,
-merged), the protocol's conflict rules ask for it.
+The log does not show, for example, that a full overwrite read the table. The protocol's conflict rules need this when a
+publish or a merge applies the commit to another state.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ READS_FIELD = "lakeReads"
 
 _ALL = "*"
 _MOST = 64
-"""Predicates that a read set spells out; more of them are the whole table."""
+"""The most predicates that a read set lists. More are recorded as the whole table."""
 
 
 def read_set_texts(reads: Iterable[Reads | Predicate]) -> list[str]:
-    """Return reads as commitInfo holds them."""
+    """Return reads as texts for commitInfo."""
     texts: list[str] = []
     for read in reads:
         if read is Reads.NOTHING:
@@ -39,7 +39,7 @@ def read_set_texts(reads: Iterable[Reads | Predicate]) -> list[str]:
 
 
 def read_set_of(info: Mapping[str, Any], metadata: Metadata) -> Sequence[Reads | Predicate]:
-    """Return what a commit read, by its commitInfo; where that has no record, what is safe to assume."""
+    """Return the reads in a commitInfo, or if it does not record them, the reads that are safe to assume."""
     texts = info.get(READS_FIELD)
     if not isinstance(texts, list):
         return [] if info.get("isBlindAppend") is True else [Reads.WHOLE_TABLE]

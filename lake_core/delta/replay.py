@@ -1,6 +1,7 @@
-"""Action reconciliation: from the actions of a log segment to the files, tombstones and markers that are in force.
+"""Action reconciliation: the files, tombstones and txn actions in force after the actions of a log segment.
 
-Protocol section: Action Reconciliation. All in columns: the few paths that the commits name win over the checkpoint's.
+Protocol section: Action Reconciliation. It works on columns: the paths in commits, which are few, override those of the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def live_files(
     vectors: bool,
     only: FileFilter | None = None,
 ) -> pa.Table:
-    """Return the add actions in force, with these of their fields; only those for which `only` is true.
+    """Return these fields of the add actions in force for which `only` is true.
 
-    `vectors`: whether any file may have a deletion vector.
+    `vectors` is whether any file may have a deletion vector.
     """
     fields = [*_with_key(columns, vectors), *(["partitionValues"] if only else [])]
     schema = pa.schema([(name, kind) for name, kind in ADD_FIELDS if name in fields])
@@ -62,7 +63,7 @@ def live_files(
 
 
 def tombstones(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa.Table:
-    """Return the remove actions in force, expired ones included, with the fields of REMOVE_FIELDS."""
+    """Return the remove actions in force, including expired ones, with the fields of REMOVE_FIELDS."""
     schema = pa.schema(list(REMOVE_FIELDS))
     tail, named = _latest(runs, schema.names, adds=False)
     tables = [tail.cast(schema)] if len(tail) else []
@@ -72,7 +73,7 @@ def tombstones(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa.T
 
 
 def transactions(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa.Table:
-    """Return the txn markers in force, one an application: appId, version, lastUpdated."""
+    """Return the txn actions in force, one per application: appId, version, lastUpdated."""
     schema = pa.schema(list(TRANSACTION_FIELDS))
     tables = [checkpoint.transactions().cast(schema)] if checkpoint is not None else []
     tables += [run.transactions.select(schema.names).cast(schema) for run in runs]
@@ -83,7 +84,7 @@ def transactions(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa
 
 
 def _latest(runs: Sequence[CommitRun], columns: Sequence[str], *, adds: bool) -> tuple[pa.Table, pa.ChunkedArray]:
-    """Return the adds (or removes) that no later action overrules, and the key of every file that the commits name."""
+    """Return the adds (or removes) that no later action overrides, and the key of every file that the commits name."""
     kept: list[pa.Table] = []
     keys: list[pa.ChunkedArray] = []
     order: list[np.ndarray] = []
@@ -119,7 +120,7 @@ def _last_of_each(keys: pa.ChunkedArray) -> pa.Array:
 def _without(table: pa.Table, keys: pa.ChunkedArray) -> pa.Table:
     if not len(keys) or not len(table):
         return table
-    # Batch by batch: those that hold none of the few are not copied.
+    # This goes batch by batch, so that batches without any of these files are not copied.
     kept = []
     for batch in table.to_batches():
         overruled = pc.is_in(file_key(pa.Table.from_batches([batch])), value_set=keys)

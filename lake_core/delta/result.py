@@ -1,4 +1,4 @@
-"""Results of operations: reported at once, or read from the log if a marker shows that an earlier attempt committed."""
+"""Results of operations: of this call, or read from the log if an earlier attempt with the same `txn` committed."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ class OperationResult:
     """The result of an operation on a table."""
 
     version: int
-    """The version that it made; the version that it read if there was nothing to do."""
+    """The version that the operation committed, or that it read if there was nothing to do."""
     skipped: bool = False
-    """True if the marker was recorded before: this call did nothing, and the metrics are the recorded operation's."""
+    """Whether the table had the `txn` already: this call did nothing, and the metrics are the earlier attempt's."""
     metrics: Mapping[str, int] = field(default_factory=dict)
-    """As in the table's history: numOutputRows, numDeletedRows, numAddedFiles, … Empty if there was nothing to do."""
+    """The metrics of the history: numOutputRows, numDeletedRows, numAddedFiles, … Empty if there was nothing to do."""
 
     @property
     def rows(self) -> int | None:
-        """The rows that a write or merge inserted or updated; None if it was skipped and the log has lost them."""
+        """Return how many rows a write or merge inserted or updated; None if an earlier attempt's are unknown."""
         if _MERGED_ROWS in self.metrics:
             return self.metrics[_MERGED_ROWS] + self.metrics.get("numTargetRowsUpdated", 0)
         return self._metric("numOutputRows")
 
     @property
     def files(self) -> int | None:
-        """The data files that hold these rows, with the rows that a merge copied."""
+        """Return how many data files hold these rows, and the rows that a merge copied."""
         return self._metric("numTargetFilesAdded" if _MERGED_ROWS in self.metrics else "numFiles")
 
     @property
     def bytes(self) -> int | None:
-        """The size of these files."""
+        """Return the size of these files in bytes."""
         return self._metric("numTargetBytesAdded" if _MERGED_ROWS in self.metrics else "numOutputBytes")
 
     def _metric(self, name: str) -> int | None:
@@ -49,7 +49,7 @@ class OperationResult:
 
 
 def recorded_operation(store: ObjectStore, latest: int, marker: SetTransaction) -> OperationResult:
-    """Return the result of the operation that recorded a marker, as far as the log up to `latest` still has it."""
+    """Return the result of the operation that recorded a txn action, as far as the log up to `latest` still has it."""
     commit = find_transaction(store, latest, marker.app_id, marker.version)
     if commit is None:
         return OperationResult(latest, True)

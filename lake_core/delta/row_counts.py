@@ -37,7 +37,7 @@ def row_count(files: pa.Table) -> int | None:
 
 
 def row_counts(files: pa.Table) -> pa.Array:
-    """Count each add action's rows, without those that its deletion vector marks as deleted; null where unknown."""
+    """Count each add action's rows, without those that its deletion vector deletes. Null if unknown."""
     counts = num_records(files["stats"])
     if "deletionVector" not in files.column_names or files["deletionVector"].null_count == len(files):
         return counts

@@ -1,7 +1,7 @@
 """The rules for a table's rows besides their types: generated columns, CHECK constraints, column invariants.
 
 Protocol sections: Generated Columns, CHECK Constraints, Column Invariants. The expressions are SQL in the table's
-metadata. They are parsed to a closed list of operations, and a table whose rules cannot be evaluated is not written to.
+metadata. They are parsed to a fixed set of operations. A table whose rules cannot be evaluated is not written.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 INVARIANTS = "delta.invariants"
 GENERATION_EXPRESSION = "delta.generationExpression"
 CHANGE_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
-"""What the change data feed adds to a table's columns."""
+"""The columns that the change data feed adds to a table's columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Check:
     """A condition that must be true for every row; null is not true."""
 
     what: str
-    """As errors name it: `CHECK constraint 'positive'`."""
+    """The name in errors, such as `CHECK constraint 'positive'`."""
     text: str
     predicate: Predicate
 
@@ -62,7 +62,7 @@ class Generated:
     text: str
     expression: Expression
     in_log: bool = False
-    """Whether it partitions the table: the log holds '' as null."""
+    """Whether the column partitions the table. Then the log stores '' as null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class RowRules:
 
     @property
     def computed(self) -> frozenset[str]:
-        """The columns that writers may leave out though they are NOT NULL."""
+        """Return the columns that writers may leave out even if they are NOT NULL."""
         return frozenset(rule.column for rule in self.generated)
 
     def complete(self, rows: pa.Table, supplied: Iterable[str]) -> pa.Table:
@@ -114,7 +114,7 @@ class RowRules:
 
 
 def row_rules(metadata: Metadata, protocol: Protocol) -> RowRules:
-    """Return the rules that a table's protocol puts in force. Raises UnsupportedExpression, MalformedMetadata."""
+    """Return the rules that a table's protocol enables. Raises UnsupportedExpression, MalformedMetadata."""
     features = supported_features(protocol)
     return _all_rules(metadata, *(name in features for name in ("invariants", "checkConstraints", "generatedColumns")))
 
@@ -135,7 +135,7 @@ def check_rules(metadata: Metadata) -> None:
 
 
 def rule_columns(metadata: Metadata) -> list[tuple[str, set[tuple[str, ...]]]]:
-    """Return the columns that each of the table's rules names, generated columns themselves included."""
+    """Return the columns that each of the table's rules names, including the generated columns themselves."""
     rules = _all_rules(metadata)
     checked = [(check.what, {column.path for column in columns(check.predicate)}) for check in rules.checks]
     return checked + [
@@ -153,7 +153,7 @@ def constraint(name: str, text: str, schema: pa.Schema) -> Check:
 
 
 def constraints(metadata: Metadata) -> dict[str, str]:
-    """Return the CHECK constraints by name, as the table's properties hold them."""
+    """Return the CHECK constraints in the table's properties, by name."""
     return {
         key.removeprefix(CONSTRAINT_PREFIX): text
         for key, text in metadata.configuration.items()

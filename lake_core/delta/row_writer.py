@@ -1,6 +1,6 @@
-"""From rows of any origin to data files of a table: brought into its schema, completed, checked, written.
+"""Write rows of any origin to data files of a table: convert them to its schema, complete them and check its rules.
 
-The one way by which rows get into data files, in the driver and in Spark's executors.
+All rows are written this way, in the driver and in Spark's executors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ReplaceWhere:
     text: str
     predicate: Predicate
     name: str = ""
-    """What errors call it, where its caller knows it by another name than its SQL."""
+    """The name in errors, if the caller has another name for it than its SQL."""
     remedy: str = "Filter the rows, or widen `where`"
 
     def check(self, rows: pa.Table) -> None:
@@ -50,13 +50,13 @@ class ReplaceWhere:
             )
 
     def error(self, count: str, shown: str = "") -> str:
-        """Return the error for rows outside. `count`: how many there are; `shown`: what some of them hold."""
+        """Return the error for `count` rows outside. `shown` is the text of some of their values."""
         name = self.name or f"{self.text!r}, to which this write is confined"
         return f"{count} rows lie outside {name}{f': {shown}' if shown else ''}. {self.remedy}"
 
 
 def samples(rows: pa.Table, predicate: Predicate) -> str:
-    """Show some of the values that rows have in the columns of a predicate, for an error's text."""
+    """Return some of the values in the columns of a predicate as text, for an error."""
     paths = dict.fromkeys(column.path for column in columns(predicate))
     return ", ".join(f"`{'.'.join(path)}` is {_some(leaf_values(rows, path))}" for path in paths)
 
@@ -84,9 +84,9 @@ class RowWriter:
     now: int
     """Milliseconds since the epoch."""
     replace_where: ReplaceWhere | None = None
-    """Where an overwrite replaces rows: all others are refused."""
+    """The rows that an overwrite replaces. Other new rows are refused."""
     threads: int = 0
-    """How many threads encode files while rows come in; executors have their cores for other tasks."""
+    """The number of threads that encode files concurrently. 0 in executors, whose cores have other tasks."""
     log_inserts: bool = False
     """Whether the rows are written into change data files too, as inserts."""
 
@@ -106,7 +106,7 @@ class RowWriter:
         return complete
 
     def files(self, *, target: int = TARGET_BYTES) -> DataFileWriter:
-        """Return a writer of data files, for rows that are prepared."""
+        """Return a writer of data files for prepared rows."""
         return DataFileWriter(self.store, self.metadata, self.now, target=target, threads=self.threads)
 
     def change_files(self) -> DataFileWriter:
@@ -134,5 +134,6 @@ def row_writer(
 
     Raises UnsupportedExpression, MalformedMetadata where the table has a rule that cannot be evaluated.
     """
-    # Not a method: what RowWriter's methods name travels to the executors, which have no SQL parser.
+    # This is not a method, because everything that RowWriter's methods use is sent to the executors, which have no SQL
+    # parser.
     return RowWriter(store, metadata, row_rules(metadata, protocol), now, replace_where)

@@ -1,4 +1,4 @@
-"""Reads rows: the log selects the files and has the partition values, and only the needed columns are read."""
+"""Reads of rows. The log selects the files and has the partition values, and only the needed columns are read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Scan:
 
     snapshot: Snapshot
     schema: pa.Schema
-    """Of the rows returned, columns in the order asked for."""
+    """The schema of the rows, with the columns in the requested order."""
     predicate: Predicate | None
     files: pa.Table
     """path, partitionValues, size, and where present stats and deletionVector of the files to read."""
@@ -54,13 +54,13 @@ class Scan:
 
 
 def plan_read(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | Predicate | None) -> Scan:
-    """Plan as `plan_scan` for rows that the caller gets: inside a lake, the session records that they were read."""
+    """Plan as `plan_scan` for rows that the caller gets. In a lake, the session records that they were read."""
     snapshot.store.note_scan()
     return plan_scan(snapshot, columns_, where)
 
 
 def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | Predicate | None) -> Scan:
-    """Choose files by partition values and statistics. Raises SchemaMismatch for unknown columns, InvalidExpression."""
+    """Select files by partition values and statistics. Raises SchemaMismatch for unknown columns, InvalidExpression."""
     whole = snapshot.metadata.arrow_schema
     schema = whole if columns_ is None else chosen_columns(whole, columns_)
     predicate = parse_predicate(where, whole, now=now_ms(system_clock)) if isinstance(where, str) else where
@@ -108,11 +108,11 @@ class DataFiles:
     names_by_id: Mapping[int, str] = field(default_factory=dict)
     """Physical names by field id, where files are read by id."""
     deleted: Sequence[npt.NDArray[np.int64] | None] = ()
-    """The rows of each file that its deletion vector takes out, ascending; empty if no file has one."""
+    """The rows of each file that its deletion vector deletes, ascending. Empty if no file has one."""
     predicate: Predicate | None = None
-    """Keep only the rows for which it is true."""
+    """The predicate that is true for the rows to return."""
     elsewhere: Mapping[int, ObjectStore] = field(default_factory=dict)
-    """The stores of the files, by number, that lie outside of the table's root."""
+    """The stores of the files outside of the table's root, by the number of the file."""
     only: Sequence[npt.NDArray[np.int64] | None] = ()
     """The only rows of each file to read, in ascending order; empty to read all."""
     by_name: frozenset[str] = frozenset()
@@ -136,7 +136,7 @@ class DataFiles:
     def batches(self, index: int) -> Iterator[pa.Table]:
         """Yield the rows of one file in their order, some tens of thousands at a time.
 
-        Memory holds one such batch, so the file may have any size. Raises as `read`.
+        Memory holds one such batch, so the file may have any size. Raises what `read` raises.
         """
         with self._telling(index):
             file, names = self._open(index)
@@ -148,7 +148,7 @@ class DataFiles:
             )
             return
         for group in range(file.num_row_groups):
-            # One row group after another: read ahead, all of them would stay in memory.
+            # Read one row group after another, because reading ahead would keep all of them in memory.
             batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names, use_threads=False)
             while True:
                 with self._telling(index):
@@ -207,7 +207,7 @@ class DataFiles:
             file_schema = self._named(rows.schema)
             rows = relabelled(rows, file_schema)
         else:
-            # A file may lack every wanted column: its rows count all the same.
+            # A file may have none of the columns, but its rows count nevertheless.
             rows = pa.table({"\x00rows": pa.nulls(count)})
         conformed = relabelled(conform_out(rows, physical), data)
         columns_ = []
@@ -261,7 +261,7 @@ def _within(rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[
 
 
 def data_file_missing(version: int, what: str) -> DataFileMissing:
-    """Return the error for a data file that the log names and the store lacks."""
+    """Return the error for a data file of the log that the store does not have."""
     return DataFileMissing(
         f"data file {what} of version {version} is gone: it was vacuumed while this reader used an old "
         "version, or deleted by hand. Refresh the table; "
@@ -301,7 +301,7 @@ def deleted_of_files(files: pa.Table, roots: Sequence[ObjectStore]) -> list[npt.
 def stream_rows(scan: Scan) -> pa.RecordBatchReader:
     """Stream the rows of a scan, file by file, a batch at a time.
 
-    Raises as `read_rows`, but the errors of a file only when the stream reaches it.
+    Raises what `read_rows` raises, but the errors of a file only when the stream reaches it.
     """
     files = open_data_files(scan, predicate=scan.predicate)
 

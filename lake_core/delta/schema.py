@@ -1,7 +1,7 @@
-"""Delta schemas: from and to Spark's JSON form and Arrow.
+"""Delta schemas, and their conversion from and to Spark's JSON and Arrow.
 
-Protocol sections: Schema Serialization Format, Primitive Types. Arrow out: UTC timestamps in microseconds, small
-offsets.
+Protocol sections: Schema Serialization Format, Primitive Types. In Arrow, timestamps are in UTC and microseconds, and
+offsets have 32 bits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ARROW_METADATA_KEY = b"SPARK::metadata::json"
-"""Where an Arrow field carries its Delta (and Spark) field metadata; PySpark uses the same key."""
+"""The key of an Arrow field's metadata that holds its Delta (and Spark) field metadata, as in PySpark."""
 
 _MAX_NESTING = 100
 
@@ -95,7 +95,7 @@ class StructType:
 
     @property
     def names(self) -> list[str]:
-        """The names of the fields, in order."""
+        """Return the names of the fields, in order."""
         return [child.name for child in self.fields]
 
     def field(self, name: str) -> StructField:
@@ -156,7 +156,7 @@ def leaf_types(data_type: DataType) -> Iterator[PrimitiveType]:
 def schema_from_json(body: Any) -> StructType:
     """Parse a schema from decoded JSON.
 
-    Raises MalformedMetadata for anything else, nesting past 100 levels included.
+    Raises MalformedMetadata for anything else, and for nesting past 100 levels.
     """
     parsed = _type_from_json(body, 0)
     if not isinstance(parsed, StructType):
@@ -173,7 +173,7 @@ def schema_from_arrow(schema: pa.Schema) -> StructType:
     """Return the Delta schema that holds data of an Arrow schema without loss.
 
     Large, view and dictionary types are decoded, unsigned integers widened, timestamps become microseconds.
-    Raises UnsupportedType where that is impossible, SchemaMismatch for names that are equal but for case.
+    Raises UnsupportedType if that is impossible; SchemaMismatch for names that differ only in case.
     """
     if not isinstance(schema, pa.Schema):
         raise SchemaMismatch(f"a schema must be a pyarrow Schema, not {type(schema).__name__}")
@@ -183,7 +183,7 @@ def schema_from_arrow(schema: pa.Schema) -> StructType:
 
 
 def check_names(schema: StructType) -> None:
-    """Raise SchemaMismatch where a struct at any level has an empty name, or names that are equal but for case."""
+    """Raise SchemaMismatch if a struct at any level has an empty name, or names that differ only in case."""
     for struct in structs(schema):
         names: dict[str, str] = {}
         for child in struct.fields:
@@ -415,7 +415,7 @@ def is_zoneless(kind: pa.DataType) -> bool:
 
 
 def zoneless(path: str) -> NaiveTimestamp:
-    """Return the error for timestamps without a zone that the table did not ask for: the caller must decide."""
+    """Return the error for timestamps without a zone in a table that does not enable them. The caller must decide."""
     return NaiveTimestamp(
         f"column {path!r} has timestamps without a time zone, so their instants are unknown. Set their "
         "time zone with pc.assume_timezone(column, 'UTC'), for example, or cast them to "

@@ -1,4 +1,4 @@
-"""Changing a table's schema: what may change, and the metadata that comes of it. Existing data files stay as they are.
+"""Schema evolution: the allowed changes of a table's schema, and the new metadata. Data files do not change.
 
 Protocol sections: Change Metadata, Column Mapping (renaming and dropping need it: files keep the physical names).
 """
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 def with_schema(metadata: Metadata, schema: StructType, partition_columns: Sequence[str] | None = None) -> Metadata:
-    """Return the metadata with another schema. New columns get what column mapping needs.
+    """Return the metadata with another schema. New columns get ids and physical names if column mapping needs them.
 
-    Raises SchemaMismatch, and UnsupportedExpression where a rule of the table no longer fits.
+    Raises SchemaMismatch; UnsupportedExpression if a rule of the table no longer fits.
     """
     check_names(schema)
     configuration = dict(metadata.configuration)
@@ -54,11 +54,11 @@ def with_schema(metadata: Metadata, schema: StructType, partition_columns: Seque
 
 
 def added(schema: StructType, new: StructType, path: str = "") -> StructType:
-    """Return a schema with the columns of another that it lacks, at any depth.
+    """Return a schema with the additional columns of another schema, at any depth.
 
-    They come at the end of each struct, and are nullable. New columns keep their comments, but no rule of the table
-    that they come from: the existing rows could not satisfy it. Raises SchemaMismatch where both have a column and its
-    types differ, or where a new one is NOT NULL.
+    They are added at the end of each struct, and are nullable. New columns keep their comments, but not the rules of
+    the table that they come from, because existing rows could violate them. Raises SchemaMismatch if both schemas have
+    a column with different types, or if a new column is NOT NULL.
     """
     fields = {child.name.lower(): child for child in schema.fields}
     for child in new.fields:
@@ -77,9 +77,9 @@ def added(schema: StructType, new: StructType, path: str = "") -> StructType:
 
 
 def evolved(metadata: Metadata, data: pa.Schema) -> Metadata:
-    """Return the metadata with the columns that the table lacks and the rows to be written have, as nullable ones.
+    """Return the metadata with the additional columns of the rows to write, which become nullable.
 
-    Raises as `added`.
+    Raises what `added` raises.
     """
     # A column with only nulls does not have a type to add, and fits every existing column.
     nullable = pa.schema([child.with_nullable(True) for child in data if not pa.types.is_null(child.type)])
@@ -104,7 +104,7 @@ def _added_type(existing: DataType, new: DataType, path: str) -> DataType:
 
 
 def _fits(new: DataType, existing: DataType) -> bool:
-    """Return whether data of one type can be written to a column of the other as it is: the rules of writing decide."""
+    """Return whether data of one type can be written to a column of the other, by the rules of writes."""
     return (
         not isinstance(new, StructType | ArrayType | MapType)
         and not isinstance(existing, StructType | ArrayType | MapType)
@@ -121,7 +121,7 @@ def _name(kind: DataType) -> str:
 
 
 def replaced(schema: StructType, new: StructType) -> StructType:
-    """Return the new schema, where fields that keep their type and bring no metadata keep their old metadata."""
+    """Return the new schema. Fields with the same type and without metadata keep their old metadata."""
     existing = {child.name: child for child in schema.fields}
     fields = []
     for child in edited_metadata(new, _foreign).fields:
@@ -184,7 +184,7 @@ def dropped(metadata: Metadata, names: Sequence[str]) -> Metadata:
 
 
 def made_nullable(metadata: Metadata, column: str) -> Metadata:
-    """Return the metadata with a column, or a field inside one (by dots), that takes nulls. Raises SchemaMismatch."""
+    """Return the metadata with a column, or a field inside one (by dots), made nullable. Raises SchemaMismatch."""
     return with_schema(
         metadata, _edited(metadata.schema, _path(metadata.schema, column), lambda child: replace(child, nullable=True))
     )

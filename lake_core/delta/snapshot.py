@@ -1,6 +1,6 @@
-"""A table at one version: protocol, metadata, files, tombstones, markers.
+"""A table at one version: protocol, metadata, files, tombstones, txn actions.
 
-Immutable; bulk state is read when first asked for.
+A snapshot is immutable. Its files and tombstones are read when they are first needed.
 
 Protocol section: Delta Table Specification (the state of a table).
 """
@@ -56,7 +56,7 @@ With more it is loaded anew, as one run, from a later checkpoint if there is one
 
 
 class DamagedCheckpointWarning(UserWarning):
-    """A checkpoint could not be read; the table was rebuilt from older files, which takes longer."""
+    """A checkpoint could not be read. The table was read from older files, which takes longer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +71,7 @@ class Snapshot:
     _runs: tuple[CommitRun, ...]
     _domains: tuple[DomainMetadata, ...]
     allowed_roots: tuple[ObjectStore, ...] = ()
-    """Where data files may lie besides the table's own root."""
+    """The stores that may have data files besides the table's root."""
 
     @property
     def place(self) -> ObjectStore:
@@ -80,17 +80,17 @@ class Snapshot:
 
     @property
     def roots(self) -> tuple[ObjectStore, ...]:
-        """The stores that data files are read from, the table's own first."""
+        """Return the stores that data files are read from, the table's own first."""
         return (self.place, *self.allowed_roots)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """The names of the columns by which the table is partitioned, in order."""
+        """Return the names of the partition columns, in order."""
         return self.metadata.partition_columns
 
     @property
     def domains(self) -> tuple[DomainMetadata, ...]:
-        """The domain metadata in force."""
+        """Return the domain metadata in force."""
         return tuple(domain for domain in self._domains if not domain.removed)
 
     def files(self, columns: Sequence[str], only: FileFilter | None = None) -> pa.Table:
@@ -106,24 +106,24 @@ class Snapshot:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The fields of add actions that identify files: the path, and the deletion vector if any may have one."""
+        """Return the fields of add actions that identify files: the path, and the deletion vector if any has one."""
         return ("path", "deletionVector") if self.has_deletion_vectors() else ("path",)
 
     def tombstones(self) -> pa.Table:
-        """Return the remove actions in force, expired ones included (fields of `action_fields.REMOVE_FIELDS`)."""
+        """Return the remove actions in force, including expired ones (fields of `action_fields.REMOVE_FIELDS`)."""
         return self._recovering(lambda s: replay.tombstones(s._checkpoint, s._runs))
 
     def transactions(self) -> pa.Table:
-        """Return the txn markers in force, one an application: appId, version, lastUpdated (milliseconds)."""
+        """Return the txn actions in force, one per application: appId, version, lastUpdated (milliseconds)."""
         return self._recovering(lambda s: replay.transactions(s._checkpoint, s._runs))
 
     def transaction_version(self, app_id: str) -> int | None:
-        """Return the version that an application recorded last, None if it recorded none."""
+        """Return the version that an application recorded last, or None if it recorded none."""
         marker = self.transaction(app_id)
         return None if marker is None else marker.version
 
     def transaction(self, app_id: str) -> SetTransaction | None:
-        """Return the marker that an application set last, None if it set none, or if a restore reverted it."""
+        """Return the last txn action of an application, or None if it has none or a restore reverted it."""
         marker = self._transaction(app_id)
         return None if marker is None or marker.version < 0 else marker
 
@@ -134,7 +134,7 @@ class Snapshot:
                 return _marker(markers, -1)
         if self._checkpoint is None:
             return None
-        # The own runs were just looked through; those of a snapshot rebuilt without the checkpoint were not.
+        # The runs of this snapshot were just searched. Those of a snapshot without the damaged checkpoint were not.
         recorded = self._recovering(lambda s: replay.transactions(s._checkpoint, () if s is self else s._runs))
         markers = recorded.filter(pc.equal(recorded["appId"], app_id))
         return _marker(markers, 0) if len(markers) else None
@@ -155,7 +155,7 @@ class Snapshot:
         try:
             return self.advanced(_read_commits(self.store, newer)) if newer else self
         except VersionNotFound:
-            # The log was cleaned up between the listing and the reading: a checkpoint covers what vanished.
+            # The log was cleaned up between listing and reading. A checkpoint covers the deleted commits.
             return load_snapshot(self.store, allowed_roots=self.allowed_roots)
 
     def advanced(self, commits: Sequence[tuple[int, bytes]]) -> Snapshot:
@@ -176,7 +176,7 @@ class Snapshot:
         )
 
     def on_checkpoint(self) -> Snapshot:
-        """Return this snapshot, read from the checkpoint just written for its version instead of from many commits."""
+        """Return the same snapshot based on the checkpoint of its version, which was just written."""
         return replace(
             self,
             _checkpoint=Checkpoint(self.store, CheckpointFiles(self.version, (checkpoint_key(self.version),))),
@@ -207,7 +207,7 @@ class Snapshot:
         return self._recovering(lambda s: s._checkpoint is not None and s._checkpoint.has_deletion_vectors())
 
     def _recovering(self, read: Callable[[Snapshot], _T]) -> _T:
-        """Run a read of bulk state; if it finds the checkpoint damaged, rebuild from what else covers the version."""
+        """Run a read of the state. If the checkpoint is damaged, read the version from other files."""
         snapshot, damaged = self, _Damaged((), None)
         while True:
             try:
@@ -220,12 +220,12 @@ class Snapshot:
 
 
 _MOST_LOOKS = 3
-"""How often a log that is cleaned up while it is read is listed anew."""
+"""How often a log is listed again if it is cleaned up while it is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Damaged:
-    """Checkpoints that turned out damaged when they were read, and what the first one failed with."""
+    """Checkpoints that were found damaged when they were read, and the error of the first one."""
 
     files: tuple[CheckpointFiles, ...]
     error: DeltaError | None
@@ -286,7 +286,7 @@ def _load_snapshot(
         raise
     except DeltaError as error:
         if isinstance(error, VersionNotFound) and isinstance(first_error, CheckpointGone):
-            # Newer checkpoints are there, so nothing is damaged: this version has left the log.
+            # There are newer checkpoints, so nothing is damaged: this version is no longer in the log.
             raise VersionNotFound(f"{error}. Refresh the table, and run the operation again") from None
         raise first_error or error from None
     raise first_error or CorruptCheckpoint(
@@ -309,7 +309,7 @@ class _Vanished(VersionNotFound):
 
 
 class _DamagedCompaction(Exception):
-    """A version cannot be rebuilt by way of a compaction file."""
+    """A version cannot be read through a compaction file."""
 
 
 def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
@@ -344,9 +344,9 @@ def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
 
 
 def _check_reconciled(runs: Sequence[CommitRun], first: int, last: int) -> None:
-    """Raise CorruptCommit unless a compaction holds each file and marker once.
+    """Raise CorruptCommit unless a compaction holds each file and txn action once.
 
-    Some writers put all the commits' actions there, and not in their order.
+    Some writers put all actions of the commits there, in another order.
     """
     run = next(run for run in runs if last in run.versions)
     keys = [replay.file_key(table.filter(pc.equal(table["commit"], last))) for table in (run.adds, run.removes)]

@@ -1,4 +1,4 @@
-"""`DeltaTable`: a table at a location, as a handle on one snapshot that moves forward with each write."""
+"""`DeltaTable`: a handle on one snapshot of a table, which moves to the new version with each write."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from lake_core.delta.commit_time import Instant
 
 ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader"
-"""Rows to write; anything with `__arrow_c_stream__` serves as well."""
+"""Rows to write. Any object with `__arrow_c_stream__` is accepted as well."""
 
 _WRITERS = 2
 _LOG = logging.getLogger(__name__)
@@ -57,8 +57,9 @@ _LOG = logging.getLogger(__name__)
 class DeltaTable(TableView):
     """A Delta table on any object store.
 
-    The handle shows one snapshot: `refresh` moves it to the latest version, and so does every write of its own. Appends
-    follow whatever others committed in the meantime; an overwrite that would drop rows it has not seen is refused.
+    The handle reads one snapshot. `refresh` moves it to the latest version, and so does each write through it. Appends
+    are committed on top of what others committed in the meantime. An overwrite fails if it would drop rows that others
+    have added since the handle's version.
 
         table = DeltaTable.create("s3://bucket/orders", schema, partition_by=["day"])
         table.append(rows, txn=("nightly-load", 17))
@@ -77,9 +78,9 @@ class DeltaTable(TableView):
         exist_ok: bool = False,
         clock: Clock | None = None,
     ) -> DeltaTable:
-        """Create an empty table, at the lowest protocol for its schema and properties (mostly reader 1, writer 2).
+        """Create an empty table. Its protocol is the lowest for its schema and properties (mostly reader 1, writer 2).
 
-        With `exist_ok`, an existing table is opened if its schema and partitioning are the same.
+        With `exist_ok`, an existing table is opened if it has the same schema and partitioning.
         Raises TableAlreadyExists, FolderNotEmpty, SchemaMismatch, UnsupportedType, InvalidProperty,
         UnsupportedWriterFeature.
         """
@@ -108,7 +109,7 @@ class DeltaTable(TableView):
     def append(
         self, arrow: ArrowData, *, schema_mode: SchemaMode | None = None, txn: Txn | None = None
     ) -> OperationResult:
-        """Add rows. Never conflicts with other appends. `schema_mode="merge"` adds columns that the table lacks.
+        """Add rows. Appends never conflict. `schema_mode="merge"` adds columns that the table does not have.
 
         Raises SchemaMismatch, UnsupportedType, ConstraintViolation, InvalidTransaction, UnsupportedWriterFeature,
         UnsupportedExpression, MetadataChanged, CommitTimeout, CommitOutcomeUnknown.
@@ -125,12 +126,12 @@ class DeltaTable(TableView):
         partition_by: Sequence[str] | None = None,
         txn: Txn | None = None,
     ) -> OperationResult:
-        """Replace all rows, those for which `where` is true, or (`dynamic`) those of the partitions that get new ones.
+        """Replace all rows, those for which `where` is true, or with `dynamic` the partitions that get new rows.
 
-        The new rows must lie inside `where`; no rows at all just clear it. `schema_mode="merge"` adds columns that the
-        table lacks, `"overwrite"` makes the data's schema (and `partition_by`) the table's. Raises
-        RowsOutsidePredicate, InvalidExpression, AppendOnlyTable, ConcurrentAppend and its siblings where others wrote
-        there since this handle's version, and what `append` raises.
+        `where` must be true for the new rows; without new rows, the old ones are only deleted. `schema_mode="merge"`
+        adds columns that the table does not have; `"overwrite"` replaces the table's schema, and its partitioning by
+        `partition_by`. Raises RowsOutsidePredicate, InvalidExpression, AppendOnlyTable; a ConcurrentModification if
+        others changed the part that is replaced since this handle's version; and what `append` raises.
         """
 
         def plan(schema: pa.Schema) -> Write:
@@ -141,12 +142,12 @@ class DeltaTable(TableView):
         return self._write(arrow, plan, txn)
 
     def delete(self, where: str | None = None, *, txn: Txn | None = None) -> OperationResult:
-        """Delete the rows for which `where` (Spark SQL) is true, all rows without it.
+        """Delete the rows for which `where` (Spark SQL) is true, or all rows if it is not given.
 
-        Only files that hold one are written anew.
+        Only files with such rows are rewritten.
 
-        Raises InvalidExpression, AppendOnlyTable, ConcurrentModification and its kinds, and what reading and writing
-        raise.
+        Raises InvalidExpression, AppendOnlyTable, ConcurrentModification and its subclasses, and what reading and
+        writing raise.
         """
         return self.operate(lambda snapshot, now: delete(snapshot, where, now), txn)
 
@@ -181,13 +182,13 @@ class DeltaTable(TableView):
         zorder_by: Sequence[str] = (),
         txn: Txn | None = None,
     ) -> OperationResult:
-        """Put small files together, or with `zorder_by` sort rows so that filters on these columns skip files.
+        """Combine small files, or with `zorder_by` sort rows so that filters on these columns skip files.
 
-        Files grow up to `target_size` bytes (`delta.targetFileSize`, else 128 MiB). `where`: only these partitions. No
-        row changes, so other writers may go on.
+        Files get up to `target_size` bytes, by default `delta.targetFileSize`, else 128 MiB. `where` selects
+        partitions. No row changes, so other writers can commit meanwhile.
 
-        Raises InvalidPredicate, InvalidExpression, SchemaMismatch, ConcurrentDeleteRead where a file was rewritten
-        in the meantime, and what reading and writing raise.
+        Raises InvalidPredicate, InvalidExpression, SchemaMismatch; ConcurrentDeleteRead if another writer rewrote a
+        file in the meantime; and what reading and writing raise.
         """
 
         def plan(snapshot: Snapshot, now: int) -> Operation | None:
@@ -205,16 +206,16 @@ class DeltaTable(TableView):
         allow_unsafe: bool = False,
         run: Runner = run_here,
     ) -> VacuumResult:
-        """Delete data files that were removed, or never committed, longer ago than `retention`.
+        """Delete data files that were removed from the table, or never committed, longer ago than `retention`.
 
-        It is a timedelta or an interval such as '14 days', and the table's own by default.
+        The retention is a timedelta or an interval such as '14 days'. The default is the table's own.
 
-        `full` lists the table's folder; `lite` only reads the log, and so finds no orphans. A file that no commit in
-        the log names goes only if its name is one that this writer gives. `orphans="delta"` also takes the names that
-        other Delta writers give; files that Spark writes without Delta have the same names, so use it only where nobody
-        puts such files into the table's folder. The result's `unknown` lists what stays. `dry_run` only tells. Moves
-        the handle to the latest version. `run` says who lists and deletes. Raises UnsafeRetention for a retention below
-        the table's own unless `allow_unsafe`.
+        `full` lists the table's folder; `lite` reads only the log, so it finds no orphans. An orphan, a file that no
+        commit in the log names, is deleted only if its name has the form that this writer uses. `orphans="delta"` also
+        deletes those named as other Delta writers do; Spark names files the same way when it writes them without Delta,
+        so use it only if no such files are put into the table's folder. The result's `unknown` lists the orphans that
+        stay. `dry_run` deletes nothing. The handle moves to the latest version. `run` calls the functions that list and
+        delete. Raises UnsafeRetention if the retention is shorter than the table's own, unless `allow_unsafe`.
         """
         self.refresh()
         self._check_writable()
@@ -233,10 +234,10 @@ class DeltaTable(TableView):
     def restore(
         self, version: int | None = None, timestamp: Instant | None = None, *, txn: Txn | None = None
     ) -> OperationResult:
-        """Bring back the table as it was at a version or a time, as a new version; the markers of that time too.
+        """Restore the table to an earlier version or time, in a new version, with the txn actions of that time.
 
-        Raises VersionNotFound, AppendOnlyTable, DataFileMissing where a file of that version was vacuumed, and
-        ConcurrentModification and its kinds.
+        Raises VersionNotFound, AppendOnlyTable; DataFileMissing if a file of that version was vacuumed;
+        ConcurrentModification and its subclasses.
         """
         if (version is None) == (timestamp is None):
             raise ValueError("pass either a version or a timestamp to restore")
@@ -253,13 +254,13 @@ class DeltaTable(TableView):
         clock: Clock | None = None,
         run: Runner = run_here,
     ) -> DeltaTable:
-        """Make a table of a folder of Parquet files, where they lie.
+        """Convert a folder of Parquet files to a table, in place.
 
-        Partitions are read from folder names such as `day=2024-01-01/`.
+        Partitions are read from folder names such as `day=2024-01-01/`. Pass `partition_by` to name the partition
+        columns instead of inferring them; a schema also gives their types. `run` calls the functions that read the
+        files; by default, in this process.
 
-        `partition_by`: the partition columns if they are not to be inferred, with types if a schema. Raises
-        TableAlreadyExists, ConvertFailed, SchemaMismatch, UnsupportedType, CorruptDataFile. `run` says who reads the
-        files: this process by default.
+        Raises TableAlreadyExists, ConvertFailed, SchemaMismatch, UnsupportedType, CorruptDataFile.
         """
         store, clock = store_at(url_or_store, storage_options), clock or system_clock
         files = store.data_root
@@ -269,20 +270,20 @@ class DeltaTable(TableView):
     def set_properties(self, properties: Mapping[str, str], *, txn: Txn | None = None) -> OperationResult:
         """Set table properties.
 
-        One that switches a feature on (`delta.enableChangeDataFeed`, …) upgrades the protocol as far as it needs.
+        A property that enables a feature, such as `delta.enableChangeDataFeed`, upgrades the protocol if it must.
 
         Raises InvalidProperty, UnsupportedWriterFeature, MetadataChanged.
         """
         return self.operate(lambda snapshot, _: alter.set_properties(snapshot, properties), txn)
 
     def unset_properties(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
-        """Take table properties away. Raises InvalidProperty, MetadataChanged."""
+        """Remove table properties. Raises InvalidProperty, MetadataChanged."""
         return self.operate(lambda snapshot, _: alter.unset_properties(snapshot, names), txn)
 
     def add_constraint(self, name: str, sql: str, *, txn: Txn | None = None) -> OperationResult:
-        """Add a CHECK constraint, which every row that is there must keep; null does not.
+        """Add a CHECK constraint. It must be true for every existing row; a row for which it is null violates it.
 
-        Raises ConstraintViolation, InvalidExpression, InvalidProperty, ConcurrentAppend and its siblings.
+        Raises ConstraintViolation, InvalidExpression, InvalidProperty, ConcurrentModification and its subclasses.
         """
         return self.operate(lambda snapshot, _: alter.add_constraint(snapshot, name, sql), txn)
 
@@ -291,9 +292,9 @@ class DeltaTable(TableView):
         return self.operate(lambda snapshot, _: alter.drop_constraint(snapshot, name), txn)
 
     def add_columns(self, schema: pa.Schema, *, txn: Txn | None = None) -> OperationResult:
-        """Add nullable columns; fields inside a struct by a struct of its name with the new fields.
+        """Add nullable columns. To add fields to a struct, pass a struct of the same name with the new fields.
 
-        Columns that already exist are passed over. Raises SchemaMismatch, UnsupportedType, MetadataChanged.
+        Columns that already exist are ignored. Raises SchemaMismatch, UnsupportedType, MetadataChanged.
         """
         return self.operate(lambda snapshot, _: alter.add_columns(snapshot, schema), txn)
 
@@ -316,20 +317,20 @@ class DeltaTable(TableView):
         return self.operate(lambda snapshot, _: alter.drop_not_null(snapshot, column), txn)
 
     def set_comments(self, comments: Mapping[str, str | None], *, txn: Txn | None = None) -> OperationResult:
-        """Give columns, or fields inside them (by dots), a comment; None takes it away.
+        """Set the comments of columns, or of fields inside them (by dots); None removes a comment.
 
         Raises SchemaMismatch, MetadataChanged.
         """
         return self.operate(lambda snapshot, _: alter.set_comments(snapshot, comments), txn)
 
     def reorder_columns(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
-        """Put these columns first, in this order. Raises SchemaMismatch, MetadataChanged."""
+        """Move these columns to the front, in this order. Raises SchemaMismatch, MetadataChanged."""
         return self.operate(lambda snapshot, _: alter.reorder_columns(snapshot, names), txn)
 
     def plan_append(self, data: pa.Schema, schema_mode: SchemaMode | None = None) -> Write:
-        """Plan an append to this snapshot, for writers that bring rows into data files themselves.
+        """Plan an append to this snapshot, for callers that write the data files themselves.
 
-        Raises as `append`.
+        Raises what `append` raises.
         """
         return plan_append(self._snapshot, data, now_ms(self._clock), schema_mode)
 
@@ -342,9 +343,9 @@ class DeltaTable(TableView):
         schema_mode: SchemaMode | None = None,
         partition_by: Sequence[str] | None = None,
     ) -> Write:
-        """Plan an overwrite of this snapshot, for writers that bring rows into data files themselves.
+        """Plan an overwrite of this snapshot, for callers that write the data files themselves.
 
-        Raises as `overwrite`.
+        Raises what `overwrite` raises.
         """
         now = now_ms(self._clock)
         return plan_overwrite(
@@ -352,15 +353,15 @@ class DeltaTable(TableView):
         )
 
     def checkpoint(self) -> None:
-        """Write a checkpoint of this version, and point `_last_checkpoint` at it unless it points further."""
+        """Write a checkpoint of this version, and point `_last_checkpoint` to it unless it points to a later one."""
         self._check_writable()
         write_checkpoint(self._snapshot, now_ms(self._clock))
         self.clean_log()
 
     def clean_log(self) -> list[str]:
-        """Delete log files that no version within `delta.logRetentionDuration` (30 days) needs, as checkpoints do.
+        """Delete log files that no version within `delta.logRetentionDuration` (30 days) needs, and return their keys.
 
-        Returns their keys. Inside a lake none: its history keeps them.
+        Checkpoints do this too. In a lake nothing is deleted, because the lake's history needs the log files.
         """
         self._check_writable()
         if self.store.versioned:
@@ -368,7 +369,7 @@ class DeltaTable(TableView):
         return clean_log(self._snapshot, now_ms(self._clock))
 
     def recorded(self, txn: Txn | None) -> OperationResult | None:
-        """Return the result of an earlier attempt with this marker, by the latest version; None if there was none.
+        """Return the result of an earlier attempt with this `txn`, or None if the latest version has none.
 
         Raises InvalidTransaction, UnsupportedWriterFeature.
         """
@@ -387,14 +388,14 @@ class DeltaTable(TableView):
         check_writable(self._snapshot.protocol, self._snapshot.metadata, self.store)
 
     def commit(self, operation: Operation, txn: Txn | None) -> OperationResult:
-        """Commit a write (of `plan_append` or `plan_overwrite`), on top of the snapshot that it was planned on."""
+        """Commit a write that `plan_append` or `plan_overwrite` planned on this snapshot."""
         return self._committed(operation, txn)
 
     def operate(self, plan: Callable[[Snapshot, int], Operation | None], txn: Txn | None) -> OperationResult:
         """Plan an operation on this snapshot (`plan` takes it and the time, in milliseconds), and commit it.
 
-        A marker that is already recorded makes it a no-op. If there is nothing to do except setting a marker, the
-        commit contains only the marker.
+        If the table has this `txn` already, nothing is committed. If there is nothing to do but to record the `txn`,
+        the commit has only the txn action.
         """
         earlier = self.recorded(txn)
         if earlier is not None:
@@ -404,13 +405,13 @@ class DeltaTable(TableView):
         if operation is None:
             if txn is None:
                 return OperationResult(self.version)
-            # That there is nothing to do was read from the whole table.
+            # To find that there is nothing to do, the plan has read the whole table.
             operation = Operation("SET TRANSACTION", {}, self._snapshot, reads=Reads.WHOLE_TABLE)
         metrics = {**operation.metrics, "executionTimeMs": int((runtime.monotonic() - start) * 1000)}
         return self._committed(replace(operation, metrics=metrics), txn)
 
     def _committed(self, operation: Operation, txn: Txn | None) -> OperationResult:
-        """Commit an operation, and return what it did, or what an attempt with the same marker did that was faster."""
+        """Commit an operation and return its result, or that of another attempt with the same `txn` that was faster."""
         committed = self._commit(operation, txn)
         if committed.already_recorded and txn is not None:
             return recorded_operation(self.store, self.version, set_transaction(txn, None))
@@ -439,9 +440,9 @@ class DeltaTable(TableView):
 
     def _checkpoint_if_due(self, committed: Committed) -> None:
         if self.store.versioned:
-            return  # the lake writes what is derived, once main has the version
-        # The commit is valid whatever happens here: an error now would make the caller repeat it. Readers only lose
-        # time.
+            return  # the lake writes derived files once main has the version
+        # The commit is valid whatever happens here. An error now would make the caller repeat the write, while a
+        # checkpoint that is missing only costs readers time.
         try:
             if committed.version % checkpoint_interval(self.metadata.configuration) == 0:
                 write_checkpoint(committed.snapshot, now_ms(self._clock))
@@ -455,9 +456,9 @@ class DeltaTable(TableView):
 
 
 class _Once:
-    """Rows that are read once, when they are needed first, and then held: a merge that lost a race is executed again.
+    """Rows that are read when they are first needed, and then held, because a merge that lost a race runs again.
 
-    A reader that failed half-way is not read on: the rest of its rows would pass for all of them.
+    If reading fails halfway, the rows are not read again: the rest would be taken for all of them.
     """
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:

@@ -1,4 +1,4 @@
-"""The reading half of a table: a handle on one snapshot, its rows, files, history and changes."""
+"""The read methods of a table: a handle on one snapshot, its rows, files, history and changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Location: TypeAlias = "str | PathLike[str] | ObjectStore"
 
 
 class TableView:
-    """A table as one snapshot shows it."""
+    """A table at one snapshot."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class TableView:
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Open the table at `version`, or the last one committed at or before `timestamp`; the latest by default.
+        """Open the table at `version`, or at the last version that was committed by `timestamp`; the latest by default.
 
         A timestamp is an aware datetime or ISO 8601 text with a zone, not after the last commit.
-        A log may name data files outside of the table's own root (that of a shallow clone does): they are read from
-        folders under the `allowed_roots` only.
+        A log may name data files outside of the table's root, as that of a shallow clone does. They are read only from
+        folders under the `allowed_roots`.
 
         Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, UnsupportedReaderFeature, and
         the Missing… and Malformed… errors.
@@ -73,7 +73,7 @@ class TableView:
 
     @classmethod
     def at(cls, snapshot: Snapshot, clock: Clock | None = None) -> Self:
-        """Show a snapshot that was loaded before."""
+        """Return a handle on a snapshot that is loaded already."""
         table = cls.__new__(cls)
         table._snapshot, table._clock = snapshot, clock or system_clock
         return table
@@ -106,51 +106,51 @@ class TableView:
 
     @property
     def version(self) -> int:
-        """The version that this handle shows."""
+        """Return the version that this handle reads."""
         return self._snapshot.version
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns, partition columns included; timestamps in microseconds, UTC."""
+        """Return the table's columns, including partition columns. Timestamps are in microseconds, UTC."""
         return self._snapshot.metadata.arrow_schema
 
     @property
     def metadata(self) -> Metadata:
-        """The table's metadata at this version."""
+        """Return the table's metadata at this version."""
         return self._snapshot.metadata
 
     @property
     def protocol(self) -> Protocol:
-        """The protocol that reading and writing this version requires."""
+        """Return the protocol that reading and writing this version requires."""
         return self._snapshot.protocol
 
     @property
     def properties(self) -> dict[str, str]:
-        """The table properties, unknown ones included."""
+        """Return the table properties, including unknown ones."""
         return dict(self._snapshot.metadata.configuration)
 
     @property
     def store(self) -> ObjectStore:
-        """The store at the table's root."""
+        """Return the store at the table's root."""
         return self._snapshot.store
 
     @property
     def snapshot(self) -> Snapshot:
-        """The snapshot that this handle shows."""
+        """Return the snapshot that this handle reads."""
         return self._snapshot
 
     @property
     def is_blank(self) -> bool:
-        """Return whether the table was only created: the state in which a crash of its first writer leaves it."""
+        """Return whether the table was created but never written, as when its first writer died."""
         return self.version == 0 and not len(self._snapshot.files(["path"]))
 
     def refresh(self) -> Self:
-        """Move to the latest version; returns the handle itself."""
+        """Move the handle to the latest version, and return it."""
         self._snapshot = self._snapshot.refreshed()
         return self
 
     def files(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the data files, one a row. `columns` selects some columns, which is faster.
+        """Return the data files, one per row. Fewer `columns` are faster.
 
         The columns are path (relative to the root, decoded; a URL for a file elsewhere), size (bytes),
         modification_time (milliseconds), partition_values, num_records (null where unknown) and stats (JSON).
@@ -179,7 +179,7 @@ class TableView:
         )
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
-        """Read the rows, with these columns, for which `where` (Spark SQL) is true.
+        """Read these columns of the rows for which `where` (Spark SQL) is true.
 
         Files that cannot hold such rows are not opened.
 
@@ -188,49 +188,48 @@ class TableView:
         return scan.read_rows(scan.plan_read(self._snapshot, columns, where))
 
     def to_pandas(self, columns: Sequence[str] | None = None, where: str | None = None) -> Any:
-        """Return what `to_arrow` returns as a `pandas.DataFrame`.
+        """Read as `to_arrow` does, and return a `pandas.DataFrame`.
 
-        Raises LakeError too, where pandas is not installed.
+        Raises LakeError too, if pandas is not installed.
         """
         _imported("pandas")
         return self.to_arrow(columns, where).to_pandas()
 
     def to_polars(self, columns: Sequence[str] | None = None, where: str | None = None) -> Any:
-        """Return what `to_arrow` returns as a `polars.DataFrame`.
+        """Read as `to_arrow` does, and return a `polars.DataFrame`.
 
-        Raises LakeError too, where polars is not installed.
+        Raises LakeError too, if polars is not installed.
         """
         return _imported("polars").DataFrame(self.to_arrow(columns, where))
 
     def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
-        """Read as `to_arrow`, a batch at a time: for tables that do not fit into memory.
+        """Read as `to_arrow` does, a batch at a time, for tables that do not fit into memory.
 
-        Errors in a data file are raised on the way.
+        Errors in a data file are raised while the batches are read.
         """
         return scan.stream_rows(scan.plan_read(self._snapshot, columns, where))
 
     def changes(
         self, start: Bound, end: Bound | None = None, *, columns: Sequence[str] | None = None, where: str | None = None
     ) -> pa.RecordBatchReader:
-        """Read the change data feed: what the versions `start` to `end` changed, both included.
+        """Read the change data feed of the versions from `start` to `end`, both included.
 
         `end` is this handle's version by default. The result has the table's columns (or those of `columns`), then
         `_change_type` (insert, delete, update_preimage, update_postimage), `_commit_version` and `_commit_timestamp`.
         Only rows for which `where` (Spark SQL over all of these) is true are returned, in the order of the versions.
-        Columns are those of the last version, all nullable; a column that an earlier version lacks is null there. A
-        timestamp means the versions committed at or after it (`start`), at or before it (`end`).
+        The columns are those of the last version, all nullable; a column that an earlier version does not have is null
+        in its rows. A timestamp as `start` means the versions committed at or after it; as `end`, at or before it.
 
-        Raises ChangeDataFeedDisabled, IncompatibleSchema, VersionNotFound, SchemaMismatch, InvalidExpression; while it
-        is read also DataFileMissing, CorruptDataFile, CorruptDeletionVector, PathOutsideTable and, for what happened
-        between the first and the last version, the first two.
+        Raises ChangeDataFeedDisabled, IncompatibleSchema, VersionNotFound, SchemaMismatch, InvalidExpression. While the
+        result is read, also DataFileMissing, CorruptDataFile, CorruptDeletionVector, PathOutsideTable; and the first
+        two, if a version between the first and the last one is the cause.
         """
         return read_changes(self._snapshot, start, end, columns, where)
 
     def txn_version(self, app_id: str) -> int | None:
-        """Return the version that an application recorded last in this snapshot.
+        """Return the last version that an application recorded by a txn action, or None.
 
-        It is returned after `delta.setTransactionRetentionDuration` has passed as well, when writes no longer consider
-        it.
+        It is returned even after `delta.setTransactionRetentionDuration` has passed, when writes no longer consider it.
         """
         return self._snapshot.transaction_version(app_id)
 
@@ -248,7 +247,7 @@ class TableView:
 
     @property
     def constraints(self) -> dict[str, str]:
-        """The CHECK constraints: SQL by name."""
+        """Return the SQL of each CHECK constraint by its name."""
         return constraints(self._snapshot.metadata)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Committing: one put-if-absent at the next version, replayed on top of faster ones, settled if the answer is lost.
+"""Commits: put-if-absent of the next version, again after commits that came first, and a check if a response is lost.
 
 Protocol section: Delta Log Entries (commits are never overwritten).
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 ENGINE = "lake-orch"
 COMMIT_DEADLINE = 120.0
-"""Seconds after which a commit gives up on winning the race."""
+"""The number of seconds after which a commit gives up."""
 
 _FEWEST_TRIES = 3
 """However late it is: a process that stood still for long has not tried for long."""
@@ -58,30 +58,30 @@ class Operation:
     """As in commitInfo: WRITE, CREATE TABLE, …"""
     parameters: Mapping[str, str] = field(default_factory=dict)
     base: Snapshot | None = None
-    """What it was planned on, so that whatever others committed since is checked; None for what creates the table."""
+    """The snapshot that it was planned on, since which other commits are checked; None if it creates the table."""
     metrics: Mapping[str, int] = field(default_factory=dict)
     adds: Sequence[AddFile] = ()
     restored: pa.Table | None = None
     """File actions to add as they are, deletion vectors included (columns of `action_fields.ADD_FIELDS`)."""
     changes: Sequence[AddFile] = ()
-    """Change data files: what a reader of the change feed finds instead of the adds and removes."""
+    """Change data files, which readers of the change data feed read instead of the adds and removes."""
     removes: pa.Table | None = None
     """File actions to remove: path, partitionValues, size, deletionVector where present."""
     reads: Reads | Predicate = Reads.NOTHING
     read_files: pa.Table | None = None
-    """File actions that were opened or decided on (path, deletionVector); None: those that are removed."""
+    """File actions that the operation read or depends on (path, deletionVector). None: those that are removed."""
     data_change: bool = True
-    """False where the files hold the same rows as before, in another arrangement."""
+    """False if the files hold the same rows as before, in another arrangement."""
     transaction: SetTransaction | None = None
     markers: Sequence[SetTransaction] = ()
-    """Other applications' markers that it sets."""
+    """The txn actions of other applications that it sets."""
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     domains: Sequence[DomainMetadata] = ()
 
     @property
     def planned_on(self) -> Snapshot:
-        """The base. Raises TableNotFound for an operation that creates its table, which `commit_first` commits."""
+        """Return the base. Raises TableNotFound for an operation that creates its table; see `commit_first`."""
         if self.base is None:
             raise TableNotFound(
                 f"{self.name} has no version to start from: open the table first, and run the operation on it"
@@ -109,7 +109,7 @@ class Operation:
 
     @property
     def isolation(self) -> Isolation:
-        """The level that it runs at, by the table's properties and by what it does."""
+        """Return the isolation level, which depends on the table's properties and the operation."""
         only_files = self.metadata is None and self.protocol is None and not self.domains
         return isolation_level(
             self.metadata or self.planned_on.metadata, data_change=self.data_change or not only_files
@@ -139,14 +139,14 @@ class Committed:
     """The table with the commit in it."""
     version: int
     already_recorded: bool = False
-    """Whether another attempt at the same marker won the race, so that nothing was committed by this one."""
+    """Whether another attempt with the same txn committed first, so that this one committed nothing."""
 
 
 def commit(operation: Operation, now: int, deadline: float = COMMIT_DEADLINE) -> Committed:
     """Commit an operation at the next free version, on top of what was committed since its base.
 
-    `now`: milliseconds since the epoch. `deadline`: seconds. Raises a ConcurrentModification where a faster commit is
-    in the way, CommitTimeout after the deadline, CommitOutcomeUnknown where the store stopped answering in between.
+    `now` is in milliseconds since the epoch, `deadline` in seconds. Raises a ConcurrentModification if another commit
+    conflicts; CommitTimeout after the deadline; CommitOutcomeUnknown if the store stopped answering.
     """
     end = runtime.monotonic() + deadline
     with _queue(operation.planned_on.store.url()):
@@ -158,7 +158,7 @@ def _commit(operation: Operation, now: int, deadline: float, end: float) -> Comm
     actions = encode_operation(operation, now)
     latest, attempt = operation.planned_on, 0
     while True:
-        # Never into the next slot unseen: where a log was cleaned up, slots that were taken once look free.
+        # Never try the next version without looking: after a cleanup of the log, used versions look free.
         newest = latest.refreshed()
         if newest is not latest and _overtaken(operation, latest, newest, now):
             return Committed(newest, newest.version, already_recorded=True)
@@ -180,7 +180,7 @@ _QUEUES_GUARD = threading.Lock()
 
 
 class _Queue:
-    """The writers of this process that commit to one table: they take turns instead of racing one another."""
+    """The writers of this process that commit to one table. They take turns, so that they do not conflict."""
 
     def __init__(self) -> None:
         self.turn = threading.RLock()
@@ -195,9 +195,9 @@ def _queue(url: str) -> Iterator[None]:
 
 
 def _overtaken(operation: Operation, base: Snapshot, newest: Snapshot, now: int) -> bool:
-    """Return whether the commits between two snapshots include this very operation.
+    """Return whether the commits between two snapshots include this operation.
 
-    Raises the conflict that prevents it.
+    Raises a ConcurrentModification if one of them conflicts with it.
     """
     if newest.version < base.version or newest.metadata.id != base.metadata.id:
         return check_unseen(operation.footprint, base, newest, now)  # there is a different table now
@@ -212,7 +212,7 @@ def _overtaken(operation: Operation, base: Snapshot, newest: Snapshot, now: int)
 
 
 def commit_first(store: ObjectStore, operation: Operation, now: int) -> bytes:
-    """Create version 0. Returns its bytes. Raises TableAlreadyExists where another writer was first."""
+    """Create version 0, and return its bytes. Raises TableAlreadyExists if another writer was first."""
     txn_id = str(runtime.uuid4())
     body = encode_actions([("commitInfo", commit_info(operation, None, store, txn_id, now))]) + encode_operation(
         operation, now
@@ -223,7 +223,7 @@ def commit_first(store: ObjectStore, operation: Operation, now: int) -> bytes:
 
 
 def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, end: float) -> bool:
-    """Try to create one version. True: it is ours; False: it is another writer's."""
+    """Try to create a version. Return True if it is this writer's, False if it is another writer's."""
     key = commit_key(version)
     tried, failures = False, 0
     while True:
@@ -231,12 +231,12 @@ def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, end:
             if not tried:
                 store.put(key, body, if_absent=True)
                 return True
-            # The store's answer was lost, or it says that the version exists: who wrote it?
+            # The response was lost, or it says that the version exists. Find out which writer wrote it.
             return read_commit_info(version, store.get(key)).get("txnId") == txn_id
         except AlreadyExists:
             tried = True
         except (NotFound, StoreUnavailable) as error:
-            # Not there: it never arrived, so the same version again, never the next one.
+            # The put never arrived, so try the same version again, never the next one.
             tried = not isinstance(error, NotFound)
             if runtime.monotonic() > end:
                 raise CommitOutcomeUnknown(
@@ -249,7 +249,7 @@ def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, end:
 
 
 def encode_operation(operation: Operation, now: int) -> bytes:
-    """Encode everything but the commitInfo, which depends on what the commit follows."""
+    """Encode everything except the commitInfo, which depends on the version before."""
     actions: list[tuple[str, dict[str, Any]]] = []
     if operation.protocol is not None:
         actions.append(("protocol", operation.protocol.to_json()))
@@ -332,5 +332,5 @@ def _present(vector: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def partition_by_text(columns: Sequence[str]) -> str:
-    """Return partition columns as commitInfo spells them: a JSON list."""
+    """Return partition columns as in commitInfo, as a JSON list."""
     return json.dumps(list(columns), ensure_ascii=False)

@@ -1,9 +1,8 @@
-"""Version checksums (`N.crc`): what a writer believed a version to be, held against what the log says.
+"""Version checksums (`N.crc`): the state of a version as its writer knew it, compared with the log.
 
-A checksum is never read instead of the log: it is written after the commit, by whoever likes, and one that is wrong or
-belongs to another table would make the table wrong without an error. The checkpoint and the commits have to be opened
-for the files anyhow.
-It serves to find a log that lost or gained something. Protocol section: Version Checksum File.
+A checksum is never read instead of the log. Any writer may write it after the commit, and a wrong checksum would make
+the table wrong without an error. The checkpoint and the commits have to be read for the files in any case. A checksum
+serves to find logs that have lost or gained actions. Protocol section: Version Checksum File.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ class VersionChecksum:
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     transactions: Mapping[str, int] | None = None
-    """The version of each application's marker."""
+    """The version of each application's txn action."""
     domains: Mapping[str, str] | None = None
     """The configuration of each metadata domain in force."""
 
 
 def read_checksum(store: ObjectStore, version: int) -> VersionChecksum | None:
-    """Read the checksum of a version; None if there is none, or if it makes no sense: writers need not leave one."""
+    """Read the checksum of a version. Return None if it is missing, because it is optional, or invalid."""
     try:
         body = json.loads(store.get(checksum_key(version)))
         if not isinstance(body, dict):
@@ -74,7 +73,7 @@ def read_checksum(store: ObjectStore, version: int) -> VersionChecksum | None:
 
 
 def disagreements(snapshot: Snapshot) -> list[str]:
-    """List how a version's checksum differs from its log, a sentence each; empty if they agree or there is no checksum.
+    """List the differences between a version's checksum and its log as sentences. Empty if there is no checksum.
 
     Protocol section: Version Checksum File, State Validation.
     """
@@ -96,7 +95,7 @@ def _differences(checksum: VersionChecksum, snapshot: Snapshot) -> Iterator[str]
     if checksum.transactions is not None:
         transactions = snapshot.transactions().select(["appId", "version"]).to_pylist()
         recorded = {row["appId"]: row["version"] for row in transactions}
-        # A writer may have let markers expire that the log still has.
+        # The writer may have expired txn actions that the log still has.
         if any(recorded.get(app) != version for app, version in checksum.transactions.items()):
             yield f"the checksum has the markers {dict(checksum.transactions)}, the log {recorded}"
     domains = {domain.domain: domain.configuration for domain in snapshot.domains}

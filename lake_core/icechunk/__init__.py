@@ -1,12 +1,11 @@
 """Icechunk repositories, specification version 1, on any object store: `Repository`. Needs the extra `arrays`.
 
-How it hangs together: `repository` opens a `session` on a snapshot; `store` shows the session to Zarr; `change_set`
-holds its changes; `commit` turns them into manifests, a snapshot and a transaction log, and `refs` moves the branch.
-Where others committed first, `rebase`
-brings the changes onto their commits: `conflict_detector` compares both sides, `conflict_solver` and `append_solver`
-settle what they can. The files are read and written by `manifest_file`, `snapshot_file` and `transaction_log`, on top
-of `file_header` and `flatbuffer`.
-`maintenance` is the upkeep: `expiration`, `garbage_collection`, `manifest_rewrite`.
+Modules: `repository` opens a `session` on a snapshot. `store` is the session as a Zarr store; `change_set` holds its
+changes. `commit` writes them as manifests, a snapshot and a transaction log, and `refs` moves the branch. If others
+committed first, `rebase` applies the changes on top of their commits: `conflict_detector` finds the conflicts,
+`conflict_solver` and `append_solver` resolve some of them. `manifest_file`, `snapshot_file` and `transaction_log` read
+and write the files, with `file_header` and `flatbuffer`. `maintenance` has `expiration`, `garbage_collection` and
+`manifest_rewrite`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The errors of Icechunk repositories. One meaning each; every one is a LakeError."""
+"""The errors of Icechunk repositories. All derive from LakeError."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class IcechunkError(LakeError):
-    """Every error of an Icechunk repository is one of these."""
+    """The base class of all errors of Icechunk repositories."""
 
 
 class RepositoryNotFound(IcechunkError):
@@ -59,7 +59,7 @@ class InvalidRefName(IcechunkError):
 
 
 class SnapshotNotFound(IcechunkError):
-    """The repository has no snapshot of this id, or none as old as was asked for."""
+    """The repository has no snapshot with this id, or no snapshot as old as the requested time."""
 
 
 class InvalidIdentifier(IcechunkError):
@@ -79,7 +79,7 @@ class ConfigConflict(IcechunkError):
 
 
 class ReadOnlySession(IcechunkError, ValueError):
-    """The session is read-only: it was opened so, or it was committed."""
+    """The session is read-only, because it was opened as such or was committed."""
 
 
 class NoChangesToCommit(IcechunkError):

@@ -99,7 +99,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         Args:
             location: A URL or path, or an object store.
             storage_options: What fsspec needs to reach a URL.
-            config: Stored in the repository where it differs from the defaults.
+            config: The configuration. Values that differ from the defaults are stored in the repository.
             authorize_virtual_chunk_access: How virtual chunks are reached, by the URL prefix of their container.
             exist_ok: Whether to open a repository that exists.
             clock: Returns the time, for tests.
@@ -112,7 +112,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         config = config or RepositoryConfig()
         config.check()
         leftovers = {SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), CONFIG_KEY}
-        # The remains of an interrupted creation do not matter, because they have no branch.
+        # What an interrupted creation left does not matter, because it has no branch.
         obstacle = (
             None if cls.exists(store) else next((meta.key for meta in store.list() if meta.key not in leftovers), None)
         )
@@ -268,7 +268,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
     def fetch_config(
         location: str | os.PathLike[str] | ObjectStore, *, storage_options: Mapping[str, object] | None = None
     ) -> RepositoryConfig | None:
-        """Return the stored configuration of a repository, or None if it is the default one."""
+        """Return the stored configuration of a repository, or None if it has the default one."""
         config, etag = read_config(store_at(location, storage_options))
         return config if etag is not None else None
 
@@ -315,11 +315,11 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
 
     @property
     def default_commit_metadata(self) -> dict[str, Any]:
-        """Metadata that every commit of this handle carries."""
+        """Return the metadata that every commit of this handle has."""
         return dict(self._default_metadata)
 
     def set_default_commit_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Set metadata that every commit of this handle carries."""
+        """Set the metadata that every commit of this handle has."""
         self._default_metadata = dict(metadata)
 
     # Sessions

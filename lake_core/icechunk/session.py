@@ -43,7 +43,7 @@ class Session(SessionState):
 
     @property
     def store(self) -> IcechunkStore:
-        """The session as a store of Zarr."""
+        """Return the session as a Zarr store."""
         return IcechunkStore(self)
 
     def status(self) -> Diff:
@@ -72,7 +72,7 @@ class Session(SessionState):
             message: The purpose of the commit.
             metadata: Values that JSON can hold, kept with the snapshot.
             rebase_with: Rebases the changes onto commits that came first.
-            rebase_tries: How many times that is tried.
+            rebase_tries: How many times to rebase.
             txn: An application id and a version. If the branch has that version or a later one already, nothing is
                 committed: the result is the id of the snapshot that recorded it, and its `skipped` is true.
 
@@ -85,7 +85,7 @@ class Session(SessionState):
                 is written.
             ConflictError: The branch has moved, and no solver was given, or it moved again at each try. The session can
                 still be used.
-            RebaseFailedError, NotInAncestry: As `rebase` does.
+            RebaseFailedError, NotInAncestry: As `rebase` raises them.
             StoreUnavailable: The store did not answer, so it may be unknown whether the branch moved. The session takes
                 no changes until it is committed again, which returns the snapshot if the branch has it, or its changes
                 are discarded.
@@ -126,7 +126,7 @@ class Session(SessionState):
 
         Raises:
             NoChangesToCommit: The session has no changes.
-            InvalidHierarchy: As `commit` does.
+            InvalidHierarchy: As `commit` raises it.
         """
         self.check_writable()
         self._check_merged()

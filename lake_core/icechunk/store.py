@@ -1,4 +1,4 @@
-"""A session as a store of Zarr."""
+"""A session as a Zarr store."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class IcechunkStore(Store):
 
     @property
     def session(self) -> SessionState:
-        """The session that the store shows."""
+        """Return the session that the store reads and writes."""
         return self._session
 
     @property
@@ -345,7 +345,7 @@ class IcechunkStore(Store):
 
 
 def _innermost(store: ObjectStore) -> ObjectStore:
-    """Return the store that nested folder stores are folders of."""
+    """Return the store at the root of nested folder stores."""
     while isinstance(store, FolderStore):
         store = store.inner
     return store

@@ -1,4 +1,4 @@
-"""Lakes: transactions over a bucket with no database and no server, over many datasets that publish together."""
+"""Lakes: transactions over the datasets and files of a bucket, with no database and no server."""
 
 from __future__ import annotations
 

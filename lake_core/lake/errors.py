@@ -1,4 +1,4 @@
-"""The errors of lakes. One meaning each; every one is a LakeError."""
+"""The errors of lakes. All derive from LakeError."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class InvalidRef(LakeError):
 
 
 class RefNotFound(LakeError):
-    """Nothing in the lake has this name."""
+    """No branch, tag, commit or session of the lake has this name."""
 
 
 class RefExists(LakeError):
-    """The name is taken, or was once a tag's: tags never change their meaning."""
+    """The name is taken, or a tag had it before: the name of a deleted tag cannot be used again."""
 
 
 class ProtectedBranch(LakeError):
@@ -57,7 +57,7 @@ class ReadOnly(LakeError):
 
 
 class DatasetNotFound(LakeError):
-    """No dataset of this path is registered there."""
+    """The state has no dataset at this path."""
 
 
 class DatasetExists(LakeError):
@@ -65,13 +65,13 @@ class DatasetExists(LakeError):
 
 
 class SessionNotFound(LakeError):
-    """The lake has no session of this id, or no longer."""
+    """The lake has no session with this id, or its record was removed."""
 
 
 class SessionClosed(LakeError):
     """The session accepts no more writes.
 
-    `state` is failed, published, abandoned, expired, or closed after its writer has ended.
+    `state` is failed, published, abandoned or expired, or closed if the writer has ended.
     """
 
     def __init__(self, message: str, *, state: str) -> None:
@@ -134,7 +134,7 @@ class Conflict(LakeError):
         summary: One sentence without its period that says what happened.
         datasets: The paths of the datasets in conflict.
         keys: The plain files in conflict.
-        kinds: how, by path or key. There may be more of them than `contradictions`, which tell more of the first.
+        kinds: The kind of each conflict, by path or key. `contradictions` describe the first of them in detail.
         commit: The id of the other side's commit.
         remedy: What the user can do next.
         session: The id of the session that holds the changes, if there is one.
@@ -209,7 +209,7 @@ class Collected(LakeError):
 
 
 class ContentMissing(LakeError):
-    """An object that a commit refers to is gone, or holds other bytes than its name says.
+    """An object that a commit refers to is missing, or its bytes do not match the hash in its name.
 
     `lake verify` lists all of them.
     """
@@ -220,7 +220,7 @@ class ContentChanged(LakeError):
 
 
 class PublishTimeout(LakeError):
-    """Other writers won every race until the deadline. Nothing was published; publish again."""
+    """Other writers moved the branch first at every try until the deadline. Nothing was published; publish again."""
 
 
 class ExternalAddress(LakeError):

@@ -68,7 +68,7 @@ class Status:
 
 
 class Lake:
-    """A lake: many datasets and files in one folder or bucket, which publish together, with branches and history.
+    """A lake: datasets and files in one folder or bucket that are published together, with branches and history.
 
         lake = Lake.create("s3://bucket/lake", exist_ok=True)
         with lake.session("main", message="nightly") as s:
@@ -92,12 +92,12 @@ class Lake:
         profile: Literal["small", "lakefs"] = "small",
         exist_ok: bool = False,
     ) -> Self:
-        """Make a folder or bucket a lake, with an empty branch `main`.
+        """Create a lake in a folder or bucket, with an empty branch `main`.
 
-        `profile`: how large ranges are; fixed from here on.
+        `profile` sets the size of the ranges of a tree. It cannot be changed later.
 
-        Raises LakeAlreadyExists, InvalidUrl, UnsafeStore; FolderInUse where a lakeFS repository, or an export to one,
-        keeps its metadata.
+        Raises LakeAlreadyExists, InvalidUrl, UnsafeStore; FolderInUse if the folder holds the metadata of a lakeFS
+        repository or of an export to one.
         """
         root = store_at(url, storage_options)
         try:
@@ -121,22 +121,22 @@ class Lake:
         clock: Clock | None = None,
         progress: Callable[[str, int], None] | None = None,
     ) -> Self:
-        """Make a lakeFS repository a lake, in its storage namespace. Nothing is copied.
+        """Convert a lakeFS repository to a lake, in its storage namespace. No data is copied.
 
         The lake has the commits, branches and tags that `lakectl refs-dump` has written, with lakeFS's ids, and no
-        uncommitted changes. Objects stay where they are, and collection never deletes what is older than the lake.
-        Tables are plain files: `import_dataset(path, copy_files=True)` of a session makes one a dataset. lakeFS's own
-        garbage collection must not run there any more. An import that was interrupted is repeated.
+        uncommitted changes. Objects stay where they are, and garbage collection never deletes those older than the
+        lake. Tables are plain files: `import_dataset(path, copy_files=True)` of a session registers one as a dataset.
+        lakeFS's garbage collection must not run there any more. Run an import that was interrupted again.
 
         Args:
             namespace: The repository's storage namespace, which becomes the lake's root.
             rename: Names in the lake, by the names of branches and tags in lakeFS. One branch must become `main`.
             external: The locations of objects that may be read by full URLs, such as `s3://bucket/raw`.
-            storage_options: What opens the namespace, as fsspec takes it.
+            storage_options: The options of fsspec that open the namespace.
             clock: As for `open`.
             progress: Called with "checked" and the number of commits.
 
-        Raises ForeignRepository for what cannot become a lake, before anything is written; LakeAlreadyExists,
+        Raises ForeignRepository, before anything is written, if it cannot become a lake; LakeAlreadyExists,
         InvalidRef, RefNotFound, InvalidUrl, UnsafeStore.
         """
         root = store_at(namespace, storage_options)
@@ -198,9 +198,9 @@ class Lake:
         )
 
     def _begin(self) -> None:
-        """Make the first entry, an empty main, unless it exists.
+        """Create the empty branch main, unless it exists.
 
-        Raises FolderInUse for an import that was interrupted.
+        Raises FolderInUse if an import was interrupted.
         """
         repository = self._repository
         branch = repository.format.branch
@@ -222,7 +222,7 @@ class Lake:
 
     @property
     def repository(self) -> Repository:
-        """Return the lake's parts: its root, its refs, its tree."""
+        """Return the parts of the lake: its root, its refs, its trees."""
         return self._repository
 
     @property
@@ -231,9 +231,9 @@ class Lake:
         return self._repository.root.url()
 
     def uri(self, ref: str = "main", path: str = "") -> str:
-        """Return where fsspec finds a path of a ref: `lake://<the lake's location, encoded>/<ref>/<path>`.
+        """Return the URL of a path at a ref, for fsspec: `lake://<the lake's location, encoded>/<ref>/<path>`.
 
-        Pass a commit to pin one.
+        If the ref is a commit, the URL always names the same state.
         """
         return f"lake://{quote(self.url, safe='')}/{ref}/{path.lstrip('/')}".rstrip("/")
 
@@ -253,11 +253,12 @@ class Lake:
         isolation: Literal["snapshot", "serializable"] | None = None,
         id: str | None = None,
     ) -> Session:
-        """Begin a private session. It publishes when its `with` block ends. If the block raises, nothing is left.
+        """Begin a private session. It publishes when its `with` block ends. If the block raises, it is discarded.
 
-        `isolation`: by default the lake's own (`snapshot`: what formats and keys written twice forbid; `serializable`:
-        nothing that the session read may have changed). Of several sessions with one `id` that began at the same
-        commit, one publishes, and the others get its result. Raises RefNotFound, InvalidRef.
+        `isolation` is the lake's by default. Under `snapshot`, changes conflict by the rules of their formats, and if
+        both sides wrote the same plain file. Under `serializable`, it is also a conflict if others changed what the
+        session read. If several sessions with one `id` began at the same commit, one publishes, and the others get its
+        result. Raises RefNotFound, InvalidRef.
         """
         _check_metadata(message, metadata)
         id = f"s-{runtime.uuid4().hex}" if id is None else check_name(id, "session")
@@ -276,25 +277,25 @@ class Lake:
         metadata: Mapping[str, str] | None = None,
         resume: bool = True,
     ) -> SharedSession:
-        """Open a shared session, or resume the one of this id with a new epoch: writes of older epochs are refused.
+        """Open a shared session, or resume the session with this id: its epoch rises, and older epochs cannot write.
 
-        With `resume=False` an open one of this id is taken as it is, its epoch too. The handle only reads; its `join`
-        writes. It expires after `expires_in` (7 days at most), which each flush renews. Raises RefNotFound,
-        SessionClosed for one that has ended.
+        With `resume=False`, an open session with this id keeps its epoch. The handle only reads; writers come from its
+        `join`. The session expires after `expires_in`, at most 7 days; each flush begins the time anew. Raises
+        RefNotFound; SessionClosed if the session has ended.
         """
         _check_metadata(message, metadata)
         options = SharedOptions(branch, id, expires_in, isolation or self.settings.isolation, message, metadata or {})
         return open_shared(self._repository, options, resume=resume)
 
     def get_session(self, id: str, *, epoch: int | None = None) -> SharedSession:
-        """Give the handle of a shared session, as it is, in any process.
+        """Return a handle of an existing shared session, from any process.
 
-        `epoch`: that of the process which opened it, handed on; by default the session's own. Raises SessionNotFound.
+        Pass the `epoch` of the process that opened it; the default is the current one. Raises SessionNotFound.
         """
         return SharedSession(self._repository, self._repository.refs().session(id), epoch=epoch)
 
     def list_sessions(self, *, include_ended: bool = False) -> list[SessionRecord]:
-        """List the shared sessions that are open or failed, oldest first; `include_ended` adds ended ones on record."""
+        """List the shared sessions that are open or failed, oldest first, and with `include_ended` those that ended."""
         refs = self._repository.refs()
         records = [record for record in refs.sessions() if include_ended or record.state in (OPEN, FAILED)]
         return [replace(record, batches=refs.batches(record)) for record in records]
@@ -306,15 +307,15 @@ class Lake:
         return self._repository.refs().branches()
 
     def create_branch(self, name: str, *, at: str = "main", exist_ok: bool = False) -> str:
-        """Make a branch at a ref; return the commit. Nothing is copied. Raises RefExists, InvalidRef, RefNotFound."""
+        """Create a branch at a ref and return its commit. Copies no data. Raises RefExists, InvalidRef, RefNotFound."""
         return create_branch(self._repository.journal, name, at, exist_ok)
 
     def delete_branch(self, name: str, *, at: str | None = None) -> bool:
-        """Take a branch away; its commits stay as long as something else, or the retention, keeps them.
+        """Delete a branch, and return whether it is gone. Another ref, or the retention, may keep its commits.
+
+        With `at`, a commit's id, the branch is deleted only if it is still at this commit.
 
         Raises RefNotFound, InvalidRef.
-
-        `at`: a commit's id; a branch that has moved on from it stays. Return whether the branch is gone.
         """
         if name == self._repository.format.branch:
             raise InvalidRef(f"the branch {name!r} is the one in place: it cannot be deleted")
@@ -327,12 +328,12 @@ class Lake:
     def create_tag(self, name: str, *, at: str = "main") -> str:
         """Give a commit a permanent name, and return the commit.
 
-        Raises RefExists, also for a tag that was deleted, InvalidRef, RefNotFound.
+        Raises RefExists, also if a tag of this name was deleted; InvalidRef, RefNotFound.
         """
         return create_tag(self._repository.journal, name, at)
 
     def delete_tag(self, name: str) -> None:
-        """Take a tag away. Its name is not used again. Raises RefNotFound."""
+        """Delete a tag. Its name cannot be used again. Raises RefNotFound."""
         delete_tag(self._repository.journal, name)
 
     def merge(
@@ -344,19 +345,19 @@ class Lake:
         strategy: MergeStrategy | None = None,
         squash: bool = False,
     ) -> Published:
-        """Bring what a ref has and a branch lacks onto the branch.
+        """Apply to a branch the changes of a ref that the branch does not have.
 
-        Datasets that both changed are merged by their formats' rules.
+        Datasets that both changed are merged by the rules of their formats.
 
-        `strategy` decides what conflicts, and nothing else: `"theirs"` takes each such dataset or plain file as the ref
-        has it, `"ours"` leaves it as the branch has it. A dataset is taken whole, its markers too; what does not
-        conflict is merged from both sides. Under `"theirs"` these stay conflicts: rows taken from an append-only table,
-        a dataset and plain files at one path, a dataset that was released. Zarr arrays that one side reshaped or
-        deleted stay conflicts under both. lakeFS's words `"source-wins"` and `"dest-wins"` mean `"theirs"` and
+        `strategy` resolves conflicts: with `"theirs"`, each dataset or plain file in conflict becomes as the ref has
+        it; with `"ours"`, it stays as the branch has it. It applies to whole datasets, with their transaction
+        identifiers; what does not conflict is merged from both sides. `"theirs"` does not resolve rows removed from an
+        append-only table, a dataset and plain files at one path, or a dataset that was released. Neither resolves Zarr
+        arrays that one side reshaped or deleted. lakeFS's words `"source-wins"` and `"dest-wins"` mean `"theirs"` and
         `"ours"`.
 
-        `squash`: the new commit has the branch's head as its only parent, so the ref's own commits stay out of the
-        branch's log. Later merges of the ref begin at the same merge base again.
+        With `squash`, the new commit has the head of the branch as its only parent, so the branch's log does not list
+        the commits of the ref. Later merges of the ref begin at the same merge base again.
 
         Raises Conflict, NothingToApply, RefNotFound.
         """
@@ -364,12 +365,12 @@ class Lake:
         return merge(self._repository, self._commit(ref, refs), ref, into, message, strategy, squash=squash)
 
     def preview_merge(self, ref: str, *, into: str = "main", strategy: MergeStrategy | None = None) -> MergePreview:
-        """Return what `merge` would do now, and write nothing. Raises as `merge`."""
+        """Return what `merge` would do now, and write nothing. Raises what `merge` raises."""
         refs = self._repository.refs()
         return preview_merge(self._repository, self._commit(ref, refs), ref, into, strategy)
 
     def revert(self, commit: str, *, branch: str = "main", parent: int = 1, message: str | None = None) -> Published:
-        """Take back on a branch what a commit did, as a new commit; what was done since stays.
+        """Undo the changes of a commit on a branch, in a new commit. Later changes stay.
 
         Raises Conflict, NothingToApply.
         """
@@ -377,16 +378,16 @@ class Lake:
         return revert(self._repository, self._commit(commit, refs), branch, parent, message)
 
     def cherry_pick(self, commit: str, *, onto: str, parent: int = 1, message: str | None = None) -> Published:
-        """Apply a commit's change to a branch. Raises Conflict, NothingToApply."""
+        """Apply the changes of a commit to a branch. Raises Conflict, NothingToApply."""
         refs = self._repository.refs()
         return cherry_pick(self._repository, self._commit(commit, refs), onto, parent, message)
 
     # Reading
 
     def at(self, ref: str = "main") -> StateStore:
-        """Show a ref as a store that is only read.
+        """Return a ref as a read-only store.
 
-        A branch is pinned: what is published later does not show. Raises RefNotFound.
+        A branch is read at its present commit, also after it has moved. Raises RefNotFound.
         """
         repository = self._repository
         revision = resolve(repository.refs(), repository.journal, ref)
@@ -425,7 +426,7 @@ class Lake:
         limit: int | None = None,
         since: datetime | None = None,
     ) -> list[Commit]:
-        """List a ref's commits, newest first; those that changed a dataset; down to the first from before `since`.
+        """List the commits of a ref, newest first: only those that changed `dataset`, and none from before `since`.
 
         Raises RefNotFound.
         """
@@ -436,9 +437,9 @@ class Lake:
         return list(islice(commits, None if limit is None else max(limit, 0)))
 
     def diff(self, before: str, after: str, *, prefix: str = "") -> Iterator[ChangedKey]:
-        """Walk the keys that differ between two refs, in order.
+        """Yield the keys that differ between two refs, in order.
 
-        Only what differs is read, however large the lake. Raises RefNotFound.
+        Only the parts of the trees that differ are read. Raises RefNotFound.
         """
         return changed_keys(self.at(before), self.at(after), prefix)
 
@@ -447,8 +448,8 @@ class Lake:
     ) -> Comparison:
         """Compare two refs: tables by their versions, rows and columns, plain files by key. Raises RefNotFound.
 
-        Rows are counted exactly where a table's changed files hold at most `most_rows`. `sample`: how many of the rows
-        that each table gained and lost are shown.
+        Rows are counted exactly if the changed files of a table hold at most `most_rows`. The result shows up to
+        `sample` of the rows that each table gained and lost.
         """
         return compare_states(self.at(before), self.at(after), prefix=prefix, sample=sample, most_rows=most_rows)
 
@@ -461,11 +462,11 @@ class Lake:
             self.url, refs.branches(), sum(record.state == OPEN for record in refs.sessions()), refs.number, behind
         )
 
-    # Upkeep and settings
+    # Maintenance and settings
 
     @property
     def maintenance(self) -> LakeMaintenance:
-        """Return the maintenance operations: checkout, garbage collection, verification, export, adoption."""
+        """Return the maintenance of the lake: checkout, garbage collection, verification, export, adoption."""
         return LakeMaintenance(self._repository)
 
     @property

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FORMAT_KEY = "_lake/format.json"
 ORIGIN_KEY = "_lake/lakefs.json"
-"""What a lake began with that was a lakeFS repository: its manifest. What is older is the repository's."""
+"""The manifest of the lakeFS repository that the lake was converted from. Older objects are the repository's."""
 VERSION = 3
 """The version of lakes that are created. Version 2 has the batches of a session in its record, version 1 all commits in
 each snapshot of the refs journal."""
@@ -37,26 +37,26 @@ class LakeFormat:
 
     id: str
     profile: str = "small"
-    """How large ranges are: `small`, or `lakefs` for lakeFS's own parameters."""
+    """The size of ranges: `small`, or `lakefs` for lakeFS's parameters."""
     branch: str = "main"
-    """The branch that is in place."""
+    """The branch whose logs are in place."""
     version: int = VERSION
     origin: str = ""
-    """`lakefs` for a lake that goes on with a lakeFS repository, in whose storage namespace it is; else empty."""
+    """`lakefs` for a lake that was converted from a lakeFS repository, in its storage namespace; else empty."""
 
     @property
     def has_batch_keys(self) -> bool:
-        """Whether each batch of a session has a key of its own in the refs journal."""
+        """Return whether each batch of a session has its own key in the refs journal."""
         return self.version >= 3
 
     @property
     def ranges(self) -> Profile:
-        """The parameters by which its trees are cut into ranges."""
+        """Return the parameters that divide trees into ranges."""
         return _PROFILES[self.profile]
 
 
 def check_no_repository(store: ObjectStore) -> None:
-    """Raise FolderInUse where a lakeFS repository keeps its metadata: a lake's own would lie between it."""
+    """Raise FolderInUse if the folder holds the metadata of a lakeFS repository, which the lake's would mix with."""
     meta = next(iter(store.list("_lakefs/")), None)
     if meta is not None and not store.exists(FORMAT_KEY):
         raise FolderInUse(
@@ -67,7 +67,7 @@ def check_no_repository(store: ObjectStore) -> None:
 
 
 def create_format(store: ObjectStore, profile: str, now: datetime, *, origin: str = "") -> LakeFormat:
-    """Make a folder a lake. Raises LakeAlreadyExists."""
+    """Write the format file that makes a folder a lake. Raises LakeAlreadyExists."""
     if profile not in _PROFILES:
         raise ValueError(f"the profile of a lake must be one of {', '.join(_PROFILES)}, not {profile!r}")
     format = LakeFormat(str(runtime.uuid4()), profile, origin=origin)
@@ -91,7 +91,7 @@ def create_format(store: ObjectStore, profile: str, now: datetime, *, origin: st
 
 
 def create_origin(store: ObjectStore, manifest: Mapping[str, str]) -> None:
-    """Record what a lake begins with that was a lakeFS repository, unless an interrupted import has."""
+    """Write the manifest of the lakeFS repository that becomes a lake, unless an interrupted import has."""
     with suppress(AlreadyExists):
         store.put(ORIGIN_KEY, json.dumps(manifest).encode(), if_absent=True)
 
@@ -118,7 +118,7 @@ def read_format(store: ObjectStore) -> LakeFormat:
 
 
 def upgrade_format(store: ObjectStore) -> LakeFormat:
-    """Raise the format of a lake to the version of this package, and return it. Idempotent.
+    """Upgrade the format of a lake to the version of this package, and return it.
 
     Raises LakeNotFound, UnsupportedLake, StoreError.
     """

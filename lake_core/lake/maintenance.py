@@ -38,11 +38,11 @@ class LakeMaintenance:
     _repository: Repository
 
     def checkout(self, *, progress: Callable[[int, int], None] | None = None) -> Checkout:
-        """Put main's datasets in place where a failed publisher did not. Idempotent. Raises Diverged."""
+        """Write main's logs to the folders of its datasets, if a publisher failed before it did. Raises Diverged."""
         return check_out_branch(self._repository, progress)
 
     def checkpoint(self, dataset: str) -> None:
-        """Write what is derived of a dataset of main (a Delta table's checkpoint) in place, due or not.
+        """Write the derived files of a dataset of main, such as the checkpoint of a Delta table, in place now.
 
         Raises DatasetNotFound.
         """
@@ -59,10 +59,10 @@ class LakeMaintenance:
         history: timedelta | None = None,
         progress: Callable[[str, int], None] | None = None,
     ) -> Collection:
-        """Delete what no branch, tag, session or commit of the last `history` reaches.
+        """Delete all objects that no branch, tag, session or commit of the last `history` refers to.
 
-        `history` is 30 days, or as the settings say. After an interruption the next call continues. Objects younger
-        than eight days are kept. `dry_run` deletes nothing.
+        The default of `history` is the retention in the settings, 30 days unless it was changed. Objects younger than
+        eight days are kept. After an interruption, the next call continues. `dry_run` deletes nothing.
 
         Raises CollectionRefused if a live dataset cannot be read.
         """
@@ -72,14 +72,15 @@ class LakeMaintenance:
     def verify(
         self, *, hashes: bool = True, full: bool = False, progress: Callable[[str, int], None] | None = None
     ) -> list[Problem]:
-        """List what is wrong with the lake.
+        """List the problems of the lake.
 
-        Objects that live states reach may be missing, or hold other bytes than their names say; main may not be in
-        place. All objects are looked for. Content is read once: what an earlier call has read, and nobody has put again
-        since, is not read again, so bytes that decayed in the store since then are not noticed.
+        Problems are objects that are missing, objects whose bytes do not match the hash in their name, and logs of main
+        that are not in place. Every object that a live state refers to is looked up. Content is read and hashed once:
+        an object that an earlier call read is not read again unless it was written since. So bytes that decay in the
+        store after that are found only with `full`.
 
         Args:
-            hashes: Whether to read content, instead of only looking whether it is there.
+            hashes: Whether to read content, instead of only checking that it exists.
             full: Whether to read all content, also what was read before.
             progress: Called with a phase and a count; at the end with `not read again` and a number of objects.
         """
@@ -87,14 +88,17 @@ class LakeMaintenance:
         return list(verify(self._repository, history, hashes=hashes, full=full, progress=progress))
 
     def adopt(self, dataset: str) -> Published:
-        """Bring what another client committed to a dataset, past the lake, into main.
+        """Add the commits that another client made to a dataset in place, past the lake, to main.
 
         Raises NothingToApply, DatasetNotFound, Conflict.
         """
         return adopt(self._repository, dataset)
 
     def release(self, dataset: str) -> Published:
-        """Remove a dataset from the lake, and leave it in place for other clients to write. Raises DatasetNotFound."""
+        """Remove a dataset from the lake, but keep it in place, so that other clients can write it.
+
+        Raises DatasetNotFound.
+        """
         repository = self._repository
         isolation = LakeSettings(repository).isolation
         options = SessionOptions(
@@ -103,10 +107,10 @@ class LakeMaintenance:
         return release(repository, Session(repository, options), dataset)
 
     def upgrade(self) -> int:
-        """Raise the lake to the format version of this package, and return that version. Idempotent.
+        """Upgrade the lake to the format version of this package, and return this version.
 
-        Earlier releases refuse the lake from then on: upgrade them first. Handles that are open go on working, and
-        archive old commits only after they are opened again.
+        Earlier releases of the package then refuse the lake, so upgrade them first. Open handles continue to work, but
+        archive old commits only after the lake is opened again. A repeated call changes nothing.
         """
         repository = self._repository
         format = upgrade_format(repository.root)
@@ -124,17 +128,17 @@ class LakeMaintenance:
     ) -> Exported:
         """Export branches and tags, with their data files, as a lakeFS repository in an empty folder or bucket.
 
-        The export has the dumps that `lakectl refs-restore` loads. Repeated, it writes what is new.
+        The export has the dumps that `lakectl refs-restore` loads. A repeated export writes only what is new.
 
         Args:
             target: Its location: the storage namespace of the repository.
             history: Whether to export all commits, or only those that a branch or tag names and their merge bases.
             rename: Names in lakeFS, by the names of branches and tags in the lake, for those that lakeFS refuses.
-            storage_options: What opens the target, as fsspec takes it.
+            storage_options: The options of fsspec that open the target.
             progress: Called with a phase and a count.
 
-        Raises InvalidRef for names that lakeFS refuses, before anything is written; FolderInUse for a lake, and for a
-        folder that holds more than an earlier export of this one.
+        Raises InvalidRef for names that lakeFS refuses, before anything is written; FolderInUse if the folder is a lake
+        or holds anything but an earlier export of this lake.
         """
         store = store_at(target, storage_options)
         return export(self._repository, store, history=history, rename=rename, progress=progress)
@@ -148,22 +152,23 @@ class LakeMaintenance:
         storage_options: Mapping[str, Any] | None = None,
         progress: Callable[[str, int], None] | None = None,
     ) -> Mirrored:
-        """Bring what is new onto a lakeFS server, into a repository that an export of this lake was restored into.
+        """Copy new commits, branches and tags to a repository of a lakeFS server that was restored from an export.
 
-        Repeated, it goes on. The server's branches must not be written otherwise. Credentials are those of `lakectl`:
-        LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY in the environment.
+        Each call continues where the last one ended. Nothing else may write the branches on the server. The credentials
+        are those of `lakectl`, in the environment variables LAKECTL_CREDENTIALS_ACCESS_KEY_ID and
+        LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY.
 
         Args:
             target: The repository's storage namespace, with the export.
             onto: The repository: `https://host/repositories/NAME`.
             rename: As for `export`.
-            storage_options: What opens the target, as fsspec takes it.
+            storage_options: The options of fsspec that open the target.
             progress: Called with a phase and a count.
 
-        Raises ServerDiverged for a branch that was written otherwise, before anything on the server changes;
-        ServerRefused, ServerUnavailable, InvalidUrl; and as `export`.
+        Raises ServerDiverged if something else wrote a branch on the server, before anything there changes;
+        ServerRefused, ServerUnavailable, InvalidUrl; and what `export` raises.
         """
-        from lake_core.lake.lakefs.server import LakeFSRepository  # no other process needs http
+        from lake_core.lake.lakefs.server import LakeFSRepository  # only this method needs http
 
         server = LakeFSRepository.from_url(onto)
         store = store_at(target, storage_options)

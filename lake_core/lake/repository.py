@@ -32,7 +32,7 @@ TREES = "_lakefs"
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A lake's parts, open."""
+    """The parts of an open lake."""
 
     root: ObjectStore
     format: LakeFormat
@@ -54,7 +54,7 @@ class Repository:
 
     @property
     def content(self) -> ContentStore:
-        """The fixed-name objects of the lake, by content."""
+        """Return the content-addressed objects of the lake."""
         return ContentStore(self.root, Addresses(self.root, self.settings), self.recent_content)
 
     def with_range_memory(self, memory_bytes: int) -> Repository:
@@ -74,7 +74,7 @@ class Repository:
         return RefsState(self.journal.state(refresh=refresh))
 
     def pending_deletions(self, refs: RefsState) -> PendingDeletions:
-        """Gather what collections may be deleting as of these refs. Raises DamagedLake."""
+        """Return the keys that collections may be deleting as of these refs. Raises DamagedLake."""
         return self.deletion_lists.pending(refs)
 
     def state(self, tree: str, name: str, overlay: Overlay | None = None) -> StateStore:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LakeSettings:
-    """The settings of a lake, which all its processes share."""
+    """The settings of a lake. They hold for all processes that use it."""
 
     _repository: Repository
 
     @property
     def history(self) -> timedelta:
-        """Return how long commits that no ref names are kept."""
+        """Return how long commits that no branch or tag reaches are kept."""
         days = self._repository.settings.state(refresh=False).get("history_days")
         return HISTORY if days is None else timedelta(days=float(days))
 
@@ -49,7 +49,7 @@ class LakeSettings:
     ) -> None:
         """Set the retention of history, the default isolation, and the locations of external objects.
 
-        Settings that are not passed stay. `external` are the URLs of buckets or folders.
+        Settings that are not passed do not change. `external` lists the URLs of buckets or folders.
         """
         values: dict[str, Any] = {}
         if history is not None:
@@ -69,7 +69,7 @@ class LakeSettings:
         self._repository.settings.append(plan)
 
     def protect(self, pattern: str) -> None:
-        """Restrict branches with matching names (`release-*`) to merges."""
+        """Protect the branches whose names match a pattern such as `release-*`: they accept only merges."""
         protect(self._repository.journal, pattern)
 
     def unprotect(self, pattern: str) -> None:

@@ -1,16 +1,14 @@
 """Zed lakes of format version 3: pools of records of any type, byte for byte as the `zed` command writes them.
 
-How it hangs together: `lake` is a lake and `pool` one of its pools. `config` describes pools and branches,
-`config_journal` keeps them by name. `commit`, `action` and `commit_store` are a pool's history; `data_object`,
+The modules: `lake` is a lake and `pool` is one of its pools. `config` describes pools and branches, and
+`config_journal` stores them by name. `commit`, `action` and `commit_store` hold the history of a pool; `data_object`,
 `object_reader`, `object_writer` and `seek_index` its files. `scan` reads a pool in its order (`order`, `merge`,
-`key_range`, `filter`), `load` writes to it (`rows`, `object_sorter`). In bulk,
-values stay encoded: a `value_batch` holds many of them, a `key_column` their keys, and a `sorted_batch` holds them in
-the pool's order.
+`key_range`, `filter`), `load` writes to it (`rows`, `object_sorter`). Large numbers of values stay encoded: a
+`value_batch` holds many values, a `key_column` their keys, and a `sorted_batch` holds them in the pool's order.
 
 `types` are the types of the Zed data model, `value` its values: a type and a body, which `primitive` and `type_value`
 encode. `zng` is the binary format of values, `zson` their text, `ndjson` the part of them that JSON can express.
-`arrow` reads ZNG as columns and tables, and makes values of these; `fused_type` is the type that several types have in
-common.
+`arrow` converts ZNG to columns and tables, and back; `fused_type` is the type that several types have in common.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The errors of Zed pools. One meaning each; every one is a LakeError."""
+"""The errors of Zed pools. All derive from LakeError."""
 
 from __future__ import annotations
 

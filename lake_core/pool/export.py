@@ -35,7 +35,7 @@ def column_type(type: Type) -> Type:
 def to_columns(scan: Scan) -> pa.RecordBatchReader:
     """Return the values of a scan as an Arrow stream that Parquet files can hold.
 
-    Types that have no common one become JSON text, and so do unions. The metadata of each field holds its Zed type
+    Types without a common type become JSON text, and so do unions. The metadata of each field holds its Zed type
     under `zed.type`.
 
     Raises:
@@ -66,7 +66,7 @@ def to_delta_columns(scan: Scan) -> pa.RecordBatchReader:
 
     Raises:
         DamagedLake: A data object cannot be read, also while the stream is read.
-        InvalidJson: As `to_columns` raises it.
+        InvalidJson: As in `to_columns`.
         InvalidValue: A time is finer than microseconds.
     """
     columns = to_columns(scan)

@@ -39,7 +39,7 @@ class Scan:
 
     Each method reads the pool anew, and takes memory for a few frames of each data object whose keys overlap. As an
     Arrow stream, which is what `pyarrow.table`, DuckDB and Polars take, the values have one schema: fields that a
-    record does not have are null, and types that have no common one become a union. Values that are null are rows of
+    record does not have are null, and types without a common type become a union. Values that are null are rows of
     nulls. The schema is that of all values in the range of keys, including those that the filter excludes. If the range
     has no values, the requested columns have the type null.
 
@@ -140,7 +140,7 @@ class Scan:
     def to_table(self) -> pa.Table:
         """Return the values as an Arrow table.
 
-        Reads them once where all of them have one type, else twice. Raises as `values` does.
+        Reads the values once if all of them have the same type, else twice. Raises as `values` does.
         """
         groups: Iterable[list[Column]] = self._columns()
         if self._where is None and self._names is None:

@@ -74,7 +74,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Slow to import, and Spark plans a data source in a new process. Arrays need packages that are optional, too.
+    # These are slow to import, and Spark plans a data source in a new process. Arrays also need optional packages.
     if name == "read_array":
         from lake_core.spark.arrays.read import read_array
 

@@ -1,9 +1,9 @@
 """Which columns of which loaded DataFrames the columns of a DataFrame are made of, read from Spark's analysed plan.
 
-A DataFrame is marked when it is loaded (`marked`): a condition that is always true, and that Spark drops before it
-plans anything. In the plan of whatever is made of it later, the marks tell where loaded columns enter, and expression
-ids where they go. What a column's values are computed from counts; what only chooses, groups or orders rows (filters,
-join and grouping keys, windows) does not.
+A DataFrame is marked when it is loaded (`marked`) by a condition that is always true, which Spark removes before it
+plans a job. In the plans of DataFrames that are computed from it, the marks show where loaded columns enter, and
+expression ids where they go. Only columns from which values are computed count, not those that select, group or order
+rows (filters, join and grouping keys, windows).
 
 Spark offers the plan only as text, in which names and literals are not quoted. The parser is therefore strict: an
 unknown operator, or text that does not parse completely, makes the columns that depend on it unknown, and an unknown

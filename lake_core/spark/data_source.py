@@ -1,15 +1,14 @@
-"""`format("lake")`: Delta tables by URL, in a lake at any ref, as a Spark data source; views and SQL over them work.
+"""`format("lake")`: Delta tables by URL, in a lake at any ref, as a Spark data source for DataFrames, views and SQL.
 
     register(spark)
     spark.read.format("lake").load("lake://prod/main/tables/orders")
     spark.sql("CREATE TEMPORARY VIEW orders USING lake OPTIONS (path 'lake://prod/v1/tables/orders')")
 
-Plans and commits are made on the driver's machine (with Spark Connect the server's), by Python workers that need this
-package; executors do not. Spark does not tell a Python data source which columns a query needs: name them by the option
-`columns`, or by `.schema(…)`. Filters it would tell, but Spark 4.3 remembers those of one use of a source for all
-others (a union of two filtered halves loses rows): they are not asked for, and the option `where` is what chooses
-files. `read_delta` and `write_delta` are faster, and return results; this is for SQL, and for who wants Spark's own
-words.
+Python workers on the driver's machine (with Spark Connect, the server's) plan and commit. They need this package;
+executors do not. Spark does not pass a Python data source the columns that a query needs: name them by the option
+`columns`, or by `.schema(…)`. Filters are not pushed down, because Spark 4.3 applies those of one use of a source to
+all its uses (a union of two filtered halves loses rows): the option `where` selects files instead. `read_delta` and
+`write_delta` are faster and return results; use this for SQL, or if you prefer Spark's own interface.
 """
 
 from __future__ import annotations
@@ -61,17 +60,17 @@ def register(
     lakes: Mapping[str, str] | None = None,
     name: str = NAME,
 ) -> None:
-    """Make `format("lake")` known to a session.
+    """Register `format("lake")` in a session.
 
-    `storage_options` open what is read or written. They are sent with the source, and never appear in plans or
-    settings. `lakes` are names for lakes (`{"prod": "s3://bucket/lake"}` for `lake://prod/main/…`). Several
-    registrations with other options go by other names.
+    `storage_options` open the tables that are read or written. They are sent with the source, and never appear in plans
+    or settings. `lakes` are names for lakes (`{"prod": "s3://bucket/lake"}` for `lake://prod/main/…`). To register the
+    source again with other options, pass another `name`.
 
-    Options of a read: `path` (`load`'s argument), `version` or `timestamp`, `columns` (names, with commas between),
-    `where` (Spark SQL). Of a write (modes `append` and `overwrite`): `path`, `txnAppId` with `txnVersion` (a version
-    that was recorded before makes it a no-op), `replaceWhere`, and `partitionBy` for a table that is created. What is
-    read is fixed when the DataFrame is made; with Spark
-    Connect, which plans again for each action, at each action: name a version, a commit or a tag where that matters.
+    Options of a read: `path` (the argument of `load`), `version` or `timestamp`, `columns` (names separated by commas),
+    `where` (Spark SQL). Options of a write (modes `append` and `overwrite`): `path`, `txnAppId` with `txnVersion` (a
+    version that the table has already is skipped), `replaceWhere`, and `partitionBy` for a table that is created. The
+    state to read is fixed when the DataFrame is created. Spark Connect plans each action again and so reads the newest
+    state at each action: name a version, a commit or a tag if that matters.
     """
     spark.dataSource.register(_source_class(name, _Access(dict(storage_options or {}), dict(lakes or {}))))
 
@@ -86,7 +85,7 @@ class _Access:
 
 @dataclass(frozen=True, slots=True)
 class _Pin:
-    """The state that a source looks at from its making on."""
+    """The state that a source reads, fixed when it is created."""
 
     version: int
     lakes: Pins = field(default_factory=dict)

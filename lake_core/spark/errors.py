@@ -1,4 +1,4 @@
-"""The errors of the Spark layer. One meaning each; every one is a LakeError."""
+"""The errors of the Spark layer. All derive from LakeError."""
 
 from __future__ import annotations
 

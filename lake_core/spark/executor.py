@@ -1,4 +1,4 @@
-"""Code that travels to Spark's executors by value: they need pyarrow and fsspec, not this package."""
+"""Code that is sent to Spark's executors by value. They need pyarrow and fsspec, not this package."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def named_error(name: str, message: str) -> LakeError:
 
 
 def lake_error(error: Exception) -> LakeError:
-    """Return the error of ours that a job failed with in an executor, or SparkJobFailed."""
+    """Return this package's error that made a job fail in an executor, or SparkJobFailed."""
     text = str(error)
     errors = _RAISED.findall(text)
     if errors:

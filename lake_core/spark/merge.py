@@ -1,9 +1,8 @@
 """MERGE of a DataFrame into a Delta table of any size.
 
-Spark joins the table's key columns with the source's; nothing else of the table goes through a shuffle. Each file that
-a clause applies to is then merged by one task, with the source rows that match it, by the code that merges in one
-process. The source is computed once and kept on the executors' disks, so that one which would come out differently a
-second time does no harm.
+Spark joins the key columns of the table with those of the source; no other column of the table is shuffled. Then one
+task merges each file that a clause applies to with the source rows that match it, by the same code as in one process.
+The source is computed once and kept on the executors' disks, because a second computation could return other rows.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def merge_delta(
     alias: tuple[str, str] = ("t", "s"),
     storage_options: Mapping[str, Any] | None = None,
 ) -> Merge:
-    """Merge as `DeltaTable.merge`, with a DataFrame as the source, in the executors: clauses first, then `execute`.
+    """Merge a DataFrame in the executors, as `DeltaTable.merge` does: add clauses, then call `execute`.
 
         merge_delta(df, table, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
 

@@ -35,7 +35,7 @@ def delete_delta(
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OperationResult:
-    """Delete rows as `DeltaTable.delete`, in the executors. Raises what it raises, and SparkJobFailed."""
+    """Delete rows in the executors, as `DeltaTable.delete` does. Raises what it raises, and SparkJobFailed."""
     target = opened(table, storage_options)
     return target.operate(lambda snapshot, now: delete(snapshot, where, now, run_in(spark)), txn)
 
@@ -49,7 +49,7 @@ def update_delta(
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OperationResult:
-    """Update rows as `DeltaTable.update`, in the executors. Raises what it raises, and SparkJobFailed."""
+    """Update rows in the executors, as `DeltaTable.update` does. Raises what it raises, and SparkJobFailed."""
     target = opened(table, storage_options)
     return target.operate(lambda snapshot, now: update(snapshot, changes, where, now, run_in(spark)), txn)
 
@@ -64,7 +64,7 @@ def optimize_delta(
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OperationResult:
-    """Compact files as `DeltaTable.optimize`, in the executors.
+    """Compact files in the executors, as `DeltaTable.optimize` does.
 
     There is one task for each file that is written, or with `zorder_by` for each partition of the table.
 
@@ -90,10 +90,10 @@ def vacuum_delta(
     allow_unsafe: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> VacuumResult:
-    """Delete files as `DeltaTable.vacuum`, listing and deleting in the executors.
+    """Delete files as `DeltaTable.vacuum` does, listing and deleting in the executors.
 
-    There is one task for each 65,536 files that the log names, and for each thousand to delete. What the latest version
-    needs does not travel to the driver.
+    There is one task for each 65,536 files that the log names, and for each thousand to delete. The files that the
+    latest version needs are not sent to the driver.
 
     Raises what it raises, and SparkJobFailed.
     """
@@ -109,7 +109,7 @@ def convert_delta(
     partition_by: pa.Schema | Sequence[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DeltaTable:
-    """Convert files as `DeltaTable.convert`, reading them in the executors.
+    """Convert files as `DeltaTable.convert` does, reading them in the executors.
 
     Raises what it raises, and SparkJobFailed.
     """

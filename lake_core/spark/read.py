@@ -1,7 +1,7 @@
-"""Reading a Delta table into a DataFrame: files chosen by the log in the driver, rows read by the executors.
+"""Reads of a Delta table as a DataFrame: the driver selects files by the log, and executors read the rows.
 
-Where Hadoop reaches the files itself (local ones), Spark's own Parquet scan reads them; elsewhere a Python data source
-does. Partition values always come from the log, never from a path.
+If Hadoop can open the files (local ones), Spark's own Parquet scan reads them, otherwise a Python data source does.
+Partition values always come from the log, never from a path.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def read_delta(
     allowed_roots: Sequence[Location] = (),
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """Read a table's rows at one version as a DataFrame. The version is fixed now: later commits do not show in it.
+    """Return the rows of a table at one version as a DataFrame. The version is fixed now: later commits are not read.
 
-    `version`, `timestamp` and `allowed_roots` are as in `DeltaTable.open`; a handle keeps the roots that it was opened
+    `version`, `timestamp` and `allowed_roots` are as in `DeltaTable.open`. A handle keeps the roots that it was opened
     with.
 
-    `columns` and `where` (Spark SQL) narrow what is read; timestamps in `where` are UTC unless they say otherwise.
+    `columns` and `where` (Spark SQL) select columns and rows. Timestamps in `where` are UTC if they have no zone.
     Raises what `DeltaTable.open` raises, SchemaMismatch and InvalidExpression. Raises DataFileMissing for a file that
     is missing already; a file that is deleted before Spark reads it makes the job fail.
     """

@@ -1,7 +1,7 @@
 """Tasks of an operation in Spark's executors, one task a partition.
 
-Results come back in plain types: our classes travel to the executors by value, and what is made of such a class there
-could not be unpickled here as one of ours.
+Results are returned as plain types: the package's classes are sent to the executors by value, and their instances from
+there could not be unpickled in the driver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Spark session that works here: found if one is active, else built on local threads."""
+"""The active Spark session, or a new one on local threads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOCAL_CONF: Mapping[str, str] = {
 """Settings for local threads: the executors of a cluster have to reach the driver, and are not counted here."""
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""The variable by which spark-submit tells a driver of its JVM."""
+"""The environment variable by which spark-submit passes its JVM to a driver."""
 
 
 def active_session() -> SparkSession | None:
@@ -59,7 +59,7 @@ def start_settings(master: str | None = None, config: Mapping[str, str] | None =
 
 
 def is_local(master: str) -> bool:
-    """Return whether a master stands for threads of the driver."""
+    """Return whether a master runs executors as threads of the driver."""
     return master.startswith("local") and not master.startswith("local-cluster")
 
 

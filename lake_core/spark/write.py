@@ -1,4 +1,4 @@
-"""Writing a DataFrame into a Delta table: executors write the files, the driver commits them once.
+"""Writes of a DataFrame to a Delta table: executors write the files, and the driver commits them once.
 
 A task that failed or ran twice leaves at most unreferenced files: only the rows that reach the driver name files.
 """
@@ -54,13 +54,13 @@ def write_delta(
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OperationResult:
-    """Write a DataFrame's rows in one commit; the DataFrame is evaluated once.
+    """Write a DataFrame's rows in one commit. The DataFrame is evaluated once.
 
-    `mode`: `append`; `overwrite` (all rows, with `where` the matching ones, with `dynamic` those of the partitions that
-    get rows); `error` (the table must never have been written to, unless `txn` says that this very write did it).
-    `schema_mode`: as for `DeltaTable.append` and `overwrite`. A table named by URL is created if absent, partitioned by
-    `partition_by`. With `txn`, a version that was recorded before makes the call a no-op, and Spark is not asked at
-    all. Raises what `DeltaTable.append` and `overwrite` raise, TableAlreadyExists, and SparkJobFailed.
+    `mode` is `append`, `overwrite` (all rows, with `where` the matching ones, with `dynamic` those of the partitions
+    that get rows) or `error` (the table must never have been written, except by a write with the same `txn`).
+    `schema_mode` is as for `DeltaTable.append` and `overwrite`. A table named by URL is created if it does not exist,
+    partitioned by `partition_by`. If the table has the `txn` already, nothing is written, and Spark runs no job. Raises
+    what `DeltaTable.append` and `overwrite` raise, TableAlreadyExists, and SparkJobFailed.
     """
     if mode not in ("append", "overwrite", "error"):
         raise ValueError(f"mode must be 'append', 'overwrite' or 'error', not {mode!r}")
@@ -100,7 +100,7 @@ def arrow_schema_of(schema: T.StructType) -> pa.Schema:
 
 
 def _relaxed(body: dict[str, Any]) -> dict[str, Any]:
-    # A collation says how Spark compares texts, not what they are; in a table it would be a feature of its own.
+    # A collation changes how Spark compares texts, not the texts. In a table it would need a separate feature.
     return {
         key: True if key in _NULLABLE and isinstance(value, bool) else value
         for key, value in body.items()
@@ -127,7 +127,7 @@ def target_table(
     elif DeltaTable.exists(table, storage_options=storage_options):
         target = DeltaTable.open(table, storage_options=storage_options)
     else:
-        # A table that is created stays: what would be refused later is refused before.
+        # A table that is created stays, so everything that would be refused later is checked first.
         check_txn(txn, InvalidTransaction)
         if where is not None:
             parse_predicate(where, schema)

@@ -1,4 +1,4 @@
-"""A folder of another store as a store of its own."""
+"""A folder of another store as a store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FolderStore(ObjectStore):
 
     Conditions, atomicity and times are those of `inner`.
 
-    The messages of errors name the whole keys: they tell where an object is.
+    Error messages name the keys of `inner`, to show where an object is.
     """
 
     def __init__(self, inner: ObjectStore, folder: str) -> None:
@@ -38,7 +38,7 @@ class FolderStore(ObjectStore):
 
     @property
     def inner(self) -> ObjectStore:
-        """The store that the folder is one of."""
+        """Return the store that holds the folder."""
         return self._inner
 
     def url(self, key: str = "") -> str:
@@ -47,12 +47,12 @@ class FolderStore(ObjectStore):
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """The options of the store that holds the folder."""
+        """Return the options of the store that holds the folder."""
         return self._inner.storage_options
 
     def sweep(self, before: float) -> int:
         """Delete nothing: the store that holds the folder sweeps for all."""
-        return 0  # what `inner` keeps aside is not told apart by folders
+        return 0  # the temporary files of `inner` are not separated by folders
 
     def _named(self, meta: ObjectMeta) -> ObjectMeta:
         return ObjectMeta(meta.key[len(self._prefix) :], meta.size, meta.etag, meta.last_modified)
@@ -76,7 +76,7 @@ class FolderStore(ObjectStore):
             ]
 
     def gather(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
-        """Call functions side by side if the store that holds the folder gains from it."""
+        """Call functions concurrently if the store that holds the folder gains from it."""
         return self._inner.gather(*calls)
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:

@@ -1,7 +1,7 @@
-"""What a key may be. Checked once, here, before any backend sees it.
+"""The rules for keys, which are checked here once, before a backend gets a key.
 
-A key is relative, `/`-separated and unicode NFC. Refused: empty, `.` and `..` components, components over 255 bytes,
-keys over 1,024 bytes (S3's limit), control characters, lone surrogates, and this package's own temporary names.
+A key is relative, separated by `/` and in Unicode NFC. Refused are empty, `.` and `..` components, components over 255
+bytes, keys over 1,024 bytes (S3's limit), control characters, lone surrogates, and this package's temporary names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TEMPORARY_PREFIX = ".lake-tmp-"
 
 _CONTROL = re.compile("[\x00-\x1f\x7f\u0080-\u009f\u2028\u2029]")
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_=%-][A-Za-z0-9_=%.-]{0,254}/)*[A-Za-z0-9_=%-][A-Za-z0-9_=%.-]{0,254}")
-"""Most keys: what is checked below is seen at one look."""
+"""A pattern that most keys match, which need no further checks."""
 _MAX_COMPONENT = 255
 _MAX_KEY = 1024
 
@@ -46,7 +46,7 @@ def check_prefix(prefix: str) -> str:
 def check_start_after(start_after: str) -> str:
     """Check where a listing continues: any text, not only a key.
 
-    It is taken as it is, since a listed key may be in another normal form.
+    The text is used unchanged, because a listed key may be in another normal form.
     """
     _check_text(start_after, "start_after")
     return start_after
@@ -77,7 +77,7 @@ def _check_text(text: str, what: str) -> str:
         ) from None
     if _CONTROL.search(text):
         raise InvalidKey(f"{what} {text[:80]!r} holds a control character", key=text)
-    # The normal form counts: it is what is stored, and it can be longer than the text that was given.
+    # The normal form is checked, because it is stored and can be longer than the given text.
     normal = unicodedata.normalize("NFC", text)
     if len(normal.encode()) > _MAX_KEY:
         raise InvalidKey(f"{what} {text[:80]!r}… is longer than {_MAX_KEY} bytes", key=text)

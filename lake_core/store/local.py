@@ -37,20 +37,20 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _UNSUPPORTED = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EMLINK)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _TIDIED_UP = 100
-"""How often at most a folder is created again that somebody removed before a file stood in it."""
+"""The most tries to create a folder that another process removes before it has a file."""
 _SMALLEST_STEP = 1_000
-"""Nanoseconds by which the modification time of an object grows at least when it is overwritten."""
+"""The least increase of an object's modification time when it is overwritten, in nanoseconds."""
 
 
 class LocalStore(ObjectStore):
     """An object store on a POSIX file system: each key is a file below `root`, which is created by the first put.
 
-    A put writes a temporary file in the target's folder, syncs it, then links it (`if_absent`) or renames it into place
-    and syncs the folder. Overwriting, `if_match` and deleting in one folder take turns by a lock on that folder: no
-    lock files. A writer that is killed leaves at most a hidden temporary file. Nothing outside the root is reached,
-    through symbolic links either. Empty folders stay: removing them would race with writers.
+    A put writes a temporary file in the target's folder, syncs it, links it (`if_absent`) or renames it into place, and
+    syncs the folder. Overwrites, `if_match` and deletions in one folder are serialized by a lock on the folder, without
+    lock files. A writer that is killed leaves at most a hidden temporary file. Files outside of the root cannot be
+    accessed, even through symbolic links. Empty folders stay, because removing them would race with writers.
 
-    `case_insensitive`: whether keys equal but for case are one file here; found out at the first put if not given.
+    `case_insensitive`: whether keys that differ only in case are one file. By default it is tested at the first put.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, case_insensitive: bool | None = None) -> None:
@@ -65,7 +65,7 @@ class LocalStore(ObjectStore):
 
     @property
     def root(self) -> str:
-        """The absolute path of the store's folder."""
+        """Return the absolute path of the store's folder."""
         return self._root
 
     def url(self, key: str = "") -> str:
@@ -74,7 +74,7 @@ class LocalStore(ObjectStore):
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """Nothing: files need no options."""
+        """Return no options, because files need none."""
         return {}
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ class LocalStore(ObjectStore):
         return _meta(key, status)
 
     def _open_object(self, key: str) -> int:
-        # O_NONBLOCK: opening a pipe that someone left here must not hang.
+        # O_NONBLOCK: opening a named pipe in the folder must not hang.
         fd = os.open(self._resolve(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
@@ -138,7 +138,7 @@ class LocalStore(ObjectStore):
         with _translated(folder, reading=True), suppress(FileNotFoundError, NotADirectoryError):
             root = os.path.realpath(self._root)
             path = os.path.join(root, folder.rstrip("/")) if folder else root
-            # Links to folders are not followed: a listing could come out of the root, or never end.
+            # Links to folders are not followed: a listing could leave the root, or never end.
             if os.path.realpath(path) != path:
                 return
             with os.scandir(path) as entries:
@@ -219,7 +219,7 @@ class LocalStore(ObjectStore):
 
     def _delete_in(self, folder: str, keys: Sequence[str]) -> None:
         key = keys[0]
-        # What stands in no folder is absent already.
+        # If the folder does not exist, the object does not either.
         with _translated(key, reading=False), suppress(FileNotFoundError, NotADirectoryError):
             fd = os.open(os.path.dirname(self._resolve_parent(key)[0]), _FOLDER)
             try:
@@ -279,7 +279,7 @@ class LocalStore(ObjectStore):
         """
         temporary = TEMPORARY_PREFIX + uuid.uuid4().hex
         for _ in range(_TIDIED_UP):
-            # Somebody may tidy up empty folders meanwhile. Once a file stands in it, the folder stays.
+            # Another process may remove empty folders meanwhile. Once the folder has a file, it stays.
             with suppress(FileNotFoundError):
                 grown = self._make_folder(self._root, key)
                 if self._case_insensitive is None:
@@ -361,9 +361,9 @@ def _inside(path: str, root: str) -> bool:
 
 
 def _is_free_of_links(folder: str) -> bool:
-    """Return whether a folder exists and no part of its absolute path is a symbolic link; False where nobody can tell.
+    """Return whether a folder exists and no part of its absolute path is a symbolic link; False if this is unknown.
 
-    Linux knows the path of an open folder. To ask it takes a fraction of the time of resolving each part.
+    Linux knows the path of an open folder. Reading it takes a fraction of the time of resolving each part.
     """
     if not hasattr(os, "O_PATH"):
         return False
@@ -443,7 +443,7 @@ def _link(folder: int, temporary: str, name: str, key: str) -> None:
 
 
 def _outdate(fd: int, old: int) -> None:
-    """Make the file younger than its predecessor, even where file times are coarse, so that no etag comes twice."""
+    """Make the file younger than its predecessor, even if file times are coarse, so that no etag occurs twice."""
     step = _SMALLEST_STEP
     while os.fstat(fd).st_mtime_ns <= old:
         later = max(time.time_ns(), old + step)
@@ -463,7 +463,7 @@ def _sync_folder(path: str) -> None:
 def _locked(folder: int, key: str) -> Iterator[None]:
     """Hold the folder's lock.
 
-    It belongs to the descriptor: threads exclude one another too, and a killed process lets go.
+    It belongs to the descriptor, so threads exclude each other too, and the end of a process releases it.
     """
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)

@@ -1,9 +1,8 @@
-"""The one abstraction under every format: bytes under sorted keys, with conditional put.
+"""`ObjectStore`, the interface under every format: bytes under sorted keys, with conditional puts.
 
-A backend implements the underscored verbs on keys that were already checked; callers use the public ones.
-`lake_core.testing` has the contract in executable form: run `SharedObjectStoreSuite` against any backend that several
-processes share, `ObjectStoreSuite` against one of a single process. A backend is opened by its scheme in
-`lake_core.store.open`.
+Callers use the public methods. A backend implements those that begin with an underscore; their keys are checked
+already. `lake_core.testing` tests that a backend keeps the contract: run `SharedObjectStoreSuite` if several processes
+share it, else `ObjectStoreSuite`. `lake_core.store.open` opens a backend by its scheme.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ B = TypeVar("B")
 C = TypeVar("C")
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
-"""What `put` takes."""
+"""The data that `put` accepts."""
 
 GetRequest: TypeAlias = "str | tuple[str, int | None, int | None]"
 """A key, or (key, start, end)."""
@@ -34,18 +33,18 @@ GetRequest: TypeAlias = "str | tuple[str, int | None, int | None]"
 
 @dataclass(frozen=True, slots=True)
 class ObjectMeta:
-    """What a store knows of one object besides its bytes."""
+    """The metadata of an object."""
 
     key: str
     """The key, relative to the store's root."""
     size: int
     """Length of the whole object in bytes."""
     etag: str
-    """Opaque; differs between any two contents that `if_match` must distinguish."""
+    """An opaque tag that differs between any two contents that `if_match` must distinguish."""
     last_modified: datetime
-    """When the object was put, by the store's own clock, in UTC.
+    """When the object was put, by the store's clock, in UTC.
 
-    What `put` returns may be some seconds off what `head` returns.
+    The time that `put` returns may differ by some seconds from that of `head`.
     """
 
 
@@ -58,7 +57,7 @@ class ObjectBytes(bytes):
     meta: ObjectMeta
 
     def __new__(cls, data: Bytes, meta: ObjectMeta) -> ObjectBytes:
-        """Make an object's bytes and its metadata one value."""
+        """Combine the bytes of an object and its metadata in one value."""
         self = super().__new__(cls, data)
         self.meta = meta
         return self
@@ -68,37 +67,37 @@ class ObjectBytes(bytes):
 
     @property
     def key(self) -> str:
-        """The key of the object."""
+        """Return the key of the object."""
         return self.meta.key
 
     @property
     def size(self) -> int:
-        """The size of the whole object in bytes, also where these are only a range of it."""
+        """Return the size of the whole object in bytes, even if these are only a range of it."""
         return self.meta.size
 
     @property
     def etag(self) -> str:
-        """The tag of this version of the object, for `if_match`."""
+        """Return the tag of this version of the object, for `if_match`."""
         return self.meta.etag
 
     @property
     def last_modified(self) -> datetime:
-        """When the object was written, by the store's clock."""
+        """Return when the object was written, by the store's clock."""
         return self.meta.last_modified
 
 
 class ObjectStore(ABC):
-    """Bytes under sorted keys. Synchronous, small, safe to use from many threads, picklable.
+    """Bytes under sorted keys. A store is synchronous, safe to use from many threads, and picklable.
 
-    Keys are `/`-separated, relative, unicode NFC (see `lake_core.store.key`); order is that of their UTF-8 bytes.
-    Every error is a `lake_core.errors.StoreError` that names the key.
+    Keys are relative, separated by `/`, and in Unicode NFC (see `lake_core.store.key`). They are sorted by their UTF-8
+    bytes. Every error is a `lake_core.errors.StoreError` that names the key.
 
-    Whatever a caller gives is written under its normal form. Other tools may have left objects under other forms (NFD):
-    a listing shows them as they are, and `get`, `head`, `list` and `delete` reach them by that very name.
+    A key in another normal form is converted to NFC when it is written. Other tools may have left objects under other
+    forms, such as NFD: a listing shows these keys unchanged, and `get`, `head`, `list` and `delete` accept them.
     """
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> ObjectBytes:
-        """Return the bytes [start, end) of an object; all of it by default.
+        """Return the bytes [start, end) of an object; by default all of them.
 
         A negative `start` (without `end`) counts from the object's end. A range past the end is cut, as in a slice.
         Raises NotFound, InvalidKey, AccessDenied, StoreUnavailable; ValueError for an invalid range.
@@ -113,9 +112,9 @@ class ObjectStore(ABC):
         return self._get(key, start, end)
 
     def get_many(self, requests: Iterable[GetRequest]) -> builtins.list[ObjectBytes]:
-        """Do `get` for each request, in order, in parallel if the backend gains from it.
+        """Return what `get` returns for each request, in order. Reads in parallel if the backend gains from it.
 
-        The first failure is raised.
+        Raises the first failure.
         """
         if isinstance(requests, str):
             raise TypeError("get_many needs several requests: put a single key into a list")
@@ -140,24 +139,24 @@ class ObjectStore(ABC):
     def gather(self, *calls: Callable[[], A]) -> tuple[A, ...]: ...
 
     def gather(self, *calls: Callable[[], object]) -> tuple[object, ...]:
-        """Call functions that use this store, side by side if the backend gains from it.
+        """Call functions that use this store, concurrently if the backend gains from it, and return their results.
 
-        Returns what they return. The first failure is raised; calls after it may have been made or not.
+        Raises the first failure. The calls after it may have been made or not.
         """
         return tuple(call() for call in calls)
 
     def put(
         self, key: str, data: Bytes, *, if_absent: bool = False, if_match: str | None = None, unique: bool = False
     ) -> ObjectMeta:
-        """Write an object whole: a reader sees all of it or none of it, and it is durable on return.
+        """Write an object atomically: a reader sees all of it or none of it. It is durable when this returns.
 
-        `if_absent`: only where nothing stands; among racing writers exactly one wins, the others get AlreadyExists.
-        `if_match`: only over the object with this etag; among racing writers exactly one wins, the others get
-        PreconditionFailed. `unique`: the caller vouches that the name was never used before and never will be (it holds
-        a random id), so a layered store may write it in place at once, and a retry inside the client does no harm.
+        With `if_absent`, write only if no object has the key: of several writers one succeeds, the others get
+        AlreadyExists. With `if_match`, replace only the object with this etag: of several writers one succeeds, the
+        others get PreconditionFailed. With `unique`, the caller guarantees that the key is used only once, because it
+        holds a random id: a layered store may then write it in place at once, and the client may retry the put.
 
-        Raises InvalidKey, AlreadyExists, PreconditionFailed, AccessDenied, UnsafeStore; StoreUnavailable when the
-        outcome is unknown; ValueError for conditions that exclude one another.
+        Raises InvalidKey, AlreadyExists, PreconditionFailed, AccessDenied, UnsafeStore; StoreUnavailable if the outcome
+        is unknown; ValueError for conditions that exclude each other.
         """
         if if_match is not None and (if_absent or unique):
             raise ValueError("if_match requires an existing object: it cannot be combined with if_absent or unique")
@@ -186,7 +185,8 @@ class ObjectStore(ABC):
     def list(self, prefix: str = "", start_after: str = "") -> Iterator[ObjectMeta]:
         """List all objects with keys that start with `prefix` and sort after `start_after`, in order.
 
-        `prefix` is any string, not only a folder. Lazy: a caller that stops early does not pay for the rest.
+        `prefix` is any string, not only a folder. The listing is lazy: pages that the caller does not reach are not
+        requested.
         """
         normal = check_prefix(prefix)
         listed = self._list(normal, check_start_after(start_after))
@@ -207,16 +207,15 @@ class ObjectStore(ABC):
         )
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete the objects; absent ones are fine. A failure names the first key that could not be deleted."""
+        """Delete objects. Absent ones are no error. A failure names the first key that could not be deleted."""
         if isinstance(keys, str):
             raise TypeError("delete needs several keys: put a single key into a list")
         self._delete([self._standing(key) for key in keys])
 
     def sweep(self, before: float) -> int:
-        """Delete what this kind of store kept aside for writers that died before the time `before`.
+        """Delete temporary files of writers that died before the time `before`, and return how many.
 
-        `before`: seconds since the epoch, by the store's own clock. Returns how many files were deleted. Objects are
-        never touched.
+        `before` is in seconds since the epoch, by the store's clock. No objects are deleted.
         """
         return 0
 
@@ -232,50 +231,50 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def url(self, key: str = "") -> str:
-        """Return where engines that read bytes themselves find the object: an fsspec URL, not percent-encoded.
+        """Return the fsspec URL of an object, for engines that read it themselves. It is not percent-encoded.
 
-        "" is the root.
+        The key "" stands for the root.
         """
 
     @property
     @abstractmethod
     def storage_options(self) -> dict[str, object]:
-        """What fsspec needs besides `url` to read the same bytes. Holds secrets: never log it."""
+        """Return the options with which fsspec opens `url`. They contain secrets: never log them."""
 
-    # What a format asks of the store that it runs on, whether or not that is a state of something larger
+    # For formats, whose store may be one state of a lake
 
     @property
     def versioned(self) -> bool:
-        """Whether the store is one of several states that whatever keeps them compares, publishes and collects.
+        """Return whether the store is one of several states, as a lake compares, publishes and collects them.
 
-        A format then writes nothing derived, deletes nothing that another state may need, and records what its commits
+        A format then writes no derived files, deletes nothing that another state may need, and records what its commits
         have read.
         """
         return False
 
     @property
     def data_root(self) -> ObjectStore:
-        """Where objects of unique names are, which is the same for all states."""
+        """Return the store of the objects with unique names, which all states share."""
         return self
 
     def note_scan(self) -> None:  # noqa: B027 - without effect unless a state overrides it
-        """Take note that the caller was handed what the objects hold: a state may rely on their staying as they are."""
+        """Record that the caller has read the contents of the objects, so that a later change of them can conflict."""
 
     def end_retention(self, before: datetime) -> None:  # noqa: B027 - without effect unless a state overrides it
-        """Release what only states older than `before` need. Without effect in a store with a single state."""
+        """Allow deleting what only states older than `before` need. Has no effect in a store with a single state."""
 
     @abstractmethod
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
-        """Read a range, cut at the object's end. Raises NotFound, and as `get`."""
+        """Read a range, cut at the object's end. Raises NotFound, and what else `get` raises."""
 
     def _get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> builtins.list[ObjectBytes]:
         return [self._get(*request) for request in requests]
 
     @abstractmethod
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
-        """Write an object whole and durably.
+        """Write an object atomically and durably.
 
-        Raises AlreadyExists, PreconditionFailed; StoreUnavailable where the outcome is unknown.
+        Raises AlreadyExists, PreconditionFailed; StoreUnavailable if the outcome is unknown.
         """
 
     @abstractmethod
@@ -284,15 +283,15 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
-        """Yield the objects under a prefix, behind `start_after`, in the order of their keys' UTF-8 bytes."""
+        """Yield the objects under a prefix whose keys sort after `start_after`, sorted by their UTF-8 bytes."""
 
     @abstractmethod
     def _list_folders(self, prefix: str) -> builtins.list[str]:
-        """List the names behind a prefix that end in a slash, sorted, each once."""
+        """Return the distinct names after a prefix that end in a slash, sorted."""
 
     @abstractmethod
     def _delete(self, keys: Sequence[str]) -> None:
-        """Delete objects. Those that are gone already are no error."""
+        """Delete objects. Absent ones are no error."""
 
 
 def contiguous(data: Bytes) -> bytes | memoryview:
@@ -310,7 +309,7 @@ def _merged(first: Iterator[ObjectMeta], second: Iterator[ObjectMeta]) -> Iterat
     last = None
     # Code points sort as their UTF-8 bytes do.
     for meta in heapq.merge(first, second, key=lambda meta: meta.key):
-        # A store that lies on another one may find the same objects by both forms.
+        # A store on top of another one may find the same objects by both forms.
         if meta.key != last:
             yield meta
         last = meta.key

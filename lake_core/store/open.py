@@ -1,4 +1,4 @@
-"""From a location to a store."""
+"""Open the store at a location."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
-"""A location of another kind than a path. A single letter is a drive of Windows."""
-# What pathlib makes of a URL: Path("s3://bucket") is "s3:/bucket".
+"""A location that is not a path. A single letter is a drive of Windows."""
+# pathlib changes URLs: Path("s3://bucket") is "s3:/bucket".
 _MANGLED = re.compile(r"(memory|s3|s3a|gs|gcs|az|azure|abfs|abfss|wasb|wasbs):/(?!/)")
 _AZURE_ACCOUNT = re.compile(r"([^@/]+)@([a-z0-9]{3,24})\.(?:blob|dfs)(\.[a-z0-9.\-]+)")
 """container@account.dfs.core.windows.net, of abfss:// and wasbs:// URLs."""
@@ -41,23 +41,23 @@ def open_store(
     """Open the store at a location.
 
     - a path (a leading `~` is the home folder), a `pathlib.Path`, `file:///path`: a file system
-    - `memory://name`: memory of this process, shared by all who open the same name
+    - `memory://name`: memory of this process; all stores of the same name share it
     - `s3://bucket/prefix`, `s3a://…`: S3 and services with its protocol
     - `gs://bucket/prefix`, `gcs://…`: Google Cloud Storage
     - `az://container/prefix`, `abfs://…`, `abfss://container@account.dfs.core.windows.net/prefix`: Azure Storage
 
-    URLs are taken as they are, as fsspec does: nothing is percent-decoded, `?` and `#` belong to the name. A file
-    system's root need not exist yet. A location that begins with another `name:/` is not a path, except for drives of
-    Windows.
+    URLs are used unchanged, as by fsspec: nothing is percent-decoded, and `?` and `#` are part of the name. The root
+    folder of a file system need not exist yet. A location that begins with another `name:/` is not a path, except for
+    drives of Windows.
 
-    An endpoint other than the cloud's own is tested here for conditional puts, by putting an object that is deleted
-    again. With `read_only` (the caller will only read) the test waits until the first put.
+    An endpoint that is not the cloud's own is tested for conditional puts when it is opened, with an object that is
+    deleted afterwards. With `read_only`, the test is made only before the first put.
 
-    `storage_options` are those of s3fs, gcsfs or adlfs, or obstore's; file systems and memory need none.
+    `storage_options` are those of s3fs, gcsfs, adlfs or obstore. File systems and memory need none.
 
-    Raises InvalidUrl: a scheme that is not supported, no bucket, credentials inside the URL (the message does not
-    repeat them; pass them in `storage_options`). For clouds also UnsafeStore, NotFound (no such bucket), AccessDenied,
-    StoreUnavailable.
+    Raises InvalidUrl for a scheme that is not supported, a missing bucket, or credentials in the URL (pass them in
+    `storage_options`; the message does not repeat them). For clouds also UnsafeStore, AccessDenied, StoreUnavailable;
+    NotFound if there is no such bucket.
     """
     text = os.fspath(url)
     if not isinstance(text, str):
@@ -84,7 +84,7 @@ def open_store(
         return _open_path(text)
     scheme, location = match.group(1).lower(), match.group(2)
     if scheme not in _OPENERS:
-        # Before anything is said of credentials: in abfss://container@account the first part is none.
+        # This comes before the check for credentials, because in abfss://container@account the first part is not one.
         raise _unsupported(scheme)
     authority = location.partition("/")[0]
     if "@" in authority and not (scheme in _AZURE and _AZURE_ACCOUNT.fullmatch(authority)):
@@ -98,7 +98,7 @@ def store_at(
     *,
     read_only: bool = False,
 ) -> ObjectStore:
-    """Return a store as it is, and open the one at any other location.
+    """Return a store unchanged, or open the store at a location.
 
     Arguments and errors are those of `open_store`.
     """
@@ -172,7 +172,7 @@ _OPENERS: Mapping[str, Callable[[str, Mapping[str, object], bool], ObjectStore]]
     "gcs": _open_gcs,
     **dict.fromkeys(_AZURE, _open_azure),
 }
-"""What opens the rest of a URL, by its scheme. A new kind of store is added here."""
+"""The functions that open a store, by the scheme of its URL. Add a new kind of store here."""
 
 
 def _unsupported(scheme: str) -> InvalidUrl:

@@ -1,4 +1,4 @@
-"""What a test of a dataset format is made of: the hooks of the format, a lake, and reading and writing it."""
+"""The base of the tests of a dataset format: the hooks to override, a lake, and its reads and writes."""
 
 from __future__ import annotations
 
@@ -27,49 +27,49 @@ _OTHER = "folder/other"
 class DatasetFormatCase:
     """A dataset format under test.
 
-    Set `format`; override `write` and `contents`, and the rest where its default does not fit.
+    Set `format`, override `write` and `contents`, and override the rest if its default does not fit.
     """
 
     format: ClassVar[str]
     """The name under which the format is registered."""
     merges: ClassVar[bool] = True
-    """Whether two sides that each called `write` merge. Where they do not, they must conflict."""
+    """Whether two sides that each called `write` merge. If they do not, they must conflict."""
     adopts: ClassVar[bool] = True
-    """Whether other clients may write what `create` creates, past the lake."""
+    """Whether other clients may write the datasets of `create` past the lake."""
     most_operations: ClassVar[int] = 300
-    """Store operations that one publish may take: the crash tests die at each of them."""
+    """The number of store operations of a publish. The crash tests fail at each of them."""
 
-    # What a subclass says of its format
+    # Hooks to override
 
     def create(self, session: WriteSession, path: str) -> Any:
         """Create a dataset in a session and return its handle."""
         return session.create(path, self.format)
 
     def write(self, dataset: Any, number: int) -> None:
-        """Add something to a dataset by its handle.
+        """Add data to a dataset through its handle.
 
-        Different numbers add different things; at least one UNIQUE object is written.
+        Different numbers add different data. At least one UNIQUE object is written.
         """
         raise NotImplementedError("override `write`")
 
     def contradict(self, dataset: Any, number: int) -> None:
-        """Change a dataset so that it conflicts with what any other number changes.
+        """Change a dataset so that it conflicts with the change of any other number.
 
-        By default as `write`, for what never merges.
+        The default calls `write`, for formats that never merge.
         """
         if self.merges:
             raise NotImplementedError("override `contradict`, or set `merges = False`")
         self.write(dataset, number)
 
     def contents(self, dataset: Any) -> Any:
-        """Return all that a reader sees, as a value that `==` compares.
+        """Return everything that a reader sees, as a value that `==` compares.
 
-        The order in which it was written must not show.
+        It must not depend on the order of the writes.
         """
         raise NotImplementedError("override `contents`")
 
     def pass_days(self, store: ObjectStore, clock: ManualClock, days: float) -> None:
-        """Let days pass for the lake and for the age of its objects. Override it together with `store`."""
+        """Advance the lake's clock and the age of its objects by some days. Override it together with `store`."""
         clock.pass_days(days)
 
     # Fixtures
@@ -89,7 +89,7 @@ class DatasetFormatCase:
         """Return a lake with one dataset at `PATH`, which was written once, in one commit."""
         return self._new_lake(store, clock)
 
-    # What the tests are made of
+    # Helpers
 
     def _format(self) -> DatasetFormat:
         return dataset_format(self.format)
@@ -118,9 +118,9 @@ class DatasetFormatCase:
         return self.contents(self._in_place(store))
 
     def _written_in_turn(self, lake: Lake, *numbers: int) -> Any:
-        """Return the contents of a dataset of its own to which these numbers were written, one after another.
+        """Return the contents of a new dataset to which these numbers were written, one after another.
 
-        It is not published.
+        The dataset is not published.
         """
         session = lake.session()
         dataset = self.create(session, _OTHER)
@@ -152,9 +152,9 @@ class DatasetFormatCase:
         return [meta.key for meta in FolderStore(store, PATH).list() if format.key_class(meta.key) in classes]
 
     def _write_behind(self, lake: Lake, store: ObjectStore) -> dict[str, bytes]:
-        """Publish a write, then put the folder back as if the publisher had died before it was in place.
+        """Publish a write, then restore the folder as if the publisher had died before the checkout.
 
-        Return what it had put there.
+        Return the files that the checkout had written.
         """
         before = self._fixed(store)
         self._write(lake, 1)
@@ -167,5 +167,5 @@ class DatasetFormatCase:
 
 
 def without_lease(lake: Lake) -> Lake:
-    """Let a lake's publishers not wait for one that died."""
+    """Make the publishers of a lake not wait for one that died."""
     return Lake(replace(lake.repository, lease_config=LeaseConfig(stale=0.0)))

@@ -1,6 +1,6 @@
-"""The contract of a dataset format, in executable form.
+"""The contract of a dataset format, as tests.
 
-Subclass it in a test module, name the format, and say how its handle is written and read:
+Subclass the suite in a test module, name the format, and define how its handle is written and read:
 
     class TestNotes(DatasetFormatSuite):
         format = "note"
@@ -32,9 +32,9 @@ from lake_core.testing.manual_clock import ManualClock
 
 
 class DatasetFormatSuite(DatasetFormatCase):
-    """Tests of what every dataset format must do.
+    """Tests that every dataset format must pass.
 
-    Set `format`; override `write` and `contents`, and the rest where its default does not fit.
+    Set `format`, override `write` and `contents`, and override the rest if its default does not fit.
     """
 
     # Sessions, and main in place
@@ -65,12 +65,12 @@ class DatasetFormatSuite(DatasetFormatCase):
         assert self._read(lake) == written
 
     def test_a_publish_is_read_in_place(self, lake: Lake, store: ObjectStore) -> None:
-        """Open the folder as clients without the lake do."""
+        """Open the folder as clients outside the lake do."""
         self._write(lake, 1)
         assert self._read_in_place(store) == self._read(lake)
 
     def test_an_abandoned_session_leaves_main_as_it_was(self, lake: Lake, store: ObjectStore) -> None:
-        """Read at main and in place, where only objects that nothing reaches may be left."""
+        """Read at main and in place. Only objects that no state reaches may be left."""
         before = self._read(lake)
         session = lake.session()
         self.write(session.open(PATH), 1)
@@ -78,7 +78,7 @@ class DatasetFormatSuite(DatasetFormatCase):
         assert [self._read(lake), self._read_in_place(store)] == [before, before]
 
     def test_several_writes_of_a_session_publish_as_one_commit(self, lake: Lake) -> None:
-        """Write by two handles: the commit before main has neither write."""
+        """Write through two handles: the commit before main has neither write."""
         before = self._read(lake)
         with lake.session() as session:
             self.write(session.open(PATH), 1)
@@ -120,7 +120,7 @@ class DatasetFormatSuite(DatasetFormatCase):
         assert [self._read_in_place(store), self._read(lake)] == [before, before]
 
     def test_a_branch_merges_into_one_that_did_not_move(self, lake: Lake, store: ObjectStore) -> None:
-        """Try `apply` with all that a branch changed."""
+        """Try `apply` with all changes of a branch."""
         lake.create_branch("dev")
         self._write(lake, 1, "dev")
         lake.merge("dev")
@@ -187,7 +187,7 @@ class DatasetFormatSuite(DatasetFormatCase):
         assert [self._read(lake), self._read_in_place(store)] == [before, before]
 
     def test_a_reverted_commit_can_be_made_again(self, lake: Lake) -> None:
-        """Write the same once more: no trace of the first time is in its way."""
+        """Write the same again: the reverted write does not prevent it."""
         self._write(lake, 1)
         written = self._read(lake)
         lake.revert("main")
@@ -287,7 +287,7 @@ class DatasetFormatSuite(DatasetFormatCase):
     # The log and the pointers in place
 
     def test_a_log_and_pointers_that_are_behind_in_place_are_noticed(self, lake: Lake, store: ObjectStore) -> None:
-        """Verify a folder as a crash before the checkout leaves it."""
+        """Verify a folder whose publisher died before the checkout."""
         self._write_behind(lake, store)
         assert [problem.kind for problem in lake.maintenance.verify()] == ["not in place"]
 
@@ -358,7 +358,7 @@ class DatasetFormatSuite(DatasetFormatCase):
                 assert operation > 5
                 return
             if dying.writes == writes:
-                continue  # the operation read: the store is as the death before left it
+                continue  # the operation was a read, so the store is as after the last crash
             writes = dying.writes
             lake = without_lease(Lake.open(store, clock=clock))
             survived = self._read(lake)

@@ -9,7 +9,7 @@ _STEP = timedelta(microseconds=10)
 
 
 class ManualClock:
-    """A clock that moves when told to, and by some microseconds at each reading, so that no two are equal."""
+    """A clock that tests advance. Each reading also advances it by some microseconds, so that no two are equal."""
 
     def __init__(self, now: datetime = _START) -> None:
         self.now = now

@@ -1,4 +1,4 @@
-"""What every object store does with listings and with unusual keys: a part of `ObjectStoreSuite`."""
+"""Tests of listings and unusual keys: a part of `ObjectStoreSuite`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ObjectStoreListing:
     """Tests of listings and keys."""
 
     many: ClassVar[int] = 1003
-    """How many objects the long listing has: more than one page of the store."""
+    """The number of objects of the long listing: more than one page of the store."""
     odd_keys: ClassVar[tuple[str, ...]] = ODD_KEYS
     """Unusual keys that the store must take. Leave out those that the service itself cannot hold."""
     dots_before_a_space: ClassVar[bool] = True
@@ -155,8 +155,8 @@ class ObjectStoreListing:
                     start,
                 )
 
-    def test_lists_from_places_that_are_nokeys_of(self, store: ObjectStore) -> None:
-        """List prefixes and start behind texts whose neighbors have empty, "." or ".." parts."""
+    def test_lists_from_places_that_are_no_keys(self, store: ObjectStore) -> None:
+        """List prefixes and start after texts whose neighbors have empty, "." or ".." parts."""
         dotted = [". ", ".. ", "1/. "] if self.dots_before_a_space else []
         keys = sorted([" ", "0", "00", "1/0", "1/00", "2", *dotted])
         for key in keys:
@@ -195,7 +195,7 @@ class ObjectStoreListing:
 
     # Keys
 
-    def test_oddkeys_of(self, store: ObjectStore) -> None:
+    def test_odd_keys(self, store: ObjectStore) -> None:
         """Use `odd_keys` in each operation."""
         keys = sorted(self.odd_keys)
         for key in keys:

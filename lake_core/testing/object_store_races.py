@@ -1,4 +1,4 @@
-"""What every object store does under threads and processes that race: a part of `ObjectStoreSuite`."""
+"""Tests of concurrent threads and processes: a part of `ObjectStoreSuite`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _T = TypeVar("_T")
 
 
 class ObjectStoreRaces:
-    """Tests of threads that use one store at once."""
+    """Tests of threads that use one store concurrently."""
 
     threads: ClassVar[int] = 16
-    """How many threads race."""
+    """The number of concurrent threads."""
 
     def test_one_of_many_threads_creates(self, store: ObjectStore) -> None:
         """Put with `if_absent` from many threads at once."""
@@ -41,13 +41,13 @@ class ObjectStoreRaces:
         assert store.get(key) == b"%d" % won.index(True)
 
     def test_counting_by_if_match_loses_nothing(self, store: ObjectStore) -> None:
-        """Count in eight threads, each of which reads again after a lost race."""
+        """Count in eight threads. A thread reads again if another one was faster."""
         store.put("count", b"0")
         _race(8, lambda _: _count(store, 5))
         assert store.get("count") == b"40"
 
     def test_readers_see_objects_whole(self, store: ObjectStore) -> None:
-        """Read and list an object while it is replaced by others of other sizes."""
+        """Read and list an object while it is replaced by contents of other sizes."""
         sizes = [300_000, 1, 120_000, 70_000]
         store.put("a", b"x" * sizes[0])
         finished = threading.Event()
@@ -74,7 +74,7 @@ class ObjectStoreRaces:
 
 
 class ProcessRaces:
-    """Tests of processes that use one store at once."""
+    """Tests of processes that use one store concurrently."""
 
     def test_one_of_many_processes_wins(self, store: ObjectStore) -> None:
         """Create, replace and count, in processes that were spawned."""

@@ -1,6 +1,6 @@
-"""The contract of an object store, in executable form.
+"""The contract of an object store, as tests.
 
-Subclass it in a test module and say how to make a fresh, empty store:
+Subclass a suite in a test module, and override the fixture for a new, empty store:
 
     class TestMyStore(SharedObjectStoreSuite):
         @pytest.fixture
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from lake_core.store.object_store import ObjectStore
 
 _CLOCK = timedelta(seconds=5)
-"""How far the time that `put` tells may be off the time that `head` tells."""
+"""How much the times that `put` and `head` return may differ."""
 
 
 class ObjectStoreSuite(ObjectStoreListing, ObjectStoreRaces):
-    """Tests of what every object store must do. Override `store`."""
+    """Tests that every object store must pass. Override `store`."""
 
     large: ClassVar[int] = 120_000_000
-    """The size in bytes of the large object: more than the store's client sends or receives in one piece."""
+    """The size in bytes of the large object: more than the store's client transfers in one piece."""
 
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
@@ -50,7 +50,7 @@ class ObjectStoreSuite(ObjectStoreListing, ObjectStoreRaces):
         assert (body.key, body.size) == ("a/b", 5)
 
     def test_put_takes_any_flat_bytes(self, store: ObjectStore) -> None:
-        """Put bytearrays and memoryviews, strided ones too; a text is a TypeError."""
+        """Put bytearrays and memoryviews, also strided ones; a text is a TypeError."""
         for data in (
             bytearray(b"hello"),
             memoryview(b"hello"),
@@ -262,7 +262,7 @@ class ObjectStoreSuite(ObjectStoreListing, ObjectStoreRaces):
 
 
 class SharedObjectStoreSuite(ObjectStoreSuite, ProcessRaces):
-    """Further tests of stores that processes share: all but those in memory."""
+    """Further tests for stores that processes share, which are all but those in memory."""
 
 
 def _strings(value: object) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What an attempt at an output is assigned to: where it writes, and as whom."""
+"""The assignment of an attempt at an output: where it writes, and under which identifiers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attempt sees and writes, whatever becomes of it."""
+"""`Workspace`, the tables and files that an attempt reads and writes."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def sessions(context: OrchContext, everything: bool) -> None:
 @click.option(
     "--gate",
     type=click.Choice(["blocking", "error", "none"]),
-    help="Publish the SESSION under this gate in place of its run's.",
+    help="Publish the SESSION with this gate instead of its run's.",
 )
 @command
 def recover_command(context: OrchContext, session: str | None, gate: Gate | None) -> None:
@@ -113,7 +113,7 @@ def recover_command(context: OrchContext, session: str | None, gate: Gate | None
 @main.command("reap")
 @command
 def reap_command(context: OrchContext) -> None:
-    """Settle every open session: fail those of runs that have ended, and expire those that are past their time."""
+    """Settle every open session. Those of runs that have ended fail; those that are past their time expire."""
     with context.opened() as (instance, resource):
         outcomes = reap(resource, instance)
     context.output.rows(

@@ -29,8 +29,7 @@ class RecoverConfig(dg.Config):
     session: str | None = Field(default=None, description="The session; without one, all whose steps succeeded.")
     gate: str | None = Field(
         default=None,
-        description="With a session: publish it under this gate (blocking, error or none), "
-        "whatever its run was to hold.",
+        description="With a session: publish it with this gate (blocking, error or none) instead of its run's.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The gate: failed asset checks that prevent publishing a run's session.
+"""The gate: asset checks that fail with severity ERROR and prevent publishing a run's session.
 
 The latest evaluation of a check counts, over all runs that wrote into the session. A run that continues a failed one
 evaluates only the checks of the steps that it repeats.
@@ -64,16 +64,16 @@ def standing_against(evaluations: Iterable[AssetCheckEvaluation], gate: Gate) ->
 
 
 def stands_against(evaluation: AssetCheckEvaluation, gate: Gate) -> bool:
-    """Return whether a failed evaluation prevents publishing: always for a blocking check, else as the policy says."""
+    """Return whether an evaluation failed with severity ERROR, and its check is blocking or the gate is `error`."""
     if evaluation.passed or evaluation.severity is not AssetCheckSeverity.ERROR:
         return False
     return bool(evaluation.blocking) or gate == "error"
 
 
 def check_step_gate(context: OutputContext) -> None:
-    """Check that the step's blocking checks on the output's asset have passed, before it publishes the output.
+    """Check that no blocking check of the step on the output's asset has failed, before it publishes the output.
 
-    Raises GateFailed for a failed check, CheckPending for a check that was not evaluated yet.
+    Raises GateFailed if one failed with severity ERROR, CheckPending if one was not evaluated yet.
     """
     if not context.has_asset_key:
         return

@@ -1,15 +1,15 @@
 """The parent of a shared Spark Connect server: starts its JVM, and stops it when it is idle.
 
-A separate program, run by path (`python connect_watchdog.py <folder>`), which uses only the standard library: it runs
-as long as the server does, and must cost almost nothing. What it shares with clients is in the server's folder:
+This is a separate program, run by path (`python connect_watchdog.py <folder>`). It uses only the standard library,
+because it runs as long as the server does and must cost almost nothing. The server's folder has what clients share:
 
     launch.json     what to run, and for how long a server may idle (seconds)
-    token           what clients must know; only ever in this file and in the environment of the JVM
+    token           the secret of the clients; only in this file and in the environment of the JVM
     alive           this program's process id; locked for as long as it runs
     server.json     the port, once the server listens
     leases/         a file for each client, locked for as long as the client's process lives
     ../current      the name of the folder of the server that new clients take
-    ../lock         held by who looks for a server or starts or retires one
+    ../lock         held by a process that looks for a server, starts one or retires one
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pathlib import Path
 from types import FrameType
 
 _PORTS = 3
-"""Ports that are tried: another process may take one before the JVM binds it."""
+"""The number of ports to try, because another process may take one before the JVM binds it."""
 _START_SECONDS = 120
 _STOP_SECONDS = 10
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -38,14 +38,14 @@ _SET_PARENT_DEATH_SIGNAL = 1
 def is_locked(path: Path) -> bool:
     """Return whether a process holds the lock of an existing file.
 
-    This is reliable: the system releases the locks of processes that die, however they do.
+    This is reliable, because the system releases the locks of processes that die.
     """
     try:
         descriptor = os.open(path, os.O_RDWR)
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that look are not in one another's way
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that two checks do not conflict
     except OSError:
         return True
     finally:
@@ -75,15 +75,15 @@ def current(base: Path) -> str | None:
 
 
 def main(folder: Path) -> int:
-    """Run the server of a folder until nobody has used it for its idle time, it died, or its folder is gone.
+    """Run the server of a folder until it was idle for its idle time, it died, or its folder is gone.
 
-    Returns at once, the lock taken; a process in the background goes on.
+    Returns at once, with the lock taken. A process in the background continues.
     """
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     alive = os.open(folder / "alive", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(alive, fcntl.LOCK_EX)
-    if os.fork():  # nobody's child: whoever started it need not wait for it
+    if os.fork():  # detach, so that the process that started it need not wait for it
         os._exit(0)
     os.write(alive, str(os.getpid()).encode())
     launch = json.loads((folder / "launch.json").read_text())
@@ -101,7 +101,7 @@ def main(folder: Path) -> int:
     finally:
         if java is not None:
             _stop(java)
-        # A server that never came up leaves its log for who asked for it.
+        # If the server did not start, its log stays for the client.
         if (folder / "server.json").exists():
             shutil.rmtree(folder, ignore_errors=True)
 

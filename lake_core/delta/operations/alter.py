@@ -1,4 +1,4 @@
-"""Changes of a table's definition: properties, constraints, columns. No data file is touched.
+"""Changes of a table's definition: properties, constraints, columns. Data files do not change.
 
 Protocol sections: Change Metadata, Protocol Evolution, CHECK Constraints, Column Mapping.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operation | None:
-    """Set table properties; one that switches a feature on upgrades the protocol as far as it needs.
+    """Set table properties. One that enables a feature upgrades the protocol if it must.
 
     `delta.feature.X` = `supported`, `delta.minReaderVersion` and `delta.minWriterVersion` only upgrade the protocol.
     Raises InvalidProperty, UnsupportedWriterFeature.
@@ -67,7 +67,7 @@ def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operati
 
 
 def unset_properties(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
-    """Take table properties away; those that the table does not have are passed over. Raises InvalidProperty."""
+    """Remove table properties. Those that the table does not have are ignored. Raises InvalidProperty."""
     if isinstance(names, str):
         raise InvalidProperty(f"the properties to unset must be a list of names: [{names!r}]")
     for name in names:
@@ -84,7 +84,7 @@ def unset_properties(snapshot: Snapshot, names: Sequence[str]) -> Operation | No
 
 
 def add_constraint(snapshot: Snapshot, name: str, sql: str) -> Operation:
-    """Add a CHECK constraint that every row satisfies; upgrade the protocol to writer version 3 at least.
+    """Add a CHECK constraint that every row satisfies, and upgrade the protocol to at least writer version 3.
 
     Raises InvalidProperty for a name that is taken, InvalidExpression, ConstraintViolation, and what reading raises.
     """
@@ -125,9 +125,9 @@ def drop_constraint(snapshot: Snapshot, name: str) -> Operation:
 
 
 def add_columns(snapshot: Snapshot, schema: pa.Schema) -> Operation | None:
-    """Add columns, also inside structs (given by a struct of the column's name that holds the new fields).
+    """Add columns. To add fields to a struct, pass a struct of the same name with the new fields.
 
-    They are null in the rows that are there. Raises SchemaMismatch, UnsupportedType.
+    They are null in the existing rows. Raises SchemaMismatch, UnsupportedType.
     """
     new = schema_from_arrow(schema)
     for child in walk(new):
@@ -162,13 +162,13 @@ def drop_not_null(snapshot: Snapshot, column: str) -> Operation | None:
 
 
 def set_comments(snapshot: Snapshot, comments: Mapping[str, str | None]) -> Operation | None:
-    """Give columns a comment; None takes it away. Raises SchemaMismatch."""
+    """Set the comments of columns; None removes a comment. Raises SchemaMismatch."""
     parameters = {"columns": json.dumps(list(comments), ensure_ascii=False)}
     return _redefined(snapshot, "CHANGE COLUMNS", parameters, commented(snapshot.metadata, comments))
 
 
 def reorder_columns(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
-    """Put columns first, in this order. Raises SchemaMismatch."""
+    """Move columns to the front, in this order. Raises SchemaMismatch."""
     return _redefined(
         snapshot, "CHANGE COLUMNS", {"columns": json.dumps(list(names))}, reordered(snapshot.metadata, names)
     )

@@ -1,4 +1,4 @@
-"""Assignments of an UPDATE or of a MERGE clause: columns, or fields inside them, get the value of an expression."""
+"""Assignments of an UPDATE or a MERGE clause: columns, or fields inside them, are set to the value of an expression."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Assignment:
     """target = expression. Picklable."""
 
     target: tuple[str, ...]
-    """Names from the top level down, spelled as in the table."""
+    """The names from the top level down, as in the table."""
     expression: Expression
 
 
@@ -50,9 +50,9 @@ def parse_assignments(
 
 
 def check_assigned(source: pa.DataType, target: pa.DataType, name: str) -> None:
-    """Raise InvalidExpression unless the column `name` takes values of `source`, by Spark's store assignment.
+    """Raise InvalidExpression unless values of `source` can be assigned to the column `name` by Spark's rules.
 
-    Raises UnsupportedType for timestamps without a zone where the column has one: Spark takes them for the session's
+    Raises UnsupportedType for timestamps without a zone if the column has one, because Spark would assume the session's
     zone.
     """
     check_assignable(source, target, name)
@@ -83,7 +83,7 @@ def _assigned(
 ) -> pa.ChunkedArray:
     if not path:
         return store_assign(value, kind)
-    # A field of a null struct makes it a struct, the other fields of which are null.
+    # Assigning a field of a null struct makes it a struct whose other fields are null.
     fields = []
     for index, child in enumerate(kind):
         current = pc.struct_field(column, [index])

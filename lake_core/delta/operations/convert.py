@@ -1,4 +1,4 @@
-"""CONVERT: a folder of Parquet files becomes a table, without a file being copied.
+"""CONVERT: make a folder of Parquet files a table, without copying a file.
 
 Partitions are read from Hive's folder names.
 """
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _INT96 = pa.timestamp("s")
-"""The type in which int96 is asked for, as which nothing else in a Parquet file is read."""
+"""The type in which int96 is read. No other type of Parquet is read as this one."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def convert(
     store: ObjectStore, partition_by: pa.Schema | Sequence[str] | None, now: int, run: Runner = run_here
 ) -> Operation:
-    """Plan the first commit of a table over the Parquet files that lie in a store. `now`: milliseconds.
+    """Plan the first commit of a table over the Parquet files in a store. `now` is in milliseconds.
 
-    `partition_by`: the partition columns as the folders' names (`day=2024-01-01/`) spell them, in their order; with
-    types if a schema, else with types that fit the values; None takes what the folders' names have. Hidden files and
-    folders (`_…`, `.…`) are passed over. The schema is that of all files together. Raises TableAlreadyExists,
+    `partition_by` lists the partition columns in the folders' names (`day=2024-01-01/`), in their order. A schema also
+    gives their types, which otherwise follow from the values. None infers the columns from the folders' names. Hidden
+    files and folders (`_…`, `.…`) are ignored. The schema is that of all files together. Raises TableAlreadyExists,
     ConvertFailed, SchemaMismatch, UnsupportedType, CorruptDataFile.
     """
     if log_exists(store):
@@ -103,7 +103,7 @@ def _is_data(key: str) -> bool:
 
 
 def _partition_texts(key: str) -> dict[str, str | None]:
-    """Return the partition values that a file's folders spell, in the log's spelling."""
+    """Return the partition values of a file's folders, as text for the log."""
     texts: dict[str, str | None] = {}
     for part in key.split("/")[:-1]:
         name, equals, value = part.partition("=")

@@ -1,4 +1,4 @@
-"""DELETE: whole files where partition values decide, else only the files that hold a matching row are written anew."""
+"""DELETE: remove whole files if partition values decide, else rewrite only the files that hold a matching row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of a table by ranges of keys: a task lists each range, and a task deletes each batch of keys."""
+"""Listing of a table's folder by ranges of keys, and deletion by batches of keys. Each range or batch is a task."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def list_unknown(store: ObjectStore, known: pa.ChunkedArray, live: pa.ChunkedArr
     Args:
         store: At the table's root.
         known: The keys of the files that the log names: the bounds of the tasks' ranges are some of them.
-        live: The keys of the files that are needed in any case. A large table is mostly these: leaving them out where
-            they are listed keeps memory flat.
-        run: Carries out the tasks.
+        live: The keys of the files that are needed in any case. Most files of a large table are, so tasks leave them
+            out, which saves memory.
+        run: Calls the tasks.
 
     Returns:
         Keys, sizes in bytes, and the store's times in milliseconds since the epoch.
@@ -46,7 +46,7 @@ def list_unknown(store: ObjectStore, known: pa.ChunkedArray, live: pa.ChunkedArr
     hashes = np.sort(_hashes(live)) if len(starts) > 1 else np.empty(0, np.uint64)
     parts = list(run(_ListTask(store, starts, hashes), len(starts)))
     listed = pa.concat_tables([_LISTED.empty_table(), *(part.files for part in parts)])
-    # A folder with a log of its own is another table.
+    # A folder with its own log is another table.
     for folder in {folder for part in parts for folder in part.tables}:
         listed = listed.filter(pc.invert(pc.starts_with(listed["key"], folder)))
     return listed
@@ -56,7 +56,7 @@ def delete_keys(store: ObjectStore, keys: pa.Array, run: Runner) -> None:
     """Delete objects, batch by batch."""
     for start in range(0, len(keys), _DELETED_AT_ONCE * _BATCHES_AT_ONCE):
         part = keys[start : start + _DELETED_AT_ONCE * _BATCHES_AT_ONCE]
-        # Combined, because a slice is pickled with all that it was cut from.
+        # The batch is copied, because a slice is pickled with the whole array.
         task = _DeleteTask(store, pa.concat_arrays([part]))
         for _ in run(task, -(-len(part) // _DELETED_AT_ONCE)):
             pass
@@ -64,7 +64,7 @@ def delete_keys(store: ObjectStore, keys: pa.Array, run: Runner) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What a task found in its range."""
+    """The objects that a task found in its range."""
 
     files: pa.Table
     tables: tuple[str, ...]
@@ -122,7 +122,7 @@ class _DeleteTask:
         try:
             self.store.delete(keys)
         except InvalidKey:
-            # The log names one that leads out of the table, through a link: the others go all the same.
+            # The log names a file that a link leads out of the table. The others are deleted nevertheless.
             for key in keys:
                 with suppress(InvalidKey):
                     self.store.delete([key])

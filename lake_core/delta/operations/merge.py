@@ -1,6 +1,6 @@
-"""MERGE: match a source's rows with a table's, and apply clauses to the matched and to the unmatched rows.
+"""MERGE: match the rows of a source with those of a table, and apply clauses to matched and unmatched rows.
 
-Only files that hold a row which changes are written anew. The source is held in memory here, the table is not.
+Only files that hold a row which changes are rewritten. The source is held in memory here, the table is not.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ class MergeText:
     not_matched_by_source: list[ClauseText] = field(default_factory=list)
     evolve: bool = False
     keys: tuple[str, ...] = ()
-    """Columns that each source row must have values of its own in."""
+    """The columns whose values must not be null and must differ between source rows."""
 
 
 class Merge:
-    """A merge in the making: clauses first, then `execute`.
+    """A merge that is being built: add clauses, then call `execute`.
 
-    Of the clauses of one kind the first whose condition is true applies to a row. Expressions name columns by the
-    aliases (`t.price + s.price`), or without them where only one side has the column.
+    For each row, the first clause of a kind whose condition is true applies. Expressions name columns with the aliases
+    (`t.price + s.price`), or without them if only one side has the column.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Merge:
         self._execute = execute
 
     def when_matched_update(self, set: Values, condition: str | None = None) -> Merge:
-        """Update rows that match: `{"column": "sql"}`, or `"*"` for every column from the source's of that name."""
+        """Update rows that match: `{"column": "sql"}`, or `"*"` to set every column to the source's of that name."""
         self._text.matched.append(ClauseText("update", set, condition))
         return self
 
@@ -98,7 +98,7 @@ class Merge:
         return self
 
     def when_not_matched_by_source_update(self, set: Values, condition: str | None = None) -> Merge:
-        """Update rows of the table that match no source row; expressions see only the table."""
+        """Update rows of the table that match no source row. Expressions can use only columns of the table."""
         if set == "*":
             raise InvalidMerge(
                 'rows that match no source row cannot take their values from "*": name the columns and their values'
@@ -112,21 +112,21 @@ class Merge:
         return self
 
     def with_schema_evolution(self) -> Merge:
-        """Let `"*"` add the source's columns that the table lacks."""
+        """Make `"*"` add the source's columns that the table does not have."""
         self._text.evolve = True
         return self
 
     def with_unique_keys(self, keys: Sequence[str]) -> Merge:
-        """Refuse a source of which a row has a null in these columns, or shares its values there with another row."""
+        """Make `execute` raise NullKeys or DuplicateKeys if source rows have nulls or equal values in these columns."""
         self._text.keys = tuple(keys)
         return self
 
     def execute(self, txn: tuple[str, int] | None = None) -> OperationResult:
-        """Carry it out in one commit. Returns an OperationResult.
+        """Execute the merge in one commit, and return its OperationResult.
 
         Raises InvalidMerge, MultipleSourceRows, DuplicateKeys, NullKeys, SchemaMismatch, InvalidExpression,
-        EvaluationFailed, ConstraintViolation, AppendOnlyTable, ConcurrentModification and its kinds, and what reading
-        and writing raise.
+        EvaluationFailed, ConstraintViolation, AppendOnlyTable, ConcurrentModification and its subclasses, and what
+        reading and writing raise.
         """
         return self._execute(self._text, txn)
 
@@ -217,9 +217,9 @@ def _parameters(text: MergeText) -> dict[str, str]:
 
 
 def candidates(plan: MergePlan, ranges: Sequence[Predicate]) -> tuple[Scan, Reads | Predicate]:
-    """Return the files that a merge must look at, and what it reads of the table.
+    """Return the files that a merge must read, and the reads of the table.
 
-    `ranges`: conditions on the target that follow from the source's keys.
+    `ranges` are conditions on the target that follow from the source's keys.
     """
     snapshot = plan.snapshot
     names = [*snapshot.identity, "partitionValues", "size", "stats"]
@@ -329,7 +329,7 @@ def finish_merge(
     if not len(removes) and not new.rows and plan.writer.metadata == plan.snapshot.metadata:
         return None
     adds = [*total.adds, *new.adds]
-    # Change data files stand for the whole commit: with one for an update there is one for the inserts.
+    # Change data files hold all changes of a commit, so with one for an update there must be one for the inserts.
     changes = [*total.changes, *new.changes] if total.changes else []
     metrics = {
         "numTargetRowsInserted": new.rows,
@@ -423,7 +423,7 @@ def settled(
     A pair consists of `rows` (the row), `clause` (the clause that applies, -1: none) and `number` (the row number in
     `source`). Raises MultipleSourceRows where clauses apply to one row for several source rows.
     """
-    # Pairs with a clause first: of a row's pairs the first is kept.
+    # Pairs with a clause come first, because the first pair of a row is kept.
     order = np.lexsort((clause < 0, rows))
     rows, clause, number = rows[order], clause[order], number[order]
     kept = np.flatnonzero(np.diff(rows, prepend=-1))

@@ -1,4 +1,4 @@
-"""MERGE, for one data file: the rows that a clause applies to are changed, the others written as they were."""
+"""MERGE for one data file: change the rows that a clause applies to, and copy the others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MergedFile:
     updated: int = 0
     deleted: int = 0
     updated_by_source: int = 0
-    """Of the updated rows those that no source row matches."""
+    """The number of updated rows that no source row matches."""
     deleted_by_source: int = 0
 
     def include(self, other: MergedFile) -> None:
@@ -73,7 +73,7 @@ class FileMerge:
     log_changes: bool
 
     def __call__(self, index: int, matches: Matches) -> MergedFile:
-        """Write the file of this number anew if a clause applies to any of its rows or source rows."""
+        """Rewrite the file with this number if a clause applies to any of its rows or source rows."""
         if not (matches.clause >= 0).any() and not self._any_without_match(index, matches):
             return MergedFile()
         result = MergedFile(touched=True)

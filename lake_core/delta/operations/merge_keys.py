@@ -20,9 +20,9 @@ SHOWN = 3
 
 
 def key_names(source: pa.Schema, keys: Sequence[str]) -> list[str]:
-    """Return the names of the key columns as a source spells them.
+    """Return the names of the key columns as in a source.
 
-    Raises SchemaMismatch for one that it lacks, and for a nested one.
+    Raises SchemaMismatch for a missing column, and for a nested one.
     """
     spelled = {name.lower(): name for name in source.names}
     for key in keys:
@@ -38,7 +38,7 @@ def key_names(source: pa.Schema, keys: Sequence[str]) -> list[str]:
 
 
 def check_keys(source: pa.Table, keys: Sequence[str]) -> None:
-    """Raise NullKeys or DuplicateKeys unless each row of a source has a key of its own."""
+    """Raise NullKeys or DuplicateKeys unless each row of a source has a distinct key without nulls."""
     names = key_names(source.schema, keys)
     without_key = pc.sum(reduce(pc.or_, [pc.is_null(source[name]) for name in names])).as_py()
     if without_key:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 MANY_KEYS = 1000
-"""Up to here the keys of a source are looked for one by one; more of them as a range."""
+"""The most keys of a source that are looked up one by one. More keys are looked up as a range."""
 _PAIRS = 1 << 20
-"""Pairs of rows that a join without keys tries at a time."""
+"""The number of pairs of rows that a join without keys tries at a time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """OPTIMIZE: the same rows in fewer, or better sorted, files.
 
-Readers lose nothing, and writers that add rows are not in the way.
+Rows do not change, and appends of other writers do not conflict.
 
-Bin-packing puts small files of a partition together; Z-order sorts a partition's rows along a curve through several
+Bin-packing combines small files of a partition. Z-order sorts the rows of a partition along a curve through several
 columns, so that a filter on any of them skips files.
 """
 
@@ -43,7 +43,7 @@ DEFAULT_TARGET = 128 << 20
 _TARGET_PROPERTY = "delta.targetFileSize"
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _DELETED_SHARE = 0.05
-"""Of a file's rows: if its deletion vector takes out more, the file is written anew though it is large."""
+"""A share of rows: if its deletion vector deletes more of them, a file is rewritten even if it is large."""
 
 
 def optimize(
@@ -59,7 +59,7 @@ def optimize(
 
     `now`: milliseconds; `target_size`: bytes of a file, `delta.targetFileSize` or 128 MiB by default.
 
-    `where`: only these partitions. Returns None where no file would get better. Raises InvalidPredicate,
+    `where` selects partitions. Returns None if there is nothing to improve. Raises InvalidPredicate,
     InvalidExpression, SchemaMismatch, InvalidProperty and what reading and writing raise.
     """
     target = _target_size(snapshot, target_size)
@@ -172,7 +172,7 @@ def _by_partition(files: pa.Table, snapshot: Snapshot) -> list[npt.NDArray[np.in
 
 
 def _bins(files: pa.Table, groups: Sequence[npt.NDArray[np.int64]], target: int) -> list[npt.NDArray[np.int64]]:
-    """Choose files to compact: small ones together up to the target, and single files with many deleted rows."""
+    """Select files to compact: groups of small files up to the target size, and files with many deleted rows."""
     size, holey = numbers(files["size"]), _holey(files)
     bins: list[npt.NDArray[np.int64]] = []
     for group in groups:
@@ -199,15 +199,15 @@ def _holey(files: pa.Table) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class OptimizeTask:
-    """Writes the rows of each bin of files anew. Picklable."""
+    """Rewrites the rows of each bin of files. Picklable."""
 
     files: DataFiles
     bins: tuple[npt.NDArray[np.int64], ...]
     """Numbers of files of one partition each."""
     values: tuple[dict[str, str | None], ...]
-    """The partition values of each bin, as the log spells them."""
+    """The partition values of each bin, as in the log."""
     outputs: tuple[int, ...]
-    """Into how many files each bin is written, if it is sorted."""
+    """The number of files that each bin is written to, if it is sorted."""
     curve: tuple[tuple[str, ...], ...]
     writer: RowWriter
 

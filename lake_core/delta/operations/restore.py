@@ -1,6 +1,6 @@
-"""RESTORE: the table as it was at an earlier version, as a new version.
+"""RESTORE: commit the state of an earlier version as a new version.
 
-Markers go back too, so that what they marked can run again.
+Txn actions are restored too, so that writes that were undone can run again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ _FEW = 64
 
 
 def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
-    """Plan the way back to an earlier snapshot of the same table.
+    """Plan the restore of an earlier snapshot of the same table. `now` is in milliseconds.
 
-    `now`: milliseconds. Returns None where nothing differs.
+    Schema and properties are restored, the protocol is not. Returns None if nothing differs.
 
-    Schema and properties go back, the protocol does not. Raises AppendOnlyTable, and DataFileMissing where a file of
-    that version was vacuumed.
+    Raises AppendOnlyTable; DataFileMissing if a file of that version was vacuumed.
     """
     check_not_append_only(snapshot)
     files = target.files(["path", "size"])

@@ -1,4 +1,4 @@
-"""Rewriting data files whose rows are deleted or updated: only files that hold such a row, one task a file."""
+"""Rewriting of data files whose rows are deleted or updated. Only files with such rows are rewritten, one per task."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Rewritten:
     adds: tuple[AddFile, ...] = ()
     changes: tuple[AddFile, ...] = ()
     changed: int = 0
-    """Rows that were deleted or updated; a file with none stays as it is."""
+    """The number of rows that were deleted or updated. A file without any is not rewritten."""
     copied: int = 0
-    """Rows that were written again as they were."""
+    """The number of rows that were copied unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class RewriteTask:
     log_changes: bool
 
     def __call__(self, index: int) -> Rewritten:
-        """Write the file of this number anew if it holds a row for which the predicate is true."""
+        """Rewrite the file with this number if it holds a row for which the predicate is true."""
         # First read only the predicate's columns, because most of these files do not contain such a row.
         if self.probe.schema.names and not any(
             pc.any(_hits(rows, self.predicate)).as_py() for rows in self.probe.batches(index)
@@ -86,7 +86,7 @@ class RewriteTask:
 
 
 def updated(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table, writer: RowWriter) -> pa.Table:
-    """Return rows after their assignments, checked by the table's rules; unassigned generated columns follow."""
+    """Return rows after their assignments, checked by the table's rules. Other generated columns are recomputed."""
     targets = {assignment.target[0] for assignment in assignments}
     follow = [name for name in writer.rules.computed if name not in targets]
     return writer.prepare(assign(rows, assignments, scope).drop_columns(follow))
@@ -124,7 +124,7 @@ def check_not_append_only(snapshot: Snapshot) -> None:
 
 
 def on_partitions_only(predicate: Predicate, metadata: Metadata) -> bool:
-    """Return whether a predicate decides on whole files: it names nothing but partition columns."""
+    """Return whether a predicate selects whole files, because it names only partition columns."""
     return all(column.path[0] in metadata.partition_columns for column in columns(predicate))
 
 
@@ -186,7 +186,7 @@ def row_operation(
 
 
 def predicate_parameter(where: str | None) -> dict[str, str]:
-    """Return a `where` as commitInfo spells it: a JSON list."""
+    """Return a `where` as in commitInfo, as a JSON list."""
     return {"predicate": json.dumps([] if where is None else [where], ensure_ascii=False)}
 
 

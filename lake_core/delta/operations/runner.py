@@ -1,4 +1,4 @@
-"""Who carries out the tasks of an operation."""
+"""Runners, which call the tasks of an operation."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _WORKERS = 2
 
 
 class Runner(Protocol):
-    """Carries out `task(0)` … `task(count - 1)`, in any order and place; tasks are picklable, and so are their results.
+    """Calls `task(0)` … `task(count - 1)`, in any order and process. Tasks and their results are picklable.
 
-    A task may run more than once: what it wrote before is then an unreferenced file.
+    A task may run more than once. The files of its earlier runs are then unreferenced.
     """
 
     def __call__(self, task: Callable[[int], T], count: int) -> Iterable[T]:
-        """Carry out the task for each number below `count`, and return the results."""
+        """Call the task for each number below `count`, and return the results."""
 
 
 def run_here(task: Callable[[int], T], count: int) -> Iterator[T]:
-    """Carry out tasks in this process, a few at a time so that memory stays flat."""
+    """Call tasks in this process, a few at a time to limit memory."""
     if count <= 1:
         yield from map(task, range(count))
         return

@@ -1,4 +1,4 @@
-"""UPDATE: the files that hold a matching row are written anew, the other rows as they were."""
+"""UPDATE: rewrite the files that hold a matching row. Their other rows are copied."""
 
 from __future__ import annotations
 

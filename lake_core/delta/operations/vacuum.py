@@ -1,10 +1,10 @@
-"""VACUUM: data files that no reader can need any longer are deleted. The log is not touched.
+"""VACUUM: delete data files that readers no longer need. The log does not change.
 
-A file that a commit removed goes when its tombstone is older than the retention, by the table's clock. An orphan (a
-writer died, or is still writing) goes when the file is older than the retention: by the store's clock and by the time
-in its name, whichever is later. A file that the log never named is an orphan only if its name is one that this writer
-gives: any other may be another program's. `full` finds both by listing the table's folder, `lite` only the first, from
-the log. Protocol sections: Remove File (tombstones), Vacuum Protocol Check.
+A file that a commit removed is deleted when its tombstone is older than the retention, by the table's clock. An orphan
+(its writer died, or is still writing) is deleted when the file is older than the retention, by the store's clock or the
+time in its name, whichever is later. A file that the log never named is an orphan only if its name has the form that
+this writer uses, because any other may be another program's. `full` finds both by listing the table's folder, `lite`
+finds only removed files, from the log. Protocol sections: Remove File (tombstones), Vacuum Protocol Check.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NO_KEYS = pa.nulls(0, pa.string())
 _DAY = 86_400
 
 Orphans: TypeAlias = Literal["own", "delta"]
-"""Which files go that no commit in the log names: those with this writer's names, or with any Delta writer's."""
+"""Which files that no commit names are deleted: those with this writer's names, or with any Delta writer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +76,17 @@ def vacuum(
     allow_unsafe: bool,
     run: Runner = run_here,
 ) -> VacuumResult:
-    """Delete what the latest snapshot of a table no longer needs. `now`: milliseconds. `run` lists and deletes.
+    """Delete files that the latest snapshot of a table does not need. `now` is in milliseconds. `run` calls the tasks.
 
-    `retention`: `delta.deletedFileRetentionDuration` (a week) by default. Raises UnsafeRetention for a shorter one
-    unless `allow_unsafe`, and the store's errors.
+    The default of `retention` is `delta.deletedFileRetentionDuration` (a week). Raises UnsafeRetention for a shorter
+    one, unless `allow_unsafe`, and the store's errors.
     """
     if orphans not in get_args(Orphans):
         raise ValueError(f"orphans must be 'own' or 'delta', not {orphans!r}")
     kept_ms = _retention_ms(snapshot, retention, allow_unsafe)
     cutoff = now - kept_ms
     if snapshot.store.versioned:
-        # Other branches, tags and sessions may need what this state does not: deleting is left to the lake's garbage
-        # collection.
+        # Other branches, tags and sessions may need these files, so the lake's garbage collection deletes them.
         if not dry_run:
             snapshot.store.end_retention(instant_of(cutoff))
         return VacuumResult(_NO_KEYS, 0, dry_run, _NO_KEYS)
@@ -150,7 +149,7 @@ class _Needed:
 
     keys: pa.ChunkedArray
     names: frozenset[str]
-    """Of those that the log spells as lying elsewhere: it may be this very folder, by another name."""
+    """The files at other locations in the log, which may be this folder by another name."""
 
     def contains(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
         keys = _composed(keys)
@@ -212,7 +211,7 @@ def _inside(paths: pa.ChunkedArray, store: ObjectStore, outside: set[str] | None
 
 
 def _composed(keys: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return keys in a form in which those are equal which a store takes for the same."""
+    """Return keys in a form that is equal for keys that a store treats as the same."""
     return keys if pc.all(pc.string_is_ascii(keys)).as_py() else pc.utf8_normalize(keys, form="NFC")
 
 
@@ -275,7 +274,7 @@ def _named(snapshot: Snapshot) -> pa.ChunkedArray:
 
 
 def _is_log(key: str) -> bool:
-    # Some stores do not tell upper from lower case.
+    # Some stores ignore case.
     return key.split("/")[0].lower() == LOG_FOLDER
 
 

@@ -1,4 +1,4 @@
-"""Append and overwrite: rows become data files first; then a commit names what was written and what it replaces."""
+"""Append and overwrite: write rows to data files first, then commit the files to add and to remove."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Write:
         keeper = replace(self.writer, replace_where=None, log_inserts=False)
         removes, rewritten = rewrite(scan, keeper, None, run)
         metrics = {**plain.metrics, "numDeletedRows": rewritten.changed, "numCopiedRows": rewritten.copied}
-        # Change data files stand for the whole commit: without one for a deleted row, adds and removes tell the same.
+        # Change data files must hold all changes of a commit. If no row is deleted, adds and removes are enough.
         logged = [*rewritten.changes, *changes] if rewritten.changes else []
         return replace(
             self._replacing(replace(plain, metrics=metrics), removes, predicate),
@@ -83,7 +83,7 @@ class Write:
         )
 
     def replaced_files(self) -> pa.Table:
-        """Return the file actions that hold rows which the write may replace, judged by the statistics."""
+        """Return the actions of files that may hold rows to replace, by their statistics."""
         match self.replaces:
             case "nothing":
                 return self._files().slice(0, 0)
@@ -93,7 +93,7 @@ class Write:
                 return self._files()
 
     def _scan(self, predicate: Predicate) -> Scan:
-        # The rows that are there lack the columns that this write adds: they are null in them.
+        # The columns that this write adds are null in the existing rows.
         return plan_scan(replace(self.snapshot, metadata=self.writer.metadata), None, predicate)
 
     def _files(self, predicate: Predicate | None = None) -> pa.Table:

@@ -27,7 +27,7 @@ _ABSENT = object()
 
 
 class FileMissing(NotFound, FileNotFoundError):
-    """No file exists at a path: `NotFound` that is also the error that users of fsspec expect."""
+    """No file exists at a path. This is also the FileNotFoundError that users of fsspec expect."""
 
     def __init__(self, message: str, *, key: str | None = None) -> None:
         super().__init__(message, key=key)
@@ -106,9 +106,9 @@ class WriteBatch:
             self.undo.append((overlay, key, overlay.items.get(key, _ABSENT)))
 
     def end(self, keep: bool) -> None:
-        """Flush what was written, or take it back; also where flushing raises.
+        """Flush the writes, or undo them. They are also undone if flushing raises.
 
-        What another thread has flushed by then stays.
+        Writes that another thread has flushed by then stay.
         """
         is_kept = False
         try:
@@ -126,10 +126,10 @@ class WriteBatch:
 
 
 class LakeTransaction(Transaction):  # type: ignore[misc]
-    """`with fs.transaction:` what is written in it goes into the session at its end; where it raises, nothing does."""
+    """The transaction of `with fs.transaction:`. Its end flushes all writes, or discards them if the block raises."""
 
     def start(self) -> None:
-        """Start to gather writes."""
+        """Begin to collect writes."""
         super().start()
         self.fs.begin_batch()
 
@@ -144,7 +144,7 @@ class LakeTransaction(Transaction):  # type: ignore[misc]
 
 
 class LakeReader(AbstractBufferedFile):  # type: ignore[misc]
-    """A file that is read, of one state from its opening on."""
+    """A file that is open for reading, of the state in which it was opened."""
 
     def __init__(self, fs: Any, path: str, place: OpenState, key: str, **options: Any) -> None:
         self._state, self._key = place.state, key
@@ -160,12 +160,10 @@ class LakeReader(AbstractBufferedFile):  # type: ignore[misc]
 
 
 class LakeWriter(io.BytesIO):
-    """A file that is written: it is stored whole when it is closed.
+    """A file that is open for writing. It is stored as a whole when it is closed.
 
-    Left unclosed, or by an exception in its `with` block, it never was.
-
-    Text and compressed files are closed by what wraps them, which does not tell of exceptions: `fs.transaction` takes
-    these back too.
+    If it is not closed, or its `with` block raises, nothing is stored. The wrappers of text and compressed files close
+    them even if the block raises: only `fs.transaction` undoes these.
     """
 
     def __init__(self, path: str, store: Callable[[bytes], None], *, autocommit: bool, data: bytes = b"") -> None:

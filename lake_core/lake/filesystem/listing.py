@@ -1,4 +1,4 @@
-"""The files of a state by key: plain files and logs from its tree, and data files, which the tree does not repeat."""
+"""The files of a state by key: plain files and logs from its tree, and data files, which are not in the tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lake_core.lake.state.dataset_view import DatasetView
 
 _HIDDEN = re.compile(r"(?:^|/)(?:\.|_[^/=]*(?:/|$))")
-"""Change files and the like: they are for those who know the format."""
+"""Folders such as that of change files, which only readers of the format use."""
 _PASSED = 100
 """How many keys of one folder are skipped before a new listing starts after the folder."""
 _HEADS = 16
@@ -27,7 +27,7 @@ _HEADS = 16
 
 
 def file_info(front: str, meta: ObjectMeta) -> dict[str, Any]:
-    """Describe a file as fsspec does."""
+    """Return fsspec's description of a file."""
     time = meta.last_modified
     return {
         "name": front + meta.key,
@@ -41,7 +41,7 @@ def file_info(front: str, meta: ObjectMeta) -> dict[str, Any]:
 
 
 def folder_info(name: str) -> dict[str, Any]:
-    """Describe a folder as fsspec does."""
+    """Return fsspec's description of a folder."""
     return {"name": name, "size": 0, "type": "directory"}
 
 

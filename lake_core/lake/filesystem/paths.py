@@ -28,7 +28,7 @@ Pins = dict[tuple[str, str], str | int]
 
 
 class Paths:
-    """The lakes that a file system has opened, and the states that it looks at."""
+    """The lakes that a file system has opened, and the states that it reads."""
 
     def __init__(self, lakes: Mapping[str, str], options: Mapping[str, Any] | None) -> None:
         self._lakes, self._options = dict(lakes), options
@@ -63,7 +63,7 @@ class Paths:
             self._pins.clear()
 
     def find(self, path: str) -> tuple[OpenState | None, str, str]:
-        """Find what a path is in (None: above refs), the key there, and how all paths that lead there begin.
+        """Return the state of a path (None: above refs), the key in it, and the prefix of all paths in this state.
 
         Raises LakeMissing, RefMissing.
         """
@@ -78,7 +78,7 @@ class Paths:
         return self._place(lake, unquote(ref)), key.lstrip("/"), front
 
     def names(self, lake: str) -> list[str]:
-        """List the branches, tags and open sessions of a lake; of none, the names of lakes."""
+        """List the branches, tags and open sessions of a lake, or without a lake the names of lakes."""
         if not lake:
             return sorted(self._lakes)
         opened = self._opened[lake]
@@ -86,7 +86,7 @@ class Paths:
         return sorted({*opened.list_branches(), *opened.list_tags(), *sessions})
 
     def _lake_of(self, path: str) -> str:
-        """Find the beginning of a path that names its lake, which is open from then on."""
+        """Find the prefix of a path that names its lake, and open the lake."""
         with self._lock:
             for location in self._opened:
                 if path == location or path.startswith(f"{location}/"):

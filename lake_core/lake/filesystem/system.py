@@ -1,4 +1,4 @@
-"""`LakeFileSystem` itself."""
+"""`LakeFileSystem`, lakes as an fsspec file system."""
 
 from __future__ import annotations
 
@@ -37,17 +37,16 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """Lakes as a file system.
 
     - `lakes`: the locations of lakes by name; `target_options`: the `storage_options` with which they are opened.
-    - `state`: look at this state only; paths are its keys then. `StateStore.filesystem()` makes such a one.
+    - `state`: read only this state, whose keys are the paths. `StateStore.filesystem()` returns such a file system.
 
-    A branch is pinned at its first use, so that whatever is read through one instance is of one commit; so is a copy of
-    the instance in another process. A shared session is as it was then, plus what is written here. `invalidate_cache()`
-    looks again.
+    A branch is pinned at its first use: one instance, and its copies in other processes, read one commit. A shared
+    session is read as it was then, plus what is written here. `invalidate_cache()` reads the newest states.
 
-    Sessions take writes. Written into a private `Session` or a `SessionWriter` they are part of it at once. On
-    `lake://<lake>/<session>/` the file system joins the shared session; each closed file, or whole `put`, `pipe`, `rm`
-    or `cp`, is flushed: one entry of the lake's journal. `with fs.transaction:` makes that one for any number of files,
-    which is how to write Zarr arrays. A file is held in memory until it is closed. Folders need not be made. Errors are
-    the lake's, and `FileNotFoundError`, `FileExistsError` and `PermissionError` as well.
+    Only sessions can be written. Writes to a private `Session` or a `SessionWriter` are part of it at once. On
+    `lake://<lake>/<session>/` the file system joins the shared session. Each closed file, or whole `put`, `pipe`, `rm`
+    or `cp`, is flushed as one entry of the lake's journal. `with fs.transaction:` flushes any number of files at once;
+    write Zarr arrays this way. A file is held in memory until it is closed. Folders need not be created. Errors are
+    the lake's, and also `FileNotFoundError`, `FileExistsError` and `PermissionError`.
     """
 
     protocol = "lake"
@@ -75,7 +74,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return "lake"
 
     def __repr__(self) -> str:
-        # Libraries that tell file systems apart by their text wrap this one.
+        # Libraries that distinguish file systems by their text wrap this one.
         return (
             f"LakeFileSystem({self._bound.state!r} at {id(self):#x})"
             if self._bound is not None
@@ -105,7 +104,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self._paths.forget()
 
     def _at(self, path: str) -> tuple[OpenState | None, str, str]:
-        """Find what a path is in (None: above refs), the key there, and how all paths that lead there begin."""
+        """Return the state of a path (None: above refs), the key in it, and the prefix of all paths in this state."""
         path = self._strip_protocol(path)
         if self._bound is None:
             return self._paths.find(path)
@@ -115,7 +114,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     # Reading
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
-        """Return what is known of a path without reading it: name, size, type, created, modified, mtime, ETag.
+        """Return the metadata of a path: name, size, type, created, modified, mtime, ETag.
 
         Raises FileMissing.
         """
@@ -139,7 +138,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return True
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
-        """List what is directly in a folder; above refs: a lake's branches, tags and open sessions, or lakes' names."""
+        """List a folder. Above refs, list a lake's branches, tags and open sessions, or the names of lakes."""
         place, key, front = self._at(path)
         if place is None:
             entries = [folder_info(f"{front}/{name}" if front else name) for name in self._paths.names(front)]
@@ -195,9 +194,9 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         on_error: str = "return",
         **options: Any,
     ) -> list[Any]:
-        """Read ranges of files, side by side where the store gains from it.
+        """Read ranges of files, concurrently if the store gains from it.
 
-        One that fails comes as its exception, or is raised.
+        An error of one range is returned in its place, or raised.
         """
         starts, ends = (each if isinstance(each, list) else [each] * len(paths) for each in (starts, ends))
         keys_by_place: dict[OpenState, list[tuple[int, str]]] = {}
@@ -254,14 +253,14 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if mode == "xb" and self.exists(path):
             raise FilePresent(f"there is already a file at {path!r}", key=path)
         before = self.cat_file(path) if mode == "ab" and self.exists(path) else b""
-        # Within a transaction what is closed is seen at once, and taken back where it fails.
+        # Within a transaction a closed file is visible at once, and undone if the transaction fails.
         store = autocommit or self._gathered is not None
         return LakeWriter(path, lambda data: self._store(path, data, mode == "xb"), autocommit=store, data=before)
 
     # Writing
 
     def begin_batch(self) -> None:
-        """Gather what is written from now on; `fs.transaction` does."""
+        """Collect writes from now on, as `fs.transaction` does."""
         self._gathered = WriteBatch()
 
     def end_batch(self, keep: bool) -> None:
@@ -272,7 +271,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @contextmanager
     def _batch(self) -> Iterator[WriteBatch]:
-        """Gather writes that are flushed together, once, as part of a larger batch where one is under way."""
+        """Collect writes that are flushed together, as part of a larger batch if there is one."""
         running: WriteBatch | None = self._gathered or getattr(self._local, "batch", None)
         if running is not None:
             yield running
@@ -332,7 +331,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self._store(path2, self.cat_file(path1))
 
     def rm(self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Take files away, or folders. Raises FileMissing, IsADirectoryError, WriteRefused for what a dataset holds."""
+        """Delete files or folders. Raises FileMissing, IsADirectoryError; WriteRefused for files of a dataset."""
         files: dict[str, None] = {}
         for each in self.expand_path(path):
             info = self.info(each)
@@ -353,7 +352,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 place.count()
 
     def _targets(self, files: Iterable[str]) -> list[tuple[WriteSession, OpenState, list[str]]]:
-        """List files to take away, by what they are in; all are looked at before one is gone."""
+        """Return the files to delete by state. All are checked before one is deleted."""
         targets: dict[OpenState, tuple[WriteSession, OpenState, list[str]]] = {}
         for path in files:
             target, place, key = self._target(path)
@@ -367,7 +366,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return list(targets.values())
 
     def rm_file(self, path: str) -> None:
-        """Take a file away, its name taken literally. Raises FileMissing, WriteRefused."""
+        """Delete a file. The name is no pattern. Raises FileMissing, WriteRefused."""
         if self.info(path)["type"] != "file":
             raise IsADirectoryError(errno.EISDIR, "this is a folder", path)
         self._take_away([path])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_checked(root: ObjectStore, key: str) -> bytes | None:
-    """Return the content of a file. None for one that is missing or damaged: it is computed again."""
+    """Return the content of a file, or None if it is missing or damaged. It is then computed again."""
     try:
         checksum, _, content = root.get(key).partition(b"\n")
     except NotFound:
@@ -22,6 +22,6 @@ def read_checked(root: ObjectStore, key: str) -> bytes | None:
 
 
 def write_checked(root: ObjectStore, key: str, content: bytes) -> None:
-    """Replace a file. Without effect for a caller who may only read the lake, and computes it again next time."""
+    """Replace a file. Has no effect without write access to the lake: the next run computes the content again."""
     with suppress(StoreError):
         root.put(key, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)

@@ -1,14 +1,13 @@
-"""Garbage collection: what no ref, retained commit, tag or live session reaches is deleted, without stopping anyone.
+"""Garbage collection: delete what no ref, retained commit or live session reaches, while publishes continue.
 
-1. Mark what is live. What is not, and is older than any session may be, goes on a list, which an entry of the refs
-journal names. The entry
-   also takes the commits away that nothing keeps. From then on nobody can name them, and nobody relies on what is on
-   the list.
-2. Mark again, as of that entry: what was published in between may reach some of it.
-3. Delete the rest. An entry says that it is done.
+1. Mark the live objects. The others, if they are older than any session may be, are put on a list, which an entry of
+   the refs journal names. The entry also removes the commits that are not retained. From then on no process can find
+   these commits, and no publish relies on a listed object.
+2. Mark again, as of that entry, because a commit that was published in between may reach listed objects.
+3. Delete the rest. Another entry records that the collection is complete.
 
-Interrupted anywhere, the next collection goes on with what is on record. Unpublished objects live for more than eight
-days.
+After an interruption, the next collection continues from the refs journal. Unpublished objects are kept for more than
+eight days.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ LISTS = "_lake/gc"
 _RANGE = re.compile(rf"{TREES}/[0-9a-f]{{64}}")
 
 MIN_AGE = timedelta(days=8)
-"""Unpublished objects live at least as long: longer than any session."""
+"""How long unpublished objects are kept at least. This is longer than the life of any session."""
 _UNDER_WAY = timedelta(seconds=10)
 _MOST_COMMITS = 50_000
-"""How many commits one collection lets go: they are named in one entry of the refs journal."""
+"""The most commits that one collection removes, because one entry of the refs journal names them."""
 _MOST_BATCHES = 10_000
-"""How many batches of ended sessions one collection lets go."""
+"""The most batches of ended sessions that one collection removes."""
 _DELETE_AT_ONCE = 1000
 _MOST_SECONDS = 86_400.0
 """A collector that takes longer stops, because listed objects may be in use again by then."""
@@ -76,9 +75,9 @@ def collect(
     dry_run: bool = False,
     progress: Callable[[str, int], None] | None = None,
 ) -> Collection:
-    """Delete what nothing reaches any longer.
+    """Delete unreachable objects.
 
-    `history`: how long commits are kept, a week at least. Raises CollectionRefused, StoreError.
+    `history` is how long commits are kept, at least a week. Raises CollectionRefused, StoreError.
     """
     tell = progress or (lambda phase, count: None)
     finished: list[str] = []
@@ -88,7 +87,7 @@ def collect(
             finished += _finish(repository, id, history, tell)
     refs = repository.refs()
     now = repository.clock()
-    history = max(history, MOST_EXPIRY)  # private sessions are not on record: what they began with is kept
+    history = max(history, MOST_EXPIRY)  # keeps the commits at which private sessions began
     cutoff = now - history
     reachable, graph = Reachability(repository), CommitGraph()
     dropped = _mark(repository, refs, cutoff, reachable, graph, now)
@@ -119,9 +118,9 @@ def _mark(
     graph: CommitGraph,
     now: datetime,
 ) -> frozenset[str]:
-    """Mark what the retained states reach, and return the commits that nothing keeps.
+    """Mark what the retained states reach, and return the commits that are not retained.
 
-    Raises CollectionRefused where a state cannot be read.
+    Raises CollectionRefused if a state cannot be read.
     """
     try:
         graph.update(refs)
@@ -137,7 +136,7 @@ def _mark(
 def _age_limit(repository: Repository) -> datetime:
     """Return the time since which written objects may still be published.
 
-    By the store's own clock; a lake that was given another one goes by that, but spares what is under way just now.
+    It is by the store's clock, or by the lake's if the caller passed one; then recent objects are spared as well.
     """
     key = f"{LISTS}/clock-{runtime.uuid4().hex}"
     repository.root.put(key, b"", unique=True)
@@ -148,9 +147,9 @@ def _age_limit(repository: Repository) -> datetime:
 
 
 def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
-    """List all that the lake may delete: content, ranges, lists of old collections, datasets' unique objects."""
+    """Yield the objects that the lake may delete: content, ranges, old collections' lists, datasets' unique objects."""
     root = repository.root
-    # In a lakeFS repository's storage namespace, what is older than the lake is the repository's.
+    # In the storage namespace of a lakeFS repository, objects older than the lake belong to the repository.
     since = root.head(ORIGIN_KEY).last_modified if repository.format.origin else None
     for meta in _collectable(root):
         if since is None or meta.last_modified > since:
@@ -168,9 +167,9 @@ def _collectable(root: ObjectStore) -> Iterator[ObjectMeta]:
 
 
 def _is_own(root: ObjectStore, meta: ObjectMeta) -> bool:
-    """Return whether this lake can have written an object of its own folders.
+    """Return whether this lake may have written an object in its folders.
 
-    A lakeFS server may keep a repository in the same place.
+    A lakeFS server may have a repository at the same location.
     """
     if meta.key.startswith(f"{OBJECTS}/"):
         return digest_of(meta.key) is not None
@@ -185,7 +184,7 @@ def _is_own(root: ObjectStore, meta: ObjectMeta) -> bool:
 
 
 def _announce(repository: Repository, keys: list[str], dead: set[str], graph: CommitGraph, cutoff: datetime) -> str:
-    """Put a list on record, and let commits go that nothing keeps."""
+    """Record a list in the refs journal, and remove the commits that are not retained."""
     id = runtime.uuid4().hex
     key = f"{LISTS}/{id}"
     repository.root.put(key, encode_list(keys), unique=True)
@@ -212,9 +211,9 @@ def _finish(
     reachable: Reachability | None = None,
     graph: CommitGraph | None = None,
 ) -> list[str]:
-    """Delete what is on a list and still not reached.
+    """Delete the listed objects that are still not reached, and return their keys.
 
-    Returns the keys. Whoever began the collection, this is safe to repeat.
+    This can be repeated safely, by any process.
     """
     started = runtime.monotonic()
     refs = repository.refs()
@@ -232,7 +231,7 @@ def _finish(
             return gone[:start]
         repository.root.delete(gone[start : start + _DELETE_AT_ONCE])
         tell("deleted", start)
-    # Writers may rely again on the objects that were kept.
+    # From here on, writers may reuse the listed objects that were kept.
     done_key = f"{LISTS}/{id}-deleted"
     repository.root.put(done_key, encode_list(gone))
 
@@ -261,7 +260,7 @@ def _renewed(root: ObjectStore, place: str) -> set[str]:
 def _reap(repository: Repository) -> None:
     """Mark sessions past their time as expired.
 
-    Ended ones, and collections, leave the record once no session can remember them.
+    Ended sessions and collections are removed from the journal once no open session can be older than them.
     """
 
     def plan(state: State) -> Sequence[Action]:

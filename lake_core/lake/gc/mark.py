@@ -1,7 +1,8 @@
-"""Marking of the objects that a lake's refs, retained history and sessions reach, for collection and `verify`.
+"""Mark the objects that a lake's refs, retained history and sessions reach, for collection and `verify`.
 
-The first of the retained states is marked whole. Each other state adds its remainder: what it reaches and its successor
-does not. Successors lead to the first state, so nothing is missed; and remainders are remembered between runs.
+The first of the retained states is marked completely. Each other state adds its remainder: the objects that it reaches
+and its successor does not. The chain of successors leads to the first state, so no object is missed. Remainders are
+stored between runs.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
     from lake_core.lake.state.state_store import StateStore
 
 _AT_ONCE = 32
-"""Remainders that are computed side by side."""
+"""The number of remainders that are computed concurrently."""
 _LOOKED_AT = 3
 """States in which the version of a dataset is looked for."""
 _RANGE_MEMORY = 32 << 20
-"""Trees are read one after the other, each much like the last: little of them needs to stay in memory."""
+"""The size of the cache of ranges. It is small, because trees are read one by one and each is similar to the last."""
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class Reachability:
     repository: Repository
     keys: set[str] = field(default_factory=set)
     references: dict[str, set[tuple[int, str, int]]] = field(default_factory=dict)
-    """Size, etag and time (in nanoseconds) of the objects that were brought in, as the tree has them, by key."""
+    """Size, etag and time (in nanoseconds) of the imported objects, as in the tree, by key."""
     external: dict[str, Entry] = field(default_factory=dict)
     """Entries of objects outside of the lake, by their URLs."""
     _trees: set[str] = field(default_factory=set)
@@ -57,7 +58,7 @@ class Reachability:
     _datasets: set[tuple[str, str]] = field(default_factory=set)
     """The datasets that are marked, by path and tree."""
     _versions: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By path and format: the version of a dataset that was found last, near which the next one is."""
+    """The version of each dataset that was found last, by path and format. The next one is probably close to it."""
 
     def __post_init__(self) -> None:
         self.repository = self.repository.with_range_memory(_RANGE_MEMORY)
@@ -92,7 +93,7 @@ class Reachability:
         for state in states[1:]:
             self._add_ends(state, states, ended, failed)
 
-    # States that are marked whole
+    # States that are marked completely
 
     def _add_state(
         self, retained: RetainedState, ended: Mapping[str, datetime], failed: Callable[[str, LakeError], None]
@@ -177,7 +178,7 @@ class Reachability:
 
         remainders: Iterable[tuple[Pair, Remainder | None]]
         if self._pairs:
-            # Marked before with older refs: what came since is little, and the memo is that of all pairs.
+            # The states were marked before with older refs. Few are new, and the memo covers all pairs.
             new = [pair for pair in pairs if pair not in self._pairs]
             for pair in pairs.keys() & self._pairs.keys():
                 self._add_remainder(pair, Remainder(datasets=self._pairs[pair]), pairs[pair], ended)
@@ -223,7 +224,7 @@ class Reachability:
         ended: Mapping[str, datetime],
         failed: Callable[[str, LakeError], None],
     ) -> None:
-        """Mark the datasets for which a state counts and its successor does not, since a remainder leaves out more."""
+        """Mark the datasets for which a state counts and its successor does not, because remainders leave these out."""
         assert state.successor is not None
         successor = states[state.successor]
         if successor.since is None or (state.since is not None and state.since <= successor.since):

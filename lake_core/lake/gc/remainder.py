@@ -1,6 +1,6 @@
-"""What a tree reaches that another one, its successor, does not.
+"""Remainders: the objects that a tree reaches and another tree, its successor, does not.
 
-That is a function of the ids of two trees, which name their content, so it can be remembered.
+A remainder depends only on the ids of the two trees, which are hashes of their content. So it can be stored.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _CACHED_STATES = 8
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """What a tree reaches and its successor does not, as keys below the lake's root."""
+    """The objects that a tree reaches and its successor does not, as keys below the lake's root."""
 
     keys: Sequence[str] = ()
-    """Of its metarange, ranges and content."""
+    """The keys of its metarange, ranges and content."""
     entries: Sequence[Entry] = ()
-    """Entries of objects that the lake did not write: those that were brought in, and those outside of it."""
+    """Entries of objects that the lake did not write: imported ones, and those outside of the lake."""
     datasets: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The UNIQUE objects of the datasets that differ, by the dataset's path."""
 
@@ -45,15 +45,15 @@ class RemainderReader:
         self._states: dict[str, StateStore] = {}
         self._registered: dict[str, dict[str, DatasetRecord]] = {}
         self._versions: dict[tuple[str, str], int] = {}
-        """By path and format: the version of a dataset that was found last, near which the next one is."""
+        """The version of each dataset that was found last, by path and format. The next one is probably close to it."""
 
     def remainder(self, tree: str, successor: str, is_step: bool) -> Remainder:
         """Compare two trees.
 
-        With `is_step`, what only versions of a dataset between the two reach is part of the remainder: readers in place
-        may have opened them. Otherwise these are versions of commits that are not retained.
+        With `is_step`, the remainder includes objects that only versions of a dataset between the two reach, because
+        readers in place may have opened them. Otherwise these versions are of commits that are not retained.
 
-        Raises what a tree or a dataset that cannot be read raises.
+        Raises the error of a tree or a dataset that cannot be read.
         """
         graveler, addresses = self._repository.graveler, self._repository.content.addresses
         keys = [f"{graveler.reader.folder}/{id}" for id in graveler.names(tree) - graveler.names(successor)]
@@ -66,7 +66,7 @@ class RemainderReader:
         state, registered = self._state(tree), self._datasets(tree)
         changed: set[str] = set()
         forked: set[str] = set()
-        """Datasets with log entries that the successor has not, or otherwise: their logs do not go on there."""
+        """The datasets whose logs do not continue in the successor, which lacks log entries or has other ones."""
         for name, before, after in differences:
             owner = dataset_above(name, registered)
             if name.startswith(DATASETS):
@@ -100,7 +100,7 @@ class RemainderReader:
         return state
 
     def _datasets(self, tree: str) -> dict[str, DatasetRecord]:
-        """List the datasets that a tree registers. Neighbors mostly register the same."""
+        """Return the datasets that a tree registers. Neighboring trees mostly register the same."""
         registered = self._registered.get(tree)
         if registered is None:
             registered = self._registered[tree] = self._state(tree).registered()
@@ -152,14 +152,14 @@ def log_entry(view: DatasetView, version: int) -> tuple[str | None, ...]:
 
 
 def pointers(view: DatasetView) -> tuple[str, ...]:
-    """Return the identity of a state of a dataset that counts no versions: its path, and the etags of its pointers."""
+    """Return the identity of a state of a dataset without versions: its path, and the etags of its pointers."""
     return (view.record.path, *(view.head(key).etag for key in view.format.pointer_keys(view)))
 
 
 def log_head(view: DatasetView, hint: int | None) -> int | None:
     """Find a dataset's version by looking up log keys near a guess.
 
-    None for a log without entries, and for a format that has none.
+    Return None for a log without entries, and for a format without a log.
     """
 
     def exists(version: int) -> bool:

@@ -1,7 +1,7 @@
 """The remainders that earlier runs of collection and `verify` computed, kept in the lake.
 
-A file covers some pairs of trees, and is named by the SHA-256 of them and of all else that their remainders depend on.
-So a file is right or unused, never stale. Whoever misses one, or finds it damaged, computes it again.
+A file covers some pairs of trees. Its name is the SHA-256 of these pairs and of everything else that their remainders
+depend on, so a file cannot be stale. A run computes a file that is missing or damaged again.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 FOLDER = "_lake/gc/marks"
 _FORMAT = 2
 _GROUP = 512
-"""How many pairs a file covers on average."""
+"""The number of pairs that a file covers on average."""
 
 Pair: TypeAlias = tuple[str, str, bool]
 """A tree, its successor, and whether that is the next state. See `RemainderReader.remainder`."""
 
 
 class RemainderMemo:
-    """The remembered remainders of a lake."""
+    """The stored remainders of a lake."""
 
     def __init__(self, root: ObjectStore) -> None:
         self._root = root
-        # Another release may read the same trees otherwise, and a copy of the lake has other URLs.
+        # Another release may compute other remainders of the same trees, and a copy of the lake has other URLs.
         self._scope = json.dumps([_FORMAT, root.url(), sorted(format_releases().items())])
 
     def remainders(
@@ -47,7 +47,7 @@ class RemainderMemo:
     ) -> Iterator[tuple[Pair, Remainder | None]]:
         """Yield the remainder of each pair, in groups.
 
-        What is not remembered is computed, and remembered from then on. None stands for what `compute` could not.
+        Remainders that are not stored are computed and stored. None stands for those that `compute` could not return.
         """
         groups = [(self._name(group), group) for group in _groups(pairs)]
         stored = {meta.key for meta in self._root.list(f"{FOLDER}/")}
@@ -72,7 +72,7 @@ class RemainderMemo:
         return f"{FOLDER}/{hashlib.sha256(json.dumps([self._scope, pairs]).encode()).hexdigest()}"
 
     def _read(self, name: str) -> dict[Pair, Remainder] | None:
-        """Read a file. None for one that is missing, damaged, or of another scope."""
+        """Read a file. Return None if it is missing, damaged, or of another scope."""
         body = read_checked(self._root, name)
         if body is None:
             return None
@@ -93,7 +93,7 @@ class RemainderMemo:
 
 
 def _groups(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Divide pairs into runs that end at pairs of a certain hash, so that what is added or removed changes few runs."""
+    """Divide pairs into runs that end at pairs with a certain hash, so that a new or removed pair changes few runs."""
     group: list[Pair] = []
     for pair in pairs:
         group.append(pair)

@@ -1,4 +1,4 @@
-"""What a lake retains: the states that collection keeps whole, and an order in which each has a successor."""
+"""The retention of a lake: the states that collection keeps, in an order in which each has a successor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lake_core.lake.refs.session_record import SessionRecord
 
 HISTORY = timedelta(days=30)
-"""How long commits are retained by default, besides those that a branch, tag or session names."""
+"""How long commits that no branch, tag or session names are retained by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class RetainedState:
     None for what a ref or session names.
     """
     successor: int | None
-    """The place of another state in the list of all: a similar one, with a lower number. None for the first."""
+    """The index of a similar state that comes earlier in the list of all states. None for the first."""
     is_followed: bool
-    """Whether the successor was made from this state or this one from it, with no other state between them."""
+    """Whether this state and the successor follow each other directly, in either direction."""
 
     def counts_from(self, before: datetime | None) -> bool:
         """Return whether the state counts for a dataset whose retention ended before an instant, if it did."""
@@ -47,7 +47,7 @@ class Retention:
 
     states: Sequence[RetainedState]
     trunk: Sequence[int]
-    """The places of the branch in place: its head, and its first parents as far as each is the next one's successor."""
+    """The indexes of the head of the branch in place and of its first parents, as long as each succeeds the next."""
     dropped: frozenset[str]
     """The commits that are not kept."""
 
@@ -69,7 +69,7 @@ def kept_commits(graph: CommitGraph, refs: RefsState, cutoff: datetime) -> set[s
 
 
 def retain(graph: CommitGraph, refs: RefsState, branch: str, cutoff: datetime) -> Retention:
-    """List what is to be kept. `branch`: the one in place."""
+    """Return the states to keep. `branch` is the one in place."""
     kept = kept_commits(graph, refs, cutoff)
     nodes = sorted((graph.nodes[id] for id in kept), key=lambda node: node.order, reverse=True)
     places = {node.id: place for place, node in enumerate(nodes)}
@@ -103,13 +103,13 @@ def _live_sessions(refs: RefsState) -> list[SessionRecord]:
 
 
 def _session_trees(refs: RefsState, record: SessionRecord) -> list[str]:
-    """List the trees of a session in the order in which they came about, each once."""
+    """List the distinct trees of a session in the order in which they were written."""
     batches = (tree for batch in refs.batches(record) for tree in (batch.before, batch.after))
     return list(dict.fromkeys([*batches, record.tree]))
 
 
 def _trunk(graph: CommitGraph, kept: Collection[str], head: str) -> list[str]:
-    """List a head and its first parents, as far as they are kept and in order."""
+    """List a head and its first parents, up to the first that is not kept or out of order."""
     ids = [head]
     while (parents := graph.nodes[ids[-1]].parents) and parents[0] in kept:
         if graph.nodes[parents[0]].order >= graph.nodes[ids[-1]].order:

@@ -1,4 +1,4 @@
-"""The objects whose content `verify` has compared with their names, so that the next run reads only others."""
+"""The objects whose content `verify` has compared with their names. The next run reads only other objects."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 RECORD = "_lake/gc/verified"
 _DIGEST = 16
-"""Bytes for each object in the record."""
+"""The number of bytes per object in the record."""
 
 
 class VerifiedObjects:
-    """Objects by key, etag and size: one that was put again since is another object."""
+    """Objects by key, etag and size. An object that was written again is another object."""
 
     def __init__(self) -> None:
         self._digests: set[bytes] = set()

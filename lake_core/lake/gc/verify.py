@@ -1,4 +1,4 @@
-"""Verification of a lake: all objects that live states reach exist, and those named by content have that content."""
+"""Verification of a lake: objects that live states reach exist, and content matches the hash in its name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectMeta, ObjectStore
 
 _LISTED_FROM = 1000
-"""Of more objects than this the whole lake is listed, instead of asking for each."""
+"""The most objects that are looked up one by one. For more objects the whole lake is listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,15 @@ def verify(
     full: bool = False,
     progress: Callable[[str, int], None] | None = None,
 ) -> Iterator[Problem]:
-    """Yield the defects.
+    """Yield the problems of a lake.
 
     Args:
         repository: The lake.
         history: How long commits are retained.
-        hashes: Whether to read content and compare it with its hash, or only to look whether it exists.
-        full: Whether to read all content. By default what an earlier run has read, and nobody has put again since, is
-            only looked for: its bytes are trusted to be as they were.
-        progress: Called with a phase and a count; at the end with `not read again` and how many objects that are.
+        hashes: Whether to read content and compare it with its hash, or only to check that it exists.
+        full: Whether to read all content. By default, objects that an earlier run has read, and that were not written
+            since, are only checked to exist.
+        progress: Called with a phase and a count; at the end with `not read again` and a number of objects.
     """
     tell = progress or (lambda phase, count: None)
     refs = repository.refs()
@@ -108,7 +108,7 @@ def verify(
 
 
 def _objects(root: ObjectStore, keys: Set[str]) -> Iterator[tuple[str, ObjectMeta | None]]:
-    """Yield each key with the object's metadata, None for one that does not exist."""
+    """Yield each key with the object's metadata, or None if it does not exist."""
     if len(keys) <= _LISTED_FROM:
         for key in sorted(keys):
             try:
@@ -152,8 +152,8 @@ def _content_problem(repository: Repository, key: str) -> Problem | None:
 def _check_reference(
     repository: Repository, meta: ObjectMeta, entries: Collection[tuple[int, str, int]]
 ) -> Iterator[Problem]:
-    """Yield a problem where an object is not, or not for every live state, the one that was brought in."""
-    # A copy of a store keeps the times at most, not the etags. lakeFS has etags and times of its own.
+    """Yield a problem if an object has changed since it was imported, for any live state."""
+    # A copy of a store keeps at most the times, not the etags. lakeFS has its own etags and times.
     is_lakefs = repository.format.origin == "lakefs"
     same = {
         size == meta.size and (is_lakefs or etag == meta.etag or modified == nanoseconds(meta.last_modified))
@@ -168,7 +168,7 @@ def _check_reference(
 
 
 def _check_external(repository: Repository, entry: Entry) -> Iterator[Problem]:
-    """Yield a problem where an object outside of the lake is missing, has another size, or may not be read."""
+    """Yield a problem if an object outside of the lake is missing, has another size, or may not be read."""
     try:
         store, key = repository.content.addresses.locate(entry)
         size = store.head(key).size

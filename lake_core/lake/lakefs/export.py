@@ -1,4 +1,4 @@
-"""A lake's commits as a lakeFS repository: whole trees, in which datasets are the files that they consist of."""
+"""Export of a lake's commits as a lakeFS repository. Its trees list all files, including those of datasets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def export(
     is_live: bool = False,
     progress: Callable[[str, int], None] | None = None,
 ) -> Exported:
-    """Write branches and tags, with their commits and data files, into another store as lakeFS lays a repository out.
+    """Write branches and tags, with their commits and data files, into another store in the layout of lakeFS.
 
     Args:
         repository: The lake.

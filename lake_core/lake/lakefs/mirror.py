@@ -1,4 +1,4 @@
-"""A mirror of a lake on a lakeFS server: an export into the server's storage, and what is new of it by the API."""
+"""A mirror of a lake on a lakeFS server: an export to the server's storage, and calls of its API for new commits."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def mirror(
     rename: Mapping[str, str] | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Mirrored:
-    """Bring what is new in a lake onto a lakeFS repository that an export of the lake was restored into.
+    """Copy new commits, branches and tags to a lakeFS repository that was restored from an export of the lake.
 
-    Commits come first, oldest first, and branches last: a mirror that is interrupted is repeated. Branches that the
-    lake has deleted stay on the server.
+    Commits are copied first, from the oldest on, and branches last, so that an interrupted mirror can be repeated.
+    Branches that the lake has deleted stay on the server.
 
     Args:
         repository: The lake.

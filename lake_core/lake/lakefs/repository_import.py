@@ -1,7 +1,7 @@
-"""A lake from a lakeFS repository, in the repository's storage namespace: its history goes on, and nothing is copied.
+"""Conversion of a lakeFS repository to a lake in its storage namespace, with its history, without copying data.
 
-The lake's root is the namespace, so trees and objects are where their names and addresses say. What was there before is
-never deleted: collection leaves objects that are older than the lake.
+The root of the lake is the namespace, so the names of trees and the addresses of objects stay valid. Garbage collection
+never deletes objects that are older than the lake.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def read_repository(
 
 
 def write_refs(repository: Repository, imported: ImportedRepository) -> None:
-    """Make a repository's commits, branches and tags those of a new lake. Branches come last: with them it is a lake.
+    """Write a repository's commits, branches and tags to a new lake. Branches come last and make it complete.
 
     Raises LakeAlreadyExists where it has branches.
     """

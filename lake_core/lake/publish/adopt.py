@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def adopt(repository: Repository, path: str) -> Published:
-    """Bring a dataset's state in place into main. Raises DatasetNotFound, NothingToApply, Conflict."""
+    """Commit a dataset's state in place to main. Raises DatasetNotFound, NothingToApply, Conflict."""
     path = path.strip("/")
     branch = repository.format.branch
     refs = repository.refs()

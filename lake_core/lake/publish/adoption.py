@@ -1,7 +1,7 @@
 """Adoption: the versions that other writers committed to a dataset in place, past the lake, become main's.
 
-The log in place is what plain readers see, and it only grows. So where it went on, or another way than main, it is main
-that follows: the foreign versions become main's, and what the lake had published instead is applied again after them.
+Plain readers see the log in place, and this log only grows. So if it has versions that main does not have, main follows
+it: these versions become main's, and what the lake had published in their stead is applied again after them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """A `Source` that brings a dataset's state in place into main."""
+    """A `Source` that commits a dataset's state in place to main."""
 
     repository: Repository
     path: str
@@ -35,11 +35,11 @@ class Adoption:
 
     @property
     def branch(self) -> str:
-        """The branch that is checked out in place."""
+        """Return the branch that is checked out in place."""
         return self.repository.format.branch
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
-        """Prepare a commit that takes the dataset's log and pointers over as they are in place."""
+        """Prepare a commit with the dataset's log and pointers as they are in place."""
         proposal = Proposal(self.branch, f"Adopt {self.path}", {"adopt": self.path}, adopts=self.path)
         target = head_of(self.repository, refs, self.branch)
         update = _adopted(self.repository, target, self.path)
@@ -91,9 +91,9 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
 
 
 def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetView) -> TreeUpdate:
-    """Take over the pointers in place that another writer moved.
+    """Return the update for the pointers in place that another writer moved.
 
-    Only for a dataset whose log in place, if it has one, is main's.
+    The log of the dataset in place, if it has one, must be main's.
     """
     path, now = view.record.path, repository.clock()
     items: dict[str, Item | None] = {}
@@ -115,7 +115,7 @@ def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetV
 
 
 def _fork(view: DatasetView, version: int, target: StateStore) -> int:
-    """Find the last version at which main's log is the one in place."""
+    """Find the last version that main's log and the log in place have in common."""
     while version >= 0:
         keys = view.format.log_keys(view, version)
         if all(_same(view, key, target) for key in keys):

@@ -1,9 +1,8 @@
-"""The one operation of a lake: the net difference of two states is brought onto a third.
+"""`apply`, the operation that all changes of a lake share: apply the difference between two states to a third.
 
-A write into a session, publishing a session, merging a branch, revert and cherry-pick are all this. Where the format of
-a dataset is known, a dataset is one unit, and becomes one new version; plain keys are compared one by one, by key *and*
-identity. Nothing is written here but what formats must write under unique names: the result is what would change in the
-target.
+A flush into a session, a publish, a merge, a revert and a cherry-pick all use it. A dataset is one unit, whose changes
+become one new version. Plain files are compared one by one, by key *and* content. Only objects with unique names are
+written here, if a format must; the result lists the changes of the target.
 """
 
 from __future__ import annotations
@@ -40,14 +39,13 @@ def apply(
     strategy: Strategy | None = None,
     dry_run: bool = False,
 ) -> TreeUpdate:
-    """Bring what differs between `base` and `incoming` onto `target`, all of one lake.
+    """Apply the difference between `base` and `incoming` to `target`. All are states of one lake.
 
-    `commit`: the target's, for messages.
+    `commit` is the target's, for messages. `reads` are the keys, and prefixes ending in "*", that a serializable
+    session read: they must not differ between `base` and `target`. `strategy` takes one side of each dataset or key in
+    conflict. With `dry_run`, the result will not be written.
 
-    `reads`: keys, and prefixes ending in "*", that must not differ between `base` and `target`: what a serializable
-    session read. `strategy`: of a dataset or key that conflicts one side is taken whole. `dry_run`: the result is not
-    to be written. Raises Conflict naming all datasets and keys that contradict what the target has, and what formats
-    raise.
+    Raises Conflict, which names all datasets and keys in conflict, and what formats raise.
     """
     taken = base.view.tree == target.view.tree != incoming.view.tree and not _datasets_differ(base, incoming)
     changed = dict(_overlaid(incoming.view, incoming.view.tree)) if taken else dict(_changes(base, incoming))
@@ -111,7 +109,7 @@ def _hidden_files(
 
 
 def _datasets_differ(base: StateStore, incoming: StateStore) -> bool:
-    """Return whether the trees, apart from what is on top of them, differ in anything that belongs to a dataset."""
+    """Return whether the trees, without the changes on top of them, differ in a key of a dataset."""
     paths = {**base.registered(), **incoming.registered()}
     graveler = base.view.graveler
     prefixes = [DATASETS, *(f"{path}/" for path in paths)]
@@ -122,7 +120,7 @@ def _datasets_differ(base: StateStore, incoming: StateStore) -> bool:
 
 
 def _changes(base: StateStore, incoming: StateStore) -> Iterator[tuple[str, tuple[Item | None, Item | None]]]:
-    """Walk the keys that differ between two states, with what is there before and after."""
+    """Yield the keys that differ between two states, with their items before and after."""
     before, after = base.view, incoming.view
     yield from _overlaid(after, before.tree)
     if before.tree != after.tree:
@@ -138,7 +136,7 @@ def _changes(base: StateStore, incoming: StateStore) -> Iterator[tuple[str, tupl
 
 
 def _overlaid(view: View, tree: str) -> Iterator[tuple[str, tuple[Item | None, Item | None]]]:
-    """Walk the keys that are changed on top of a view's tree and differ from another tree."""
+    """Yield the keys that are changed on top of a view's tree and differ from another tree."""
     keys = view.overlay.under("")
     for key, old in zip(keys, View(view.graveler, tree).get_many(keys), strict=True):
         new = view.overlay.items[key]
@@ -160,7 +158,7 @@ def _apply_plain(
     report: ConflictReport,
     strategy: Strategy | None,
 ) -> TreeUpdate:
-    """Apply changes of plain keys; report those that contradict the target."""
+    """Apply the changes of plain files, and report those that conflict with the target."""
     items: dict[str, Item | None] = {}
     resolved: dict[str, str] = {}
     datasets = target.datasets()
@@ -185,7 +183,7 @@ def _apply_plain(
 def _apply_datasets(
     formats: Mapping[str, str], application: DatasetApplication, report: ConflictReport, strategy: Strategy | None
 ) -> TreeUpdate:
-    """Apply what happened to datasets; report those that contradict the target. `formats`: by path."""
+    """Apply the changes of datasets, whose `formats` are by path, and report those that conflict with the target."""
     items: dict[str, Item | None] = {}
     datasets: dict[str, DatasetUpdate] = {}
     references: list[str] = []
@@ -220,9 +218,9 @@ def _apply_datasets(
 def _take_dataset(
     application: DatasetApplication, path: str, format: str, conflict: DatasetConflict
 ) -> AppliedDataset | None:
-    """Bring what differs between the target and `incoming` onto the target, so that the dataset becomes incoming.
+    """Make a dataset of the target the same as in `incoming`, by the difference between the two.
 
-    Raises DatasetConflict where it cannot: `conflict` itself for a dataset that the target released.
+    Raises DatasetConflict if it cannot; this is `conflict` itself if the target released the dataset.
     """
     if application.base.datasets().get(path) is not None and application.target.registered().get(path) is None:
         raise conflict
@@ -237,7 +235,7 @@ def _apply_key_rules(
     target: StateStore,
     report: ConflictReport,
 ) -> None:
-    """Report what the rules of formats that live in plain keys forbid."""
+    """Report what the rules of formats that consist of plain files forbid."""
     change = PlainChange(
         changed, _PlainState(base), _PlainState(incoming), _PlainState(target), partial(_changed_there, base, target)
     )
@@ -251,7 +249,7 @@ def _apply_key_rules(
 
 @dataclass(frozen=True, slots=True)
 class _PlainState:
-    """The plain keys of a state, as a `KeyRule` sees them."""
+    """The plain files of a state, for a `KeyRule`."""
 
     state: StateStore
 
@@ -278,7 +276,7 @@ def _kind(before: Item | None, after: Item | None, current: Item | None) -> str:
 
 
 def _overlap(reads: Sequence[str], base: StateStore, target: StateStore) -> Iterator[str]:
-    """Walk the keys that were read and differ between two states."""
+    """Yield the keys that were read and that differ between two states."""
     whole = {read for read in reads if not read.endswith("*")}
     prefixes = tuple(read[:-1] for read in reads if read.endswith("*"))
     for key, _ in _changes(base, target):

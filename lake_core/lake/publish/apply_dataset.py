@@ -1,4 +1,4 @@
-"""Applying to a dataset: five cases of what happened to it, each brought onto the target as one new version."""
+"""Application of the changes of a dataset. There are five cases; each becomes one new version of the target."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """One side created it, where the target never had one."""
+    """One side created the dataset, and the target never had one at the path."""
 
     record: DatasetRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """One side brought it in from the lake's folder: its log is taken as it is."""
+    """One side imported the dataset from the lake's folder. Its log is used unchanged."""
 
     record: DatasetRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Recreated:
-    """One side created it where the target has dropped one: the log of that goes on."""
+    """One side created the dataset where the target has dropped one, whose log continues."""
 
     record: DatasetRecord
     dropped: DatasetRecord
@@ -42,7 +42,7 @@ class Recreated:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """One side dropped it, and the target has it."""
+    """One side dropped the dataset, and the target has it."""
 
     before: DatasetRecord
     head: DatasetRecord
@@ -50,7 +50,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """One side has it, and the target has it, or had it once."""
+    """One side has the dataset, and the target has it or had it once."""
 
     before: DatasetRecord | None
     record: DatasetRecord
@@ -80,13 +80,13 @@ class DatasetApplication:
     now: datetime
     session: str | None = None
     replaces: bool = False
-    """Whether a dataset becomes what `incoming` has, whatever the target has itself."""
+    """Whether a dataset becomes what `incoming` has, whatever the target has."""
     dry_run: bool = False
     replaced: Collection[str] = ()
-    """The plain files whose place datasets take."""
+    """The plain files that datasets replace."""
 
     def run(self, path: str, format: str) -> AppliedDataset | None:
-        """Apply what happened to a dataset; return None for nothing.
+        """Apply the changes of a dataset. Return None if there are none.
 
         Raises DatasetConflict, and what its format raises.
         """
@@ -189,7 +189,7 @@ class DatasetApplication:
         return AppliedDataset(update, items, [f"{record.path}/{key}" for key in applied.references])
 
     def _check_clear(self, record: DatasetRecord) -> None:
-        """Raise DatasetConflict where the target has other things at, above or below a dataset to be created."""
+        """Raise DatasetConflict if the target has other files at, above or below the dataset to create."""
         path, target = record.path, self.target
         datasets = target.datasets()
         nested = dataset_above(path, datasets) or next(

@@ -1,6 +1,6 @@
-"""A publish as a value: what it asks of the refs, and what it does to them.
+"""A publish as a value: its conditions on the refs, and its changes of them.
 
-One entry of the refs journal takes it, or nothing does.
+It is committed by one entry of the refs journal.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ class Requirement(Protocol):
     """A condition on the newest refs."""
 
     def check(self, refs: RefsState) -> None:
-        """Raise RefsMoved where the update must be prepared again, and a LakeError where it must not be made at all."""
+        """Raise RefsMoved if the update must be prepared again, or a LakeError if it must not be made at all."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class HeadIs:
-    """A branch points at the commit that the update was applied to."""
+    """The branch is at the commit that the update was applied to."""
 
     branch: str
     commit: str
 
     def check(self, refs: RefsState) -> None:
-        """Raise RefsMoved if the branch has another head by now."""
+        """Raise RefsMoved if the branch has another head now."""
         if refs.branch(self.branch) != self.commit:
             raise RefsMoved
 
 
 @dataclass(frozen=True, slots=True)
 class NoNewCollection:
-    """No collection began since the update was prepared: what it found stored is not about to be deleted."""
+    """No collection began since the update was prepared, so no content that it reuses is about to be deleted."""
 
     collections: frozenset[str]
 
     def check(self, refs: RefsState) -> None:
-        """Raise RefsMoved if the collections on record are others by now."""
+        """Raise RefsMoved if a collection has begun or ended since."""
         if collections(refs) != self.collections:
             raise RefsMoved
 
 
 @dataclass(frozen=True, slots=True)
 class NotProtected:
-    """The branch is not protected, so that it takes more than merges."""
+    """The branch is not protected, so it does not accept only merges."""
 
     branch: str
 
@@ -84,13 +84,13 @@ class RefsUpdate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SetValue:
-    """Sets the value of a key, whether it has one or not."""
+    """Adds or updates the value of a key."""
 
     key: str
     value: Any
 
     def actions(self, refs: RefsState) -> Sequence[Action]:
-        """Return an add or an update, whichever the newest refs call for."""
+        """Return an add or an update, depending on the newest refs."""
         return [put(refs, self.key, self.value)]
 
 
@@ -120,7 +120,7 @@ class BranchUpdate:
     updates: Sequence[RefsUpdate] = ()
 
     def plan(self, state: State) -> Sequence[Action]:
-        """Make the actions of the entry, once all requirements hold. Raises what they raise."""
+        """Check all requirements, and return the actions of the entry. Raises what the requirements raise."""
         refs = RefsState(state)
         for requirement in self.requirements:
             requirement.check(refs)
@@ -137,12 +137,12 @@ class Source(Protocol):
 
     @property
     def compares_in_place(self) -> bool:
-        """Return whether its conflicts come from what is in place, which a faster publisher may have put there."""
+        """Return whether its conflicts come from files in place, which a faster publisher may have written."""
         ...
 
     def prepare(self, refs: RefsState) -> BranchUpdate | Published:
         """Apply this source's changes to the branch's head in these refs, or return what an earlier try published.
 
-        Called again with newer refs for as long as others are faster. Raises what forbids it.
+        This is called again with newer refs as long as other publishers are faster. Raises why it must not publish.
         """
         ...

@@ -1,9 +1,9 @@
-"""Checking out: main in place, as plain readers of the datasets open it.
+"""Checkout: write main's logs in place, where plain readers open the datasets.
 
-After the branch has moved, the log entries of the datasets that its commits touched are put at their natural paths, in
-the order of their versions. The bytes of (dataset, version) never change, so any process may finish at any time what
-another began. How far the branch is known to be checked out is noted with the next entry of the refs journal, not by a
-write of its own.
+After the branch has moved, the log entries of the datasets that its commits changed are put at their natural paths, in
+the order of their versions. The bytes of a version of a dataset never change, so any process can complete at any time
+what another one began. The next entry of the refs journal records how far the branch is known to be checked out, which
+saves a separate write.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def pending_checkout(refs: RefsState, branch: str) -> list[Commit]:
     while commit.id != checked_out:
         commits.append(commit)
         if not commit.parents or not refs.has_commit(commit.parents[0]):
-            break  # past the retention: whatever it touched was put in place long ago
+            break  # past the retention: its changes were put in place long ago
         commit = refs.first_parent(commit)
     return commits[::-1]
 
@@ -67,12 +67,12 @@ def check_out(
     without: str | None = None,
     is_new: bool = False,
 ) -> Checkout:
-    """Put the datasets of these commits, oldest first, in place, but for one (`without`). Idempotent.
+    """Write the datasets of these commits, oldest first, in place, except for the dataset `without`.
 
-    `is_new`: the commits were published just now, so that nothing of them is likely to be in place.
+    `is_new` says that the commits were just published, so that probably none of their files is in place.
 
-    Raises Diverged where another writer was there; with `needed` only for these datasets, others are passed over: one
-    that diverged does not hold up the rest of the lake.
+    Raises Diverged if another writer changed a dataset. With `needed`, only these datasets raise it, and others that
+    diverged are skipped, so that they do not hold up the rest of the lake.
     """
     changed, count, diverged = set(), 0, set()
     if not commits:
@@ -84,7 +84,7 @@ def check_out(
         paths = [
             path
             for path in sorted(changed_datasets(commit))
-            # Not what was released since, nor what was created again, whose log has all of it.
+            # Skip datasets that were released since, or created again: the log of the latter has all versions.
             if path in registered and path in newest and newest[path].id == registered[path].id
             if path != without and path not in diverged
         ]
@@ -106,13 +106,14 @@ def check_out(
 def _check_out_change(
     repository: Repository, state: StateStore, commit: Commit, path: str, needed: Collection[str] | None, is_new: bool
 ) -> int | None:
-    """Put a dataset in place as a commit left it. Return how many objects that took, None if it may be passed over.
+    """Write a dataset in place as of a commit. Return the number of objects written, or None if it may be skipped.
 
     Raises Diverged.
     """
     record, update = state.registered()[path], changed_datasets(commit)[path]
     if update.get("operation") == "IMPORT" or version_of(update) == 0:
-        # Not when a session brings it in: what never reaches main stays whose it is, its data files too.
+        # The folder is claimed here and not when a session imports the dataset: if that never reaches main, the folder
+        # and its data files still belong to their owner.
         claim(repository.root, path, record.format, occupied=True)
     try:
         return check_out_dataset(state, record, version_of(update), is_new=is_new)
@@ -123,10 +124,9 @@ def _check_out_change(
 
 
 def check_out_branch(repository: Repository, progress: Callable[[int, int], None] | None = None) -> Checkout:
-    """Put all datasets of main in place, as far as they are not. Idempotent.
+    """Write all logs of main in place that are not there yet.
 
-    Raises Diverged, but only by the newest refs: what differs from an older main may be what others have published
-    since.
+    Raises Diverged, but only by the newest refs: files that differ from an older main may have been published since.
     """
     branch = repository.format.branch
     while True:
@@ -145,15 +145,15 @@ def check_out_branch(repository: Repository, progress: Callable[[int, int], None
 
 
 def try_check_out(repository: Repository, commits: Sequence[Commit]) -> bool:
-    """Put commits of main that are published in place, oldest first.
+    """Write published commits of main in place, oldest first.
 
-    Return False where that is left to the next publish. An error would make the caller repeat what is published.
+    Return False if this is left to the next publish. An error would make the caller publish again.
     """
     try:
         try:
             check_out(repository, commits, is_new=True)
         except Diverged:
-            check_out_branch(repository)  # which looks at the newest refs before it takes anything for another writer's
+            check_out_branch(repository)  # it reads the newest refs before it raises Diverged
     except (Diverged, StoreError):
         last = commits[-1].id[:12]
         _LOG.warning("commit %s is published but not yet in place: the next publish completes it", last, exc_info=True)
@@ -164,17 +164,17 @@ def try_check_out(repository: Repository, commits: Sequence[Commit]) -> bool:
 def has_moved(repository: Repository, refs: RefsState, branch: str) -> bool:
     """Return whether a branch has another head now than in these refs.
 
-    Ask before taking what is in place for another writer's.
+    Check this before assuming that another writer wrote the files in place.
     """
     return repository.refs().branch(branch) != refs.branch(branch)
 
 
 def check_out_dataset(state: StateStore, record: DatasetRecord, version: int | None, *, is_new: bool = False) -> int:
-    """Put a dataset's log in place up to its version in a state, and move its pointers.
+    """Write a dataset's log in place up to its version in a state, and move its pointers.
 
-    `is_new`: the version before is likely to be in place, and this one is not.
+    `is_new` says that the version before is probably in place, and this one is not.
 
-    Return how many objects that took. Raises Diverged.
+    Return the number of objects written. Raises Diverged.
     """
     view = state.folder_of(record)
     missing: list[tuple[str, Item]] = []
@@ -192,7 +192,7 @@ def check_out_dataset(state: StateStore, record: DatasetRecord, version: int | N
 
 
 def _absent_by_version(view: DatasetView, version: int, at_once: int) -> Iterator[list[tuple[str, Item]]]:
-    """Yield what is not in place of each version's log, newest first. The first `at_once` are looked at side by side.
+    """Yield each version's log entries that are not in place, newest first. Check the first `at_once` concurrently.
 
     Raises Diverged.
     """
@@ -203,15 +203,15 @@ def _absent_by_version(view: DatasetView, version: int, at_once: int) -> Iterato
 
 
 def _absent(view: DatasetView, version: int) -> list[tuple[str, Item]]:
-    """List what of a version's log is not in place. Raises Diverged."""
+    """List the log entries of a version that are not in place. Raises Diverged."""
     entries = [(key, item) for key in view.format.log_keys(view, version) if (item := view.item(key)) is not None]
     return [(key, item) for key, item in entries if not _stands(view, key, item)]
 
 
 def _move_pointer(view: DatasetView, key: str) -> bool:
-    """Move a pointer in place to where the state has it, unless it is there or beyond.
+    """Move a pointer in place to its value in the state, unless it has this value or a later one.
 
-    Return whether it moved. Raises Diverged.
+    Return whether the pointer moved. Raises Diverged.
     """
     data = view.get(key)
     while True:
@@ -226,9 +226,9 @@ def _move_pointer(view: DatasetView, key: str) -> bool:
 
 
 def _is_behind(view: DatasetView, key: str) -> bool:
-    """Return whether a pointer in place, which differs, is behind the state's; False where it is ahead.
+    """Return whether a pointer in place is behind the state's value, and not ahead of it.
 
-    Raises Diverged for neither.
+    Raises Diverged if it is neither.
     """
     if view.format.is_behind(key, view.place, view):
         return True
@@ -253,7 +253,7 @@ def is_checked_out(repository: Repository, commit: Commit) -> bool:
 
 
 def _is_pending(view: DatasetView, key: str) -> bool:
-    """Return whether a pointer in place is neither at the state's value nor beyond it. Raises Diverged."""
+    """Return whether a pointer in place must still move to the state's value. Raises Diverged."""
     in_place = _pointer_in_place(view, key)
     return in_place is None or (bytes(in_place) != bytes(view.get(key)) and _is_behind(view, key))
 
@@ -266,7 +266,7 @@ def _pointer_in_place(view: DatasetView, key: str) -> ObjectBytes | None:
 
 
 def _stands(view: DatasetView, key: str, item: Item | None = None) -> bool:
-    """Return whether an object exists in place at a key. Raises Diverged if it is evidently another one."""
+    """Return whether an object exists in place at a key. Raises Diverged if it clearly has other content."""
     try:
         meta = view.place.head(key)
     except NotFound:
@@ -283,11 +283,11 @@ def has_pointers(state: StateStore, record: DatasetRecord) -> bool:
 
 
 def check_free(state: StateStore, record: DatasetRecord, version: int | None, items: Mapping[str, Item | None]) -> None:
-    """Check that nobody else has already written in place what is about to be published.
+    """Check that no other writer has written files in place that are about to be published.
+
+    `state` is the branch's head, which is checked out. `items` are to be published, by key of the lake.
 
     Raises Diverged.
-
-    `state`: the branch's head, which is checked out. `items`: what is to be published, by key of the lake.
     """
     view = state.folder_of(record)
     if record.path in state.registered():
@@ -298,7 +298,7 @@ def check_free(state: StateStore, record: DatasetRecord, version: int | None, it
     if version is None:
         return
     if record.path in state.registered() and not view.format.is_managed(view):
-        # Who else writes it may clean up its log: the version may be taken, and gone again.
+        # Other writers may clean up the log: the version may have been used and deleted.
         newest = view.format.version(view.place)
         if newest is not None and newest > version:
             raise _diverged(view, view.format.log_keys(view, newest)[0])
@@ -318,7 +318,7 @@ def _diverged(view: DatasetView, key: str) -> Diverged:
 
 
 def derive(state: StateStore, path: str) -> None:
-    """Write what is derived of a dataset (checkpoints), where it is due. The commit is valid whatever happens here."""
+    """Write the derived files of a dataset, such as checkpoints, if they are due. Errors do not affect the commit."""
     record = state.datasets().get(path)
     if record is None:
         return

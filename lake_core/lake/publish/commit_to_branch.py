@@ -1,8 +1,8 @@
-"""Moving a branch: prepare an update, append one conditional entry to the refs journal, put main's logs in place.
+"""Commits to a branch: prepare an update, append one conditional entry to the refs journal, write main's logs in place.
 
-If other refs changed, the journal puts the same entry again. If this branch moved, the update is prepared
-again. Conflicts are decided where an update is prepared: `apply` for plain files, `apply_dataset` and the datasets'
-formats for all else.
+If other refs changed, the journal appends the same entry again. If this branch moved, the update is prepared again.
+Conflicts are found while an update is prepared: by `apply` for plain files, by `apply_dataset` and the formats for
+datasets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_TRIES = 50
 
 
 def commit_to_branch(repository: Repository, source: Source) -> Published:
-    """Bring what a source prepares onto its branch, and put main's logs in place.
+    """Commit the update of a source to its branch, and write main's logs in place.
 
     Raises Conflict, ProtectedBranch, Diverged, Collected, PublishTimeout, and what else the source raises.
     """
@@ -40,8 +40,7 @@ def commit_to_branch(repository: Repository, source: Source) -> Published:
             except RefsMoved:
                 continue
             except (Diverged, Conflict) as error:
-                # What stood in place was compared with these refs: it may be what a faster publisher has put there
-                # since.
+                # Files in place were compared with these refs, but a faster publisher may have written them since.
                 if (source.compares_in_place or isinstance(error, Diverged)) and has_moved(repository, refs, branch):
                     continue
                 if isinstance(error, Conflict) or not _adopt(repository, refs, branch, error):
@@ -54,7 +53,7 @@ def commit_to_branch(repository: Repository, source: Source) -> Published:
 
 
 def _commit(repository: Repository, update: BranchUpdate) -> Published:
-    """Make an update, and check main out. Raises RefsMoved, and what the update's requirements raise."""
+    """Commit an update, and check main out. Raises RefsMoved, and what the update's requirements raise."""
     if update.updates:
         repository.journal.append(update.plan)
     if update.commit is None or update.branch != repository.format.branch or try_check_out(repository, [update.commit]):
@@ -63,9 +62,9 @@ def _commit(repository: Repository, update: BranchUpdate) -> Published:
 
 
 def _adopt(repository: Repository, refs: RefsState, branch: str, error: Diverged) -> bool:
-    """Bring in what other clients committed to a dataset that they may write.
+    """Adopt the commits of other clients to a dataset that they may write.
 
-    Return whether to prepare again: False if only the lake has the dataset.
+    Return whether to prepare again. This is False if only the lake may write the dataset.
     """
     state = head_of(repository, refs, branch)
     record = state.registered().get(error.path)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lake_core.lake.state.state_store import StateStore
 
 MOST_ROWS = 1_000_000
-"""Rows of a dataset that are read to compare two states of it."""
+"""The most rows of a dataset that are read to compare two states of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ChangedKey:
     dataset: str | None
     """The dataset that the key is part of."""
     size: int
-    """Bytes, of what is there now; of what was there, for one that is gone."""
+    """The size in bytes: of the new object, or of the old one if the key was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class Comparison:
 
     datasets: Sequence[ChangedDataset]
     files: Sequence[ChangedKey]
-    """Plain files; those of datasets are incoming."""
+    """The plain files, without those of datasets."""
 
 
 def changed_keys(old: StateStore, new: StateStore, prefix: str) -> Iterator[ChangedKey]:
-    """Walk the keys that differ between two states, in order."""
+    """Yield the keys that differ between two states, in order."""
     paths = sorted({**old.registered(), **new.registered()}, key=len, reverse=True)
     for difference in new.view.graveler.diff(old.view.tree, new.view.tree, prefix.encode()):
         key = difference.key.decode()
@@ -65,7 +65,7 @@ def changed_keys(old: StateStore, new: StateStore, prefix: str) -> Iterator[Chan
 
 
 def compare_states(old: StateStore, new: StateStore, *, prefix: str, sample: int, most_rows: int) -> Comparison:
-    """Gather the keys that differ by dataset, and compare each dataset by its format's own means."""
+    """Group the keys that differ by dataset, and compare each dataset by its format."""
     files: list[ChangedKey] = []
     paths: dict[str, None] = {}
     for each in changed_keys(old, new, prefix):

@@ -23,7 +23,7 @@ _COMMITS_OF_DATASETS = 1000
 _COMMITS_OF_KEYS = 100
 """The most commits to look through for keys.
 
-What a commit did to a dataset is noted in it; what it did to a key only its tree tells.
+A commit's metadata lists the datasets that it changed. To find the keys that it changed, its tree must be read.
 """
 _MOST = 3
 """The most commits that are named for each dataset or key."""
@@ -33,7 +33,7 @@ _OWN_FIELDS = (DATASETS_FIELD, "at", "resolved")
 def with_commits(
     repository: Repository, refs: RefsState, head: Commit, base: StateStore, error: Conflict, remedy: str
 ) -> Conflict:
-    """Make the same conflict with the newest commits of the target that changed what it names."""
+    """Return the same conflict with the newest commits of the target that changed its datasets and keys."""
     contradictions = []
     for each in error.contradictions:
         is_dataset = each.path in error.datasets
@@ -41,12 +41,12 @@ def with_commits(
         try:
             contradictions.append(replace(each, commits=[_other(commit) for commit in islice(commits, _MOST)]))
         except LakeError:
-            contradictions.append(each)  # older states are being collected: the conflict itself counts
+            contradictions.append(each)  # older states are being collected: report the conflict without commits
     return error.replace(contradictions=contradictions, remedy=remedy)
 
 
 def _first_parents(refs: RefsState, head: Commit, most: int) -> Iterator[Commit]:
-    """Walk a branch's own commits, newest first."""
+    """Yield the first parents of a head, newest first."""
     for _ in range(most):
         yield head
         if not head.parents or not refs.has_commit(head.parents[0]):
@@ -59,7 +59,7 @@ def _of_dataset(refs: RefsState, head: Commit, path: str) -> Iterator[Commit]:
 
 
 def _of_key(repository: Repository, refs: RefsState, head: Commit, base: StateStore, key: str) -> Iterator[Commit]:
-    """Walk the commits that gave a key what it has now, back to what it had at the base."""
+    """Yield the commits that changed a key since the base, newest first."""
     old = base.view.get(key)
     newer: Commit | None = None
     now = None

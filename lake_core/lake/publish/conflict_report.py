@@ -1,6 +1,6 @@
 """Collection of the conflicts of a change with its target, raised as one error.
 
-It is decided in `apply` for plain files, and by the formats of datasets, by way of `apply_dataset`.
+`apply` finds the conflicts of plain files. The formats find those of datasets, through `apply_dataset`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXPLANATIONS = {
 
 
 class ConflictReport:
-    """A collector of conflicts with the target, for one error that names all of them."""
+    """Collects conflicts with the target, to raise one error that names all of them."""
 
     def __init__(self, commit: str, onto: str) -> None:
         self._commit, self._onto = commit, onto
@@ -37,14 +37,14 @@ class ConflictReport:
         self._explanations: dict[str, str] = {}
 
     def add_key(self, key: str, kind: str, explanation: str = "") -> None:
-        """Report a plain key; of several conflicts the first counts."""
+        """Report a conflict of a plain file. Only its first conflict is kept."""
         if key not in self._kinds:
             self._keys.append(key)
             self._kinds[key] = kind
             self._explanations[key] = explanation or _EXPLANATIONS.get(kind, kind)
 
     def add_dataset(self, path: str, error: DatasetConflict) -> None:
-        """Report a dataset."""
+        """Report a conflict of a dataset."""
         self._kinds[path] = error.kind
         self._datasets[path] = self._explanations[path] = str(error)
 

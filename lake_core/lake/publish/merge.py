@@ -1,4 +1,4 @@
-"""Merge, revert, cherry-pick: one commit's changes, or a branch's, brought onto a branch. All of them are `apply`."""
+"""Merge, revert and cherry-pick: apply the changes of a branch or of one commit to a branch. All use `apply`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MergePreview:
-    """The effect that a merge would have."""
+    """The result that a merge would have."""
 
     commit: str
-    """The branch's head, which the merge would follow."""
+    """The head of the branch."""
     base: str
-    """The commit that both come from."""
+    """The merge base."""
     incoming: str
     """The commit that would be merged."""
     datasets: Mapping[str, DatasetUpdate]
@@ -40,22 +40,22 @@ class MergePreview:
     keys: Mapping[str, Literal["put", "deleted"]]
     """The plain files that would change."""
     resolved: Mapping[str, str]
-    """The datasets and keys that conflict and of which the strategy takes one side, with the conflicts' kinds."""
+    """The datasets and keys whose conflicts the strategy resolves, with the kinds of the conflicts."""
     skipped: Sequence[str] = ()
-    """Datasets whose writes the branch already has, by their applications' markers (at this version or a later one)."""
+    """The datasets whose writes the branch already has, by their transaction identifiers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A merge: applies to a branch the changes of a commit that it lacks. A `Source`.
+    """A `Source` that applies to a branch the changes of a commit that the branch does not have.
 
-    The new commit has two parents; with `squash` one, the branch's head.
+    The new commit has two parents, or with `squash` only the branch's head.
     """
 
     repository: Repository
     incoming: Commit
     name: str
-    """The caller's name for that commit."""
+    """The caller's name for the commit."""
     branch: str
     message: str | None = None
     strategy: Strategy | None = None
@@ -63,7 +63,7 @@ class Merge:
     compares_in_place: bool = False
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
-        """Merge into the head of these refs, from the base that the two have in common."""
+        """Merge into the head of these refs, from the merge base of the two."""
         return prepare_change(self.repository, refs, self.proposal(), self.change(self.base(refs)))
 
     def base(self, refs: RefsState) -> Commit:
@@ -74,7 +74,7 @@ class Merge:
         return merge_base(refs, self.incoming, head)
 
     def proposal(self) -> Proposal:
-        """Describe the commit."""
+        """Return the message, metadata and parents of the commit."""
         return Proposal(
             self.branch,
             self.message or f"Merge {self.name} into {self.branch}",
@@ -85,7 +85,7 @@ class Merge:
         )
 
     def change(self, base: Commit) -> Change:
-        """Show what differs between the merge base and the commit."""
+        """Return the difference between the merge base and the commit."""
         return Change(
             self.repository.commit_state(base, f"the merge base of {self.name} and {self.branch}"),
             self.repository.commit_state(self.incoming, self.name),
@@ -100,7 +100,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A replay: applies the differences between two commits to a branch. A `Source`."""
+    """A `Source` that applies the difference between two commits to a branch."""
 
     repository: Repository
     proposal: Proposal
@@ -110,7 +110,7 @@ class Replay:
 
     @property
     def branch(self) -> str:
-        """The branch that the difference is brought onto."""
+        """Return the branch that the difference is applied to."""
         return self.proposal.branch
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
@@ -129,7 +129,7 @@ def merge(
     *,
     squash: bool = False,
 ) -> Published:
-    """Bring what a commit has and a branch lacks onto the branch. Raises NothingToApply, Conflict."""
+    """Apply to a branch the changes of a commit that it does not have. Raises NothingToApply, Conflict."""
     source = Merge(repository, incoming, name, into, message, _side(strategy), squash)
     source.base(repository.refs())  # without anything to merge, nothing is written
     if squash:
@@ -140,7 +140,7 @@ def merge(
 def preview_merge(
     repository: Repository, incoming: Commit, name: str, into: str, strategy: MergeStrategy | None
 ) -> MergePreview:
-    """Return what `merge` would do now, and write nothing. Raises as `merge`."""
+    """Return what `merge` would do now, and write nothing. Raises what `merge` raises."""
     refs = repository.refs()
     source = Merge(repository, incoming, name, into, None, _side(strategy))
     base = source.base(refs)
@@ -161,14 +161,14 @@ def preview_merge(
 
 
 def revert(repository: Repository, commit: Commit, branch: str, parent: int, message: str | None) -> Published:
-    """Take back what a commit did, against its `parent`-th parent, as a new commit. Raises NothingToApply, Conflict."""
+    """Undo the changes of a commit since its `parent`-th parent, in a new commit. Raises NothingToApply, Conflict."""
     before = _parent(repository, commit, parent, "there is nothing before it")
     proposal = Proposal(branch, message or f"Revert {commit.message or commit.id[:12]}", {"revert": commit.id})
     return _replay(Replay(repository, proposal, commit, before), f"commit {commit.id[:12]} is already reverted")
 
 
 def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, message: str | None) -> Published:
-    """Apply to a branch the change of a commit against its `parent`-th parent. Raises NothingToApply, Conflict."""
+    """Apply to a branch the changes of a commit since its `parent`-th parent. Raises NothingToApply, Conflict."""
     before = _parent(repository, commit, parent, "it changed nothing")
     metadata = {"cherry-pick-origin": commit.id, "cherry-pick-committer": commit.committer}
     source = Replay(repository, Proposal(onto, message or commit.message, metadata), before, commit)

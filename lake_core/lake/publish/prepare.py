@@ -1,4 +1,4 @@
-"""Preparing a publish: apply changes to a branch's head, and write all of a commit but the entry that makes it one."""
+"""Preparation of a publish: apply changes to a branch's head, and write everything but the entry that commits them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 RESOLVED_FIELD = "resolved"
 """The field of a merge's metadata with the conflicts that its strategy resolved: JSON, path → kind."""
 _RESOLVED = 100
-"""Of them, how many a commit names."""
+"""The most of these conflicts that a commit lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,17 @@ class Proposal:
     message: str
     metadata: Mapping[str, str] = field(default_factory=dict)
     parents: Sequence[str] = ()
-    """Commits that the new one has as parents besides the branch's head."""
+    """The parents of the new commit besides the branch's head."""
     session: str | None = None
     retention: Mapping[str, str] = field(default_factory=dict)
     """Datasets whose retention ends before these instants (ISO 8601)."""
     adopts: str | None = None
-    """The dataset whose log in place it brings in: for that one it need not be main's yet."""
+    """The dataset to adopt. Its log in place may differ from main's."""
     is_merge: bool = False
     """Whether it is a merge.
 
-    Protected branches take merges only. A merge with a parent of its own is made even if nothing differs, to record
-    what it has seen.
+    Protected branches accept only merges. A merge with a second parent is committed even if nothing differs, so that
+    the parent counts as merged.
     """
 
 
@@ -78,12 +78,12 @@ class Change:
 
 
 def head_of(repository: Repository, refs: RefsState, branch: str) -> StateStore:
-    """Show the state that a branch points at."""
+    """Return the state of a branch's head."""
     return repository.commit_state(refs.commit(refs.branch(branch)), branch)
 
 
 def prepare_change(repository: Repository, refs: RefsState, proposal: Proposal, change: Change) -> BranchUpdate:
-    """Prepare to bring a change onto a branch. Raises Conflict, ProtectedBranch, Diverged, Collected."""
+    """Prepare to apply a change to a branch. Raises Conflict, ProtectedBranch, Diverged, Collected."""
     _check_protected(refs, proposal)
     target = head_of(repository, refs, proposal.branch)
     update = apply_change(repository, refs, proposal, change, target)
@@ -98,9 +98,9 @@ def prepare_tree(
     update: TreeUpdate,
     registered: Mapping[str, DatasetRecord],
 ) -> BranchUpdate:
-    """Prepare to make an update of its tree a branch's next commit.
+    """Prepare the next commit of a branch from an update of its tree.
 
-    `registered`: the datasets that the update may create.
+    `registered` are the datasets that the update may create.
 
     Raises ProtectedBranch, Diverged, Collected.
     """
@@ -134,7 +134,7 @@ def apply_change(
     *,
     dry_run: bool = False,
 ) -> TreeUpdate:
-    """Bring a change onto a branch's head. Raises Conflict, which names the commits that are in the way."""
+    """Apply a change to a branch's head. Raises Conflict, which names the commits that conflict."""
     head = refs.commit(refs.branch(proposal.branch))
     try:
         return apply(
@@ -153,7 +153,7 @@ def apply_change(
 
 
 def _check_protected(refs: RefsState, proposal: Proposal) -> None:
-    """Raise ProtectedBranch where the branch takes merges only, and this is none."""
+    """Raise ProtectedBranch if the branch accepts only merges, and this is not one."""
     if not proposal.is_merge:
         NotProtected(proposal.branch).check(refs)
 
@@ -166,11 +166,11 @@ def _complete_checkout(
     update: TreeUpdate,
     registered: Mapping[str, DatasetRecord],
 ) -> bool:
-    """Check out what publishers that died have not: a log in place must not have gaps.
+    """Complete the checkouts of publishers that died, because a log in place must not have gaps.
 
     Return whether main is then complete.
 
-    Raises Diverged where a version that is about to be published is in place already.
+    Raises Diverged if a version that is about to be published is in place already.
     """
     behind = pending_checkout(refs, proposal.branch)
     records = {
@@ -180,7 +180,7 @@ def _complete_checkout(
         path: partial(check_free, target, record, update.datasets[path].version, update.items)
         for path, record in records.items()
     }
-    # Pointers in place are compared with the head's, so the head must be checked out before.
+    # Pointers in place are compared with the head's, so the head must be checked out first.
     with_pointers = {path for path, record in records.items() if has_pointers(target, record)}
     checkout, _ = repository.root.gather(
         lambda: check_out(repository, behind, needed=update.datasets, without=proposal.adopts),
@@ -193,7 +193,7 @@ def _complete_checkout(
 def _write_commit(
     repository: Repository, refs: RefsState, proposal: Proposal, head: Commit, update: TreeUpdate
 ) -> Commit:
-    """Write what a commit consists of, but for the entry that makes it one. Raises Collected."""
+    """Write everything of a commit except the entry that commits it. Raises Collected."""
     pending = repository.pending_deletions(refs)
     gone = next((key for key in update.references if pending(key)), None)
     if gone is not None:
@@ -203,7 +203,7 @@ def _write_commit(
         )
     onto = update.onto
     if update.taken and any(pending.range(name) for name in repository.graveler.names(onto)):
-        # Files that the session built may have names that are being collected.
+        # Ranges that the session wrote may have names that are on a collection's list.
         records = ((record.key, record) for record in repository.graveler.scan(onto))
         onto = repository.graveler.build("", records, avoid=pending.range).tree
     tree = write_tree(repository, onto, update.items, pending)

@@ -14,16 +14,16 @@ class Published:
     """The result of publishing a session."""
 
     commit: str
-    """The commit's id; the branch's head where the session changed nothing."""
+    """The id of the commit, or of the branch's head if the session changed nothing."""
     versions: Mapping[str, int] = field(default_factory=dict)
-    """The final version of each dataset that it changed."""
+    """The final version of each dataset that the session changed."""
     session: str = ""
     skipped: Sequence[str] = ()
-    """Datasets whose changes the branch already has, by their markers."""
+    """The datasets whose changes the branch already has, by their transaction identifiers."""
     resolved: Mapping[str, str] = field(default_factory=dict)
-    """The datasets and keys of which a merge's strategy took one side, with the kinds of the conflicts."""
+    """The datasets and keys whose conflicts a merge's strategy resolved, with the kinds of the conflicts."""
     is_checked_out: bool = True
-    """Whether main's objects are at their natural places.
+    """Whether main's logs are in place.
 
-    False: `lake.maintenance.checkout` completes it, as does the next publish.
+    If not, `lake.maintenance.checkout` or the next publish completes the checkout.
     """

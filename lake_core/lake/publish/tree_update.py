@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from lake_core.lake.state.content import Item
 
 Strategy: TypeAlias = Literal["ours", "theirs"]
-"""Whose side is taken of each dataset and key that conflicts: the target's, or that of what is brought onto it."""
+"""The side that each dataset and key in conflict takes: the target's, or that of the changes."""
 
 MergeStrategy: TypeAlias = Literal["ours", "theirs", "dest-wins", "source-wins"]
-"""The same as callers of a merge name it: in git's words, or in lakeFS's."""
+"""The names of the sides for callers of a merge: git's or lakeFS's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class TreeUpdate:
     """The changes of the target."""
 
     items: Mapping[str, Item | None]
-    """By key; None deletes."""
+    """The changed items by key. None deletes."""
     onto: str
     """The tree that the items change: the target's, or that of the other side if the target has not changed."""
     datasets: Mapping[str, DatasetUpdate] = field(default_factory=dict)
@@ -53,18 +53,18 @@ class TreeUpdate:
     references: Sequence[str] = ()
     """The keys, in place, of the unique objects that datasets reach now and did not before."""
     skipped: Sequence[str] = ()
-    """Datasets of which the target had everything already, by their markers."""
+    """The datasets whose changes the target had already, by their transaction identifiers."""
     resolved: Mapping[str, str] = field(default_factory=dict)
-    """The datasets and keys that conflicted, and of which a strategy took one side; with the kinds of the conflicts."""
+    """The datasets and keys whose conflicts a strategy resolved, with the kinds of the conflicts."""
     taken: bool = False
-    """Whether it is the other side's own tree, which differs from the target's already."""
+    """Whether `tree` is that of the other side, which differs from the target's already."""
 
     def __bool__(self) -> bool:
         return bool(self.items) or self.taken
 
 
 def write_tree(repository: Repository, tree: str, items: Mapping[str, Item | None], pending: PendingDeletions) -> str:
-    """Store what is not stored yet, and build the tree; return its id."""
+    """Store items that are not stored yet, build the tree, and return its id."""
     content = repository.content
     placed = {key: None if item is None else content.place(item, pending) for key, item in items.items()}
     storing = [partial(content.store, item) for item in placed.values() if item is not None]
@@ -76,6 +76,6 @@ def write_tree(repository: Repository, tree: str, items: Mapping[str, Item | Non
 
 
 def _sorted_changes(items: Mapping[str, Item | None]) -> Iterator[tuple[bytes, Record | None]]:
-    """Order changes as the tree takes them: by their encoded keys, as records."""
+    """Yield changes as records in the order of their encoded keys."""
     encoded = sorted((key.encode(), key) for key in items)
     return ((name, None if (item := items[key]) is None else item.record(key)) for name, key in encoded)

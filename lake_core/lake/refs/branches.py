@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def create_branch(journal: Journal, name: str, at: str, exist_ok: bool) -> str:
-    """Make a branch at a ref; return the commit. Raises RefExists, InvalidRef, RefNotFound."""
+    """Create a branch at a ref, and return its commit. Raises RefExists, InvalidRef, RefNotFound."""
     check_name(name, "branch")
     return _add_ref(journal, f"branch/{name}", at, exist_ok)
 
 
 def delete_branch(journal: Journal, name: str, at: str | None) -> bool:
-    """Take a branch away, or with `at` only where it points there; return whether it is gone. Raises RefNotFound."""
+    """Delete a branch, with `at` only if it is at this commit. Return whether it is gone. Raises RefNotFound."""
 
     def plan(state: State) -> Append[bool]:
         goes = at in (None, RefsState(state).branch(name))
@@ -48,7 +48,7 @@ def delete_tag(journal: Journal, name: str) -> None:
 
 
 def protect(journal: Journal, pattern: str) -> None:
-    """Restrict branches with matching names to merges."""
+    """Protect the branches with matching names: they accept only merges."""
 
     def plan(state: State) -> Sequence[Action]:
         return () if f"protect/{pattern}" in state else [Add(f"protect/{pattern}", {})]

@@ -1,4 +1,4 @@
-"""Which commits leave the snapshots of the refs journal: the older ones that nothing names."""
+"""The archive of the refs journal: its snapshots leave out older commits that no ref names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _named_commits(state: State) -> Iterator[str]:
-    """Walk the keys of the commits that branches, tags, sessions and checkouts name."""
+    """Yield the keys of the commits that branches, tags, sessions and checkouts name."""
     refs = RefsState(state)
     checked_out = (refs.checked_out(branch) for branch in refs.branches())
     sessions = (id for session in refs.sessions() for id in (session.base, session.commit))

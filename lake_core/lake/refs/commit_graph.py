@@ -1,4 +1,4 @@
-"""The graph of a lake's commits in memory, without their messages and metadata: to decide which are retained."""
+"""The graph of a lake's commits in memory, without messages and metadata, to decide which commits are retained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommitNode:
-    """A commit, as far as the graph needs it."""
+    """The part of a commit that the graph needs."""
 
     id: str
     tree: str
@@ -26,23 +26,23 @@ class CommitNode:
 
     @property
     def order(self) -> tuple[int, datetime, str]:
-        """The place in a total order in which children follow their parents."""
+        """Return the key of a total order in which children follow their parents."""
         return self.generation, self.date, self.id
 
 
 class CommitGraph:
-    """The commits of the refs that it was last updated to. Each commit is decoded once."""
+    """The commits of the refs of the last update. Each commit is decoded once."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, CommitNode] = {}
 
     @property
     def nodes(self) -> Mapping[str, CommitNode]:
-        """The commits by their ids."""
+        """Return the commits by their ids."""
         return self._nodes
 
     def update(self, refs: RefsState) -> None:
-        """Make the graph that of other refs. Raises DamagedLake, JournalDamaged."""
+        """Update the graph to other refs. Raises DamagedLake, JournalDamaged."""
         if not self._nodes:
             self._add(refs.commits())
             return
@@ -54,7 +54,7 @@ class CommitGraph:
     def _add(self, commits: Iterable[Commit]) -> None:
         names: dict[str, str] = {}
         for commit in commits:
-            # One text for the id that several commits name.
+            # Commits that name the same id share one string, which saves memory.
             id = names.setdefault(commit.id, commit.id)
             parents = tuple(names.setdefault(parent, parent) for parent in commit.parents)
             self._nodes[id] = CommitNode(id, commit.metarange_id, commit.creation_date, parents, commit.generation)
@@ -63,15 +63,15 @@ class CommitGraph:
         """Find the merge base of each pair of heads, as `history.merge_base` does, in one walk for all of them."""
         names = sorted(heads)
         reached_by = {id: 1 << bit for bit, id in enumerate(names)}
-        """By commit: the heads that reach it, one bit each."""
+        """The heads that reach each commit, as one bit per head."""
         has_base_with = [1 << bit for bit in range(len(names))]
-        """By head: the heads of which the merge base with it is known."""
+        """For each head, the heads whose merge base with it is known."""
         everything = (1 << len(names)) - 1
         unfinished = len(names)
         queue = [self._queued(id) for id in names]
         heapq.heapify(queue)
         joined = set(names)
-        """The commits that were reached in more than one way: only these can be merge bases."""
+        """The commits that were reached by several paths. Only these can be merge bases."""
         bases: set[str] = set()
         while queue and unfinished > 1:
             id = heapq.heappop(queue)[2]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DATASETS_FIELD = "datasets"
-"""The field of a commit's metadata that tells which datasets it changed: JSON, path → {format, version, operation}."""
+"""The key of a commit's metadata that lists the datasets it changed: JSON, path → {format, version, operation}."""
 
 
 def commit_value(commit: Commit) -> dict[str, Any]:
@@ -73,6 +73,6 @@ def changed_datasets(commit: Commit) -> Mapping[str, Mapping[str, object]]:
 
 
 def version_of(update: Mapping[str, object]) -> int | None:
-    """Return the version of a dataset that a commit made, if the dataset counts versions."""
+    """Return the version of a dataset that a commit created, or None if the format has no versions."""
     version = update.get("version")
     return version if isinstance(version, int) else None

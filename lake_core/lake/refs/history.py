@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def newest_first(commit: Commit) -> tuple[int, float, str]:
-    """Return the key by which histories are walked: descendants first, then by time, then by id."""
+    """Return the sort key of a history: descendants first, then by time, then by id."""
     return -commit.generation, -commit.creation_date.timestamp(), commit.id
 
 
 def log(refs: RefsState, start: Commit, *, first_parent: bool = False, dataset: str | None = None) -> Iterator[Commit]:
-    """Walk a commit and what came before it, newest first; those that changed a dataset.
+    """Yield a commit and its ancestors, newest first, or only those that changed `dataset`.
 
-    Ends where older commits were collected.
+    The history ends where older commits were collected.
     """
     queue: list[tuple[int, float, str]] = []
     queued: dict[str, Commit] = {}
@@ -45,7 +45,7 @@ def log(refs: RefsState, start: Commit, *, first_parent: bool = False, dataset: 
 
 
 def is_ancestor(refs: RefsState, older: Commit, newer: Commit) -> bool:
-    """Return whether one commit is among another's ancestors, or the same."""
+    """Return whether one commit is an ancestor of another one, or the same commit."""
     for commit in log(refs, newer):
         if commit.id == older.id:
             return True
@@ -55,9 +55,9 @@ def is_ancestor(refs: RefsState, older: Commit, newer: Commit) -> bool:
 
 
 def merge_base(refs: RefsState, left: Commit, right: Commit) -> Commit:
-    """Find the first commit that both come from, walking back by generation.
+    """Find the newest common ancestor of two commits, by generation.
 
-    Raises RefNotFound for histories that share none.
+    Raises RefNotFound if they have none.
     """
     queue: list[tuple[int, float, str]] = []
     sides: dict[str, int] = {}

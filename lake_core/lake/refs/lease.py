@@ -1,7 +1,7 @@
-"""Leases: publishers of one branch wait for one another instead of racing, so that few of them apply in vain.
+"""Leases: publishers of one branch wait for each other, so that fewer of them apply their changes in vain.
 
 Leases are advisory. The refs journal ensures correctness: a publisher without a lease, or slower than its lease, can
-only lose a race.
+only fail to move the branch and try again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LeaseConfig:
 
 @contextmanager
 def lease(store: ObjectStore, name: str, config: LeaseConfig) -> Iterator[None]:
-    """Hold the lease of `name` for the block: at most two writes. Never fail for want of it."""
+    """Hold the lease of `name` for the block, with at most two writes. Continue without it if it cannot be had."""
     key = f"{_LEASES}/{name}"
     owner = runtime.uuid4().hex
     held = _take(store, key, owner, config)

@@ -1,8 +1,9 @@
-"""What a collector may be deleting.
+"""The objects that garbage collection may be deleting.
 
-Content that was found stored already may vanish before the commit that reuses it is made. Each collection is an entry
-of the refs journal, and stays on record for longer than any session lives. All that is on the lists of those on record
-is avoided: content is put again under another address, ranges under another name. Nobody waits for anybody.
+A publish that reuses stored content must not rely on an object that is about to be deleted. Each collection has an
+entry in the refs journal, which stays there for longer than any session lives, and a list of the objects to delete.
+Publishes use none of the listed objects: they put content again under another address, and ranges under another name.
+So publishes and collections do not wait for each other.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ class PendingDeletions:
         return key in self.keys
 
     def range(self, id: str) -> bool:
-        """Return whether a range or metarange of this id is among them."""
+        """Return whether a collector may be deleting the range or metarange with this id."""
         return f"_lakefs/{id}" in self.keys
 
 
 class DeletionLists:
-    """The lists of the collections on record. They never change, so each is read once."""
+    """The lists of the collections in the refs journal. They never change, so each is read once."""
 
     def __init__(self, root: ObjectStore) -> None:
         self._root = root
         self._keys_of_list: dict[str, frozenset[str]] = {}
 
     def pending(self, refs: RefsState) -> PendingDeletions:
-        """Return the keys on all lists on record. Raises DamagedLake."""
+        """Return the keys on all lists. Raises DamagedLake."""
         list_keys = {text_of(f"{PREFIX}{id}", value, "list") for id, value in refs.under(PREFIX).items()}
         for key in list_keys.difference(self._keys_of_list):
             self._keys_of_list[key] = read_list(self._root, key)
@@ -56,7 +57,7 @@ class DeletionLists:
 
 
 def collections(refs: RefsState) -> frozenset[str]:
-    """List the collections on record."""
+    """List the collections in the refs journal."""
     return frozenset(refs.under(PREFIX))
 
 

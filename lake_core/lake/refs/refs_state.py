@@ -1,16 +1,16 @@
-"""The one mutable thing of a lake: the refs journal. Branches, tags, sessions, and the commit that each entry adds.
+"""The refs journal, the only mutable state of a lake: branches, tags, sessions and commits.
 
-A key-value view over numbered entries (see `lake_core.journal`). Keys:
+It is a key-value view of numbered entries (see `lake_core.journal`). Keys:
 
     branch/<name>      {"commit"}
-    tag/<name>         {"commit"}; `commit` is null once it was deleted: the name is not used again
+    tag/<name>         {"commit"}; `commit` is null for a deleted tag, whose name cannot be used again
     session/<id>       see `SessionRecord`
     batch/<session>/…  see `Batch`; in lakes of version 1 and 2 the session's record has them
     commit/<id>        the commit record
-    protect/<pattern>  {}: branches that match take merges only; here, so that it holds from one entry to the next
-    place/<branch>     {"commit"}: up to this one the branch is known to be checked out
+    protect/<pattern>  {}: matching branches accept only merges; in this journal, so that it takes effect at one entry
+    place/<branch>     {"commit"}: the branch is known to be checked out up to this commit
     collection/<id>    see `pending_deletions`
-    retention/<path>   {"before"}: what only older states of a dataset reach may be collected
+    retention/<path>   {"before"}: objects that only older states of a dataset reach may be collected
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DELETED: Mapping[str, None] = {"commit": None}
 
 
 def check_name(name: str, what: str) -> str:
-    """Check that a name can be a branch's, tag's or session's. Raises InvalidRef."""
+    """Check that a branch, tag or session can have this name. Raises InvalidRef."""
     if not isinstance(name, str) or not NAME.fullmatch(name) or COMMIT_ID.fullmatch(name) or name.endswith("."):
         raise InvalidRef(
             f"{name!r} is not a valid name of a {what}: use letters, digits, '_', '-' and '.', and begin "
@@ -60,7 +60,7 @@ class RefsState:
         return self.state.number
 
     def branch(self, name: str) -> str:
-        """Return the commit that a branch points at. Raises RefNotFound."""
+        """Return the commit of a branch. Raises RefNotFound."""
         value = self.state.get(f"branch/{name}")
         if value is None:
             raise RefNotFound(
@@ -91,9 +91,9 @@ class RefsState:
         return commit_of(id, value)
 
     def first_parent(self, commit: Commit) -> Commit:
-        """Find what a branch pointed at before a commit.
+        """Return the first parent of a commit.
 
-        Raises RefNotFound where that was collected, DamagedLake for a circle.
+        Raises RefNotFound if it was collected; DamagedLake for a cycle.
         """
         parent = self.commit(commit.parents[0])
         if parent.generation >= commit.generation:
@@ -119,18 +119,18 @@ class RefsState:
         return SessionRecord.from_json(id, value)
 
     def sessions(self) -> list[SessionRecord]:
-        """List all sessions on record, oldest first."""
+        """List all sessions in the journal, oldest first."""
         return sorted(
             (SessionRecord.from_json(id, value) for id, value in self._under("session/")),
             key=lambda record: record.opened,
         )
 
     def batches(self, record: SessionRecord) -> list[Batch]:
-        """List all batches of a session in the order in which they came in. Raises DamagedLake."""
+        """List all batches of a session in the order of their flushes. Raises DamagedLake."""
         return [*record.batches, *self._batches_under(record.id, f"{BATCHES}{record.id}/")]
 
     def batches_of(self, record: SessionRecord, task: str | None, writer: str) -> list[Batch]:
-        """List the batches of one task; of one writer if there is no task. Raises DamagedLake."""
+        """List the batches of a task, or of a writer if there is no task. Raises DamagedLake."""
         batches = [*record.batches, *self._batches_under(record.id, batch_prefix(record.id, task, writer))]
         return [batch for batch in batches if batch.task == task and (task is not None or batch.writer == writer)]
 
@@ -160,5 +160,5 @@ class RefsState:
 
 
 def put(state: RefsState, key: str, value: Any) -> Action:
-    """Return the action that sets the value of a key, whether it has one or not."""
+    """Return the action that adds or updates the value of a key."""
     return Update(key, value) if key in state.state else Add(key, value)

@@ -1,6 +1,6 @@
-"""Ref expressions: a branch, a tag, a commit or a session, and from there backwards (lakeFS: ref expressions).
+"""Ref expressions: a branch, a tag, a commit or a session, or a commit before it (lakeFS: ref expressions).
 
-main  v1  4f4cc1feb893…  a unique beginning of a commit's id  s-…   names
+main  v1  4f4cc1feb893…  a unique prefix of a commit's id  s-…      names
 main~3  main^2  main@                            the third first parent; the second parent; the branch's head
 main@{2026-01-31T12:00:00Z}                      the branch as it was then
 """
@@ -67,7 +67,7 @@ def resolve(refs: RefsState, journal: Journal, expression: str) -> Revision:
 
 
 def resolve_commit(refs: RefsState, journal: Journal, expression: str) -> Commit:
-    """Find the commit that an expression names. Raises InvalidRef for one that names a session."""
+    """Resolve an expression to a commit. Raises InvalidRef if it names a session; RefNotFound."""
     revision = resolve(refs, journal, expression)
     if isinstance(revision, SessionRecord):
         raise InvalidRef(
@@ -115,7 +115,7 @@ def _at(refs: RefsState, journal: Journal, branch: str, text: str) -> Commit:
         pass
     except RefNotFound:
         raise RefNotFound(f"the branch {branch!r} did not exist at {text}") from None
-    # The entries of that time are purged. The commits record their own times.
+    # The journal's entries of that time are deleted, but commits record their own times.
     revision = refs.commit(refs.branch(branch))
     while revision.creation_date > when:
         if not revision.parents:

@@ -18,7 +18,7 @@ BATCHES = "batch/"
 """The prefix of batches in the refs journal."""
 
 MOST_EXPIRY = timedelta(days=7)
-"""How long a session may live."""
+"""The longest life of a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class Batch:
     """The tree of the session before the flush."""
     after: str
     task: str | None = None
-    """What it wrote, by the caller's name for it: a later attempt at the same task replaces it."""
+    """The caller's name for what was written. A later attempt at the same task replaces it."""
     attempt: int = 0
     is_last: bool = False
-    """Whether the attempt had come to its end with it: one that died half-way is made again, not taken for whole."""
+    """Whether this is the last batch of the attempt. An attempt without it died, and is made again."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the batch as the journal has it, under the names of `_BATCH_FIELDS`."""
+        """Return the batch as in the journal, under the names of `_BATCH_FIELDS`."""
         return {
             "id": self.id,
             "part": self.writer,
@@ -59,7 +59,7 @@ class Batch:
 
 
 def batch_prefix(session: str, task: str | None, writer: str) -> str:
-    """Return the prefix of the keys of one task's batches; of one writer's that has no task."""
+    """Return the prefix of the keys of a task's batches, or of a writer's batches if there is no task."""
     name = writer if task is None else task
     return f"{BATCHES}{session}/{sha256(name.encode()).hexdigest()[:16]}/"
 
@@ -83,41 +83,41 @@ _BATCH_FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """A session as the refs journal has it: Arraylake's session, shared by processes."""
+    """The record of a shared session in the refs journal."""
 
     id: str
     branch: str
     base: str
     """The commit that the session is based on."""
     tree: str
-    """Its own state: a metarange."""
+    """The metarange of the session's state."""
     epoch: int
     state: str
     opened: datetime
     expires: datetime
     opened_at: int
-    """The number of the refs entry that it began after."""
+    """The number of the last entry of the refs journal when it began."""
     lineage: str
-    """The same for a session and those that carry its work on after a conflict."""
+    """An id that the session shares with those forked from it after a conflict."""
     message: str = ""
     isolation: str = "snapshot"
     reads: Sequence[str] = ()
-    """What it read, where its isolation asks for that: keys, prefixes ending in "*"."""
+    """What the session read, if its isolation requires that: keys, and prefixes ending in "*"."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     batches: Sequence[Batch] = ()
-    """Those that the record itself has, in a lake of version 1 or 2: `RefsState.batches` lists all."""
+    """The batches in the record itself, in a lake of version 1 or 2. `RefsState.batches` lists all."""
     commit: str | None = None
-    """The commit that it was published as."""
+    """The commit that the session was published as."""
     reason: str = ""
     """The reason of the failure."""
 
     @property
     def key(self) -> str:
-        """The key of the record in the refs journal."""
+        """Return the key of the record in the refs journal."""
         return f"session/{self.id}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as the journal has it, times in ISO 8601; its id is in the key."""
+        """Return the record as in the journal, with times in ISO 8601. Its id is in the key."""
         body = {
             name: getattr(self, name)
             for name in self.__dataclass_fields__

@@ -10,7 +10,7 @@ from lake_core.lake.errors import DamagedLake
 
 
 def text_of(key: str, value: Any, name: str) -> str:
-    """Read a text that a value of the refs journal holds. Raises DamagedLake where it holds none."""
+    """Return the text in a field of a value of the refs journal. Raises DamagedLake."""
     text = value.get(name) if isinstance(value, Mapping) else None
     if not isinstance(text, str):
         raise DamagedLake(f"the value of {key!r} in the refs journal is damaged: {str(value)[:100]!r}")
@@ -18,7 +18,7 @@ def text_of(key: str, value: Any, name: str) -> str:
 
 
 def instant_of(key: str, value: Any, name: str) -> datetime:
-    """Read an instant that a value of the refs journal holds. Raises DamagedLake."""
+    """Return the instant in a field of a value of the refs journal. Raises DamagedLake."""
     try:
         instant = datetime.fromisoformat(text_of(key, value, name))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The result of a session that an earlier attempt has published, whose answer was lost."""
+"""The result of a session that an earlier attempt has published, but whose response was lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import of what is in the lake's folder already, without a copy: objects, folders of Parquet files, Delta tables."""
+"""Import of objects, folders of Parquet files and datasets that are in the lake's folder already, without a copy."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class ImportedObjects:
 
 
 def import_dataset(session: WritableState, path: str, format: str) -> DatasetRecord:
-    """Register a dataset that is in place: its log is taken into the session's tree, its data stays where it is.
+    """Register a dataset that is in place: copy its log into the session's tree. Its data stays where it is.
 
-    Raises DatasetNotFound if there is none, DatasetExists.
+    Raises DatasetNotFound, DatasetExists.
     """
     path = dataset_path(path)
     rules = dataset_format(format)
@@ -55,10 +55,10 @@ def import_dataset(session: WritableState, path: str, format: str) -> DatasetRec
 
 
 def place_dataset(session: WritableState, path: str, format: str) -> DatasetRecord:
-    """Make a dataset of the session's plain files: data files are copied to their places, the log stays in the tree.
+    """Register plain files of the session as a dataset: copy its data files in place. The log stays in the tree.
 
     This is for files whose bytes are elsewhere, such as those of a lakeFS repository. Raises DatasetNotFound,
-    DatasetExists, InvalidKey, and AlreadyExists where another file is in a data file's place.
+    DatasetExists, InvalidKey; AlreadyExists if the place of a data file has another file.
     """
     path = dataset_path(path)
     rules = dataset_format(format)
@@ -88,7 +88,7 @@ def place_dataset(session: WritableState, path: str, format: str) -> DatasetReco
 
 
 def _take_log(session: WritableState, path: str, format: str, log: Iterable[tuple[str, Item]]) -> DatasetRecord:
-    """Register an imported dataset whose log has these items, by key within it. Raises DatasetExists."""
+    """Register an imported dataset, given the items of its log by their keys within it. Raises DatasetExists."""
     session.check_free(path)
     record = DatasetRecord(path, format, str(runtime.uuid4()), imported=True)
     for key, item in log:
@@ -98,14 +98,14 @@ def _take_log(session: WritableState, path: str, format: str, log: Iterable[tupl
 
 
 def _written_so_far(session: WritableState) -> StateStore:
-    """Return the session's state as it is, whatever the session does from now on."""
+    """Return the present state of the session, which later writes of the session do not change."""
     changes = session.changes
     tree = StateTree(changes.root, changes.view.copy(), changes.clock, name=changes.name, content=changes.content)
     return StateStore(tree)
 
 
 def _restore(session: WritableState, path: str, files: Mapping[str, Item]) -> None:
-    """Put plain files back to a path, instead of what the session has there."""
+    """Restore plain files at a path, and remove what the session has there now."""
     session.changes.clear(f"{path}/")
     for key, item in files.items():
         session.changes.set(key, item)
@@ -129,10 +129,10 @@ def _place(session: WritableState, key: str, item: Item) -> None:
 def convert_dataset(
     session: WritableState, path: str, format: str, *, replaces_files: bool = False, **options: Any
 ) -> Any:
-    """Make a dataset of plain files, and return its handle. Raises DatasetExists and what the format raises.
+    """Convert plain files to a dataset, and return its handle. Raises DatasetExists and what the format raises.
 
-    The files are in place. With `replaces_files` they are those of the session, if it has any at the path: they are
-    then passed to the format's `convert` as `source`, and removed from the session.
+    The files are in place. With `replaces_files`, the files of the session are converted instead, if it has any at the
+    path: the format's `convert` gets them as `source`, and they are removed from the session.
     """
     path = dataset_path(path)
     if path in session.datasets():
@@ -155,11 +155,9 @@ def convert_dataset(
 
 
 def import_objects(session: WritableState, prefix: str, to: str | None = None) -> ImportedObjects:
-    """Name objects that are under a prefix of the lake's folder in the session's tree, at the same keys or under `to`.
+    """Add the objects under a prefix of the lake's folder to the session's tree, at the same keys or under `to`.
 
-    No byte is copied.
-
-    The objects must not change from now on. Raises InvalidKey.
+    They are not copied, so they must not change from now on. Raises InvalidKey.
     """
     count = size = 0
     changes = references(session, prefix, prefix if to is None else to)
@@ -175,7 +173,7 @@ def import_objects(session: WritableState, prefix: str, to: str | None = None) -
 
 
 def references(session: WritableState, prefix: str, to: str) -> Iterator[tuple[str, Item]]:
-    """Yield the objects under a prefix of the lake's folder by the keys that they would get. Raises InvalidKey."""
+    """Yield the objects under a prefix of the lake's folder with the keys that they would get. Raises InvalidKey."""
     datasets = session.datasets()
     for meta in session.root.list(prefix):
         if meta.key.startswith(RESERVED):

@@ -1,4 +1,4 @@
-"""Private sessions: in memory, in one process, published by the end of a `with` block."""
+"""Private sessions: in memory, in one process, published when a `with` block ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SessionOptions:
 
 
 class Session(WriteSession):
-    """A private session, in memory: it publishes when its `with` block ends, and leaves nothing if that raises."""
+    """A private session, in memory. It publishes when its `with` block ends, and is discarded if the block raises."""
 
     def __init__(self, repository: Repository, options: SessionOptions) -> None:
         refs = repository.refs()
@@ -62,14 +62,14 @@ class Session(WriteSession):
         self.result: Published | None = None
 
     def publish(self) -> Published:
-        """Publish now; repeated, the same result.
+        """Publish now. A repeated call returns the same result.
 
-        Raises Conflict (then the session is kept, failed, under its id), PublishTimeout.
+        Raises PublishTimeout; Conflict, after which the session is kept under its id as a failed one.
         """
         if self.result is None:
             self.changes.check_open()
             if self.clock() - self.opened > MOST_EXPIRY:
-                # Content that it found stored may have been collected since.
+                # Content that the session did not write, because it existed, may have been collected since.
                 self.changes.status = "expired"
                 self.changes.check_open()
             self.changes.flush_buffers()
@@ -78,7 +78,7 @@ class Session(WriteSession):
         return self.result
 
     def abandon(self) -> None:
-        """End it without a trace."""
+        """End the session and discard its changes."""
         if self.state == "open":
             self.changes.status = "abandoned"
 
@@ -91,7 +91,7 @@ class Session(WriteSession):
             raise error.replace(session=self.id) from error.__cause__
 
     def _keep_failed(self, error: Conflict) -> None:
-        """Put the session on record, so that it can be read and forked."""
+        """Record the session in the journal, so that it can be read and forked."""
         repository = self._repository
         pending = repository.pending_deletions(repository.refs())
         tree = write_tree(repository, self.view.tree, dict(self.view.overlay.items), pending)
@@ -141,7 +141,7 @@ class _PrivateSource:
         return prepare_change(self.repository, refs, proposal, change)
 
     def _published_commit(self, refs: RefsState) -> Commit | None:
-        """Find what an earlier attempt published whose answer was lost."""
+        """Find the commit of an earlier attempt whose response was lost."""
         commit = refs.commit(refs.branch(self.branch))
         while commit.id != self.session.commit and commit.parents:
             if commit.metadata.get("session") == self.session.id:

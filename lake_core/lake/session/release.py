@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def release(repository: Repository, session: Session, path: str) -> Published:
-    """Remove a dataset from main, and leave it in place for other clients to write.
+    """Remove a dataset from main, but keep it in place, so that other clients can write it.
 
-    The lake deletes nothing there from now on. Raises DatasetNotFound.
+    From then on the lake deletes nothing in its folder. Raises DatasetNotFound.
     """
     view = session.dataset(path)
     record = view.record
@@ -38,7 +38,7 @@ def release(repository: Repository, session: Session, path: str) -> Published:
 
 @dataclass(frozen=True, slots=True)
 class _Release:
-    """A `Source` that removes a dataset from a branch's tree and leaves it in place."""
+    """A `Source` that removes a dataset from a branch's tree and keeps it in place."""
 
     repository: Repository
     branch: str

@@ -1,4 +1,4 @@
-"""The life of a shared session, as its record tells it: open or failed, until it is published, abandoned or expired."""
+"""The state of a shared session in its record: open or failed, until it is published, abandoned or expired."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def closed(record: SessionRecord) -> SessionClosed:
 
 
 def expire_if_due(repository: Repository, record: SessionRecord) -> SessionRecord:
-    """Give the session's record; where its time is up, after an entry that says so."""
+    """Return the record of a session. If its time is up, first record that it has expired."""
     if record.state not in (OPEN, FAILED) or repository.clock() < record.expires:
         return record
 
@@ -53,7 +53,7 @@ def expire_if_due(repository: Repository, record: SessionRecord) -> SessionRecor
 
 
 def open_record(repository: Repository, refs: RefsState, id: str, epoch: int | None) -> SessionRecord:
-    """Give the record of a session that takes writes at this epoch.
+    """Return the record of a session that accepts writes at this epoch.
 
     Raises SessionNotFound, SessionClosed, StaleEpoch.
     """
@@ -65,7 +65,7 @@ def open_record(repository: Repository, refs: RefsState, id: str, epoch: int | N
 
 
 def check_epoch(record: SessionRecord, epoch: int | None) -> None:
-    """Check that a session was not resumed since an epoch. Raises StaleEpoch."""
+    """Check that an epoch is the newest one of a session. Raises StaleEpoch."""
     if epoch is not None and epoch < record.epoch:
         raise StaleEpoch(
             f"session {record.id!r} was resumed (it has epoch {record.epoch}, and this process has epoch "

@@ -1,4 +1,4 @@
-"""The writers of a shared session: each is one process's share, brought in as batches."""
+"""The writers of a shared session. A process has one, which adds its changes to the session in batches."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _MOST_TRIES = 50
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """The caller's name for what a writer writes, and the number of the attempt."""
+    """The caller's name for a task, and the number of the attempt at it."""
 
     task: str | None = None
     attempt: int = 0
 
 
 class SessionWriter(WriteSession):
-    """A process's share of a shared session: private until `flush`, which brings it into the session as one batch."""
+    """A writer of a shared session. Its changes are private until `flush` adds them to the session as one batch."""
 
     def __init__(self, repository: Repository, session: str, epoch: int | None, attempt: TaskAttempt) -> None:
         """Join a session. Raises SessionNotFound, SessionClosed, StaleEpoch, StaleAttempt, Conflict."""
@@ -56,18 +56,18 @@ class SessionWriter(WriteSession):
         self.session, self.epoch, self.task, self.attempt = session, record.epoch, attempt.task, attempt.attempt
         self.id = runtime.uuid4().hex
         self._is_closing = False
-        """Whether it flushes for the last time."""
+        """Whether this is the last flush."""
         self._flushed = 0
         """The number of flushed batches."""
-        # A later attempt begins where the earlier one did: it sees nothing of what it is going to replace.
+        # A later attempt begins at the same tree as the earlier one: it must not see the rows that it will replace.
         earlier, _ = self._earlier_attempts(record, refs.batches_of(record, self.task, self.id))
         tree = _without(repository, record, earlier, repository.pending_deletions(refs))
         self.changes.show(View(repository.graveler, tree, Overlay()))
 
     def flush(self) -> None:
-        """Bring this writer's changes since its last flush into the session as one batch, and take in those of others.
+        """Add the changes since the last flush to the session as one batch, and then see those of other writers.
 
-        Raises StaleEpoch, SessionClosed, StaleAttempt, and Conflict where another writer changed the same.
+        Raises StaleEpoch, SessionClosed, StaleAttempt; Conflict if another writer made changes that conflict.
         """
         self.changes.check_open()
         with self.changes.lock:
@@ -77,7 +77,7 @@ class SessionWriter(WriteSession):
             self._flushed += 1
 
     def _flush(self) -> str:
-        """Bring the changes in; return the session's new tree."""
+        """Add the changes to the session, and return its new tree."""
         for _ in range(_MOST_TRIES):
             refs = self._repository.refs()
             record = open_record(self._repository, refs, self.session, self.epoch)
@@ -87,7 +87,7 @@ class SessionWriter(WriteSession):
         raise SessionClosed(f"too many processes write to session {self.session!r} at once: flush again", state=OPEN)
 
     def _try_flush(self, refs: RefsState, record: SessionRecord) -> str | None:
-        """Bring the changes in, once; return the session's new tree, None where another batch was faster."""
+        """Try once to add the changes, and return the session's new tree. Return None if another batch was faster."""
         repository, changes = self._repository, self.changes
         batches = refs.batches_of(record, self.task, self.id)
         if any(batch.id == self._batch_id for batch in batches):
@@ -103,7 +103,7 @@ class SessionWriter(WriteSession):
         update = apply(before, self, state, now=now, session=record.id, commit=record.base)
         after = write_tree(repository, update.onto, update.items, pending)
         reads = sorted({*record.reads, *self.reads})
-        # An attempt that wrote nothing is on record too: an older one that still sends something is to be refused.
+        # An attempt that wrote nothing is recorded too, so that late writes of an older attempt are refused.
         counts = self.task is not None and (self._is_closing or not any(batch.writer == self.id for batch in batches))
         if after == record.tree and reads == list(record.reads) and not changes.ended_retention and not counts:
             return after
@@ -147,9 +147,7 @@ class SessionWriter(WriteSession):
         return f"{self.id}-{self._flushed}"
 
     def _earlier_attempts(self, record: SessionRecord, batches: Sequence[Batch]) -> tuple[list[Batch], bool]:
-        """List the batches of earlier attempts at the task, and return whether this attempt's own is whole already.
-
-        `batches`: those of the task.
+        """Return which of the task's batches are of earlier attempts, and whether this attempt is complete already.
 
         Raises StaleAttempt.
         """
@@ -179,7 +177,7 @@ class SessionWriter(WriteSession):
 
 
 def _without(repository: Repository, record: SessionRecord, batches: Sequence[Batch], pending: PendingDeletions) -> str:
-    """Make a session's tree without what some batches brought."""
+    """Write the tree of a session without the changes of some batches."""
     tree = record.tree
     for batch in reversed(batches):
         tree = _reverted(repository, record, batch, tree, pending)
@@ -187,7 +185,7 @@ def _without(repository: Repository, record: SessionRecord, batches: Sequence[Ba
 
 
 def _reverted(repository: Repository, record: SessionRecord, batch: Batch, tree: str, pending: PendingDeletions) -> str:
-    """Make a session's tree without what a batch brought. Raises Conflict where others have built on it."""
+    """Write the tree of a session without the changes of a batch. Raises Conflict if later batches depend on them."""
     name = f"session {record.id}"
     try:
         update = apply(

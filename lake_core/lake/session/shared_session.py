@@ -1,7 +1,7 @@
-"""Shared sessions: a ref that several processes work in, published once (Arraylake: cooperative mode).
+"""Shared sessions: several processes write into one, which is published once (Arraylake: cooperative mode).
 
-Opening one that exists resumes it: its epoch rises, and whatever an older epoch still sends is refused. That a session
-has expired is an entry of the journal like every other change of its state; clocks only give the hint to write it.
+Opening a session that exists resumes it: its epoch rises, and writes of older epochs are refused. The expiry of a
+session is an entry of the journal, like every other change of its state. Clocks only decide when to write this entry.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lake_core.lake.repository import Repository
 
 _RETENTION = "retention:"
-"""How the names of a session's metadata begin that say which datasets' retention it ends."""
+"""The prefix of the metadata keys that name the datasets whose retention the session ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,55 +61,55 @@ class SharedOptions:
 
 
 class SharedSession(StateStore):
-    """A shared session, as it is: what its writers have flushed. It only reads by itself; `join` writes."""
+    """A handle of a shared session. It reads what the writers have flushed; `join` returns a writer."""
 
     def __init__(self, repository: Repository, record: SessionRecord, *, epoch: int | None = None) -> None:
         super().__init__(repository.state(record.tree, f"session {record.id}").tree)
         self._repository, self._record = repository, record
         self.id, self.branch, self.commit, self.lineage = record.id, record.branch, record.base, record.lineage
         self.epoch = record.epoch if epoch is None else epoch
-        """Raised whenever it is resumed. What an older epoch still writes or publishes is refused."""
+        """The number of times that the session was resumed. Older epochs can neither write nor publish."""
 
     @property
     def record(self) -> SessionRecord:
-        """Return the lake's record of it from when this handle was made. It shows whether the session's time is up."""
+        """Return the lake's record of the session as it was when this handle was made, or as expired if it is due."""
         record = expire_if_due(self._repository, self._record)
         return replace(record, batches=self._repository.refs(refresh=False).batches(record))
 
     def join(self, *, task: str | None = None, attempt: int = 0) -> SessionWriter:
-        """Begin to write: private until `flush`, and flushed when its `with` block ends.
+        """Return a writer. Its changes are private until `flush`; the end of its `with` block flushes as well.
 
         Args:
-            task: What is written, by the caller's name for it. A later attempt at the same task replaces what an
-                earlier one wrote.
-            attempt: Which attempt at the task this is. One that is in the session already is skipped.
+            task: The caller's name for what is written. A later attempt at the same task replaces what an earlier one
+                wrote.
+            attempt: The number of the attempt at the task. An attempt that is in the session already is skipped.
 
         Raises:
-            SessionClosed: It was published, abandoned or failed, or has expired.
-            StaleEpoch: It was resumed since by another process.
+            SessionClosed: The session was published, abandoned or failed, or has expired.
+            StaleEpoch: Another process has resumed the session.
             StaleAttempt: A later attempt at the task is in the session already.
         """
         return SessionWriter(self._repository, self.id, self.epoch, TaskAttempt(task, attempt))
 
     def publish(self) -> Published:
-        """Publish it; repeated, the same result.
+        """Publish the session. A repeated call returns the same result.
 
         Raises:
-            Conflict: It contradicts later publishes. It is then failed, stays readable, and can be forked.
-            SessionClosed: It was abandoned, or has expired.
-            StaleEpoch: It was resumed since by another process.
+            Conflict: The changes conflict with later publishes. The session fails, stays readable, and can be forked.
+            SessionClosed: The session was abandoned, or has expired.
+            StaleEpoch: Another process has resumed the session.
         """
         return _publish(self._repository, self.id, self.epoch)
 
     def fail(self, reason: str, *, keep: timedelta = KEEP_FAILED) -> None:
-        """Mark an open session failed: it takes no writes, but can be read, resumed and published for `keep`.
+        """Mark an open session as failed: it accepts no writes, but can be read, resumed and published for `keep`.
 
-        One that has ended, or was resumed since, is left as it is.
+        A session that has ended, or that another process has resumed, does not change.
         """
         _fail(self._repository, self.id, reason, keep, self.epoch)
 
     def abandon(self) -> None:
-        """End it without a trace on its branch. Raises SessionClosed if it is published."""
+        """End the session and discard its changes. Raises SessionClosed if it is published."""
 
         def plan(state: State) -> Sequence[Action]:
             record = RefsState(state).session(self.id)
@@ -122,11 +122,11 @@ class SharedSession(StateStore):
         self._repository.journal.append(plan)
 
     def fork(self, *, without: Sequence[str] = (), expires_in: timedelta = DEFAULT_EXPIRY) -> SharedSession:
-        """Open a new session with the work of this one, less what it did to some datasets or keys.
+        """Open a new session with the changes of this one, except those to the datasets and keys `without`.
 
-        The lineage stays the same.
+        The new session has the same lineage.
 
-        Raises SessionClosed for one that has ended.
+        Raises SessionClosed if this session has ended.
         """
         repository = self._repository
         refs = repository.refs()
@@ -149,11 +149,11 @@ class SharedSession(StateStore):
 def open_shared(
     repository: Repository, options: SharedOptions, *, resume: bool = True, origin: SessionRecord | None = None
 ) -> SharedSession:
-    """Open a session on a branch, or resume the one of this id: its epoch rises.
+    """Open a session on a branch, or resume the session with this id: its epoch rises.
 
-    Without `resume` an open one is left as it is.
+    Without `resume`, an open session keeps its epoch.
 
-    `origin`: the session whose base, tree and lineage a new one begins with. Raises RefNotFound, SessionClosed.
+    A new session begins with the base, tree and lineage of `origin`. Raises RefNotFound, SessionClosed.
     """
     options.check()
     name = check_name(options.id, "session") if options.id is not None else f"s-{runtime.uuid4().hex}"
@@ -223,7 +223,7 @@ class _SharedSource:
 
 @dataclass(frozen=True, slots=True)
 class SessionAt:
-    """A `Requirement`: the session can be published, was not resumed since an epoch, and has the applied tree."""
+    """A `Requirement`: the session can be published, has this epoch, and still has the tree that was applied."""
 
     id: str
     epoch: int | None
@@ -239,13 +239,13 @@ class SessionAt:
 
 @dataclass(frozen=True, slots=True)
 class MarkPublished:
-    """A shared session is on record as published: a `RefsUpdate`."""
+    """A `RefsUpdate` that records a shared session as published."""
 
     id: str
     commit: str
 
     def actions(self, refs: RefsState) -> Sequence[Action]:
-        """Return the update of the session's record: published, as this commit."""
+        """Return the update of the session's record, with the commit that it was published as."""
         record = refs.session(self.id)
         return [Update(record.key, replace(record, state=PUBLISHED, commit=self.commit).to_json())]
 

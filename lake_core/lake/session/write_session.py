@@ -1,4 +1,4 @@
-"""What a private session and a shared one's writer have in common: datasets are created, imported and written."""
+"""The base of private sessions and of the writers of shared ones: create, import and write datasets."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class WriteSession(WritableState):
-    """A state with changes on top, and the verbs that make datasets."""
+    """A state with changes on top, and the methods that create and import datasets."""
 
     def create(self, path: str, format: str, *args: Any, **options: Any) -> Any:
         """Create a dataset and return its format's handle.
 
-        Arguments are those of the format's own `create`, `exist_ok` among them.
+        The arguments are those of the format's `create`, such as `exist_ok`.
 
         Raises DatasetExists, and what the format raises.
         """
@@ -54,7 +54,7 @@ class WriteSession(WritableState):
                 self.check_free(path)
                 claim(self.root, path, format)
                 record = DatasetRecord(path, format, str(runtime.uuid4()))
-                # The log of one that was dropped, with its record.
+                # These are the log and the record of a dataset that was dropped.
                 dropped = {
                     key: changes.view.get(key)
                     for key in (record.key, *(key for key, _ in changes.view.list(f"{path}/")))
@@ -85,8 +85,9 @@ class WriteSession(WritableState):
     ) -> DeltaTable:
         """Create a Delta table, as `DeltaTable.create` does.
 
-        The table carries a writer feature that other clients do not know: they read it, and refuse to write past the
-        lake. `managed=False` leaves that out; what others then commit is adopted before the next publish.
+        The table has a writer feature that other clients do not support: they can read the table, but refuse to write
+        it past the lake. With `managed=False` it has no such feature, and their commits are adopted before the next
+        publish.
         """
         table: DeltaTable = self.create(
             path, "delta", schema, partition_by=partition_by, properties=properties, exist_ok=exist_ok, managed=managed
@@ -96,7 +97,7 @@ class WriteSession(WritableState):
     def create_icechunk(
         self, path: str, *, config: RepositoryConfig | None = None, exist_ok: bool = False
     ) -> DatasetRepository:
-        """Create an Icechunk repository. What its `store` is given is published with the session."""
+        """Create an Icechunk repository. What is written to its `store` is published with the session."""
         repository: DatasetRepository = self.create(path, "icechunk", config=config, exist_ok=exist_ok)
         return repository
 
@@ -112,9 +113,9 @@ class WriteSession(WritableState):
     ) -> Pool:
         """Create a pool, as `PoolLake.create_pool` does.
 
-        The folder becomes a Zed lake, and the pool has the folder's name there.
+        The folder becomes a Zed lake, in which the pool has the name of the folder.
 
-        What is loaded into the pool is published with the session, as one commit on the pool's branch main.
+        All loads into the pool are published with the session, as one commit on the pool's branch main.
         """
         sizes = {
             name: value for name, value in (("seek_stride", seek_stride), ("threshold", threshold)) if value is not None
@@ -123,18 +124,18 @@ class WriteSession(WritableState):
         return pool
 
     def import_delta(self, path: str) -> DeltaTable:
-        """Bring a Delta table in the lake's folder into the lake, with its history; only its log is copied.
+        """Register a Delta table in the lake's folder, with its history. Only its log is copied.
 
-        Other clients may go on writing it: what they commit is adopted before the next publish. Raises DatasetNotFound,
+        Other clients may still write it: their commits are adopted before the next publish. Raises DatasetNotFound,
         DatasetExists.
         """
         return self.delta(self.import_dataset(path, "delta").path)
 
     def import_dataset(self, path: str, format: str, *, copy_files: bool = False) -> DatasetRecord:
-        """Bring a dataset of any format in the lake's folder into the lake; only its log and pointers are copied.
+        """Register a dataset of any format in the lake's folder. Only its log and pointers are copied.
 
-        `copy_files`: the dataset is not in the lake's folder, but consists of plain files of the session, such as those
-        of a lakeFS repository that became a lake. Its data files are copied into the folder.
+        Pass `copy_files=True` if the dataset consists of plain files of the session, such as those of a lakeFS
+        repository that became a lake. Its data files are then copied into the folder.
 
         Raises DatasetNotFound, DatasetExists.
         """
@@ -142,41 +143,41 @@ class WriteSession(WritableState):
         return (place_dataset if copy_files else import_dataset)(self, path, format)
 
     def import_parquet(self, path: str, *, partition_by: pa.Schema | Sequence[str] | None = None) -> DeltaTable:
-        """Make a Delta table of a folder of Parquet files in the lake's folder, in place; see `DeltaTable.convert`."""
+        """Convert a folder of Parquet files in the lake's folder to a Delta table; see `DeltaTable.convert`."""
         self.changes.check_open()
         table: DeltaTable = convert_dataset(self, path, "delta", partition_by=partition_by)
         return table
 
     def import_icechunk(self, path: str) -> DatasetRepository:
-        """Bring an Icechunk repository in the lake's folder into the lake: its branch main, without a copy.
+        """Register the branch main of an Icechunk repository in the lake's folder. No chunk is copied.
 
-        Its other branches and tags stay as they are in place, and are not part of the lake. Other clients may go on
-        committing: what they commit to main is adopted before the next publish. Raises DatasetNotFound, DatasetExists.
+        Its other branches and tags stay in place, and are not part of the lake. Other clients may still write it: their
+        commits to main are adopted before the next publish. Raises DatasetNotFound, DatasetExists.
         """
         return self.icechunk(self.import_dataset(path, "icechunk").path)
 
     def import_zarr(self, path: str, *, config: RepositoryConfig | None = None) -> DatasetRepository:
-        """Replace a plain Zarr v3 hierarchy, of this session or the lake's folder, by an Icechunk repository.
+        """Convert a plain Zarr v3 hierarchy, of this session or the lake's folder, to an Icechunk repository.
 
-        Chunks are copied into the repository. Files in the lake's folder stay there, and can be deleted once this is
-        published.
+        Chunks are copied into the repository. Files in the lake's folder stay there, and can be deleted once the
+        session is published.
         """
         self.changes.check_open()
         repository: DatasetRepository = convert_dataset(self, path, "icechunk", replaces_files=True, config=config)
         return repository
 
     def import_pool(self, path: str) -> Pool:
-        """Bring a pool in the lake's folder into the lake: the only pool of the Zed lake there, without a copy.
+        """Register the branch main of the only pool of a Zed lake in the lake's folder. No data file is copied.
 
-        Its other branches stay as they are in place, and are not part of the lake. Other clients may go on loading:
-        what they commit to main is adopted before the next publish. Raises DatasetNotFound, DatasetExists, NoSuchPool.
+        Its other branches stay in place, and are not part of the lake. Other clients may still load into it: their
+        commits to main are adopted before the next publish. Raises DatasetNotFound, DatasetExists, NoSuchPool.
         """
         return self.pool(self.import_dataset(path, "pool").path)
 
     def import_objects(self, prefix: str, *, to: str | None = None) -> ImportedObjects:
-        """Add the objects under a prefix of the lake's folder to this session, uncopied, at their keys or under `to`.
+        """Add the objects under a prefix of the lake's folder to this session, at their keys or under `to`.
 
-        They must not change from now on.
+        They are not copied, so they must not change from now on.
         """
         self.changes.check_open()
         return import_objects(self, prefix, to)

@@ -1,7 +1,7 @@
-"""Where the objects are that entries name: below the lake's root, or at full URLs in places that the lake allows.
+"""The locations of the objects of entries: below the lake's root, or at full URLs that the lake allows.
 
 Entries that a lakeFS server wrote may have full URLs, of objects that were imported there. Such URLs are not trusted:
-they are read only below a location that the lake's settings list.
+they are read only below the locations that the lake's settings list.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXTERNAL = "external"
 
 
 class Addresses:
-    """The addresses of a lake's entries. `settings` is its configuration; without it no full URL outside is allowed."""
+    """The addresses of a lake's entries. `settings` is its configuration; without it no external URL is allowed."""
 
     def __init__(self, root: ObjectStore, settings: Journal | None = None) -> None:
         self._root = root

@@ -1,4 +1,4 @@
-"""A state that takes changes: the half of a session that datasets and plain files write through."""
+"""The changes of a session, which datasets and plain files write to."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Changes(StateTree):
         self.status = "open"
         """`open` while changes are accepted; then the reason why they are not."""
         self.ended_retention: dict[str, datetime] = {}
-        """The datasets whose retention ends, by path: before when."""
+        """The datasets whose retention ends, by path, with the time before which states end."""
         self._buffers: dict[str, WriteBuffer] = {}
         self._records_reads = records_reads
         self._reads: set[str] = set()
@@ -53,18 +53,18 @@ class Changes(StateTree):
             return sorted(self._reads)
 
     def note_read(self, what: str) -> None:
-        """Note that a key, or a prefix that ends in `*`, was read, if the session is serializable."""
+        """Record that a key, or a prefix that ends in `*`, was read, if the session is serializable."""
         if self._records_reads:
             with self.lock:
                 self._reads.add(what)
 
     def check_open(self) -> None:
-        """Raise SessionClosed where no more changes are taken."""
+        """Raise SessionClosed if no more changes are accepted."""
         if self.status != "open":
             raise SessionClosed(f"{self.name} is {self.status}: open another session", state=self.status)
 
     def check_conditions(self, key: str, if_absent: bool, if_match: str | None) -> None:
-        """Raise AlreadyExists or PreconditionFailed where a put at a key asks for what is not so."""
+        """Raise AlreadyExists or PreconditionFailed if the conditions of a put do not hold."""
         if not if_absent and if_match is None:
             return
         old = self.view.get(key)
@@ -102,7 +102,7 @@ class Changes(StateTree):
             return cast("BufferT", self._buffers[path])
 
     def has_buffer(self, path: str, buffer: WriteBuffer) -> bool:
-        """Return whether a buffer is the one of a dataset."""
+        """Return whether a buffer is that of a dataset."""
         return self._buffers.get(path) is buffer
 
     def flush_buffers(self) -> None:
@@ -112,7 +112,7 @@ class Changes(StateTree):
                 buffer.flush()
 
     def build(self, changes: Iterator[tuple[bytes, Record | None]]) -> None:
-        """Take many changes at once, sorted by key: they go into the tree, not into memory."""
+        """Write many changes, sorted by key, to the tree instead of memory."""
         with self.lock:
             self.view = replace(self.view, tree=self.view.graveler.build(self.view.tree, changes).tree)
 

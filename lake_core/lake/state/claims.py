@@ -1,4 +1,4 @@
-"""The folders below the root that are the lake's: only in them does collection look for unknown data files."""
+"""The folders below the root that belong to the lake. Collection looks for unknown data files only in them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ PATHS = "_lake/paths"
 def claim(root: ObjectStore, path: str, format: str, *, occupied: bool = False) -> None:
     """Record that a folder holds a dataset, before anything is written there.
 
-    `occupied`: the existing content is the dataset's.
+    With `occupied`, the existing files are the dataset's.
 
-    Raises DatasetExists for a folder that holds files of another program.
+    Raises DatasetExists if the folder holds files of another program.
     """
     key = _key(path)
     if root.exists(key):
         return
     if not occupied:
         stranger = next(iter(root.list(f"{path}/")), None)
-        # Another session may have claimed it, and begun to write, in between.
+        # In between, another session may have claimed the folder and begun to write.
         if stranger is not None and not root.exists(key):
             raise DatasetExists(
                 f"the folder {path!r} holds files such as {stranger.key!r}, which are not in the lake: run `lake "
@@ -53,7 +53,7 @@ def is_claimed(root: ObjectStore, path: str) -> bool:
 
 
 def claimed(root: ObjectStore) -> Iterator[tuple[str, str]]:
-    """List the folders that are the lake's: (path, format)."""
+    """Yield the path and format of the folders that belong to the lake."""
     for marker in root.list(f"{PATHS}/"):
         yield unquote(marker.key[len(PATHS) + 1 :]), root.get(marker.key).decode()
 

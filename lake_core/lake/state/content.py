@@ -1,8 +1,8 @@
-"""Fixed-name objects by content.
+"""The content store: objects of fixed names, stored by content.
 
-Each is stored once, under the SHA-256 of its bytes (Arraylake: content-addressable storage). An entry of the tree names
-such an object by its address. Where a collector may be deleting an object, its content is put again under another
-address, so that nobody waits for anybody (see `refs.pending_deletions`).
+Each content is stored once, under the SHA-256 of its bytes (Arraylake: content-addressable storage). An entry of the
+tree has the address of its object. If a collector may be deleting an object, its content is put again under another
+address, so that publishes and collections do not wait for each other (see `refs.pending_deletions`).
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _OFFSET, _LENGTH = "lake.offset", "lake.length"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A fixed-name object: its entry, and its bytes where they are not stored yet."""
+    """An object of a fixed name: its entry, and its bytes if they are not stored yet."""
 
     entry: Entry
     data: bytes | None = None
 
     @property
     def identity(self) -> bytes:
-        """Return the identity: two objects with equal identities have the same content."""
+        """Return the identity of the content. Objects with equal identities have the same content."""
         return self.entry.identity
 
     def record(self, key: str) -> Record:
-        """Return the value record for it in a tree."""
+        """Return the record of the item in a tree."""
         return self.entry.record(key.encode())
 
     def meta(self, key: str) -> ObjectMeta:
@@ -68,7 +68,7 @@ def _item(value: bytes) -> Item:
 
 
 def is_same(left: Item | None, right: Item | None) -> bool:
-    """Return whether a key has the same content in both: no object, or objects of one identity."""
+    """Return whether two items have the same content, or both are None."""
     if left is None or right is None:
         return left is right
     return left.identity == right.identity
@@ -80,31 +80,31 @@ def nanoseconds(moment: datetime) -> int:
 
 
 def address_of(digest: str, generation: int = 0) -> str:
-    """Return the address of content with this SHA-256 (hex); a later generation if earlier ones are to be deleted."""
+    """Return the address of content by its SHA-256 (hex). A later generation is used if earlier ones may be deleted."""
     return f"{OBJECTS}/{digest[:2]}/{digest[2:4]}/{digest}" + (f"-{generation}" if generation else "")
 
 
 def digest_of(address: str) -> str | None:
-    """Find the SHA-256 in an address, None for one outside of the content-addressed objects."""
+    """Return the SHA-256 in an address, or None if it is not that of a content-addressed object."""
     match = _ADDRESS.fullmatch(address)
     return None if match is None else match[1]
 
 
 def new_item(data: Bytes, now: datetime, *, content_type: str = "") -> Item:
-    """Make an item of bytes that are not stored yet."""
+    """Return an item for bytes that are not stored yet."""
     body = bytes(data)
     digest = sha256(body).hexdigest()
     return Item(Entry(address_of(digest), len(body), digest, nanoseconds(now), content_type=content_type), body)
 
 
 def reference(address: str, size: int, etag: str, now: datetime, *, offset: int | None = None) -> Item:
-    """Refer to an object, or a part of one from `offset` on, that already exists: nothing is copied."""
+    """Return an item for an existing object, or for a part of it from `offset` on. Nothing is copied."""
     metadata = {} if offset is None else {_OFFSET: str(offset), _LENGTH: str(size)}
     return Item(Entry(address, size, etag, nanoseconds(now), metadata))
 
 
 class RecentContent:
-    """The small content that publishes under way have stored, so that they need not read it back.
+    """Small content that running publishes have stored, so that they need not read it back.
 
     A context manager, entered for each publish. Shared by threads.
     """
@@ -125,13 +125,13 @@ class RecentContent:
                 self._data = {}
 
     def add(self, address: str, data: bytes) -> None:
-        """Keep the bytes that are stored at an address which nothing overwrites."""
+        """Keep the bytes at an address that is never overwritten."""
         with self._lock:
             if self._publishes and len(data) <= _RECENT_BYTES and len(self._data) < _RECENT_COUNT:
                 self._data[address] = data
 
     def get(self, entry: Entry) -> bytes | None:
-        """Return the bytes of an entry, None if they are not kept."""
+        """Return the bytes of an entry, or None if they are not kept."""
         return None if entry.metadata else self._data.get(entry.address)
 
     def __reduce__(self) -> tuple[type[RecentContent], tuple[()]]:
@@ -151,7 +151,7 @@ class ContentStore:
     def place(self, item: Item, is_pending: Callable[[str], bool]) -> Item:
         """Return an item with an address that no collection deletes, and with its bytes if they are to be stored.
 
-        What is already stored is stored again only where a collection may delete it. Raises Collected, ContentMissing.
+        Stored content is stored again only if a collection may delete it. Raises Collected, ContentMissing.
         """
         address = item.entry.address
         if not address:
@@ -178,21 +178,21 @@ class ContentStore:
         return Item(item.entry if address == item.entry.address else replace(item.entry, address=address), data)
 
     def store(self, item: Item) -> Item:
-        """Store the bytes that an item has, at its address; return the item without them."""
+        """Store the bytes of an item at its address, and return the item without them."""
         if item.data is None or not item.entry.address:
             return item
         address = item.entry.address
         try:
             self._root.put(address, item.data, if_absent=True)
         except AlreadyExists:
-            # An old one may be garbage that is about to go: put anew, it is as young as what is under way.
+            # An old object may be garbage that is about to be deleted. Putting it again makes it young.
             if item.entry.last_modified - nanoseconds(self._root.head(address).last_modified) > _OLD:
                 self._root.put(address, item.data)
         self._recent.add(address, item.data)
         return Item(item.entry)
 
     def get(self, item: Item, start: int | None = None, end: int | None = None) -> bytes:
-        """Read an item's bytes, or a range of them as `ObjectStore.get` takes it."""
+        """Read an item's bytes, or a range of them as for `ObjectStore.get`."""
         if item.data is not None:
             return item.data[start:end]
         return self.get_many([(item, start, end)])[0]
@@ -222,7 +222,7 @@ class ContentStore:
 
 
 def _span(item: Item, start: int | None, end: int | None) -> tuple[int | None, int | None]:
-    """Return the range of an object's bytes that a range of an item's bytes is."""
+    """Return the range in an object of a range of an item's bytes."""
     entry = item.entry
     offset = entry.metadata.get(_OFFSET)
     if offset is None:
@@ -235,9 +235,9 @@ def _span(item: Item, start: int | None, end: int | None) -> tuple[int | None, i
 
 
 def _check_unchanged(entry: Entry, meta: ObjectMeta) -> None:
-    """Raise ContentChanged where an object that was brought in has another size now.
+    """Raise ContentChanged if the size of an imported object has changed.
 
-    Its etag is not compared here: a store that was copied has other ones. `lake verify` does that.
+    Its etag is not compared, because a copied store has other etags. `lake verify` compares them.
     """
     if entry.size != meta.size and _OFFSET not in entry.metadata and digest_of(entry.address) is None:
         raise ContentChanged(
@@ -247,5 +247,5 @@ def _check_unchanged(entry: Entry, meta: ObjectMeta) -> None:
 
 
 def as_object(data: bytes, item: Item, key: str) -> ObjectBytes:
-    """Give bytes the metadata under which a tree names them."""
+    """Return bytes with the metadata that they have in a tree."""
     return ObjectBytes(data, item.meta(key))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 DATASETS = "_lake/datasets/"
-"""Where a tree registers its datasets: the path follows."""
+"""The prefix of the keys that register datasets in a tree. The path of the dataset follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +25,19 @@ class DatasetRecord:
     path: str
     format: str
     id: str
-    """The same for all states of the dataset, on all branches."""
+    """An id that all states of the dataset share, on all branches."""
     dropped: bool = False
-    """Its log stays, and goes on if a dataset is created there again; to readers of the lake it is gone."""
+    """Whether the dataset was dropped. Its log stays, and continues if a dataset is created at the path again."""
     imported: bool = False
-    """It stood in place before the lake knew it: its log is taken as it is."""
+    """Whether the dataset was in place before it was registered. Its log is then used unchanged."""
 
     @property
     def key(self) -> str:
-        """The key of the record in the tree."""
+        """Return the key of the record in the tree."""
         return f"{DATASETS}{self.path}"
 
     def item(self, now: datetime) -> Item:
-        """Make the entry of the tree that registers the dataset: without bytes, all in its metadata."""
+        """Return the entry of the tree that registers the dataset. It has no bytes, only metadata."""
         flags = {name: "true" for name in ("dropped", "imported") if getattr(self, name)}
         metadata = {"format": self.format, "id": self.id} | flags
         return Item(Entry("", 0, last_modified=nanoseconds(now), metadata=metadata))
@@ -60,7 +60,7 @@ def dataset_path(path: str) -> str:
 def dataset_above(key: str, datasets: Mapping[str, DatasetRecord]) -> DatasetRecord | None:
     """Return the dataset whose folder contains a key.
 
-    Of several that is the innermost: a dataset may have been created in the folder of a dropped one.
+    If several do, return the innermost: a dataset may have been created in the folder of a dropped one.
     """
     parts = key.split("/")
     for length in range(len(parts) - 1, 0, -1):

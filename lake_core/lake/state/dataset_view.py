@@ -1,4 +1,4 @@
-"""A dataset's folder in a state of the lake, as the store that its format runs on."""
+"""The folder of a dataset in a state of the lake, as a store for its format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DatasetView(DatasetStore):
-    """The objects of a dataset by their keys within it: its log from the tree, all others from their place."""
+    """The objects of a dataset by their keys within it. Its log is read from the tree, all others in place."""
 
     def __init__(self, tree: StateTree, record: DatasetRecord) -> None:
         self._tree, self._record = tree, record
@@ -32,27 +32,27 @@ class DatasetView(DatasetStore):
 
     @property
     def record(self) -> DatasetRecord:
-        """The record by which the lake knows the dataset."""
+        """Return the dataset's record in the lake."""
         return self._record
 
     @property
     def format(self) -> DatasetFormat:
-        """The dataset's format, as its record names it."""
+        """Return the dataset's format."""
         return self._format
 
     @property
     def place(self) -> ObjectStore:
-        """The dataset's folder in place, in which all states' UNIQUE objects are."""
+        """Return the dataset's folder in place, which has the UNIQUE objects of all states."""
         return self._place
 
     @property
     def provisional(self) -> bool:
-        """Return whether this is the dataset of a session, which publication writes anew."""
+        """Return whether this is a dataset in a session, whose changes are applied again at the publish."""
         return isinstance(self._tree, Changes)
 
     @property
     def base(self) -> ObjectStore | None:
-        """The dataset at the session's base; the store itself outside of a session, None for a new dataset."""
+        """Return the dataset at the session's base: None for a new dataset, and this store outside of a session."""
         if not isinstance(self._tree, Changes):
             return self
         before = self._tree.base
@@ -60,7 +60,7 @@ class DatasetView(DatasetStore):
         return None if record is None else DatasetView(before, record)
 
     def write_buffer(self, create: Callable[[], BufferT]) -> BufferT:
-        """Return the session's buffer for the dataset, from `create` the first time."""
+        """Return the session's buffer for the dataset. The first call creates it with `create`."""
         return self._changes(self._record.path).buffer(self._record.path, create)
 
     def check_buffer(self, buffer: WriteBuffer) -> None:
@@ -72,11 +72,11 @@ class DatasetView(DatasetStore):
             )
 
     def note_scan(self) -> None:
-        """Note that all of the dataset was read."""
+        """Record that the whole dataset was read."""
         self._tree.note_read(f"{self._prefix}*")
 
     def end_retention(self, before: datetime) -> None:
-        """Let the publication of the session end the retention of states older than `before`."""
+        """Make the publish of the session end the retention of states older than `before`."""
         self._changes(self._record.path).ended_retention[self._record.path] = before
 
     def item(self, key: str) -> Item | None:
@@ -101,16 +101,16 @@ class DatasetView(DatasetStore):
         return kind
 
     def url(self, key: str = "") -> str:
-        """Return the URL of an object in place, where only UNIQUE objects are sure to be this state's."""
+        """Return the URL of an object in place. Only UNIQUE objects are certain to be those of this state."""
         return self._place.url(key)
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """The options with which other tools open the URLs."""
+        """Return the options with which other tools open the URLs."""
         return self._place.storage_options
 
     def gather(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
-        """Call functions side by side if the lake's store gains from it."""
+        """Call functions concurrently if the lake's store gains from it."""
         return self._tree.root.gather(*calls)
 
     # Reading
@@ -145,13 +145,13 @@ class DatasetView(DatasetStore):
         return list(dict.fromkeys(name for name, slash, _ in names if slash))
 
     def listed(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
-        """List the dataset's objects under a prefix (keys of the lake): its log, and the derived ones that are its own.
+        """List the dataset's log and the derived objects of this state under a prefix (keys of the lake).
 
-        The log comes from the tree, derived objects from their place. Unique objects are not listed: other states' lie
-        among them.
+        The log is in the tree, derived objects are in place. Unique objects are not listed, because those of other
+        states are in the same folder.
         """
         stored = ((key, item.meta(key)) for key, item in self._tree.view.list(prefix, start_after))
-        # They are of use to whoever reads the log from its start.
+        # Only readers that begin at the start of the log use derived objects.
         derived = {} if start_after > prefix else {meta.key: meta for meta in self._derived(prefix)}
         pending = sorted(derived)
         for key, meta in stored:
@@ -164,7 +164,7 @@ class DatasetView(DatasetStore):
             yield derived[key]
 
     def _derived(self, prefix: str) -> list[ObjectMeta]:
-        """List the newest derived objects in place that are of this state; older ones add nothing."""
+        """List the newest derived objects in place that belong to this state. Older ones are not needed."""
         inner = prefix[len(self._prefix) :]
         groups: dict[str, list[ObjectMeta]] = {}
         folder = self._format.derived_prefix
@@ -188,9 +188,9 @@ class DatasetView(DatasetStore):
             raise NotFound(f"{self._prefix}{key} does not belong to {self._tree.name}", key=key)
 
     def _is_own(self, key: str) -> bool:
-        """Return whether a derived object in place comes from this state's log.
+        """Return whether a derived object in place belongs to this state.
 
-        It does if the log entry in place that it comes from is this state's.
+        It does if the log entry in place that it was derived from is also in this state.
         """
         source = self._format.derived_from(key)
         if not source:
@@ -227,8 +227,8 @@ class DatasetView(DatasetStore):
                 raise ReadOnly(
                     f"{path!r} is a data file of {self._record.path}, and data files never change: write a new one"
                 )
-            # It is in place at once, for all commits. A caller that does not guarantee a unique name may only use a
-            # free one.
+            # The object is in place at once, for all commits. If the caller does not guarantee that the name is unique,
+            # it must be free.
             return self._place.put(key, data, if_absent=if_absent or not unique, unique=unique and not if_absent)
         if kind is KeyClass.DERIVED:
             raise ReadOnly(

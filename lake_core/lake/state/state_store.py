@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from lake_core.store.object_store import Bytes
 
 _LAST = "\U0010ffff" * 256
-"""A suffix that sorts after all that can follow a slash in a key."""
+"""A suffix that sorts after everything that can follow a slash in a key."""
 
 
 class StateStore(ObjectStore):
     """A state of the lake: plain files and datasets at their natural keys. Reads only; `Session` writes.
 
-    What is in the tree is read by content. A dataset's unique objects (data files, chunks) are read where they are in
-    place, which is the same for all states.
+    Entries of the tree are read from the content store. Data files and chunks, which all states share, are read from
+    the folders of the datasets.
     """
 
     def __init__(self, tree: StateTree) -> None:
@@ -62,7 +62,7 @@ class StateStore(ObjectStore):
 
     @property
     def content(self) -> ContentStore:
-        """The content-addressed objects that its tree names."""
+        """The content-addressed objects that the tree names."""
         return self._tree.content
 
     @property
@@ -75,11 +75,11 @@ class StateStore(ObjectStore):
         return self._tree.datasets()
 
     def registered(self) -> dict[str, DatasetRecord]:
-        """List the datasets that were ever created in this state's past, dropped ones too."""
+        """List all datasets that were created in the history of this state, also those that were dropped."""
         return self._tree.registered()
 
     def dataset(self, path: str, format: str | None = None) -> DatasetView:
-        """Return a dataset's folder as the store for its format. Raises DatasetNotFound."""
+        """Return the folder of a dataset as a store for its format. Raises DatasetNotFound."""
         record = self.datasets().get(dataset_path(path))
         if record is None or (format is not None and record.format != format):
             what = "dataset" if format is None else f"{format} dataset"
@@ -88,13 +88,13 @@ class StateStore(ObjectStore):
         return self.folder_of(record)
 
     def folder_of(self, record: DatasetRecord) -> DatasetView:
-        """Return the store of a registered dataset."""
+        """Return the folder of a registered dataset as a store for its format."""
         return DatasetView(self._tree, record)
 
     def open(self, path: str, format: str | None = None, **options: Any) -> Any:
-        """Open a dataset by its format's own handle, such as a `DeltaTable`.
+        """Open a dataset as its format's handle, such as a `DeltaTable`.
 
-        Raises DatasetNotFound and what the format raises.
+        Raises DatasetNotFound, and what the format raises.
         """
         view = self.dataset(path, format)
         return view.format.open(view, clock=self.clock, **options)
@@ -122,16 +122,16 @@ class StateStore(ObjectStore):
         return fsspec.get_filesystem_class("lake")(state=self)
 
     def gather(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
-        """Call functions side by side if the lake's store gains from it."""
+        """Call functions concurrently if the lake's store gains from it."""
         return self._tree.root.gather(*calls)
 
     def url(self, key: str = "") -> str:
-        """Return the URL of a key in place, where states other than main may have another file or none."""
+        """Return the URL of a key in place. For states other than main, another file or none may be there."""
         return self.root.url(key)
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """The options with which other tools open the URLs."""
+        """Return the options with which other tools open the URLs."""
         return self.root.storage_options
 
     def _owner(self, key: str) -> tuple[DatasetView, str] | None:

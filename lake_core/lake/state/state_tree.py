@@ -1,4 +1,4 @@
-"""What a state of the lake consists of: a tree, the changes on top of it, and the objects that both name."""
+"""The parts of a state of the lake: a tree, the changes on top of it, and their objects."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class StateTree:
         self, root: ObjectStore, view: View, clock: AwareClock, *, name: str, content: ContentStore | None = None
     ) -> None:
         self.root = root
-        """The lake's own root."""
+        """The root of the lake."""
         self.view = view
         self.clock = clock
         self.name = name
-        """What the state calls itself: a ref, a commit, a session."""
+        """The name of the state: a ref, a commit, a session."""
         self.content = content or ContentStore(root)
         self.lock = threading.RLock()
         self._registered: dict[str, DatasetRecord] | None = None
 
     def registered(self) -> dict[str, DatasetRecord]:
-        """List the datasets that were ever created in this state's past, dropped ones too, by path."""
+        """List all datasets that were created in the history of this state, also dropped ones, by path."""
         with self.lock:
             if self._registered is None:
                 self._registered = read_datasets(self.view)
@@ -58,17 +58,17 @@ class StateTree:
         return [as_object(data, item, key) for data, item, (key, _, _) in zip(bodies, items, requests, strict=True)]
 
     def head(self, key: str) -> ObjectMeta:
-        """Give the metadata of an object of the tree. Raises NotFound."""
+        """Return the metadata of an object of the tree. Raises NotFound."""
         item = self.view.get(key)
         if item is None:
             raise NotFound(f"there is no object at {key!r} in {self.name}", key=key)
         return item.meta(key)
 
     def note_read(self, what: str) -> None:
-        """Take note of a key, or a prefix and a `*`, that was read."""
+        """Record that a key, or a prefix that ends in `*`, was read."""
 
     def refusal(self, key: str) -> ReadOnly:
-        """Return why nothing can be written at a key."""
+        """Return the error for a write at a key."""
         return ReadOnly(
             f"{self.name} is read-only: write {key!r} in a session, `with lake.session(branch) as s: s.put(…)`"
         )

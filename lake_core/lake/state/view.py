@@ -1,4 +1,4 @@
-"""A state of the lake: a tree of fixed-name objects, and above it a session's changes that are not applied yet."""
+"""A state of the lake: a tree of objects with fixed names, and the changes of a session on top of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESERVED = ("_lake/", "_lakefs/")
 
 @dataclass(slots=True)
 class Overlay:
-    """Changes on a tree that are not part of it yet, by key; None deletes. Safe to use from many threads."""
+    """Changes that are not part of a tree yet, by key. None deletes. Safe to use from many threads."""
 
     items: dict[str, Item | None] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Overlay:
             self.items[key] = item
 
     def forget(self, key: str) -> None:
-        """Leave a key as the tree has it."""
+        """Remove the change of a key."""
         with self.lock:
             if self.items.pop(key, self) is not self:
                 del self.keys[bisect_left(self.keys, key)]
@@ -66,7 +66,7 @@ class View:
     overlay: Overlay = field(default_factory=Overlay)
 
     def copy(self) -> View:
-        """Return a view that later changes of this one do not touch."""
+        """Return a copy that later changes of this view do not affect."""
         with self.overlay.lock:
             return View(self.graveler, self.tree, Overlay(dict(self.overlay.items), list(self.overlay.keys)))
 
@@ -79,7 +79,7 @@ class View:
         return None if record is None else item_of(record)
 
     def get_many(self, keys: Sequence[str]) -> list[Item | None]:
-        """Find each as `get` does."""
+        """Return what `get` returns for each key."""
         with self.overlay.lock:
             changed = {key: self.overlay.items[key] for key in keys if key in self.overlay.items}
         stored_keys = [key for key in keys if key not in changed]
@@ -90,7 +90,7 @@ class View:
         return [changed[key] if key in changed else stored[key] for key in keys]
 
     def list(self, prefix: str = "", start_after: str = "") -> Iterator[tuple[str, Item]]:
-        """Walk the keys that start with `prefix` and sort after `start_after`, in order, with what is there."""
+        """Yield the keys that start with `prefix` and sort after `start_after`, in order, with their items."""
         with self.overlay.lock:
             names = self.overlay.under(prefix, start_after)
             changed = [(name, self.overlay.items[name]) for name in names]
@@ -110,7 +110,7 @@ class View:
             pending = next(stored, None)
 
     def list_metadata(self, prefix: str = "", start_after: str = "") -> Iterator[ObjectMeta]:
-        """Walk the keys as `list` does, with the metadata of the objects alone: many at once."""
+        """Yield the metadata of the objects that `list` would yield. This is faster."""
         with self.overlay.lock:
             is_changed = bool(self.overlay.under(prefix, start_after))
         if is_changed:
@@ -123,5 +123,5 @@ class View:
 
 
 def read_datasets(view: View) -> dict[str, DatasetRecord]:
-    """Read the datasets that a state registers, dropped ones too, by path."""
+    """Return the datasets that a state registers, also dropped ones, by path."""
     return {record.path: record for key, item in view.list(DATASETS) if (record := DatasetRecord.of(key, item))}

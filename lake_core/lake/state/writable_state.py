@@ -1,4 +1,4 @@
-"""A state that takes writes: plain files by content, all else by the dataset that a key belongs to."""
+"""A state that accepts writes. Plain files are stored by content, other keys by the dataset that they belong to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class WritableState(StateStore):
-    """A state with changes on top, which reads what it has written."""
+    """A state with changes on top. Reads see these changes."""
 
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
@@ -33,17 +33,17 @@ class WritableState(StateStore):
 
     @property
     def base(self) -> StateStore:
-        """The commit that it began with."""
+        """Return the commit that the session is based on."""
         return StateStore(self._changes.base)
 
     @property
     def state(self) -> str:
-        """`open`, or why no more writes are taken: `published`, `failed`, `abandoned`, `expired` or `closed`."""
+        """Return `open`, or else `published`, `failed`, `abandoned`, `expired` or `closed`: no writes are accepted."""
         return self._changes.status
 
     @property
     def reads(self) -> Sequence[str]:
-        """Return what it read, if its isolation requires that: keys, and prefixes ending in "*"."""
+        """Return what was read, if the isolation requires that: keys, and prefixes ending in "*"."""
         return self._changes.reads
 
     def check_free(self, path: str) -> None:
@@ -65,7 +65,7 @@ class WritableState(StateStore):
             raise InvalidKey(f"{path!r} is not a valid path of a dataset", key=path)
 
     def drop(self, path: str) -> None:
-        """Take a dataset away. Its history stays, and older commits still show it. Raises DatasetNotFound."""
+        """Drop a dataset. Its history stays, and older commits still have it. Raises DatasetNotFound."""
         self._changes.check_open()
         record = self.dataset(path).record
         with self._changes.lock:
@@ -84,7 +84,7 @@ class WritableState(StateStore):
         if key in self.datasets():
             raise InvalidKey(f"{key!r} is a dataset, not a file", key=key)
         changes.check_conditions(key, if_absent, if_match)
-        # Stored at once: what a session holds in memory does not grow with what it writes.
+        # The bytes are stored at once, so that a session's memory does not grow with what it writes.
         item = self.content.store(new_item(data, self.clock()))
         with changes.lock:
             changes.check_conditions(key, if_absent, if_match)

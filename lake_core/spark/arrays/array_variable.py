@@ -1,4 +1,4 @@
-"""Arrays as the driver opens them: by Zarr and xarray, so that values and coordinates mean what they mean there."""
+"""Arrays as the driver opens them, by Zarr and xarray, so that values and coordinates are decoded as there."""
 
 from __future__ import annotations
 

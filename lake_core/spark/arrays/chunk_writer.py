@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lake_core.spark.arrays.stored_array import StoredArray
 
 LOCATED_CELLS = "chunk bigint, places binary, cells binary, unknown bigint, error string"
-"""Cells on their way to the task of their chunk: their places in the chunk, and what they are to hold.
+"""Cells that are sent to the task of their chunk: their places in the chunk, and their new values.
 
 Rows with `error` have no chunk: `unknown` rows with coordinates that the array lacks, or else values that it cannot
 hold.
@@ -55,7 +55,7 @@ _EXAMPLES = 5
 _ROWS_AT_ONCE = 1 << 17
 """Rows of which the cells of a chunk are brought together before they are sent."""
 _CHUNKS_AHEAD = 4
-"""Chunks that a task writes side by side."""
+"""The number of chunks that a task writes concurrently."""
 
 
 @dataclass(frozen=True, slots=True)

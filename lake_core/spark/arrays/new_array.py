@@ -184,7 +184,7 @@ def _check_dimensions(path: str, dimensions: Sequence[str]) -> None:
 
 
 def _check_nodes(path: str, before: Mapping[str, Node | None]) -> None:
-    """Raise InvalidArraySpec where a node stands in the way."""
+    """Raise InvalidArraySpec if a node exists at the path, or an array above it."""
     if before[path] is not None:
         raise InvalidArraySpec(f"{path} is a group: choose another path for the array")
     for above in _groups_above(path):

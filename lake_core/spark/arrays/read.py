@@ -37,7 +37,7 @@ _BYTES_PER_TASK = 64 << 20
 """Bytes of rows that a task makes, in whole boxes."""
 _ROWS_PER_BATCH = 1 << 16
 _BOXES_AHEAD = 4
-"""Boxes that a task reads side by side."""
+"""The number of boxes that a task reads concurrently."""
 
 
 def read_array(

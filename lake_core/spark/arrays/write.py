@@ -195,7 +195,7 @@ def _check_value(column: pa.Field, array: ArrayVariable) -> None:
 
 
 def _raise_errors(written: pa.Table, array: ArrayVariable) -> None:
-    """Raise the error that executors tell of, if they do."""
+    """Raise the error that executors report, if any."""
     unknown = written.filter(pc.greater(written["unknown"], 0))
     if len(unknown):
         count, examples = pc.sum(unknown["unknown"]).as_py(), unknown["error"][0].as_py()

@@ -60,7 +60,7 @@ class PoolPart:
 
 @dataclass(frozen=True, slots=True)
 class EncodedPart:
-    """Values that travel to the executors."""
+    """Values that are sent to the executors."""
 
     data: bytes
     """The values as ZNG."""
@@ -105,7 +105,7 @@ def _size(parts: Sequence[PoolPart]) -> int:
 def _parts(
     store: ObjectStore, config: PoolConfig, data_object: DataObject, key_range: KeyRange, most_bytes: int
 ) -> Iterator[PoolPart]:
-    """Yield what is to be read of a data object, cut where its seek index allows it."""
+    """Yield the parts of a data object to read, divided where its seek index allows it."""
     cut = key_range.is_bounded or data_object.size > most_bytes
     segments = all_segments(store, config.id, data_object) if cut else [whole_segment(data_object)]
     run: list[Segment] = []

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _SORTED_BYTES: Final = 64 << 20
 """How many bytes of values an executor sorts at once, at most: they take about three times as much memory."""
 _WRITTEN: Final = "object binary, error string"
-"""What executors tell of a data object that they wrote, or why they wrote none."""
+"""The rows that executors report: a data object that they wrote, or why they wrote none."""
 
 
 def load_pool(
@@ -63,11 +63,11 @@ def load_pool(
     txn: tuple[str, int] | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> Commit | None:
-    """Load rows into a pool, in one commit. Return None where there are no rows, or the branch has the marker already.
+    """Load rows into a pool, in one commit. Return None if there are no rows, or the branch has the `txn` already.
 
-    Spark brings neighboring keys together, for which it evaluates the DataFrame twice; executors sort them, and write
-    data objects whose keys hardly overlap. Columns that `read_pool` has made become the Zed types that they were. Other
-    columns become the Zed types that are like theirs, with null for null.
+    Spark partitions the rows by ranges of keys, for which it evaluates the DataFrame twice. Executors sort them, and
+    write data objects whose keys hardly overlap. Columns that `read_pool` has returned get their former Zed types.
+    Other columns get the Zed types closest to theirs.
 
     Args:
         df: The rows, of classic Spark or of Connect.

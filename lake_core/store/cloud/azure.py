@@ -107,7 +107,7 @@ _SECRETS = ("account_key", "sas_token", "client_secret", "encryption_key")
 class AzureBlobStore(CloudStore):
     """An object store below a prefix of a container of Azure Storage.
 
-    `storage_options` are those of adlfs or of obstore, and the environment's. Where they name no credentials,
+    `storage_options` are those of adlfs or of obstore, and the environment's. If they name no credentials,
     azure-identity finds them: a service principal, workload identity, managed identity, `az login`.
     """
 

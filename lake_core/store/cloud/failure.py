@@ -1,4 +1,4 @@
-"""What a refused request means, in any of the clouds."""
+"""The meaning of a failed request, in any of the clouds."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ _UNKNOWN_OUTCOME = {"InternalError", "OperationTimedOut", "RequestTimeout", "Ser
 
 
 class Kind(Enum):
-    """What a failure means, whatever the words."""
+    """The meaning of a failure, independent of the cloud."""
 
     ABSENT = auto()
     NO_BUCKET = auto()
     PRECONDITION = auto()
     CONFLICT = auto()
-    """Another conditional put of the same key was under way: nothing was done, and nothing is known of the key."""
+    """Another conditional put of the same key was in progress. Nothing was done. The state of the key is unknown."""
     RANGE = auto()
     RANGE_IGNORED = auto()
     """The service answered with the whole object."""
@@ -138,19 +138,19 @@ class Failure:
     code: str
     reason: str
     path: str = ""
-    """The object that the service complains of, where it names one."""
+    """The object that the service names in its error, if any."""
     after_unknown_outcome: bool = False
     """Whether an earlier attempt at the same request may have been done."""
     no_connection: bool = False
-    """Whether there was no answer at all, so that the endpoint itself may be the mistake."""
+    """Whether there was no response at all, so that the endpoint itself may be wrong."""
     region: str = ""
-    """The region of the bucket, where the service names it."""
+    """The region of the bucket, if the service names it."""
 
 
 def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
     """Return the meaning of an error that obstore raised.
 
-    Its own text is not passed on: it holds the URL, and with it a signature where one is used.
+    Its text is not passed on, because it holds the URL, which may have a signature.
     """
     text = str(error).partition("\n\nDebug source:")[0]
     name = type(error).__name__
@@ -179,7 +179,7 @@ def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
     if isinstance(error, (UnauthenticatedError, PermissionDeniedError)):
         return Failure(Kind.DENIED, name, f"no usable credentials ({name})")
     if isinstance(error, FileNotFoundError):
-        # A folder of Data Lake Storage is there, but is no object.
+        # A folder of Data Lake Storage exists, but is not an object.
         return Failure(Kind.ABSENT, name, name)
     if isinstance(error, NotSupportedError):
         return Failure(Kind.UNSUPPORTED, name, name)
@@ -189,12 +189,12 @@ def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
 
 
 def reason_at(failure: Failure, service: str, endpoint: str | None) -> str:
-    """Give a failure's reason; where there was no answer at all, with the endpoint that was asked.
+    """Return the reason of a failure, with the endpoint if there was no response at all.
 
     Args:
-        failure: What happened.
+        failure: The failure.
         service: The name of the cloud's service.
-        endpoint: Where it was asked; None is the cloud's own.
+        endpoint: The endpoint of the request; None is the cloud's own.
     """
     if not failure.no_connection:
         return failure.reason

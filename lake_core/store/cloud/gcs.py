@@ -85,7 +85,7 @@ _OF_OBSTORE = {"bearer_token", "client_options", "connect_timeout", "read_timeou
 class GCSStore(CloudStore):
     """An object store below a prefix of a bucket of Google Cloud Storage.
 
-    `storage_options` are those of gcsfs or of obstore. Where they name no credentials, google-auth finds them: the
+    `storage_options` are those of gcsfs or of obstore. If they name no credentials, google-auth finds them: the
     environment, `gcloud auth application-default login`, workload identity, the metadata server.
     """
 

@@ -1,4 +1,4 @@
-"""Requests to a bucket: one by one, tried again, with errors in the project's terms."""
+"""Requests to a bucket, which are retried, and whose errors become those of this package."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Answer = TypeVar("Answer")
 
 
 class Requests(ABC):
-    """Ask one service about one bucket.
+    """Sends requests about one bucket to one service.
 
-    obstore's own retries are off: they would hide that an outcome was unknown.
+    obstore's retries are off, because they would hide that an outcome is unknown.
     """
 
     service: str
     """The name of the cloud's service, as messages give it."""
     container: str = "bucket"
-    """What the service calls a bucket."""
+    """The service's word for a bucket."""
     _name: str
     """The bucket's name."""
     _retry: RetryPolicy
 
     def ask(self, key: str | None, request: Callable[[], Answer], *, retry_conflicts: bool = True) -> Answer | Failure:
-        """Send a request. Returns its answer, or the reason of a final failure.
+        """Send a request. Return its response, or the reason of a final failure.
 
         Raises StoreUnavailable when the retries are used up.
         """
@@ -42,7 +42,7 @@ class Requests(ABC):
         attempts = conflicts = 0
         unknown = False
         while True:
-            # Returned rather than raised: no error of ours then drags along one that holds a signature.
+            # The reason is returned and not raised, so that no error has one with a signature as its cause.
             try:
                 return request()
             except StoreError:

@@ -1,4 +1,4 @@
-"""How a cloud is asked again."""
+"""The settings of retries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lake_core.backoff import Backoff
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long a request is tried again that had no answer, or the answer "not now". Seconds throughout."""
+    """How long requests without a response, or with the response to try later, are retried. All times in seconds."""
 
     attempts: int = 5
     """Requests at most while the service is overloaded or out of reach."""

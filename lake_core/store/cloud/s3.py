@@ -38,13 +38,13 @@ _REGION = re.compile(r"[a-z0-9\-]+")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _CREDENTIAL_LIFE = timedelta(minutes=5)
-"""For how long credentials that botocore renews are used before it is asked again."""
+"""How long credentials that botocore renews are used before they are requested again."""
 
 
 class S3Store(CloudStore):
     """An object store below a prefix of an S3 bucket.
 
-    `storage_options` are those of s3fs or of obstore; `lake_core.store.cloud.s3_options` lists them. Where they name no
+    `storage_options` are those of s3fs or of obstore; `lake_core.store.cloud.s3_options` lists them. If they name no
     credentials, botocore finds them: the environment, profiles, single sign-on, web identity, instance roles.
     """
 

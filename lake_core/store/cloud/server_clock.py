@@ -1,4 +1,4 @@
-"""The time by a server's clock, which an answer to a put does not tell."""
+"""The time by a server's clock, which the response to a put does not have."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ServerClock:
         try:
             server = head().last_modified
         except StoreError:
-            # The put itself was done: who may not read, or was overtaken by a deletion, goes by this machine.
+            # The put itself succeeded. Without permission to read, or after a deletion, use this machine's clock.
             return datetime.now(UTC).replace(microsecond=0)
         self._reading = server, monotonic, wall
         return server

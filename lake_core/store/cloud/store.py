@@ -42,7 +42,7 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 _TAG = re.compile(r"(?!\*$)[^\x00-\x1f\x7f,]+")
-"""What may be the tag of an object: one tag, and not the star that stands for any."""
+"""The pattern of an object's etag: one tag, and not the star that matches any."""
 _LARGEST_PUT = 5 * 2**30
 _LARGEST_KEY = 1024
 _DELETE_BATCH = 1000
@@ -62,7 +62,7 @@ class _Safety(Enum):
 
 
 class _Runtime:
-    """Whether obstore's threads run. They do not follow a fork, and a request of the child would hang."""
+    """Whether obstore's threads run. A forked child does not have them, so its requests would hang."""
 
     started: ClassVar[bool] = False
     lost: ClassVar[bool] = False
@@ -73,18 +73,18 @@ class _Runtime:
         cls.lost = cls.started
 
 
-# Not by the id of the process: classes travel to Spark's executors by value, which are other processes without a fork.
+# The process id is not compared, because classes are sent by value to Spark's executors, which are other processes.
 os.register_at_fork(after_in_child=_Runtime.forked)
 
 
 class CloudStore(Requests, ObjectStore):
     """An object store below a prefix of a bucket.
 
-    A put is one request, so an object holds at most 5 GiB. Conditional puts leave their id in the object's metadata, by
-    which a repeated put knows its own work.
+    A put is one request, so an object holds at most 5 GiB. A conditional put stores an id in the object's metadata, by
+    which a retry recognizes an earlier try.
 
-    The clouds themselves honor conditional puts; any other endpoint is asked, by `check_conditional_puts` (as
-    `open_store` does) or at the first put: with an object of a hidden name that is deleted again.
+    The clouds themselves honor conditional puts. Any other endpoint is tested, by `check_conditional_puts` (as
+    `open_store` does) or before the first put, with an object of a hidden name that is deleted afterwards.
 
     A child process that was forked after a request cannot send one: start it with `spawn` or `forkserver`.
     """
@@ -94,7 +94,7 @@ class CloudStore(Requests, ObjectStore):
     put_id: ClassVar[str] = "lake-put"
     """The name of the metadata that holds the id of a conditional put."""
     suffix_ranges: ClassVar[bool] = True
-    """Whether the service reads the last bytes of an object without being told its size."""
+    """Whether the service can read the last bytes of an object without its size."""
 
     def __init__(
         self, name: str, prefix: str, storage_options: Mapping[str, object] | None, retry: RetryPolicy | None
@@ -185,7 +185,7 @@ class CloudStore(Requests, ObjectStore):
         return ObjectBytes(data, self._meta(key, meta))
 
     def _get_end(self, key: str, length: int) -> ObjectBytes:
-        """Read the last bytes of an object whose size must be asked for first."""
+        """Read the last bytes of an object, whose size must be requested first."""
         while True:
             size = self._head(key).size
             data = self._get(key, max(0, size - length), None)
@@ -203,7 +203,7 @@ class CloudStore(Requests, ObjectStore):
         return _side_by_side(lambda request: self._get(*request), requests)
 
     def gather(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
-        """Call functions side by side: each waits for the network."""
+        """Call functions concurrently, because each waits for the network."""
         return tuple(_side_by_side(lambda call: call(), calls))
 
     def _head(self, key: str) -> ObjectMeta:
@@ -307,7 +307,7 @@ class CloudStore(Requests, ObjectStore):
         refused = answer.kind is Kind.PRECONDITION or (answer.kind is Kind.ABSENT and if_match is not None)
         if not refused or put_id is None:
             self.fail(answer, key)
-        # A request may have been sent again after an answer was lost: then the second met what the first did.
+        # A request may have been retried after a response was lost, so the object may be that of the first try.
         with suppress(NotFound, AccessDenied):
             meta, standing_id = self._head_with_id(key)
             if standing_id == put_id:
@@ -358,9 +358,9 @@ class CloudStore(Requests, ObjectStore):
     # Safety
 
     def check_conditional_puts(self) -> None:
-        """Ask an endpoint other than the cloud's own whether it honors conditional puts. Raises UnsafeStore if not.
+        """Test whether an endpoint that is not the cloud's own honors conditional puts. Raises UnsafeStore if not.
 
-        Without permission to write, nothing is found out: the store can be read, and is asked again before the first
+        Without permission to write, this cannot be tested: the store can be read, and is tested again before the first
         put. Raises NotFound (no such bucket) and StoreUnavailable too.
         """
         if self.endpoint() is None:
