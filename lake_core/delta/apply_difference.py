@@ -25,8 +25,8 @@ from lake_core.dataset import (
 from lake_core.delta.action import SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.changes import COMMIT_TIMESTAMP, COMMIT_VERSION, read_changes
-from lake_core.delta.commit_file import encode_actions, parse_run, single_actions
-from lake_core.delta.commit_range import CommitRange, log_etag, rearranges
+from lake_core.delta.commit_file import encode_actions, single_actions
+from lake_core.delta.commit_range import ABSORBED_FIELD, CommitRange, log_etag, rearranges
 from lake_core.delta.conflict import Reads
 from lake_core.delta.data_file import DataFileWriter
 from lake_core.delta.deletion_vector import vector_keys
@@ -79,7 +79,7 @@ def apply_created(after: Snapshot, commits: CommitRange, context: ApplyContext, 
         domains=after.domains,
     )
     changes = _change_actions(after, commits, context, now)
-    body = _body(operation, None, after.store, [], changes, context, now)
+    body = _body(operation, None, after.store, [], changes, context, now, commits.absorbed())
     return Applied({commit_key(0): body}, 0, operation.name, operation.metrics, _references(operation, after, changes))
 
 
@@ -101,14 +101,15 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
             f"application {recorded[0].app_id!r} wrote to it on both sides", kind="ConcurrentTransaction"
         )
     files = after.files(_ADD)
-    lacking = _lacking(files, head, None, context)
+    absorbed = commits.absorbed()
+    lacking = _lacking(files, absorbed, head, None, context)
     if len(files) and not len(lacking) and not markers:
         return Applied({}, head.version, NOTHING)
     operation = Operation(
         commits.operation(), commits.parameters(), head, commits.metrics(), restored=lacking, markers=markers
     )
     changes = _change_actions(after, commits, context, now) if _feeds(head) and len(lacking) == len(files) else ()
-    return _committed(operation, head, [], changes, context, now)
+    return _committed(operation, head, [], changes, context, now, absorbed)
 
 
 def _alike(table: Snapshot, other: Snapshot) -> bool:
@@ -122,28 +123,61 @@ def _alike(table: Snapshot, other: Snapshot) -> bool:
     return same and supported_features(table.protocol) == supported_features(other.protocol)
 
 
-def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: ApplyContext) -> pa.Table:
-    """Return the files that the target does not have.
+def _lacking(
+    files: pa.Table, absorbed: Sequence[str], head: Snapshot, before: Snapshot | None, context: ApplyContext
+) -> pa.Table:
+    """Return those of these files that the target lacks.
 
-    The target may have got some of the same commits in another way. Raises DatasetConflict for a file that it has
-    removed since `before`: adding it again could duplicate rows, or restore deleted ones.
+    It may have taken some of the same commits in another way.
+
+    Args:
+        files: Files to add to the target.
+        absorbed: Files that the same changes added and then replaced or removed.
+        head: The target.
+        before: The state from which both sides come, if the table existed then.
+        context: How the changes are applied.
+
+    Raises:
+        DatasetConflict: The target had a file, of these or of those absorbed, that one side replaced or removed since
+            `before`. With all of these files, its rows would be doubled, or deleted ones return.
     """
     if not len(files) or before is head:
         return files
-    commits = CommitRange.between(before, head).bodies
-    if not commits:
+    commits = CommitRange.between(before, head)
+    if not commits.bodies:
         return files
-    had = parse_run(commits, (), None).adds["path"]
+    had, had_absorbed = commits.added(), pa.array(commits.recorded_as_absorbed(), pa.string())
     present = pc.is_in(file_key(files), value_set=file_key(head.files(_ADD)))
-    lost = files.filter(pc.and_(pc.is_in(files["path"], value_set=had), pc.invert(present)))
-    if len(lost):
+    lacking = files.filter(pc.invert(present))
+    lost = lacking.filter(pc.is_in(lacking["path"], value_set=had))["path"].to_pylist()
+    lost += _unknown(lacking.filter(pc.is_in(lacking["path"], value_set=had_absorbed))["path"].to_pylist(), before)
+    if lost:
         raise DatasetConflict(
-            f"{context.onto} already received {len(lost)} of these files, such as "
-            f"{lost['path'][0].as_py()!r}, and has rewritten or removed them since: to add them again would "
-            "duplicate rows or restore deleted ones. To undo a revert, revert the revert",
+            f"{context.onto} already received {len(lost)} of these files, such as {lost[0]!r}, and has rewritten or "
+            "removed them since: to add them again would duplicate rows or restore deleted ones. To undo a revert, "
+            "revert the revert",
             kind="RewrittenThere",
         )
-    return files.filter(pc.invert(present))
+    if len(lacking) and absorbed:
+        received = {*had.to_pylist(), *had_absorbed.to_pylist()}
+        replaced = _unknown([path for path in absorbed if path in received], before)
+        if replaced:
+            raise DatasetConflict(
+                f"{context.onto} already received {len(replaced)} of the files that these changes have rewritten or "
+                f"removed, such as {replaced[0]!r}: to add the rewritten files would duplicate rows. Take one side "
+                "with a merge strategy",
+                kind="RewrittenHere",
+            )
+    return lacking
+
+
+def _unknown(paths: list[str], before: Snapshot | None) -> list[str]:
+    """Return the paths that the log of a state does not know: no commit that both sides share added them."""
+    if not paths or before is None:
+        return paths
+    commits = CommitRange.between(None, before)
+    known = {*commits.added().to_pylist(), *commits.recorded_as_absorbed()}
+    return [path for path in paths if path not in known]
 
 
 def apply_recreated(after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
@@ -153,10 +187,11 @@ def apply_recreated(after: Snapshot, commits: CommitRange, head: Snapshot, conte
     operation = Operation(
         commits.operation(), commits.parameters(), head, commits.metrics(), restored=files, markers=_set_markers(after)
     )
-    return _committed(operation.defining(after.metadata, protocol), head, [Reads.WHOLE_TABLE], (), context, now)
+    operation = operation.defining(after.metadata, protocol)
+    return _committed(operation, head, [Reads.WHOLE_TABLE], (), context, now, commits.absorbed())
 
 
-def apply_replaced(after: Snapshot, head: Snapshot, context: ApplyContext, now: int) -> Applied:
+def apply_replaced(after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
     """Replace the table by another state of it, with its txn actions, so that an undone append can be made again."""
     ours = difference(head, after)
     if not ours:
@@ -176,7 +211,7 @@ def apply_replaced(after: Snapshot, head: Snapshot, context: ApplyContext, now: 
     if ours.metadata is not None or ours.protocol is not None:
         protocol = upgraded(head.protocol, supported_features(after.protocol) - supported_features(head.protocol))
         operation = operation.defining(after.metadata, protocol)
-    return _committed(operation, head, [Reads.WHOLE_TABLE], (), context, now)
+    return _committed(operation, head, [Reads.WHOLE_TABLE], (), context, now, commits.absorbed())
 
 
 def _check_not_append_only(ours: SnapshotDifference, head: Snapshot) -> None:
@@ -208,7 +243,8 @@ def apply_changed(
         check_applicable(ours, reads, before, head, rearranges=rearranged, now=now)
     if not rearranged:
         _check_not_append_only(ours, head)
-    adds = _lacking(ours.adds, head, before, context)
+    absorbed = commits.absorbed()
+    adds = _lacking(ours.adds, absorbed, head, before, context)
     whole, ours = len(adds) == len(ours.adds), replace(ours, adds=adds)
     if not ours:
         return Applied({}, head.version, NOTHING)
@@ -228,7 +264,7 @@ def apply_changed(
             ours.metadata or head.metadata, merged_protocol(head.protocol, before.protocol, after.protocol)
         )
     changes = _change_actions(after, commits, context, now) if _feeds(head) and commits.continues and whole else ()
-    return _committed(operation, head, reads, changes, context, now)
+    return _committed(operation, head, reads, changes, context, now, absorbed)
 
 
 def _recorded(ours: SnapshotDifference, commits: CommitRange, before: Snapshot, head: Snapshot) -> bool:
@@ -285,8 +321,9 @@ def _committed(
     changes: Sequence[dict[str, Any]],
     context: ApplyContext,
     now: int,
+    absorbed: Sequence[str] = (),
 ) -> Applied:
-    body = _body(operation, head, head.store, reads, changes, context, now)
+    body = _body(operation, head, head.store, reads, changes, context, now, absorbed)
     version = head.version + 1
     return Applied(
         {commit_key(version): body}, version, operation.name, operation.metrics, _references(operation, head, changes)
@@ -301,10 +338,13 @@ def _body(
     changes: Sequence[dict[str, Any]],
     context: ApplyContext,
     now: int,
+    absorbed: Sequence[str],
 ) -> bytes:
     whole = replace(operation, reads=reads[0] if len(reads) == 1 else (Reads.WHOLE_TABLE if reads else Reads.NOTHING))
     info = commit_info(whole, head, store, str(runtime.uuid4()), now)
     info[READS_FIELD] = read_set_texts(reads)
+    if absorbed:
+        info[ABSORBED_FIELD] = list(absorbed)
     if context.session is not None:
         info["lakeSession"] = context.session
     tail = encode_actions([("cdc", body) for body in changes])

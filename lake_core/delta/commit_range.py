@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lake_core.delta.commit_file import parse_run, read_commit_info
 from lake_core.delta.conflict import Reads
@@ -19,6 +22,12 @@ if TYPE_CHECKING:
     from lake_core.delta.snapshot import Snapshot
     from lake_core.expression import Predicate
     from lake_core.store import ObjectStore
+
+ABSORBED_FIELD: Final = "lakeAbsorbed"
+"""The field of `commitInfo` for the data files that several commits added and removed before they became this one.
+
+The log does not show them otherwise, though other branches may have them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,38 @@ class CommitRange:
         versions = range(fork + 1, after.version + 1) if before is not None else sorted(list_log(after.store).commits)
         bodies = after.store.get_many([commit_key(version) for version in versions])
         return cls(list(zip(versions, bodies, strict=True)), before is None or fork == before.version)
+
+    def added(self) -> pa.Array:
+        """Return the paths of all files that the commits added."""
+        if not self.bodies:
+            return pa.array([], pa.string())
+        return parse_run(self.bodies, (), None).adds["path"].combine_chunks()
+
+    def recorded_as_absorbed(self) -> list[str]:
+        """Return the paths that the commits name as absorbed."""
+        paths: list[str] = []
+        for version, body in self.bodies:
+            if ABSORBED_FIELD.encode() in body:
+                recorded = read_commit_info(version, body).get(ABSORBED_FIELD)
+                paths += [str(path) for path in recorded] if isinstance(recorded, list) else []
+        return paths
+
+    def absorbed(self) -> list[str]:
+        """Return the paths that are lost where the commits become one.
+
+        These are the files that they added and removed again, and those that they name as absorbed.
+        """
+        recorded = self.recorded_as_absorbed()
+        if len(self.bodies) < 2:
+            return recorded
+        run = parse_run(self.bodies, (), None)
+        adds, removes = (
+            actions.select(["path", "commit"]).group_by("path").aggregate([("commit", "max")])
+            for actions in (run.adds, run.removes)
+        )
+        both = adds.join(removes, "path", join_type="inner", right_suffix="_removed")
+        gone = both.filter(pc.greater(both["commit_max_removed"], both["commit_max"]))["path"]
+        return list(dict.fromkeys([*recorded, *gone.to_pylist()]))
 
     def reads(self, metadata: Metadata) -> Sequence[Reads | Predicate]:
         """Return the reads of the commits."""

@@ -187,7 +187,7 @@ class DeltaFormat(DatasetFormat):
             if context.recreated:
                 return apply_recreated(after, CommitRange.between(None, after), head, context, now)
             if context.replaces:
-                return apply_replaced(after, head, context, now)
+                return apply_replaced(after, CommitRange.between(before, after), head, context, now)
             if before is None:
                 return apply_appended(after, CommitRange.between(None, after), head, context, now)
             return apply_changed(before, after, CommitRange.between(before, after), head, context, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import ConfigCodec
 from lake_core.pool.data_object import DataObject, data_key, seek_index_key
 from lake_core.pool.dataset_state import MAIN, POOLS, DatasetState, branches_folder, entry_key, head_key, tail_key
+from lake_core.pool.errors import DamagedLake
 from lake_core.pool.ksuid import NIL, new_ksuid
 from lake_core.pool.lake import empty_lake
 from lake_core.pool.value import NULL_VALUE
@@ -23,7 +25,7 @@ from lake_core.pool.value import NULL_VALUE
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from lake_core.pool.commit_store import CommitStore
+    from lake_core.pool.commit_store import Change, CommitStore
     from lake_core.pool.marker import Marker, Markers
 
 _SHOWN = 5
@@ -85,6 +87,8 @@ class PoolApplication:
         config = self._merged_config(before, after, head, removed)
         markers = self._merged_markers(before, after, head)
         new = [each for each in added.values() if each.id not in head.objects]
+        if new:
+            self._check_not_received(new, before, after, head)
         gone = [each for each in removed.values() if each.id not in head.objects]
         if gone and (new or len(gone) < len(removed)):
             raise DatasetConflict(_message(gone, self.context.onto), kind="ObjectDeleted")
@@ -156,9 +160,12 @@ class PoolApplication:
         )
         if single is not None:
             author, message, meta = single[0].author, single[0].message, single[0].meta
-        self.commits.write(
-            Commit(id, parent, 0, author, self.context.now, message, meta, change.markers), change.actions()
-        )
+        if single is not None:
+            absorbed = single[0].absorbed
+        else:
+            absorbed = () if after is None else tuple(sorted(self._absorbed(start, after)))
+        commit = Commit(id, parent, 0, author, self.context.now, message, meta, change.markers, absorbed=absorbed)
+        self.commits.write(commit, change.actions())
         return id
 
     def _references(self, commit: str, objects: Collection[str]) -> list[str]:
@@ -167,6 +174,60 @@ class PoolApplication:
         for id in objects:
             keys += [data_key(pool, id), seek_index_key(pool, id)]
         return keys
+
+    def _check_not_received(
+        self, new: Sequence[DataObject], before: DatasetState | None, after: DatasetState, head: DatasetState
+    ) -> None:
+        """Raise DatasetConflict if the head had an object that one side has deleted since `before`.
+
+        That is one of the new objects, or one that they replace. With the new objects, its records would be doubled, or
+        deleted ones return.
+        """
+        start = NIL if before is None else before.branch.commit
+        received = set() if start == head.branch.commit else self._added_since(start, head.branch.commit)
+        lost, replaced = received & {each.id for each in new}, set[str]()
+        if received and not lost:
+            replaced = received & self._absorbed(start, after)
+        if lost or replaced:
+            known = self._added_since(NIL, start)
+            lost, replaced = lost - known, replaced - known
+        if lost:
+            raise DatasetConflict(
+                f"{self.context.onto} already received {_listed(lost)}, and has deleted or rewritten them since: to "
+                "add them again would duplicate records or restore deleted ones",
+                kind="RewrittenThere",
+            )
+        if replaced:
+            raise DatasetConflict(
+                f"{self.context.onto} already received {_listed(replaced)}, which these changes have deleted or "
+                "rewritten: to add what they became would duplicate records. Take one side with a merge strategy",
+                kind="RewrittenHere",
+            )
+
+    def _absorbed(self, start: str, after: DatasetState) -> set[str]:
+        """Return the data objects that were added and deleted between a commit and a state."""
+        return self._added_since(start, after.branch.commit) - after.objects.keys()
+
+    def _added_since(self, start: str, tip: str) -> set[str]:
+        """Return the data objects that the commits of a tip added or absorbed, without those that lead to `start`."""
+        others = {start}
+        chain = self.commits.log(start)
+        changes: dict[str, Change] = {}
+        with suppress(DamagedLake):  # commits past the retention are gone
+            for change in self.commits.changes(tip):
+                changes[change.commit.id] = change
+                # In step, so that two long logs are read only as far as to their fork.
+                if (other := next(chain, None)) is not None:
+                    others |= {other.id, other.parent}
+                if others & changes.keys():
+                    break
+        ids: set[str] = set()
+        for id, change in changes.items():
+            if id in others:
+                break
+            ids |= {action.object.id for action in change.actions if isinstance(action, AddObject)}
+            ids |= set(change.commit.absorbed)
+        return ids
 
     def _check_all_marked(self, before: DatasetState | None, after: DatasetState) -> None:
         """Raise DatasetConflict if a commit since `before` has no marker.
@@ -293,9 +354,12 @@ def _summary(removed: Collection[DataObject], added: Collection[DataObject]) -> 
     }
 
 
+def _listed(ids: Collection[str]) -> str:
+    shown = ", ".join(sorted(ids)[:_SHOWN])
+    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+    return f"the data object{'s' * (len(ids) > 1)} {shown}{more}"
+
+
 def _message(gone: Sequence[DataObject], onto: str) -> str:
-    shown = ", ".join(each.id for each in gone[:_SHOWN])
-    more = f" and {len(gone) - _SHOWN} more" if len(gone) > _SHOWN else ""
-    plural = len(gone) > 1
-    subject = f"the data object{'s' * plural} {shown}{more}"
-    return f"these changes remove {subject}, which {'are' if plural else 'is'} no longer on {onto}"
+    verb = "are" if len(gone) > 1 else "is"
+    return f"these changes remove {_listed([each.id for each in gone])}, which {verb} no longer on {onto}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from lake_core.pool.ksuid import KSUID, NIL
 from lake_core.pool.marker import MARKERS, Markers, markers_from, markers_value
 from lake_core.pool.metadata import Record, id_value, named_record, nanoseconds_of
-from lake_core.pool.types import STRING, TIME, UINT8, Field, RecordType, under
+from lake_core.pool.types import STRING, TIME, UINT8, ArrayType, Field, RecordType, under
 from lake_core.pool.value import NULL_VALUE, Value
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Commit:
         meta: Any value that its author added.
         markers: The markers that counted when it was made; None for a commit of another client, which carries none.
         merged: The tip of the branch that it merged; `NIL` for any other commit, and for those of other clients.
+        absorbed: Data objects that several commits added and deleted before they became this one.
 
     The format has a single field for such data. It stores `meta` together with the markers and the merged tip.
     """
@@ -44,12 +45,13 @@ class Commit:
     meta: Value = NULL_VALUE
     markers: Markers | None = None
     merged: str = NIL
+    absorbed: tuple[str, ...] = ()
 
     @classmethod
     def from_value(cls, value: Value) -> Commit:
         """Return the commit of a record of metadata. Raises InvalidZng."""
         record = Record(value)
-        meta, markers, merged = _parts(record.field("meta"))
+        meta, markers, merged, absorbed = _parts(record.field("meta"))
         return cls(
             id=record.ksuid("id"),
             parent=record.ksuid("parent"),
@@ -60,6 +62,7 @@ class Commit:
             meta=meta,
             markers=markers,
             merged=merged,
+            absorbed=absorbed,
         )
 
     def to_value(self) -> Value:
@@ -80,22 +83,31 @@ class Commit:
     def _meta(self) -> Value:
         if self.markers is None:
             return self.meta
-        return named_record("", {_TXN: markers_value(self.markers), _MERGED: id_value(self.merged), _META: self.meta})
+        fields = {_TXN: markers_value(self.markers), _MERGED: id_value(self.merged), _META: self.meta}
+        if self.absorbed:
+            fields[_ABSORBED] = Value.of(_IDS, list(self.absorbed))
+        return named_record("", fields)
 
 
 _TXN: Final = "txn"
 _MERGED: Final = "merged"
 _META: Final = "meta"
+_ABSORBED: Final = "absorbed"
+_IDS: Final = ArrayType(STRING)
 
 
-def _parts(meta: Value) -> tuple[Value, Markers | None, str]:
-    """Return the author's meta of a commit, its markers and the tip that it merged. Raises InvalidZng."""
+def _parts(meta: Value) -> tuple[Value, Markers | None, str, tuple[str, ...]]:
+    """Return the author's meta of a commit, its markers, the tip that it merged and what it absorbed.
+
+    Raises InvalidZng.
+    """
     record = under(meta.type)
     if (
         not isinstance(record, RecordType)
         or record.fields[:2] != (Field(_TXN, MARKERS), Field(_MERGED, KSUID))
         or meta.body is None
     ):
-        return meta, None, NIL
+        return meta, None, NIL, ()
     fields = Record(meta)
-    return fields.field(_META), markers_from(fields.field(_TXN)), fields.ksuid(_MERGED)
+    absorbed = fields.field(_ABSORBED).decode() if Field(_ABSORBED, _IDS) in record.fields else ()
+    return fields.field(_META), markers_from(fields.field(_TXN)), fields.ksuid(_MERGED), tuple(absorbed or ())
