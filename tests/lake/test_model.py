@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from lake_core import Lake
@@ -223,7 +223,17 @@ def _run(steps: list[tuple[str, str, Any]]) -> None:
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example]
 
 
+PICKED_AFTER_A_MERGE: list[tuple[str, str, Any]] = [
+    ("session", "dev", [("append", "t/b", 4)]),
+    ("session", "dev", [("delete", "t/b", 0), ("append", "t/a", 1), ("append", "t/a", 1)]),
+    ("merge", "main", None),
+    ("merge", "dev", None),
+    ("pick", "main", 2),
+]
+
+
 @settings(max_examples=examples(50), deadline=None, suppress_health_check=CHECKS)
+@example(PICKED_AFTER_A_MERGE)
 @given(st.lists(STEP, min_size=2, max_size=8))
 def test_random_histories(steps: list[tuple[str, str, Any]]) -> None:
     _run(steps)
