@@ -102,7 +102,7 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
         )
     files = after.files(_ADD)
     absorbed = commits.absorbed()
-    lacking = _lacking(files, absorbed, head, None, context)
+    lacking = _lacking(files, commits, absorbed, head, None, context)
     if len(files) and not len(lacking) and not markers:
         return Applied({}, head.version, NOTHING)
     operation = Operation(
@@ -124,7 +124,12 @@ def _alike(table: Snapshot, other: Snapshot) -> bool:
 
 
 def _lacking(
-    files: pa.Table, absorbed: Sequence[str], head: Snapshot, before: Snapshot | None, context: ApplyContext
+    files: pa.Table,
+    commits: CommitRange,
+    absorbed: Sequence[str],
+    head: Snapshot,
+    before: Snapshot | None,
+    context: ApplyContext,
 ) -> pa.Table:
     """Return those of these files that the target lacks.
 
@@ -132,21 +137,22 @@ def _lacking(
 
     Args:
         files: Files to add to the target.
-        absorbed: Files that the same changes added and then replaced or removed.
+        commits: The commits that added them.
+        absorbed: Files that the same commits added and then replaced or removed.
         head: The target.
         before: The state from which both sides come, if the table existed then.
         context: How the changes are applied.
 
     Raises:
-        DatasetConflict: The target had a file, of these or of those absorbed, that one side replaced or removed since
-            `before`. With all of these files, its rows would be doubled, or deleted ones return.
+        DatasetConflict: The target had a file, of these or of those absorbed, that one side alone replaced or removed
+            since `before`. With all of these files, its rows would be doubled, or deleted ones return.
     """
     if not len(files) or before is head:
         return files
-    commits = CommitRange.between(before, head)
-    if not commits.bodies:
+    others = CommitRange.between(before, head)
+    if not others.bodies:
         return files
-    had, had_absorbed = commits.added(), pa.array(commits.recorded_as_absorbed(), pa.string())
+    had, had_absorbed = others.added(), pa.array(others.recorded_as_absorbed(), pa.string())
     present = pc.is_in(file_key(files), value_set=file_key(head.files(_ADD)))
     lacking = files.filter(pc.invert(present))
     lost = lacking.filter(pc.is_in(lacking["path"], value_set=had))["path"].to_pylist()
@@ -160,7 +166,8 @@ def _lacking(
         )
     if len(lacking) and absorbed:
         received = {*had.to_pylist(), *had_absorbed.to_pylist()}
-        replaced = _unknown([path for path in absorbed if path in received], before)
+        suspects = _unknown([path for path in absorbed if path in received], before)
+        replaced = commits.replaced(set(suspects), received) if suspects else []
         if replaced:
             raise DatasetConflict(
                 f"{context.onto} already received {len(replaced)} of the files that these changes have rewritten or "
@@ -244,7 +251,7 @@ def apply_changed(
     if not rearranged:
         _check_not_append_only(ours, head)
     absorbed = commits.absorbed()
-    adds = _lacking(ours.adds, absorbed, head, before, context)
+    adds = _lacking(ours.adds, commits, absorbed, head, before, context)
     whole, ours = len(adds) == len(ours.adds), replace(ours, adds=adds)
     if not ours:
         return Applied({}, head.version, NOTHING)

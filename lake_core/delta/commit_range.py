@@ -17,6 +17,7 @@ from lake_core.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from lake_core.delta.action import Metadata
     from lake_core.delta.snapshot import Snapshot
@@ -79,6 +80,17 @@ class CommitRange:
         both = adds.join(removes, "path", join_type="inner", right_suffix="_removed")
         gone = both.filter(pc.greater(both["commit_max_removed"], both["commit_max"]))["path"]
         return list(dict.fromkeys([*recorded, *gone.to_pylist()]))
+
+    def replaced(self, paths: AbstractSet[str], received: AbstractSet[str]) -> list[str]:
+        """Return those of the paths that were removed by a commit whose own files were not all received."""
+        replaced = []
+        for version, body in self.bodies:
+            run = parse_run([(version, body)], (), None)
+            recorded = CommitRange([(version, body)], continues=True).recorded_as_absorbed()
+            gone = paths & {*run.removes["path"].to_pylist(), *recorded}
+            if gone and not received >= set(run.adds["path"].to_pylist()):
+                replaced += sorted(gone)
+        return replaced
 
     def reads(self, metadata: Metadata) -> Sequence[Reads | Predicate]:
         """Return the reads of the commits."""

@@ -23,7 +23,7 @@ from lake_core.pool.lake import empty_lake
 from lake_core.pool.value import NULL_VALUE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from lake_core.pool.commit_store import Change, CommitStore
     from lake_core.pool.marker import Marker, Markers
@@ -191,6 +191,8 @@ class PoolApplication:
         if lost or replaced:
             known = self._added_since(NIL, start)
             lost, replaced = lost - known, replaced - known
+        if replaced:
+            replaced = self._replaced(start, after, replaced, received)
         if lost:
             raise DatasetConflict(
                 f"{self.context.onto} already received {_listed(lost)}, and has deleted or rewritten them since: to "
@@ -204,12 +206,30 @@ class PoolApplication:
                 kind="RewrittenHere",
             )
 
+    def _replaced(self, start: str, after: DatasetState, ids: set[str], received: set[str]) -> set[str]:
+        """Return those data objects that were deleted by a commit whose own data objects were not all received."""
+        replaced: set[str] = set()
+        for change in self._changes_since(start, after.branch.commit):
+            added = {action.object.id for action in change.actions if isinstance(action, AddObject)}
+            gone = {action.id for action in change.actions if isinstance(action, DeleteObject)}
+            if not added <= received:
+                replaced |= ids & (gone | set(change.commit.absorbed))
+        return replaced
+
     def _absorbed(self, start: str, after: DatasetState) -> set[str]:
         """Return the data objects that were added and deleted between a commit and a state."""
         return self._added_since(start, after.branch.commit) - after.objects.keys()
 
     def _added_since(self, start: str, tip: str) -> set[str]:
         """Return the data objects that the commits of a tip added or absorbed, without those that lead to `start`."""
+        ids: set[str] = set()
+        for change in self._changes_since(start, tip):
+            ids |= {action.object.id for action in change.actions if isinstance(action, AddObject)}
+            ids |= set(change.commit.absorbed)
+        return ids
+
+    def _changes_since(self, start: str, tip: str) -> Iterator[Change]:
+        """Return the commits of a tip, the newest first, without those that lead to `start`."""
         others = {start}
         chain = self.commits.log(start)
         changes: dict[str, Change] = {}
@@ -221,13 +241,7 @@ class PoolApplication:
                     others |= {other.id, other.parent}
                 if others & changes.keys():
                     break
-        ids: set[str] = set()
-        for id, change in changes.items():
-            if id in others:
-                break
-            ids |= {action.object.id for action in change.actions if isinstance(action, AddObject)}
-            ids |= set(change.commit.absorbed)
-        return ids
+        return takewhile(lambda change: change.commit.id not in others, changes.values())
 
     def _check_all_marked(self, before: DatasetState | None, after: DatasetState) -> None:
         """Raise DatasetConflict if a commit since `before` has no marker.

@@ -140,11 +140,21 @@ def test_files_that_a_merge_left_out_stay_known_after_another_merge(branched: Br
         branched.lake.cherry_pick(appended, onto="main")
 
 
-def test_a_branch_is_merged_again_and_again(branched: Branched) -> None:
+@pytest.mark.parametrize("squash", [False, True])
+def test_a_branch_is_merged_again_and_again(branched: Branched, squash: bool) -> None:
     for number in range(3):
         branched.append("dev", 10 * number)
         branched.delete("dev", 10 * number)
-        branched.lake.merge("dev")
+        branched.lake.merge("dev", squash=squash)
+    assert branched.ids() == branched.ids("dev")
+
+
+def test_a_branch_is_merged_whose_commits_were_all_picked(branched: Branched) -> None:
+    branched.lake.cherry_pick(branched.append("dev", 0), onto="main")
+    branched.delete("dev", 0)
+    branched.lake.cherry_pick(branched.lake.list_branches()["dev"], onto="main")
+    branched.append("dev", 10)
+    branched.lake.merge("dev")
     assert branched.ids() == branched.ids("dev")
 
 
