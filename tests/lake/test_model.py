@@ -78,7 +78,7 @@ WORK = st.lists(OPERATION, min_size=1, max_size=4)
 STEP = st.one_of(
     st.tuples(st.just("session"), st.sampled_from(BRANCHES), WORK),
     st.tuples(st.just("two"), st.sampled_from(BRANCHES), st.tuples(WORK, WORK)),
-    st.tuples(st.just("merge"), st.sampled_from(BRANCHES), st.none()),
+    st.tuples(st.just("merge"), st.sampled_from(BRANCHES), st.booleans()),
     st.tuples(st.just("revert"), st.sampled_from(BRANCHES), st.integers(0, 3)),
     st.tuples(st.just("pick"), st.sampled_from(BRANCHES), st.integers(0, 3)),
 )
@@ -170,7 +170,7 @@ class History:
             other = "dev" if branch == "main" else "main"
             base = self.base(other, branch)
             expected = self.applied(self.states[base], self.states[self.head(other)], branch)
-            self.settle(branch, before, expected, lambda: self.lake.merge(other, into=branch))
+            self.settle(branch, before, expected, lambda: self.lake.merge(other, into=branch, squash=what))
         else:
             source = branch if kind == "revert" else ("dev" if branch == "main" else "main")
             log = self.lake.log(source, first_parent=True)
@@ -226,8 +226,8 @@ CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_t
 PICKED_AFTER_A_MERGE: list[tuple[str, str, Any]] = [
     ("session", "dev", [("append", "t/b", 4)]),
     ("session", "dev", [("delete", "t/b", 0), ("append", "t/a", 1), ("append", "t/a", 1)]),
-    ("merge", "main", None),
-    ("merge", "dev", None),
+    ("merge", "main", False),
+    ("merge", "dev", False),
     ("pick", "main", 2),
 ]
 
