@@ -167,7 +167,7 @@ def bucket(
     return bucket
 
 
-@pytest.mark.extended
+@pytest.mark.stress
 def test_requests_to_a_distant_bucket_wait_no_more_often(bucket: DistantBucket) -> None:
     """What a server sees of requests that overlap agrees with what a store counts. A busy machine delays some."""
     spare = 1.5
