@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,17 +78,31 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _no_storage_of_an_earlier_instance() -> Iterator[None]:
-    """Begin each test without Dagster's current storage of definitions' state.
+def _no_storage_of_an_earlier_instance(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let Dagster's current storage of definitions' state be none where its instance is gone.
 
     Dagster resets it when an instance is left. Where the collector leaves two in another order than they were entered,
-    what stays current belongs to an instance that is gone, and every later `materialize` fails.
+    at the beginning of a test or in its middle, what stays current belongs to an instance that is gone, and every later
+    `materialize` fails.
     """
     if "dagster" not in sys.modules:
         yield
         return
-    from dagster._core.storage.defs_state.base import set_defs_state_storage
+    from dagster._core.errors import DagsterInvariantViolationError
+    from dagster._core.storage.defs_state.base import DefsStateStorage, set_defs_state_storage
 
+    current: Callable[[], DefsStateStorage | None] = DefsStateStorage.get
+
+    def living() -> DefsStateStorage | None:
+        storage = current()
+        if storage is None or not storage.has_instance:
+            return storage
+        try:
+            return storage if storage._instance else None
+        except DagsterInvariantViolationError:
+            return None
+
+    monkeypatch.setattr(DefsStateStorage, "get", staticmethod(living))
     with set_defs_state_storage(None):
         yield
 
