@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 from pathlib import Path
+from typing import cast
 
 from benchmarks.measure import Program, run
 
@@ -200,11 +201,12 @@ def _measure_growth() -> None:
         ("runs", _RUNS, 5, 50),
     ):
         with tempfile.TemporaryDirectory() as folder:
-            figures = [
+            results = [
                 run(Program("", body.format(count=count, folder=f"{folder}/{count}"))).result for count in (few, many)
             ]
-        for figure, left in figures[0].items():  # type: ignore[attr-defined]
-            right = figures[1][figure]  # type: ignore[index]
+        of_few, of_many = (cast("dict[str, float]", result) for result in results)
+        for figure, left in of_few.items():
+            right = of_many[figure]
             unit, factor = ("MB", 1.0) if figure == "refs" else ("ms each", 1000.0)
             each = (1, 1) if figure in ("refs", "gc") else (few, many)
             left, right = factor * left / each[0], factor * right / each[1]

@@ -21,7 +21,7 @@ from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.store import MemoryStore
 from lake_core.testing import FaultStore
-from lake_core.testing.fault_store import StoreDied
+from lake_core.testing.fault_store import FaultMode, StoreDied
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.lakes import SCHEMA, create_tables, ids, opened, plain, rows
 from tests.processes import run_together
@@ -249,7 +249,7 @@ def test_a_data_file_that_is_being_collected_cannot_be_brought_back(lake: Lake, 
         pytest.param("after", 3, marks=pytest.mark.exhaustive),
     ],
 )
-def test_a_collection_interrupted_anywhere_is_safe_to_repeat(mode: str, sampled: int) -> None:
+def test_a_collection_interrupted_anywhere_is_safe_to_repeat(mode: FaultMode, sampled: int) -> None:
     def new_store() -> tuple[MemoryStore, ManualClock]:
         time = ManualClock()
         store = MemoryStore(clock=time)
@@ -268,7 +268,7 @@ def test_a_collection_interrupted_anywhere_is_safe_to_repeat(mode: str, sampled:
     assert len(garbage) > 5
     for at in range(1, whole.operations + 1, sampled):
         store, time = new_store()
-        dying = FaultStore(store, at, mode)  # type: ignore[arg-type]
+        dying = FaultStore(store, at, mode)
         with suppress(StoreDied, CollectionRefused):
             Lake.open(dying, clock=time).maintenance.gc()
         lake = opened(store, time)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import combinations
+from typing import NoReturn
 
 import pytest
 
@@ -23,9 +24,9 @@ from lake_core.lake.refs.history import merge_base
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.repository import Repository
 from lake_core.lake.state.state_store import StateStore
-from lake_core.store import MemoryStore
+from lake_core.store import MemoryStore, ObjectBytes
 from lake_core.testing import FaultStore
-from lake_core.testing.fault_store import StoreDied
+from lake_core.testing.fault_store import FaultMode, StoreDied
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.arrays import PATH, create_array, set_chunk
 from tests.lake.lakes import create_tables, ids, opened, rows
@@ -319,7 +320,7 @@ class _Reads(FaultStore):
         super().__init__(inner, 0)
         self.keys: set[str] = set()
 
-    def _get(self, key: str, start: int | None, end: int | None):  # type: ignore[no-untyped-def]
+    def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
         self.keys.add(key)
         return super()._get(key, start, end)
 
@@ -370,7 +371,7 @@ def test_new_commits_replace_only_the_marks_that_cover_them() -> None:
     ("mode", "sampled"),
     [("before", 37), ("after", 41), *(pytest.param(m, 1, marks=pytest.mark.exhaustive) for m in ("before", "after"))],
 )
-def test_a_run_that_dies_anywhere_leaves_marks_that_are_right(mode: str, sampled: int) -> None:
+def test_a_run_that_dies_anywhere_leaves_marks_that_are_right(mode: FaultMode, sampled: int) -> None:
     def run(lake: Lake) -> None:
         lake.maintenance.gc()
         lake.maintenance.verify()
@@ -390,7 +391,7 @@ def test_a_run_that_dies_anywhere_leaves_marks_that_are_right(mode: str, sampled
     run(Lake.open(whole, clock=time))
     for at in range(1, whole.operations + 1, sampled):
         store, time = made()
-        dying = FaultStore(store, at, mode)  # type: ignore[arg-type]
+        dying = FaultStore(store, at, mode)
         with suppress(StoreDied, CollectionRefused, StoreError):
             run(Lake.open(dying, clock=time))
         lake = opened(store, time)
@@ -455,7 +456,7 @@ class _ReadOnly(FaultStore):
     def __init__(self, inner: MemoryStore) -> None:
         super().__init__(inner, 0)
 
-    def _put(self, *arguments: object):  # type: ignore[no-untyped-def]
+    def _put(self, *arguments: object) -> NoReturn:
         raise StoreError("no permission to write")
 
     def _delete(self, keys: object) -> None:

@@ -71,7 +71,7 @@ class S3Store(CloudStore):
         self._given = S3Options.parse(self._options)
         self._configured: str | None = None
         self._region_of_bucket: str | None = None
-        """What the service told; empty if it did not, None before it was asked."""
+        """The region that the service names; empty if it names none, None before it was asked."""
         if (endpoint := self.endpoint()) is not None:
             parts = urlsplit(endpoint)
             if parts.username is not None or parts.password is not None:
