@@ -4,7 +4,8 @@ The modules: `lake` is a lake and `pool` is one of its pools. `config` describes
 `config_journal` stores them by name. `commit`, `action` and `commit_store` hold the history of a pool; `data_object`,
 `object_reader`, `object_writer` and `seek_index` its files. `scan` reads a pool in its order (`order`, `merge`,
 `key_range`, `filter`), `load` writes to it (`rows`, `object_sorter`). Large numbers of values stay encoded: a
-`value_batch` holds many values, a `key_column` their keys, and a `sorted_batch` holds them in the pool's order.
+`value_batch` holds many values, a `batch_list` several of these, a `key_column` their keys, and a `sorted_batch` holds
+them in the pool's order.
 
 `types` are the types of the Zed data model, `value` its values: a type and a body, which `primitive` and `type_value`
 encode. `zng` is the binary format of values, `zson` their text, `ndjson` the part of them that JSON can express.

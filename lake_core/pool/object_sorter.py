@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lake_core.pool.batch_list import BatchList
 from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.object_writer import write_object
 from lake_core.pool.sorted_batch import keys_of, sort_batch
-from lake_core.pool.value_batch import ValueBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from lake_core.pool.config import PoolConfig
     from lake_core.pool.data_object import DataObject
+    from lake_core.pool.value_batch import ValueBatch
     from lake_core.store import ObjectStore
 
 _SORTED_BYTES: Final = 256 << 20
@@ -31,8 +32,8 @@ def write_unsorted(
 ) -> Iterator[DataObject]:
     """Sort values, put them as data objects with their seek indexes, and yield the description of each data object.
 
-    An object ends at the value with which its bodies reach the threshold of the pool. Takes about three times as much
-    memory as its values have bytes.
+    An object ends at the value with which its bodies reach the threshold of the pool. Takes about twice as much memory
+    as its values have bytes, at most.
 
     Args:
         store: The store of the lake.
@@ -46,8 +47,8 @@ def write_unsorted(
     """
     for part in _parts(batches, min(config.threshold, most_bytes)):
         keys = KeyColumn.concat([keys_of(batch, config) for batch in part])
-        batch = ValueBatch.concat(part)
-        # From here on, the values are in memory only once.
+        batch = BatchList.of(part)
+        # Small batches were copied together: from here on, their values are in memory only once.
         part.clear()
         yield write_object(store, config, sort_batch(batch, keys, config), new_id())
 

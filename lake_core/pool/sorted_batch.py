@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lake_core.pool.arrow.bodies import Mask, Positions
+    from lake_core.pool.batch_list import BatchList
     from lake_core.pool.config import PoolConfig
     from lake_core.pool.value import Value
     from lake_core.pool.value_batch import ValueBatch
 
 _PIECE_BYTES: Final = 1 << 20
 _PIECE_VALUES: Final = 1 << 14
+_TIED_BYTES: Final = 4 << 20
+"""Values with equal keys are compared by their bodies in groups of about this size."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,8 +138,8 @@ def keys_of(batch: ValueBatch, config: PoolConfig) -> KeyColumn | None:
     return KeyColumn.of(batch, config.keys[0]) if len(config.keys) == 1 else None
 
 
-def sort_batch(batch: ValueBatch, keys: KeyColumn | None, config: PoolConfig) -> Iterator[SortedBatch]:
-    """Yield the values of a batch in the order of a pool, in pieces. Raises InvalidZng where a key is damaged.
+def sort_batch(batch: ValueBatch | BatchList, keys: KeyColumn | None, config: PoolConfig) -> Iterator[SortedBatch]:
+    """Yield values in the order of a pool, in pieces. Raises InvalidZng where a key is damaged.
 
     Args:
         batch: The values.
@@ -150,7 +153,7 @@ def sort_batch(batch: ValueBatch, keys: KeyColumn | None, config: PoolConfig) ->
         yield SortedBatch(config, batch.take(rows), None if keys is None else keys.take(rows))
 
 
-def _order(batch: ValueBatch, keys: KeyColumn | None, config: PoolConfig) -> Positions:
+def _order(batch: ValueBatch | BatchList, keys: KeyColumn | None, config: PoolConfig) -> Positions:
     """Return the positions of values in the order of a pool: by key, then by bytes, then in their current order."""
     if keys is None:
         return np.array(sorted_positions(list(batch.values()), config.keys, descending=config.descending), np.int64)
@@ -160,16 +163,29 @@ def _order(batch: ValueBatch, keys: KeyColumn | None, config: PoolConfig) -> Pos
         return order
     ties = np.flatnonzero(np.append(repeats, False) | np.append(False, repeats))
     runs = np.cumsum(~np.append(False, repeats))[ties]
-    rows = order[ties]
-    by_row = np.argsort(rows)
-    tied = batch.take(rows[by_row])
-    columns = {"run": runs[by_row], "body": tied.bodies.binary(), "row": rows[by_row]}
-    sorted_ties = pc.sort_indices(
-        pa.table(columns),
-        [("run", "ascending"), ("body", *_direction(config.descending)), ("row", "ascending")],
-    )
-    order[ties] = rows[by_row][sorted_ties.to_numpy()]
+    # Some runs at a time, so that the copies of their bodies take little memory.
+    starts = np.flatnonzero(np.diff(runs, prepend=-1))
+    written = np.append(0, np.cumsum(batch.body_sizes()[order[ties]]))
+    bounds = [0]
+    while bounds[-1] < len(ties):
+        past = np.searchsorted(written, written[bounds[-1]] + _TIED_BYTES)
+        following = int(np.searchsorted(starts, past))
+        bounds.append(int(starts[following]) if following < len(starts) else len(ties))
+    for start, stop in pairwise(bounds):
+        part = ties[start:stop]
+        order[part] = _order_by_body(batch, order[part], runs[start:stop], descending=config.descending)
     return order
+
+
+def _order_by_body(batch: ValueBatch | BatchList, rows: Positions, runs: Positions, *, descending: bool) -> Positions:
+    """Return the positions of values in the order of their bodies, then of the positions, run by run."""
+    bodies = batch.take(rows).bodies.binary()
+    indices = pc.sort_indices(
+        pa.table({"run": runs, "body": bodies, "row": rows}),
+        [("run", "ascending"), ("body", *_direction(descending)), ("row", "ascending")],
+    )
+    in_order: Positions = rows[indices.to_numpy()]
+    return in_order
 
 
 def _order_by_key(keys: KeyColumn, *, descending: bool) -> Positions:

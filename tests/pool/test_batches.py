@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lake_core.pool import types
+from lake_core.pool import batch_list, sorted_batch, types
+from lake_core.pool.batch_list import BatchList
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import data_key, seek_index_key
 from lake_core.pool.key_column import KeyColumn
@@ -179,6 +180,25 @@ def test_repeated_keys_are_those_that_compare_as_equal(kind: str) -> None:
     assert len(whole) == 1
     keys = [whole[0].key(row) for row in range(len(whole[0]))]
     assert whole[0].repeats().tolist() == [False, *(not compare_values(*pair) for pair in pairwise(keys))]
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_several_batches_are_sorted_as_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(kind)
+    # Some batches are copied together, and values with equal keys are compared in many groups.
+    monkeypatch.setattr(batch_list, "_PART_BYTES", 3000)
+    monkeypatch.setattr(sorted_batch, "_TIED_BYTES", 2000)
+    for _ in range(5):
+        _, pool = new_pool(rng)
+        values = values_with_keys(rng, kind, 150)
+        sizes = [rng.randrange(40) for _ in range(8)]
+        bounds = [min(sum(sizes[:number]), len(values)) for number in range(9)]
+        bounds[-1] = len(values)
+        batches = [ValueBatch.of_values(values[start:stop]) for start, stop in pairwise(bounds)]
+        keys = KeyColumn.concat([keys_of(batch, pool.config) for batch in batches])
+        together = sort_batch(BatchList.of(batches), keys, pool.config)
+        expected = sort_values(values, pool.config.keys, descending=pool.config.descending)
+        assert [value for batch in together for value in batch.batch.values()] == expected
 
 
 def test_a_batch_knows_the_sizes_of_its_bodies() -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lake_core.pool.types import Type
     from lake_core.pool.zng.frame import Source
 
-_COLUMN_BYTES: Final = 2 << 20
+_COLUMN_BYTES: Final = 4 << 20
 """How many bytes of frames become columns at once: smaller columns take more time, as each step has a fixed cost."""
 _MAX_CELLS: Final = 1 << 26
 _MAX_CELLS_PER_BYTE: Final = 64
