@@ -64,6 +64,7 @@ def test_readers_get_and_list(s3_url: str, s3_options: dict[str, object], s3_end
         publish(s3_url, s3_options)
 
 
+@pytest.mark.extended
 def test_publishers_need_not_delete(s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server) -> None:
     lake = Lake.create(s3_url, storage_options=s3_options)
     publish(s3_url, s3_options)

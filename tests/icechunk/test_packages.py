@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
     "code",
     [
         "from lake_core.icechunk import Repository",
-        "from lake_orch import IcechunkIOManager",
+        pytest.param("from lake_orch import IcechunkIOManager", marks=pytest.mark.extended),
         "from lake_core.spark import read_array",
     ],
 )

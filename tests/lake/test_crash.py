@@ -125,7 +125,7 @@ def _retry(lake: Lake) -> None:
             assert s.delta(path).append(rows(range(100, 103)), txn=TXN).skipped
 
 
-@pytest.mark.parametrize("doing", [work, work_shared])
+@pytest.mark.parametrize("doing", [pytest.param(work, marks=pytest.mark.extended), work_shared])
 @pytest.mark.parametrize("sampled", [11, pytest.param(3, marks=pytest.mark.exhaustive)])
 def test_death_at_operations_of_a_publish(doing: Callable[[Lake], None], sampled: int) -> None:
     operations, outcomes = sweep(doing, "before", sampled=sampled, late=0)

@@ -41,10 +41,12 @@ def test_opening_a_lake_at_a_branch(store: RoundTripStore) -> None:
     assert store.measure(lambda: Lake.open(store).at("main")) <= OPEN_LAKE
 
 
+@pytest.mark.extended
 def test_opening_a_lake_and_reading_the_version_of_a_table(store: RoundTripStore) -> None:
     assert store.measure(lambda: Lake.open(store).delta("t/a").version) <= READ_VERSION
 
 
+@pytest.mark.extended
 def test_reading_the_version_of_a_table_of_which_nothing_was_read(store: RoundTripStore) -> None:
     copy = RoundTripStore(MemoryStore())
     _copy(store.inner, copy.inner)
@@ -73,6 +75,7 @@ def test_appending_to_a_table() -> None:
 @pytest.mark.parametrize(
     ("before", "most"), [(0, FIRST_PUBLISH), (1, LATER_PUBLISH)], ids=["the first of a process", "a later one"]
 )
+@pytest.mark.extended
 def test_publishing_a_session_of_three_tables(store: RoundTripStore, before: int, most: int) -> None:
     lake = Lake.open(store)
     for number in range(before + 1):

@@ -200,6 +200,7 @@ def test_processes_that_start_at_once_share_a_server_that_is_private(folder: Pat
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_relative_paths_are_those_of_the_process_that_asks(
     server: tuple[Lease, Path], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +224,7 @@ def test_relative_paths_are_those_of_the_process_that_asks(
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_a_url_reaches_it_too_and_who_does_not_know_the_token_is_refused(server: tuple[Lease, Path]) -> None:
     lease, _ = server
     source = (
@@ -261,6 +263,7 @@ def test_a_server_that_died_is_replaced_for_those_who_used_it_too(folder: Path) 
 
 
 @pytest.mark.spark
+@pytest.mark.extended
 def test_nothing_stays_behind(server: tuple[Lease, Path]) -> None:
     lease, _ = server
     pid = java(lease)

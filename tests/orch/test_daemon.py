@@ -190,6 +190,7 @@ def backfill_of_two(server: Server) -> str:
 
 
 @pytest.mark.usefixtures("backfill_of_two")
+@pytest.mark.extended
 def test_a_run_whose_process_is_killed_is_retried_by_the_daemon(server: Server) -> None:
     (server.folder / "kill").touch()
     failed = server.ended(server.launch("pair"))
@@ -243,6 +244,7 @@ def test_from_failed_assets_then_all_steps(server: Server) -> None:
     assert len(server.rows("second")) == before["second"] + 2
 
 
+@pytest.mark.extended
 def test_a_backfill_of_two_partitions(server: Server, backfill_of_two: str) -> None:
     check_backfill(server, backfill_of_two, 2, Counter())
 

@@ -39,7 +39,8 @@ def _history(*scripts: list[Action], fault: Fault) -> History[Action]:
 @pytest.mark.parametrize(
     "operations",
     [
-        range(1, 75, 6),
+        range(1, 75, 12),
+        pytest.param(range(7, 75, 12), marks=pytest.mark.extended),
         *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (range(1, 25), range(25, 50), range(50, 75))),
     ],
 )
@@ -53,7 +54,8 @@ def test_a_publisher_that_is_overtaken_anywhere_accuses_nobody(operations: range
 @pytest.mark.parametrize(
     "operations",
     [
-        range(1, 60, 11),
+        range(1, 60, 22),
+        pytest.param(range(12, 60, 22), marks=pytest.mark.extended),
         *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (range(1, 60, 4), range(3, 60, 4))),
     ],
 )

@@ -87,6 +87,7 @@ def test_a_history_takes_the_same_course_each_time() -> None:
     assert first.digest == second.digest
 
 
+@pytest.mark.extended
 def test_a_history_takes_the_same_course_in_another_process() -> None:
     code = "from lake_core.testing.simulation import run"
     for kind in ("lake", "delta", "pool"):

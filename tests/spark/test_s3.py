@@ -12,6 +12,7 @@ from lake_core.spark import read_delta, write_delta
 from tests.delta.tables import ids
 
 
+@pytest.mark.extended
 def test_a_round_trip(
     spark: SparkSession, s3_url: str, s3_options: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:

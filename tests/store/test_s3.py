@@ -64,6 +64,16 @@ class TestS3Store(SharedObjectStoreSuite):
     def store(self, s3_url: str, connected: S3Store) -> Iterator[ObjectStore]:
         return _connect(s3_url, connected)
 
+    # Thousands of requests to the server take their time.
+
+    @pytest.mark.extended
+    def test_lists_in_the_order_of_bytes(self, store: ObjectStore) -> None:
+        super().test_lists_in_the_order_of_bytes(store)
+
+    @pytest.mark.extended
+    def test_lists_more_than_a_page(self, store: ObjectStore) -> None:
+        super().test_lists_more_than_a_page(store)
+
 
 @pytest.fixture
 def store(s3_url: str, s3_endpoint: S3Server, connected: S3Store) -> S3Store:
