@@ -37,7 +37,7 @@ def size(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def holds_element(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Return whether the element is in the list; null if it is not, and one of the elements is null."""
+    """Return whether the element is in the list. Return null if it is not in the list, but the list contains a null."""
     lists, element = arguments
     lengths = np.where(valid(lists), np.diff(values(lists.offsets)), 0)
     owners = np.repeat(np.arange(len(lists)), lengths)

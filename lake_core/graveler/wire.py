@@ -18,7 +18,7 @@ _NANOSECONDS = 1_000_000_000
 
 
 def read_message(data: bytes) -> Fields:
-    """Decode the fields of a message; unknown ones too. Raises CorruptTable."""
+    """Decode all fields of a message, also unknown ones. Raises CorruptTable."""
     fields: Fields = {}
     at, size = 0, len(data)
     while at < size:
