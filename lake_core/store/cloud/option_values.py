@@ -1,4 +1,4 @@
-"""The values of storage options, checked."""
+"""Checks the values of storage options."""
 
 from __future__ import annotations
 
@@ -44,26 +44,30 @@ def mapping(name: str, value: object) -> Mapping[str, object]:
 
 
 def canonical(
-    service: str, given: Mapping[str, object], same: Mapping[str, str], known: Set[str], ignored: Set[str] = frozenset()
+    service: str,
+    options: Mapping[str, object],
+    same: Mapping[str, str],
+    known: Set[str],
+    ignored: Set[str] = frozenset(),
 ) -> dict[str, object]:
     """Return the options that have a value, each under one name.
 
     Args:
-        service: What the options are of, as a message says it.
-        given: The storage options.
-        same: Names that mean the same as another one, and that one.
+        service: The name of the service in messages.
+        options: The storage options.
+        same: Other names of options, and the names that are returned for them.
         known: The names that are returned.
-        ignored: Names that are accepted and left out.
+        ignored: Names that are accepted but left out.
 
     Raises:
-        StoreError: A name is unknown, or two mean the same. The message repeats no value.
+        StoreError: A name is unknown, or two names mean the same. The message contains no value.
     """
     values: dict[str, object] = {}
     seen: dict[str, str] = {}
-    for name, value in given.items():
+    for name, value in options.items():
         meaning = same.get(name, name)
         if meaning in seen:
-            raise StoreError(f"the storage_options {seen[meaning]} and {name} mean the same: pass one of them")
+            raise StoreError(f"the storage_options {seen[meaning]} and {name} mean the same: pass only one of them")
         seen[meaning] = name
         if meaning in known:
             if value is not None:
@@ -73,6 +77,6 @@ def canonical(
     return values
 
 
-def of_fsspec(given: Mapping[str, object], same: Mapping[str, str], foreign: Set[str]) -> dict[str, object]:
-    """Return the options as fsspec names them, without those that only obstore has."""
-    return {same.get(name, name): value for name, value in given.items() if same.get(name, name) not in foreign}
+def of_fsspec(options: Mapping[str, object], same: Mapping[str, str], foreign: Set[str]) -> dict[str, object]:
+    """Return the options under the names of fsspec, without those that only obstore has."""
+    return {same.get(name, name): value for name, value in options.items() if same.get(name, name) not in foreign}
