@@ -17,7 +17,7 @@ _OF_POOLS = ("shape", "start", "stop", "since", "pool_commit")
 
 
 class DatasetInput(dg.Model, dg.Resolvable):
-    """The asset that a name stands for, and the part of its table, arrays or pool to load."""
+    """The asset that an input name refers to, and the part of its table, arrays or pool to load."""
 
     asset: Annotated[
         dg.ResolvedAssetKey | None, described("The asset's key, parts joined by /; by default the name.")

@@ -1,4 +1,4 @@
-"""Backfills that publish as a whole: their runs publish to a separate branch, which is merged when all succeeded."""
+"""Backfills that publish as a whole. Their runs publish to a separate branch, which is merged after all succeeded."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ class BackfillOutcome:
     backfill: str
     branch: str
     outcome: Literal["running", "merged", "failed", "conflict", "unknown"]
-    """After `merged` the branch is deleted, after `failed` and `conflict` it is kept.
+    """After `merged`, the branch is deleted. After `failed` and `conflict`, it is kept.
 
-    `unknown`: this instance has no such backfill.
+    `unknown` means that this instance does not have the backfill.
     """
     commit: str | None = None
     message: str = ""
@@ -49,7 +49,7 @@ def _merge(instance: dg.DagsterInstance, lake: Lake, into: str) -> Iterator[Back
             yield BackfillOutcome(backfill, branch, "unknown", message="this Dagster instance has no such backfill")
             continue
         runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: backfill}))
-        failed = [run for run in runs if run.is_finished and not run.is_success and not _made_up_for(instance, run)]
+        failed = [run for run in runs if run.is_finished and not run.is_success and not _succeeded_later(instance, run)]
         if record.status not in _ENDED or any(not run.is_finished for run in runs):
             yield BackfillOutcome(backfill, branch, "running")
         elif failed or record.status not in _COMPLETED:
@@ -76,7 +76,7 @@ def _merge_one(lake: Lake, backfill: str, branch: str, into: str) -> BackfillOut
     return BackfillOutcome(backfill, branch, "merged", commit)
 
 
-def _made_up_for(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+def _succeeded_later(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Return whether a later re-execution of a failed run succeeded."""
     group = instance.get_run_group(run.root_run_id or run.run_id)
     return group is not None and any(other.is_success for other in group[1])
@@ -90,7 +90,7 @@ def lake_backfill_sensor(
     @dg.sensor(
         name=name,
         minimum_interval_seconds=minimum_interval_seconds,
-        description="Merges what backfills gathered.",
+        description="Merges the branches of finished backfills.",
         **options,
     )
     def merge_finished(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SkipReason:
@@ -100,7 +100,7 @@ def lake_backfill_sensor(
         ]
         for line in lines:
             context.log.info(line)
-        return dg.SkipReason("; ".join(lines) or "no backfill is gathering")
+        return dg.SkipReason("; ".join(lines) or "no backfill has a branch to merge")
 
     definition: dg.SensorDefinition = merge_finished
     return definition

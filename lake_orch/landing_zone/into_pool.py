@@ -36,7 +36,7 @@ def land_in_pool(
         context: The context of the step.
         lake: The lake of the pool.
         batch: The batch to load.
-        rows: The records to load; None to read the files of the batch as lines of JSON.
+        rows: The records to load, or None to read the files of the batch as lines of JSON.
         settings: The settings of the pool.
         owner: The asset that lands the batch.
 
@@ -60,7 +60,7 @@ def land_in_pool(
     after = workspace.pool_after(settings.path)
     url = workspace.url(settings.path)
     context.log.info(
-        f"{name} had landed in {url} before: nothing was written"
+        f"{name} is already in {url}: nothing was written"
         if result.skipped
         else f"{name}: {result.records} records in {url}"
     )
@@ -71,7 +71,7 @@ def land_in_pool(
 
 
 def _lines(batch: LandedBatch) -> Iterator[Value]:
-    """Yield the records of a batch's files, decompressed by the ends of their names.
+    """Yield the records of a batch's files. The extension of a file decides how it is decompressed.
 
     Raises UnsupportedData for a line that is not JSON.
     """

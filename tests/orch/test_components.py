@@ -707,7 +707,7 @@ def test_maintenance_in_one_block(tmp_path: Path) -> None:
         "keep/up/health/b",
         "keep/up/session_reaper",
     }
-    with pytest.raises(InvalidDefinition, match="none of the tables, arrays and pools"):
+    with pytest.raises(InvalidDefinition, match="not among the tables, arrays and pools"):
         build(MaintenanceComponent, tables=["a"], paths={"c": "x"})
 
 
