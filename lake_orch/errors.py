@@ -61,7 +61,7 @@ class SessionLost(LakeOrchError):
 class GateFailed(LakeOrchError):
     """Asset checks prevent publishing.
 
-    `checks` names them as `asset:check`. Nothing was published; the session stays readable.
+    `checks` names them as `asset:check`. Nothing was published, and the session can still be read.
     """
 
     def __init__(self, message: str, *, checks: Sequence[str]) -> None:

@@ -272,7 +272,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return state.delta(path, **options)
 
     def read_repository(self, path: str, run: RunOfStep | None, *, ref: str | None = None) -> "Repository":
-        """Open an Icechunk repository as a run reads it; `ref` as in `read_table`. Raises RepositoryNotFound."""
+        """Open an Icechunk repository as a run reads it. `ref` is as in `read_table`. Raises RepositoryNotFound."""
         from lake_core.icechunk import Repository  # needs the extra `arrays`
         from lake_core.icechunk.errors import RepositoryNotFound
 
@@ -286,7 +286,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return state.icechunk(path)
 
     def read_pool(self, path: str, run: RunOfStep | None, *, ref: str | None = None) -> "Pool":
-        """Open a pool as a run reads it; `ref` as in `read_table`. Raises NoSuchPool."""
+        """Open a pool as a run reads it. `ref` is as in `read_table`. Raises NoSuchPool."""
         from lake_core.pool.errors import NoSuchPool
         from lake_core.pool.folder import open_pool
 
@@ -306,7 +306,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         )
 
     def read_files(self, run: RunOfStep | None, *, ref: str | None = None) -> ObjectStore:
-        """Open the lake's files by key, as a run reads them; `ref` as in `read_table`. Raises RefNotFound, NotALake."""
+        """Open the lake's files as a run reads them. `ref` is as in `read_table`. Raises RefNotFound, NotALake."""
         state = self._state(None, run, ref)
         return open_store(self.root, storage_options=self.options() or None) if state is None else state
 

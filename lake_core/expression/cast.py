@@ -122,7 +122,7 @@ def _float_to_float(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def _float_to_decimal(source: pa.Array, target: pa.DataType) -> _Cast:
-    """Cast by the shortest decimal of each float, as Spark does, rounded half up; non-finite values become null."""
+    """Cast by the shortest decimal of each float, as Spark does, rounded half up. Non-finite values become null."""
     stored, where = values(source), valid(source)
     where = where & np.isfinite(stored)
     # The digits of a FLOAT are those of the equal DOUBLE.

@@ -39,7 +39,7 @@ def _trimmed(source: pa.Array) -> pa.Array:
 
 
 def _matches(text: pa.Array, pattern: str) -> Mask:
-    """Mark where the text matches a pattern; null matches every pattern."""
+    """Return a mask of the texts that match a pattern. Null matches every pattern."""
     return true(pc.fill_null(pc.match_substring_regex(text, pattern), True))
 
 

@@ -43,6 +43,7 @@ from lake_core.expression.tree import (
     Not,
     Operator,
 )
+from lake_core.readable import count_of
 
 Bind: TypeAlias = Callable[[str, Sequence[Expression]], Expression]
 Accept: TypeAlias = Callable[[str, Expression], Expression]
@@ -68,7 +69,7 @@ def bind_call(name: str, arguments: Sequence[Expression]) -> Expression:
         names = ", ".join(sorted([*(each for each in FUNCTIONS if each.replace("_", "").isalnum()), *ALIASES]))
         raise InvalidExpression(f"the function {name}() is not supported; the supported functions are: {names}")
     if len(arguments) < function.least or (function.most is not None and len(arguments) > function.most):
-        raise InvalidExpression(f"{name}() does not take {len(arguments)} arguments")
+        raise InvalidExpression(f"{name}() does not take {count_of(len(arguments), 'argument')}")
     return function.bind(ALIASES.get(name, name), arguments)
 
 

@@ -62,7 +62,7 @@ def round_integer(value: object, bits: int) -> Decimal:
 
 
 def round_decimal(number: Decimal, parameters: Sequence[int]) -> Decimal:
-    """Return a number as DECIMAL(precision, scale) holds it, rounded half up; (10, 0) by default.
+    """Return a number as DECIMAL(precision, scale) holds it, rounded half up. The default is (10, 0).
 
     Raises ValueError for a number with more digits than the precision.
     """

@@ -31,7 +31,7 @@ def make_array(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def size(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Return the number of elements; null for null, as in ANSI mode."""
+    """Return the number of elements, or null for null, as in ANSI mode."""
     (lists,) = arguments
     return null_unless(array(np.diff(values(lists.offsets)), pa.int32()), valid(lists))
 

@@ -132,7 +132,7 @@ def _check_divisor(left: pa.Array, right: pa.Array, call: Call) -> None:
 
 
 def divide(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Divide; decimals are rounded half up to the scale of the call's type.
+    """Divide. Decimals are rounded half up to the scale of the call's type.
 
     Raises EvaluationFailed for a zero divisor.
     """
@@ -201,7 +201,7 @@ def negative(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def absolute(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Return absolute values; fail for the smallest integer, whose absolute value does not fit."""
+    """Return absolute values. Fail for the smallest integer, whose absolute value does not fit."""
     return pc.abs_checked(arguments[0])
 
 
@@ -237,7 +237,7 @@ def round_to_whole(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def round_half_up(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Round to digits after the decimal point, ties away from zero; negative digits round before the point."""
+    """Round to digits after the decimal point, ties away from zero. Negative digits round before the point."""
     source = arguments[0]
     digits = constant(call, 1, 0)
     if pa.types.is_decimal(source.type):

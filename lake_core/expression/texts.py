@@ -53,7 +53,7 @@ def trim(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def concat(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Join the arguments row by row; null where one of them is."""
+    """Join the arguments row by row. The result is null where one of them is."""
     if len(arguments) == 1:
         return arguments[0]
     return pc.binary_join_element_wise(*arguments, pa.scalar("" if pa.types.is_string(call.type) else b"", call.type))
@@ -68,13 +68,13 @@ def substring(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def left(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Return the first characters; "" for a count below 1."""
+    """Return the first characters, or "" for a count below 1."""
     text, count = arguments[0], values(arguments[1]).astype(np.int64)
     return _cut(text, np.ones(len(text), np.int64), count, _all_valid(arguments))
 
 
 def right(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Return the last characters; "" for a count below 1."""
+    """Return the last characters, or "" for a count below 1."""
     text, count = arguments[0], values(arguments[1]).astype(np.int64)
     return _cut(text, -np.maximum(count, 0), np.where(count <= 0, 0, np.int64(1 << 31)), _all_valid(arguments))
 
@@ -111,7 +111,7 @@ def _cut(text: pa.Array, position: Values, lengths: Values, where: Values) -> pa
 def replace(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     """Replace every occurrence of a constant text.
 
-    "" occurs nowhere; a null text gives null.
+    The text "" occurs nowhere. A null text gives null.
     """
     search, replacement = constant(call, 1, None), constant(call, 2, "")
     if search is None or replacement is None:

@@ -231,7 +231,7 @@ def is_leaf(predicate: Predicate) -> bool:
 def is_pushable(predicate: Predicate) -> bool:
     """Return whether a predicate consists of leaves.
 
-    Another engine can filter by such a predicate; any other is evaluated row by row.
+    Another engine can filter by such a predicate. Any other predicate is evaluated row by row.
     """
     match predicate:
         case Not(operand=operand):

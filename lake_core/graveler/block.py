@@ -135,7 +135,7 @@ def read_entries(block: bytes, budget: int) -> tuple[list[bytes], list[bytes]]:
 
 
 class BlockBuilder:
-    """Builds a small block (index, properties, metaindex) from its entries; data blocks have a faster loop."""
+    """Builds a small block (index, properties, metaindex) from its entries. Data blocks are built by a faster loop."""
 
     def __init__(self, restart_interval: int) -> None:
         self._interval = restart_interval

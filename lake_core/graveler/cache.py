@@ -2,7 +2,7 @@
 
 Files are named after their contents, so they never become stale. A file appears as a whole, by renaming a temporary
 one. A file that is damaged nevertheless is detected when it is read, and is dropped and fetched again. The least
-recently used files are evicted first; processes that have read them are not affected.
+recently used files are evicted first. Processes that have read them are not affected.
 """
 
 from __future__ import annotations

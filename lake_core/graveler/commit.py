@@ -27,7 +27,7 @@ class Commit:
     creation_date: datetime
     """With a zone. Only whole seconds are part of the id."""
     metarange_id: str
-    """The id of the tree; "" for the empty one."""
+    """The id of the tree, or "" for the empty tree."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     parents: Sequence[str] = ()
     version: int = 1

@@ -95,6 +95,6 @@ def bounds(keys: Sequence[bytes], prefix: bytes) -> tuple[int, int]:
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """Return the first key that sorts after all keys with a prefix; None if there is none."""
+    """Return the first key that sorts after all keys with a prefix, or None if there is none."""
     short = prefix.rstrip(b"\xff")
     return short[:-1] + bytes((short[-1] + 1,)) if short else None

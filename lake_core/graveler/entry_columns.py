@@ -95,11 +95,11 @@ class _Reader:
         return np.minimum(start, self._last), np.minimum(self._at, self._last)
 
     def number(self, field: int) -> _Numbers:
-        """Return a number; 0 where it is absent."""
+        """Return a number, or 0 where it is absent."""
         return self._varint(self._tag(field, 0), _SIZE_BYTES)
 
     def timestamp(self, field: int) -> tuple[_Numbers, _Numbers]:
-        """Return seconds and nanoseconds; 0 where they are absent."""
+        """Return seconds and nanoseconds, or 0 where they are absent."""
         present = self._tag(field, 2)
         length = self._varint(present, 1)
         outer, self._ends = self._ends, np.where(present, self._at + length, self._at)

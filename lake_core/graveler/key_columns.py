@@ -18,7 +18,7 @@ _PRIME = 0x100000001B3
 
 
 def shared_prefixes(keys: Sequence[bytes]) -> list[int]:
-    """Return for each key how many of its first bytes it shares with the key before it; 0 for the first."""
+    """Return the number of first bytes that each key shares with the key before it. It is 0 for the first key."""
     out = [0] if keys else []
     for begin, end in _batches(keys):
         batch = keys[max(begin - 1, 0) : end]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Strategy: TypeAlias = Literal["ours", "theirs"]
 Resolve: TypeAlias = Callable[[bytes, Record | None, Record | None, Record | None], Record | None]
-"""Maps (key, base, ours, theirs) to the merged record; None to remove the key."""
+"""Maps (key, base, ours, theirs) to the merged record, or to None to remove the key."""
 
 
 def settled(

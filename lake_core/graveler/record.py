@@ -33,7 +33,7 @@ def join_value(identity: bytes, value: bytes) -> bytes:
 
 
 def split_value(joined: bytes) -> tuple[bytes, bytes]:
-    """Return (identity, value) of an entry's value; bytes after them are ignored. Raises CorruptTable."""
+    """Return (identity, value) of an entry's value. Ignore bytes after them. Raises CorruptTable."""
     size = len(joined)
     if size > 34 and joined[0] == 64:  # the usual one: a SHA-256
         length = joined[33]

@@ -45,7 +45,7 @@ def read_sstable(data: bytes) -> Table:
 
 
 class Table:
-    """An SSTable in memory. Opening reads its footer; index, properties and blocks are read when they are needed.
+    """An SSTable in memory. Opening it reads its footer. Index, properties and blocks are read when they are needed.
 
     `budget` bounds the bytes of decompressed blocks and decoded keys, taken together. Every method raises CorruptTable.
     """
@@ -136,7 +136,7 @@ class Table:
         return [Record(key, *split_value(value)) for key, value in zip(keys, values, strict=True)]
 
     def find(self, key: bytes) -> bytes | None:
-        """Return the value of one key, None if it is absent. Reads the index and one block."""
+        """Return the value of one key, or None if it is absent. Read the index and one block."""
         ends, handles = self._index
         at = bisect_left(ends, key)
         return None if at == len(ends) else _find(read_block(self._data, handles[at]), key, self._budget)
@@ -190,7 +190,7 @@ class IndexedTable:
         return sum(map(len, self._ends)) + RECORD_OVERHEAD * len(self._ends)
 
     def find(self, key: bytes) -> bytes | None:
-        """Return the value of one key, None if it is absent. Reads one block. Raises CorruptTable."""
+        """Return the value of one key, or None if it is absent. Read one block. Raises CorruptTable."""
         at = bisect_left(self._ends, key)
         if at == len(self._ends):
             return None

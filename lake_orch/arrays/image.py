@@ -31,10 +31,10 @@ def picture(dataset: xr.Dataset, variable: str | None = None) -> tuple[str, str]
 
     Args:
         dataset: The arrays.
-        variable: The variable; by default the first one that can be drawn.
+        variable: The variable. The default is the first one that can be drawn.
 
     Returns:
-        The picture as Markdown, and its caption; None if no variable can be drawn.
+        The picture as Markdown, and its caption, or None if no variable can be drawn.
     """
     for name, array in (dataset if variable is None else dataset[[variable]]).data_vars.items():
         if array.ndim < 2 or array.dtype.kind not in "fiub" or 0 in array.shape:

@@ -32,7 +32,7 @@ def create_empty(
 ) -> None:
     """Create the arrays of a dataset in an empty store.
 
-    Arrays with a growing dimension have no elements yet; others have their data.
+    Arrays with a growing dimension have no elements yet. Other arrays have their data.
 
     Args:
         store: The empty store.

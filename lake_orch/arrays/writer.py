@@ -13,6 +13,7 @@ import xarray as xr
 import zarr
 
 from lake_core.icechunk import IcechunkStore, Session
+from lake_core.readable import count_of
 from lake_orch.arrays.data import open_dataset
 from lake_orch.arrays.layout import check_encoding, create_empty, plain_text, source_encoding, write
 from lake_orch.arrays.region import Extent, Region
@@ -221,7 +222,7 @@ class ArrayWriter:
             self._check_free(dimension, coordinates)
             if len(positions) and shared:
                 raise RegionMismatch(
-                    f"{self.subject} has {len(coordinates)} coordinates along {dimension!r} "
+                    f"{self.subject} has {count_of(len(coordinates), 'coordinate')} along {dimension!r} "
                     f"instead of the stored {len(positions)}, which other partitions share: return the same "
                     "coordinates, with missing values where there is no data. Nothing was written"
                 )
@@ -334,7 +335,7 @@ class ArrayWriter:
         values = _coordinates(dataset, dimension)
         if declared.ndim != 1 or len(np.unique(declared)) < len(declared) or not bool(np.isin(values, declared).all()):
             raise InvalidDefinition(
-                f"lake/coordinates declares {len(declared)} values of dimension {dimension!r}: "
+                f"lake/coordinates declares {count_of(len(declared), 'value')} of dimension {dimension!r}: "
                 f"they must be different, and include all coordinates of {self.subject}"
             )
         splice(store, dimension, 0, 0, len(declared))

@@ -91,7 +91,7 @@ class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):
 
     @abstractmethod
     def _metadata(self) -> dict[str, Any]:
-        """Return the definition metadata for the fields; None for fields without a value."""
+        """Return the definition metadata for the fields. A field without a value has the value None."""
 
     @abstractmethod
     def _check(self, metadata: Mapping[str, Any]) -> None:

@@ -58,7 +58,7 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             def orders_by_day(orders: DataFrame) -> DataFrame: ...
 
     An asset's table is at `<root>/tables/<asset key>`. It returns a PySpark, pandas or polars DataFrame, a polars
-    LazyFrame, or a `pyarrow` Table, RecordBatchReader or Dataset; a parameter annotated with one of these, or with
+    LazyFrame, or a `pyarrow` Table, RecordBatchReader or Dataset. A parameter annotated with one of these, or with
     `DeltaTable`, gets that type, and one annotated with `dict[str, T]` gets one value for each partition.
 
     Definition metadata of an asset, or of an op's output:

@@ -60,7 +60,7 @@ class IcechunkIOManager(ConfigurableIOManager):
             def temperature(context: dg.AssetExecutionContext) -> xr.Dataset: ...
 
     An asset's repository is at `<root>/tables/<asset key>`. It returns an `xarray.Dataset` or `DataArray`, a
-    `zarr.Group` or `Array`, or an array of numpy or dask; a parameter annotated with one of these, or with
+    `zarr.Group` or `Array`, or an array of numpy or dask. A parameter annotated with one of these, or with
     `lake_core.icechunk.Session`, gets that type, and one annotated with `dict[str, T]` gets one value for each
     partition.
 
@@ -82,8 +82,8 @@ class IcechunkIOManager(ConfigurableIOManager):
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
         columns: the variables to load.
-        lake/sel: the selection, as for `Dataset.sel`; a dict of `start` and `stop` is a slice.
-        lake/chunks: the chunks of dask arrays; without it arrays are lazy, and need no dask.
+        lake/sel: the selection, as for `Dataset.sel`. A dict of `start` and `stop` is a slice.
+        lake/chunks: the chunks of dask arrays. Without it, arrays are lazy and do not need dask.
         lake/ref, lake/snapshot, lake/timestamp: the state to load them from.
 
     A step that is retried, or re-executed from failure, after its arrays were committed writes nothing and reports

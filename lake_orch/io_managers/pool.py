@@ -70,7 +70,7 @@ class PoolIOManager(ConfigurableIOManager):
         partition_expr: the key that the pool is sorted by, and the partitions stand for. Required if partitioned.
         lake/mode: `overwrite` (default; of a partitioned asset exactly the run's range of keys), `append`, `error` or
             `ignore` (only where there is nothing yet).
-        lake/key, lake/order, lake/threshold: settings of a new pool; by default `ts`, `desc` and 500 MB.
+        lake/key, lake/order, lake/threshold: settings of a new pool. The defaults are `ts`, `desc` and 500 MB.
         lake/times: fields whose texts, such as `2025-01-01T12:00:00Z` in JSON, are stored as times.
         lake/owner: `take` takes over a pool that another asset wrote, `shared` also lets other assets overwrite it.
         lake/path: the pool's path below the root, instead of the asset's key.

@@ -8,6 +8,7 @@ import dagster as dg
 
 from lake_core.lake import Lake
 from lake_core.lake.errors import Conflict, NothingToApply
+from lake_core.readable import count_of
 from lake_orch._dagster import BulkActionStatus
 from lake_orch.resources import LakeResource
 from lake_orch.runs.run_session import BACKFILL_TAG, backfill_branch
@@ -54,7 +55,7 @@ def _merge(instance: dg.DagsterInstance, lake: Lake, into: str) -> Iterator[Back
             yield BackfillOutcome(backfill, branch, "running")
         elif failed or record.status not in _COMPLETED:
             message = (
-                f"{len(failed)} runs did not succeed (backfill {record.status.value}): "
+                f"{count_of(len(failed), 'run')} did not succeed (backfill {record.status.value}): "
                 f"re-execute them, or delete branch {branch!r}"
             )
             yield BackfillOutcome(backfill, branch, "failed", message=message)

@@ -84,7 +84,7 @@ class LandedBatch:
     def dataset(self, *, format: Any = None, schema: pa.Schema | None = None) -> ds.Dataset:
         """Open the rows lazily.
 
-        `format` is parquet, csv, json, ipc, or a format of `pyarrow.dataset`; the extension decides by default.
+        `format` is parquet, csv, json, ipc, or a format of `pyarrow.dataset`. By default, the extension decides.
         """
         import pyarrow.dataset as ds  # slow to import
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from lake_core.delta.errors import TableNotFound
 from lake_core.lake.errors import RefNotFound
 from lake_core.pool.errors import NoSuchPool
+from lake_core.readable import count_of
 from lake_core.store import open_store
 from lake_orch.errors import BatchOutOfTurn, InvalidDefinition
 from lake_orch.landing_zone.batch import LandedBatch
@@ -258,8 +259,8 @@ def _request_run(
         return dg.SkipReason(f"batch {batch.number} is landing in run {unfinished[0].run_id}")
     if len(runs) > max_retries:
         return dg.SkipReason(
-            f"batch {batch.number} of landing zone {zone.name!r} failed {len(runs)} times, and later ones wait for it: "
-            f"correct the cause and re-execute run {runs[0].run_id}"
+            f"batch {batch.number} of landing zone {zone.name!r} failed {count_of(len(runs), 'time')}, and later ones "
+            f"wait for it: correct the cause and re-execute run {runs[0].run_id}"
         )
     extra = dict(request(batch)) if request else {}
     tags = {**extra.pop("tags", {}), **batch_tags, LEDGER_TAG: ledger}
@@ -280,12 +281,15 @@ def _report(
     asset_key: dg.AssetKey | None,
 ) -> None:
     if diff.gone:
-        context.log.warning(f"{len(diff.gone)} files were removed before they landed: {', '.join(diff.gone[:10])}")
+        context.log.warning(
+            f"{count_of(len(diff.gone), 'file')} disappeared before the batch landed: {', '.join(diff.gone[:10])}. Put "
+            "them back"
+        )
     if not diff.rewritten:
         return
     keys = [file.key for file in diff.rewritten]
     context.log.warning(
-        f"{len(keys)} files were rewritten after they landed, and are not read again: {', '.join(keys[:10])}"
+        f"{count_of(len(keys), 'file')} changed after landing. The new content is not read: {', '.join(keys[:10])}"
     )
     if asset_key is not None:
         _observe_files(
@@ -304,7 +308,7 @@ def _report_late(
     late = [file.key for file in batch.files if file.late] if batch else []
     if not late or batch is None:
         return
-    context.log.info(f"{len(late)} files came late, and will land in batch {batch.number}: {', '.join(late[:10])}")
+    context.log.info(f"{count_of(len(late), 'late file')} will land in batch {batch.number}: {', '.join(late[:10])}")
     if asset_key is not None:
         _observe_files(
             context,

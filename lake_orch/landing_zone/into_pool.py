@@ -9,6 +9,7 @@ from typing import Any
 from lake_core.pool.errors import InvalidJson
 from lake_core.pool.ndjson import read_ndjson
 from lake_core.pool.value import Value
+from lake_core.readable import count_of
 from lake_orch.errors import UnsupportedData
 from lake_orch.landing_zone.batch import LandedBatch
 from lake_orch.pools.data import named_errors, rows_of
@@ -62,7 +63,7 @@ def land_in_pool(
     context.log.info(
         f"{name} is already in {url}: nothing was written"
         if result.skipped
-        else f"{name}: {result.records} records in {url}"
+        else f"{name}: {count_of(result.records, 'record')} in {url}"
     )
     shown = 5 if settings.preview_rows is None else settings.preview_rows
     return pool_metadata(

@@ -83,7 +83,7 @@ class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
     def directory(self) -> Path:
         """Return the folder of shared servers.
 
-        It is below the Dagster instance's storage; outside of Dagster, it is a folder of this user.
+        It is below the Dagster instance's storage. Outside of Dagster, it is a folder of this user.
         """
         try:
             context = self.get_resource_context()

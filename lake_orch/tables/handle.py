@@ -81,7 +81,8 @@ class LakeTable:
         self._failed = False
 
     def __repr__(self) -> str:
-        return f"LakeTable({self.url!r}, {len(self._results)} batches)"
+        count = len(self._results)
+        return f"LakeTable({self.url!r}, {count} {'batch' if count == 1 else 'batches'})"
 
     def append(self, data: Any, *, schema_mode: AppendSchemaMode = "none", txn: Txn | None = None) -> OperationResult:
         """Add the rows, unless an earlier attempt committed this batch. The table is created if it does not exist.

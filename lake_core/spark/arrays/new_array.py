@@ -23,6 +23,7 @@ from lake_core.expression import quote_identifier
 from lake_core.icechunk import Repository, Session
 from lake_core.icechunk.chunk_file import write_chunk
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, parent_path
+from lake_core.readable import count_of
 from lake_core.spark.arrays.array_variable import ArrayGroup, ArrayVariable, split_path
 from lake_core.spark.errors import ArrayChanged, InvalidArraySpec, InvalidColumns, InvalidCoordinates
 from lake_core.spark.executor import JOB_ERRORS, raise_ours
@@ -291,7 +292,8 @@ def _encoding(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], settings:
         encoding["chunks"] = sample.chunks
     elif not isinstance(chunks, int) and len(chunks) != len(shape):
         raise InvalidArraySpec(
-            f"the chunks of {path} have {len(chunks)} dimensions, and the array {len(shape)}: give both the same number"
+            f"the chunks of {path} have {count_of(len(chunks), 'dimension')}, and the array {len(shape)}: give both "
+            "the same number"
         )
     return encoding
 

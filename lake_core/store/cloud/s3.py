@@ -44,7 +44,7 @@ _CREDENTIAL_LIFE = timedelta(minutes=5)
 class S3Store(CloudStore):
     """An object store below a prefix of an S3 bucket.
 
-    `storage_options` are those of s3fs or of obstore; `lake_core.store.cloud.s3_options` lists them. If they name no
+    `storage_options` are those of s3fs or of obstore. `lake_core.store.cloud.s3_options` lists them. If they name no
     credentials, botocore finds them: the environment, profiles, single sign-on, web identity, instance roles.
     """
 

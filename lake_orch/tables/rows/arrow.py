@@ -78,7 +78,7 @@ class ArrowRows:
         return self._mapped(checked, self.schema)
 
     def sorted_by(self, columns: Sequence[str]) -> ArrowRows:
-        """Return a table sorted by these columns, nulls last; a stream keeps its order.
+        """Return a table sorted by these columns, nulls last. A stream keeps its order.
 
         Raises InvalidDefinition for types without order.
         """
