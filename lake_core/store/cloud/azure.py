@@ -40,7 +40,7 @@ _EMULATED = (
 """The account of every emulator and its key, which are public."""
 _SCOPE = "https://storage.azure.com/.default"
 
-_SAME = {
+_ALIASES = {
     "azure_storage_account_name": "account_name",
     "azure_storage_account_key": "account_key",
     "azure_storage_sas_key": "sas_token",
@@ -62,7 +62,7 @@ _CREDENTIALS = {
 }
 """Options of obstore that identify the caller."""
 _CONFIG = {"disable_tagging", "encryption_key", "use_fabric_endpoint"} | _CREDENTIALS
-_KNOWN = {
+_SUPPORTED = {
     "account_host",
     "account_key",
     "account_name",
@@ -129,7 +129,7 @@ class AzureBlobStore(CloudStore):
         if not _CONTAINER.fullmatch(container):
             raise InvalidUrl("an Azure URL must be az://container/prefix, but the container of this one is not valid")
         super().__init__(container, prefix, storage_options, retry)
-        values = canonical("Azure Storage", self._options, _SAME, _KNOWN, _OF_FSSPEC)
+        values = canonical("Azure Storage", self._options, _ALIASES, _SUPPORTED, _OF_FSSPEC)
         if "connection_string" in values:
             values = {**values, **_connection(text("connection_string", values.pop("connection_string")))}
         if "account_host" in values:
@@ -149,7 +149,7 @@ class AzureBlobStore(CloudStore):
     @property
     def storage_options(self) -> dict[str, object]:
         """Return the options with which adlfs reads the same objects. They hold secrets: never log them."""
-        options = of_fsspec(self._options, _SAME, _OF_OBSTORE)
+        options = of_fsspec(self._options, _ALIASES, _OF_OBSTORE)
         endpoint, account = self.endpoint(), self._value("account_name")
         name, credential = self._credential()
         if endpoint is not None and account and credential and "connection_string" not in options:

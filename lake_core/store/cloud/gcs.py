@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9]")
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
-_SAME = {
+_ALIASES = {
     "google_service_account": "service_account",
     "google_service_account_path": "service_account",
     "google_service_account_key": "service_account_key",
@@ -45,7 +45,7 @@ _SAME = {
 _SECRETS = ("private_key", "client_secret", "refresh_token")
 """The secret fields of an account's JSON."""
 _FILES = ("service_account", "application_credentials")
-_KNOWN = {
+_SUPPORTED = {
     "bearer_token",
     "client_options",
     "connect_timeout",
@@ -105,7 +105,7 @@ class GCSStore(CloudStore):
                 "a URL of Google Cloud Storage must be gs://bucket/prefix, but the bucket of this one is not valid"
             )
         super().__init__(bucket, prefix, storage_options, retry)
-        self._values = canonical("Google Cloud Storage", self._options, _SAME, _KNOWN, _OF_FSSPEC)
+        self._values = canonical("Google Cloud Storage", self._options, _ALIASES, _SUPPORTED, _OF_FSSPEC)
         if "service_account_key" in self._values:
             self._values["service_account_key"] = _parsed(self._values["service_account_key"])
         token = self._values.get("token")
@@ -126,7 +126,7 @@ class GCSStore(CloudStore):
     @property
     def storage_options(self) -> dict[str, object]:
         """Return the options with which gcsfs reads the same objects. They hold secrets: never log them."""
-        options = of_fsspec(self._options, _SAME, _OF_OBSTORE)
+        options = of_fsspec(self._options, _ALIASES, _OF_OBSTORE)
         if self._values.get("skip_signature"):
             options["token"] = "anon"
         elif key := self._values.get("service_account_key"):

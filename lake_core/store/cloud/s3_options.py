@@ -65,7 +65,7 @@ _ENCRYPTION = {
     "ServerSideEncryption": "server_side_encryption",
 }
 """Arguments of requests in `s3_additional_kwargs`, and their names in obstore."""
-_SAME = {
+_ALIASES = {
     "access_key_id": "key",
     "secret_access_key": "secret",
     "session_token": "token",
@@ -109,13 +109,15 @@ class S3Options:
     def parse(cls, passed: Mapping[str, object]) -> S3Options:
         """Read storage options. Raises StoreError for an unknown option. The message contains no value."""
         options = cls(dict(passed))
-        seen: dict[str, str] = {}
+        name_by_meaning: dict[str, str] = {}
         for name, value in passed.items():
             plain = name.removeprefix("aws_")
-            meaning = _SAME.get(plain, plain)
-            if meaning in seen:
-                raise StoreError(f"the storage_options {seen[meaning]} and {name} mean the same: pass only one of them")
-            seen[meaning] = name
+            meaning = _ALIASES.get(plain, plain)
+            if meaning in name_by_meaning:
+                raise StoreError(
+                    f"the storage_options {name_by_meaning[meaning]} and {name} mean the same: pass only one of them"
+                )
+            name_by_meaning[meaning] = name
             if value is not None:
                 options._set(name, meaning, value)
         if (options.key is None) != (options.secret is None):
@@ -160,7 +162,7 @@ class S3Options:
                 case "endpoint_url" if self.endpoint is None:
                     self.endpoint = line(f"{name}.{inner}", value)
                 case "aws_access_key_id" | "aws_secret_access_key" | "aws_session_token":
-                    meaning = _SAME[inner.removeprefix("aws_")]
+                    meaning = _ALIASES[inner.removeprefix("aws_")]
                     setattr(self, meaning, line(f"{name}.{inner}", value))
                 case "verify":
                     self._set_verify(value)
@@ -220,7 +222,7 @@ class S3Options:
         config: dict[str, object] = {}
         for name, value in self.passed.items():
             plain = name.removeprefix("aws_")
-            meaning = _SAME.get(plain, plain)
+            meaning = _ALIASES.get(plain, plain)
             if meaning == "region":
                 client["region_name"] = value
             elif meaning == "virtual_hosted_style_request":
