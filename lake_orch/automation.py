@@ -1,7 +1,7 @@
 """Declarative automation conditions that wait for published data, not for staged data.
 
-In a run with one session an asset is materialized when its step ends, and published when the run ends, if at all.
-Dagster's conditions evaluate materializations: they would start a run that reads the old state of the branch, and count
+In a run with one session, an asset is materialized when its step ends, and published when the run ends, if at all.
+Dagster's conditions evaluate materializations. They would start a run that reads the old state of the branch, and count
 the update as handled.
 """
 
@@ -11,7 +11,7 @@ import dagster as dg
 
 from lake_core.workspace import PUBLISHED
 from lake_orch._dagster import AssetKeyPartitionKey
-from lake_orch.runs.observations import awaited_session, says_nothing, value_of
+from lake_orch.runs.observations import awaited_session, lacks_publish_state, value_of
 from lake_orch.runs.run_session import session_of
 from lake_orch.tags import SESSION_TAG
 from lake_pipes.metadata import STATE
@@ -21,7 +21,7 @@ _RECORDS = 1000
 
 
 class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
-    """True of an asset, or of its partitions, whose last materialization is staged in a session that is not published.
+    """True for an asset, or for its partitions, if the last materialization is staged in an unpublished session.
 
     Conditions written in Python are evaluated where the code is:
     `dg.AutomationConditionSensorDefinition("automation", target="*", use_user_code_server=True)`.
@@ -55,8 +55,8 @@ class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
 
 def is_published(instance: dg.DagsterInstance, key: dg.AssetKey, session: str, partition: str | None) -> bool:
     """Return whether an asset, or a partition of it, was observed as published from a session."""
-    which = key if partition is None else dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
-    records = instance.fetch_observations(which, limit=_RECORDS).records
+    records_filter = key if partition is None else dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
+    records = instance.fetch_observations(records_filter, limit=_RECORDS).records
     entries = (record.event_log_entry.asset_observation for record in records)
     return any(
         entry is not None
@@ -76,7 +76,7 @@ def _staged(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, 
         event = record.event_log_entry.asset_materialization
         if event is None or event.partition in newest:
             continue
-        if says_nothing(event):
+        if lacks_publish_state(event):
             session = session_of(instance, record.run_id)
             newest[event.partition] = None if session is None else session.id
             continue

@@ -65,24 +65,25 @@ def table_change_sensor(
 ) -> dg.SensorDefinition:
     """Make a sensor for new versions of tables, by any writer.
 
-    It reports an observation of the asset of each changed table: version, commit, operations, and the data version,
-    which makes assets downstream of an external table stale. With a `target` it requests a run for each change, or the
-    runs that `request` returns. Its cursor is the number of the lake's journal, or the version of a plain table. Each
-    change is reported once. After a reset of the cursor the current state is reported. `options` are those of
-    `@dg.sensor`.
+    For each changed table, it reports an observation of the asset, with the version, commit, operations and data
+    version. The data version makes assets downstream of an external table stale. With a `target`, it requests a run for
+    each change. `request` returns the run to request instead, or None.
+
+    Each change is reported once. The cursor holds the number of the lake's journal, or the versions of plain tables.
+    After a reset of the cursor, the current state is reported. `options` are those of `@dg.sensor`.
     """
     watched = {_path(table): _key(table) for table in tables}
     if not watched:
         raise InvalidDefinition("table_change_sensor has no tables to watch: name at least one")
 
-    def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
+    def evaluate(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
         cursor: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
-        unseen = (
+        changes_since_cursor = (
             _lake_changes(lake.open(), lake.branch, watched, cursor)
             if lake.is_lake()
             else _plain_changes(lake, watched, cursor)
         )
-        changes = list(unseen)
+        changes = list(changes_since_cursor)
         requests = []
         for change in changes:
             run_request = request(change) if request else _request_for_table(change) if target is not None else None
@@ -98,7 +99,7 @@ def table_change_sensor(
         description=f"Reports new versions of {', '.join(list(watched)[:5])}.",
         **options,
     )
-    definition: dg.SensorDefinition = sensor(look)
+    definition: dg.SensorDefinition = sensor(evaluate)
     return definition
 
 
@@ -113,14 +114,14 @@ def _lake_changes(
     cursor |= {"number": refs.number, "commit": head}
     if head == last:
         return
-    since: list[Commit] = []
+    new_commits: list[Commit] = []
     for commit in lake.log(branch, first_parent=True, limit=_MOST_CHANGES):
         if commit.id == last:
             break
-        since.append(commit)
+        new_commits.append(commit)
     state = lake.at(head)
     for path, key in watched.items():
-        changes = [commit for commit in reversed(since) if path in changed_datasets(commit)]
+        changes = [commit for commit in reversed(new_commits) if path in changed_datasets(commit)]
         if path not in state.datasets() or (not changes and last is not None):
             continue
         entries = [changed_datasets(commit)[path] for commit in changes]
@@ -192,14 +193,14 @@ def branch_sensor(
 ) -> dg.SensorDefinition:
     """Make a sensor for created, moved and deleted branches: to check a pull request's branch, or to clean up after it.
 
-    It requests a run of `target` on each branch that was created or moved (by the tag `lake/branch`), or the runs that
-    `request` returns. The resource's branch and branches without `prefix` are ignored. `options` are those of
-    `@dg.sensor`.
+    It requests a run of `target` on each branch that was created or moved, with the branch in the tag `lake/branch`.
+    `request` returns the run to request instead, or None. The resource's branch and branches without `prefix` are
+    ignored. `options` are those of `@dg.sensor`.
     """
     if target is None and request is None:
         raise InvalidDefinition("branch_sensor does nothing by itself: give it a target, a request, or both")
 
-    def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
+    def evaluate(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
         heads = {
             name: commit
             for name, commit in lake.open().list_branches().items()
@@ -220,7 +221,7 @@ def branch_sensor(
         description="Reports created, moved and deleted branches of the lake.",
         **options,
     )
-    definition: dg.SensorDefinition = sensor(look)
+    definition: dg.SensorDefinition = sensor(evaluate)
     return definition
 
 

@@ -24,9 +24,9 @@ def checks_first(function: _F) -> _F:
 
     Put the decorator below `@dg.asset` or `@dg.multi_asset`.
 
-    Under `scope="asset"` an output is published when Dagster hands it to the IO manager, which it does before the check
-    results that come with it (`MaterializeResult(check_results=…)`) or after it. With this decorator, a blocking check
-    that fails with severity ERROR keeps its asset from being published.
+    Under `scope="asset"`, an output is published when Dagster passes it to the IO manager. Dagster may do that before
+    it handles the check results of the output (`MaterializeResult(check_results=…)`). With this decorator, a blocking
+    check that fails with severity ERROR keeps its asset from being published.
 
     All results of the function are held in memory until it ends. It may return or yield, and be async. A direct call,
     as in a unit test, behaves as without the decorator.
@@ -124,7 +124,7 @@ def _without_checks(event: MaterializeResult[Any] | ObserveResult) -> Any:
 
 
 def _about(check: AssetCheckResult, asset_key: Any) -> AssetCheckResult:
-    """Return a check result that says by itself which asset it is about."""
+    """Return a check result with the key of its asset."""
     if check.asset_key is not None or asset_key is None:
         return check
     return AssetCheckResult(

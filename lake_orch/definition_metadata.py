@@ -46,9 +46,7 @@ def check_spelling(
         if name.startswith("lake/") and name not in (*names, *others):
             similar = difflib.get_close_matches(name, names, 1, _CUTOFF)
             if similar:
-                raise InvalidDefinition(
-                    f"{subject} has the metadata {name!r}, which does nothing: {similar[0]!r} is meant"
-                )
+                raise InvalidDefinition(f"{subject} has the metadata {name!r}, which has no effect: use {similar[0]!r}")
 
 
 def read_choice(metadata: Mapping[str, Any], name: str, default: T, choices: Sequence[T], subject: str) -> T:
@@ -67,7 +65,7 @@ def read_ownership(metadata: Mapping[str, Any], subject: str) -> Ownership:
 
 
 def read_text(metadata: Mapping[str, Any], name: str, subject: str) -> str | None:
-    """Return a setting that is text, or None where it is absent. Raises InvalidDefinition."""
+    """Return a setting that is text, or None if it is absent. Raises InvalidDefinition."""
     value = metadata.get(name)
     if value is not None and (not isinstance(value, str) or not value.strip()):
         raise InvalidDefinition(f"{name} of {subject} is {value!r}: use text")
@@ -77,7 +75,7 @@ def read_text(metadata: Mapping[str, Any], name: str, subject: str) -> str | Non
 def read_whole(
     metadata: Mapping[str, Any], name: str, subject: str, *, least: int = 0, most: int | None = None
 ) -> int | None:
-    """Return a setting that is a whole number from `least` to `most`, or None where it is absent.
+    """Return a setting that is a whole number from `least` to `most`, or None if it is absent.
 
     Raises InvalidDefinition.
     """
@@ -93,14 +91,14 @@ def read_whole(
 def read_names(
     metadata: Mapping[str, Any], name: str, subject: str, *, kind: str = "names", allow_single: bool = False
 ) -> tuple[str, ...] | None:
-    """Return a setting that is a list of names, or None where it is absent. Raises InvalidDefinition.
+    """Return a setting that is a list of names, or None if it is absent. Raises InvalidDefinition.
 
     Args:
         metadata: The metadata, by name.
         name: The name of the setting.
-        subject: What the error calls the asset or input.
-        kind: What the error calls the names.
-        allow_single: Whether text stands for a list of one name.
+        subject: The name of the asset or input in the error.
+        kind: The word for the names in the error.
+        allow_single: Accept text as a list of one name.
     """
     value = metadata.get(name)
     if value is None:

@@ -1,4 +1,4 @@
-"""The errors of the Dagster layer. One meaning each; every one is a LakeError, and every message says what to do."""
+"""The errors of the Dagster layer. Each has one meaning and is a LakeError, and each message says what to do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PartitionSliceError(LakeOrchError):
 
 
 class OutsideRegion(LakeOrchError):
-    """Arrays have coordinates that are not of the run's partitions. Nothing was written."""
+    """Arrays have coordinates outside of the run's partitions. Nothing was written."""
 
 
 class UnsupportedData(LakeOrchError):
@@ -39,11 +39,11 @@ class RegionMismatch(LakeOrchError):
 
 
 class TableNotEmpty(LakeOrchError):
-    """Mode `error` writes only where there is no data yet, and there is some. Nothing was written."""
+    """The mode is `error`, which only writes if there is no data, but data exists. Nothing was written."""
 
 
 class TableOwned(LakeOrchError):
-    """An asset would replace data that another asset made. Nothing was written."""
+    """An asset would replace data that another asset wrote. Nothing was written."""
 
 
 class BatchFailed(LakeOrchError):
@@ -61,7 +61,7 @@ class SessionLost(LakeOrchError):
 class GateFailed(LakeOrchError):
     """Asset checks prevent publishing.
 
-    `checks` names them as `asset:check`. Nothing was published; the session stays readable.
+    `checks` names them as `asset:check`. Nothing was published, and the session can still be read.
     """
 
     def __init__(self, message: str, *, checks: Sequence[str]) -> None:

@@ -36,5 +36,5 @@ def checked_path(path: object) -> str:
 
 
 def table_name(path: str) -> str:
-    """Return the name that the UI shows for a table: its path in dots, without the folder that all tables share."""
+    """Return the name that the UI shows for a table: its path with dots, without the folder `tables`."""
     return path.removeprefix(f"{TABLES}/").replace("/", ".")

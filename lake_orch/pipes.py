@@ -46,8 +46,8 @@ class HandOver:
 def hand_over(lake: LakeResource, context: StepContext) -> HandOver:
     """Collect the parameters that another process needs to write a step's output exactly once.
 
-    The n-th call in a step stands for the same output in every attempt. Raises NotALake, InvalidDefinition for storage
-    options that are no JSON.
+    The n-th call in a step is for the same output in every attempt. Raises NotALake, and InvalidDefinition for storage
+    options that cannot be written as JSON.
     """
     step = context.get_step_execution_context()
     number = _invocations[step] = _invocations.get(step, 0) + 1
@@ -65,7 +65,9 @@ def _environment(lake: LakeResource) -> dict[str, str]:
     try:
         return {STORAGE_OPTIONS: json.dumps(options)}
     except TypeError as error:
-        raise InvalidDefinition(f"storage_options of the lake cannot be handed to another process: {error}") from None
+        raise InvalidDefinition(
+            f"storage_options of the lake cannot be passed to another process, because they are not JSON: {error}"
+        ) from None
 
 
 class LakePipesSubprocessClient(ConfigurableResource, dg.PipesClient):  # type: ignore[type-arg]
@@ -98,24 +100,24 @@ class LakePipesSubprocessClient(ConfigurableResource, dg.PipesClient):  # type: 
 
         Raises DagsterPipesExecutionError if it fails, and the errors of `hand_over`.
         """
-        handed = hand_over(self.lake, context)
+        parameters = hand_over(self.lake, context)
         client = dg.PipesSubprocessClient(env=self.env, cwd=self.cwd)
         return client.run(
             context=context,
             command=command,
-            extras={**(extras or {}), **handed.extras},
-            env={**handed.environment, **(env or {})},
+            extras={**(extras or {}), **parameters.extras},
+            env={**parameters.environment, **(env or {})},
             cwd=cwd,
         )
 
 
 class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: ignore[type-arg]
-    """Runs a PySpark application by spark-submit, which writes into the lake.
+    """Runs a PySpark application that writes into the lake, with spark-submit.
 
-    With deploy mode `client` the driver is a process of this machine: it gets what it needs by its environment. With
-    `cluster` it is
-    elsewhere: give `run` a context injector and a message reader that both sides reach, open Pipes there with
-    `PipesCliArgsParamsLoader`, and let the driver have the lake's credentials from its own surroundings.
+    With deploy mode `client`, the driver is a process of this machine. It gets its parameters and the lake's
+    credentials from its environment. With `cluster`, the driver runs on another machine. Then pass `run` a context
+    injector and a message reader that both sides can reach, open Pipes in the application with
+    `PipesCliArgsParamsLoader`, and give the driver the lake's credentials in another way.
     """
 
     lake: LakeResource
@@ -177,12 +179,12 @@ class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: igno
                 "a driver in the cluster does not reach this machine's files: "
                 "give a context_injector and a message_reader on a store"
             )
-        handed = hand_over(self.lake, context)
+        parameters = hand_over(self.lake, context)
         with dg.open_pipes_session(
             context=context,
             context_injector=context_injector or dg.PipesTempFileContextInjector(),
             message_reader=message_reader or dg.PipesTempFileMessageReader(),
-            extras={**(extras or {}), **handed.extras},
+            extras={**(extras or {}), **parameters.extras},
         ) as session:
             bootstrap = (
                 [word for pair in session.get_bootstrap_cli_arguments().items() for word in pair] if remote else []
@@ -190,7 +192,7 @@ class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: igno
             words = self.command(
                 application, [*arguments, *bootstrap], conf=conf, name=context.get_step_execution_context().step.key
             )
-            session_env = {} if remote else {**handed.environment, **session.get_bootstrap_env_vars()}
+            session_env = {} if remote else {**parameters.environment, **session.get_bootstrap_env_vars()}
             _wait(context, Popen(words, env={**os.environ, **self.env, **(env or {}), **session_env}))
         return dg.PipesClientCompletedInvocation(session)
 

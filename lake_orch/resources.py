@@ -81,7 +81,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
                     session.table("tables/outliers").append(...)
     """
 
-    model_config = ConfigDict(hide_input_in_errors=True)  # which would show storage_options
+    # Otherwise errors would show storage_options.
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     root: str = Field(description="URL or local path of the lake's root folder.")
     storage_options: dict[str, Any] = Field(
@@ -156,7 +157,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return dict(from_environment(self.storage_options))
 
     def is_lake(self) -> bool:
-        """Return whether a lake exists at the root, and not only a folder of plain tables. Looked up once."""
+        """Return whether a lake exists at the root, and not only a folder of plain tables. The result is cached."""
         if self._is_lake is None:
             self._is_lake = Lake.exists(self.root, storage_options=self.options())
         return self._is_lake
@@ -179,7 +180,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     # The settings of a run
 
     def branch_of(self, tags: Mapping[str, str]) -> str:
-        """Return the branch of a run with these tags; create it if `branch_from` or `backfills` say so.
+        """Return the branch of a run with these tags. Create it if `branch_from` or `backfills` demand that.
 
         Raises RefNotFound.
         """
@@ -187,9 +188,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if self.branch_from is not None and branch != self.branch_from:
             self._make_branch(branch, self.branch_from)
         if tags.get(BACKFILLS_TAG, self.backfills) == "gather" and BACKFILL_TAG in tags and BRANCH_TAG not in tags:
-            gathered = backfill_branch(tags[BACKFILL_TAG])
-            self._make_branch(gathered, branch)
-            return gathered
+            backfill = backfill_branch(tags[BACKFILL_TAG])
+            self._make_branch(backfill, branch)
+            return backfill
         return branch
 
     def _make_branch(self, name: str, at: str) -> None:
@@ -231,7 +232,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return scope_of((instance.get_run_by_id(run.run_id) or run).tags, self.scope)
 
     def assignment(self, attempt: Attempt) -> Assignment:
-        """Return the assignment of an attempt: where it writes, and as which writer.
+        """Return the assignment of an attempt: its target, and the identity of its writer.
 
         Raises NotALake, RefNotFound, SessionNotFound.
         """
@@ -271,7 +272,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return state.delta(path, **options)
 
     def read_repository(self, path: str, run: RunOfStep | None, *, ref: str | None = None) -> "Repository":
-        """Open an Icechunk repository as a run reads it; `ref` as in `read_table`. Raises RepositoryNotFound."""
+        """Open an Icechunk repository as a run reads it. `ref` is as in `read_table`. Raises RepositoryNotFound."""
         from lake_core.icechunk import Repository  # needs the extra `arrays`
         from lake_core.icechunk.errors import RepositoryNotFound
 
@@ -285,7 +286,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return state.icechunk(path)
 
     def read_pool(self, path: str, run: RunOfStep | None, *, ref: str | None = None) -> "Pool":
-        """Open a pool as a run reads it; `ref` as in `read_table`. Raises NoSuchPool."""
+        """Open a pool as a run reads it. `ref` is as in `read_table`. Raises NoSuchPool."""
         from lake_core.pool.errors import NoSuchPool
         from lake_core.pool.folder import open_pool
 
@@ -305,14 +306,14 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         )
 
     def read_files(self, run: RunOfStep | None, *, ref: str | None = None) -> ObjectStore:
-        """Open the lake's files by key, as a run reads them; `ref` as in `read_table`. Raises RefNotFound, NotALake."""
+        """Open the lake's files as a run reads them. `ref` is as in `read_table`. Raises RefNotFound, NotALake."""
         state = self._state(None, run, ref)
         return open_store(self.root, storage_options=self.options() or None) if state is None else state
 
     def _state(self, path: str | None, run: RunOfStep | None, ref: str | None) -> StateStore | None:
-        """Return the state of the lake in which a run reads a dataset, or that of a ref.
+        """Return the state of the lake from which a run reads a dataset, or the state of a ref.
 
-        It is None for a folder of plain tables. Raises NotALake for a ref of such a folder.
+        Return None for a folder of plain tables. Raises NotALake for a ref of such a folder.
         """
         if not self.is_lake():
             if ref is not None:
@@ -323,7 +324,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return self.open().at(ref)
 
     def find_table(self, path: str, *, ref: str | None = None) -> DeltaTable | None:
-        """Open the table at a path as it is on the branch, or at another ref; None where there is none."""
+        """Open the table at a path on the branch, or at another ref. Return None if it does not exist."""
         try:
             return self.read_table(path, None, ref=ref)
         except (TableNotFound, RefNotFound):
@@ -342,7 +343,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
         Args:
             context: The step's context.
-            path: The path relative to the root; by default that of the asset's table.
+            path: The path relative to the root. The default is the path of the asset's table.
             partition_by: The partition columns, used when the table is created.
 
         All calls in an attempt return the same handle, through any resource, so the numbers of batches continue.
@@ -359,13 +360,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if handle_key not in handles:
             keys = partition_keys(context)
             attempt = Attempt.of_step(context, keys)
-            open_workspace_of_batch, marker = self._batches(attempt, path)
+            open_workspace_of_batch, app_id = self._batches(attempt, path)
             handles[handle_key] = LakeTable(
                 open_workspace_of_batch,
                 lambda: self.read_table(path, None, ref=self._latest(attempt)),
                 path,
                 self.url(path),
-                marker,
+                app_id,
                 context.log,
                 handlers=handlers_of_step(context),
                 partition_by=tuple(partition_by),
@@ -404,12 +405,12 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             with workspace:
                 yield session
         except BaseException:
-            # If the code of a step tries again by itself, it gets the same session again, not the next one, because a
-            # retry of the step uses this number too.
+            # If the code of a step opens the session again after an error, it must get the same number, because a retry
+            # of the step uses this number, too.
             numbers.give_back(number)
             raise
 
-    def _marker(self, attempt: Attempt) -> str:
+    def _app_id(self, attempt: Attempt) -> str:
         session = self.run_session(attempt.instance, attempt.run)
         return (
             attempt if session is None else attempt.within(self.open().get_session(session.id).record.lineage)
@@ -421,12 +422,12 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return session.id if session else self.branch_of(attempt.run.tags) if self.is_lake() else None
 
     def _batches(self, attempt: Attempt, path: str) -> tuple[Callable[[int], AbstractContextManager[Workspace]], str]:
-        """Return where each batch that a step's code writes to a table goes, and the application id of the batches."""
-        marker = self._marker(attempt)
+        """Return a function that opens the workspace of a batch by its number, and the batches' application id."""
+        app_id = self._app_id(attempt)
         if self.run_session(attempt.instance, attempt.run) is None:
-            return lambda batch: self.workspace(replace(attempt, output=f"{path}#{batch}")), marker
-        # The path is not enough, because an output of the step may have the same name: each would be taken for a retry
-        # of the other.
+            return lambda batch: self.workspace(replace(attempt, output=f"{path}#{batch}")), app_id
+        # The path alone is not enough. An output of the step may have the same name, and then each write would count as
+        # a retry of the other.
         staged = self.workspace(replace(attempt, output=f"table {path}"))
 
         @contextmanager
@@ -434,8 +435,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             yield staged
             staged.flush()
 
-        staged.flush()  # an earlier attempt's batches are replaced even if this one makes none
-        return batch, marker
+        # This replaces the batches of an earlier attempt, even if this attempt writes none.
+        staged.flush()
+        return batch, app_id
 
     # Runs under other executors
 
@@ -465,8 +467,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             context.log.info(f"session {session.id} of this run is published as commit {published.commit[:12]}")
 
 
-# A step may open one table through several resources on the same root. If each counted its batches from one, the
-# second to write would be taken for a retry of the first. So the handles are kept per step.
+# A step may open one table through several resources on the same root. If each resource counted its batches from one,
+# the second write would count as a retry of the first. So the handles are kept for each step.
 _handles: WeakKeyDictionary[object, dict[tuple[str, int], LakeTable]] = WeakKeyDictionary()
 _sessions: WeakKeyDictionary[object, CallNumbers] = WeakKeyDictionary()
 
@@ -485,7 +487,7 @@ def _own_path(context: StepContext) -> str:
 
 
 def _own_table(context: StepContext) -> tuple[Owner, Ownership] | None:
-    """Return the owner of the table of a step's one asset, and whether its definition takes or shares another's."""
+    """Return the owner and the ownership setting for the table of a step's only asset."""
     if not context.has_assets_def or len(context.assets_def.keys) != 1:
         return None
     key = context.assets_def.key

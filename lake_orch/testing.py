@@ -18,7 +18,7 @@ from lake_orch.resources import LakeResource
 from lake_orch.runs.gate import runs_of
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.run_session import EXPIRY, Gate, RunSession, session_id
-from lake_orch.runs.unpublished import report_unpublished, way_on
+from lake_orch.runs.unpublished import advice_after, report_unpublished
 from lake_orch.tags import GATE_TAG, HELD_GATE_TAG, PUBLISHER_TAG, ROOT_TAG
 
 __all__ = ["execute_in_process", "materialize"]
@@ -37,8 +37,19 @@ def materialize(
 ) -> dg.ExecuteInProcessResult:
     """Run `dg.materialize`, as one session that is published if all steps succeed.
 
-    `resume`: the id of a failed session to go on with. `options` are those of `dg.materialize`. Raises GateFailed,
-    Conflict.
+    Args:
+        assets: The assets to materialize.
+        resources: The resources. One of them must be a lake.
+        instance: The Dagster instance. The default is a temporary one.
+        tags: The tags of the run.
+        gate: The failed checks that prevent publishing. The default is the gate of the tags or of the resource.
+        resume: The id of a failed session to continue.
+        raise_on_error: Raise the errors of steps.
+        options: The other options of `dg.materialize`.
+
+    Raises:
+        GateFailed: A check prevents publishing.
+        Conflict: Another writer has published conflicting changes.
     """
 
     def run(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dg.ExecuteInProcessResult:
@@ -84,18 +95,22 @@ def _as_session(
     name: str,
 ) -> dg.ExecuteInProcessResult:
     with (
-        nullcontext(instance) if instance else dg.DagsterInstance.ephemeral() as used,
-        find_lake(resources, name, used, run_config) as resource,
+        nullcontext(instance) if instance else dg.DagsterInstance.ephemeral() as opened_instance,
+        find_lake(resources, name, opened_instance, run_config) as resource,
     ):
         lake, branch = resource.open(), resource.branch_of(tags)
         handle = lake.open_session(branch, id=resume or session_id(str(uuid.uuid4())), expires_in=EXPIRY, message=name)
         session = RunSession(handle.id, handle.epoch, resumed=resume is not None)
         reason, error = "it was interrupted", None
-        gate_tags = {HELD_GATE_TAG: resource.gate_of(tags)} | ({GATE_TAG: gate} if gate else {})  # recovery reads them
+        # Recovery reads these tags.
+        gate_tags = {HELD_GATE_TAG: resource.gate_of(tags)} | ({GATE_TAG: gate} if gate else {})
         try:
-            result = run(used, {**tags, **gate_tags, **session.tags, PUBLISHER_TAG: "testing", ROOT_TAG: resource.root})
+            result = run(
+                opened_instance,
+                {**tags, **gate_tags, **session.tags, PUBLISHER_TAG: "testing", ROOT_TAG: resource.root},
+            )
             if result.success:
-                _publish(used, resource, session, gate or resource.gate_of(tags), result)
+                _publish(opened_instance, resource, session, gate or resource.gate_of(tags), result)
                 return result
             reason = "steps failed"
             return result
@@ -105,8 +120,8 @@ def _as_session(
         finally:
             # This has no effect on a published session.
             lake.get_session(session.id, epoch=session.epoch).fail(reason, keep=resource.keep_failed)
-            for last in runs_of(used, session.id)[-1:]:
-                report_unpublished(used, last, lake.get_session(session.id).record, way_on(error))
+            for last in runs_of(opened_instance, session.id)[-1:]:
+                report_unpublished(opened_instance, last, lake.get_session(session.id).record, advice_after(error))
 
 
 def _publish(

@@ -55,7 +55,7 @@ class ExternalWriter:
     Writes take effect together, exactly once, after the `with` block.
 
     In a run with one session they are staged in it; otherwise they are published. In a folder of plain tables, which
-    has no sessions, each `append` and `overwrite` takes effect by itself, exactly once by its marker.
+    has no sessions, each `append` and `overwrite` takes effect by itself, exactly once by its transaction identifier.
     """
 
     def __init__(self, workspace: Workspace, assignment: Assignment) -> None:

@@ -136,7 +136,10 @@ def _preview_lines(preview: MergePreview, ref: str, into: str, strategy: str | N
 
 def _skipped_line(path: str, into: str) -> str:
     """Return the line about writes of a table that a merge skips, because the branch has their txn or a later one."""
-    return f"= {path}  skipped: {into} has the markers (txn) of these writes, or later ones of the same applications"
+    return (
+        f"= {path}  skipped: {into} has the transaction identifiers of these writes, or later ones of the same "
+        "applications"
+    )
 
 
 @click.command()

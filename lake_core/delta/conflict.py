@@ -122,7 +122,7 @@ def check_conflicts(
         if lowered:
             raise ConcurrentTransaction(
                 f"version {version} recorded a version of application {min(lowered)!r}, "
-                "whose marker this operation sets",
+                "whose transaction identifier this operation sets",
                 version=version,
             )
     for run in winners:

@@ -242,7 +242,7 @@ def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, end:
                 raise CommitOutcomeUnknown(
                     f"the store gave no clear answer while version {version} was committed ({error}), so it is "
                     "unknown whether the commit succeeded: "
-                    "repeat the operation with the same txn marker once the store is available"
+                    "repeat the operation with the same transaction identifier (txn) once the store is available"
                 ) from None
             failures += 1
             _AFTER_FAILURE.wait(failures)

@@ -97,7 +97,7 @@ def _differences(checksum: VersionChecksum, snapshot: Snapshot) -> Iterator[str]
         recorded = {row["appId"]: row["version"] for row in transactions}
         # The writer may have expired txn actions that the log still has.
         if any(recorded.get(app) != version for app, version in checksum.transactions.items()):
-            yield f"the checksum has the markers {dict(checksum.transactions)}, the log {recorded}"
+            yield f"the checksum has the transaction identifiers {dict(checksum.transactions)}, the log {recorded}"
     domains = {domain.domain: domain.configuration for domain in snapshot.domains}
     if checksum.domains not in (None, domains):
         yield f"the checksum has the metadata domains {sorted(checksum.domains or ())}, the log {sorted(domains)}"

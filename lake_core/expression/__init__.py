@@ -1,7 +1,7 @@
 """Spark SQL in text: parsed once against a schema, with Spark's types, and evaluated on Arrow rows anywhere.
 
-Predicates are also rendered to Spark columns and to file skipping, as far as they compare columns with literals. Only
-what is on this package's list is accepted, so text from a stranger cannot do anything but compute with a row's columns.
+Predicates that compare columns with literals are also converted to Spark columns, and used to skip files. Only the
+functions and operators on this package's list are accepted, so untrusted text can only compute with a row's columns.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def values(array: pa.Array) -> Values:
 
 
 def true(array: pa.Array) -> Mask:
-    """Mark where a boolean array is true; not where it is null."""
+    """Return a mask of the values that are true. Null is not true."""
     filled = pc.fill_null(array, False) if array.null_count else array
     bits = np.frombuffer(filled.buffers()[1], np.uint8) if len(filled) else np.empty(0, np.uint8)
     return np.unpackbits(bits, bitorder="little")[filled.offset : filled.offset + len(filled)].astype(np.bool_)

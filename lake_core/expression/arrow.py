@@ -1,4 +1,4 @@
-"""Predicates as Arrow expressions, with Spark's semantics: null is not true; NaN equals itself and exceeds all."""
+"""Predicates as Arrow expressions, with Spark's semantics: null is not true, and NaN equals itself and exceeds all."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _MOMENTS = (pa.date32(), TIMESTAMP, TIMESTAMP_NTZ)
 
 
 def check_assignable(source: pa.DataType, target: pa.DataType, name: str) -> None:
-    """Raise InvalidExpression unless values of one type may be written to the column `name` of the other."""
+    """Raise InvalidExpression if values of type `source` cannot be written to the column `name` of type `target`."""
     if not _assignable(source, target):
         raise InvalidExpression(f"{spark_name(source)} cannot be assigned to {name} ({spark_name(target)}); cast it")
 
@@ -21,7 +21,7 @@ def check_assignable(source: pa.DataType, target: pa.DataType, name: str) -> Non
 def store_assign(array: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
     """Convert the values to `target`.
 
-    Raises EvaluationFailed for a value that overflows it, InvalidExpression for types that cannot be assigned.
+    Raises InvalidExpression for types that cannot be assigned, and EvaluationFailed for a value that overflows.
     """
     check_assignable(array.type, target, "a column")
     return pa.chunked_array([_assigned(chunk, target) for chunk in array.chunks], target)
@@ -54,13 +54,13 @@ def _assigned(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), target)
     if pa.types.is_struct(target):
-        # Flattened, children are null where their struct is: values below a null are not checked.
+        # `flatten` makes children null where their struct is null, so values below a null are not checked.
         children = [_assigned(child, new.type) for child, new in zip(array.flatten(), target, strict=True)]
         return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
     if pa.types.is_list(target):
         return _list(array, target)
     if pa.types.is_map(target):
-        # As a list of its entries, whose layout is the same.
+        # A map has the same layout as a list of its entries.
         entries = pa.list_(pa.struct([array.type.key_field, array.type.item_field]))
         entry_lists = pa.list_(pa.struct([target.key_field, target.item_field]))
         assigned = _assigned(array.cast(entries), entry_lists)

@@ -81,7 +81,7 @@ _CLOCK_WORDS = ("current_timestamp", "current_date")
 
 
 class Binder:
-    """Binds one text's nodes. `now`: the value of CURRENT_TIMESTAMP, in milliseconds since the epoch."""
+    """Binds the nodes of one text. `now` is the value of CURRENT_TIMESTAMP, in milliseconds since the epoch."""
 
     def __init__(self, text: str, names: Names, now: int | None) -> None:
         self._text, self._names, self._now, self._depth = text, names, now, 0
@@ -103,7 +103,7 @@ class Binder:
             self._depth -= 1
 
     def condition(self, node: exp.Expr) -> Expression:
-        """Bind as `bind`, for what must be a boolean."""
+        """Bind a node that must be a boolean. Raises InvalidExpression for another type."""
         expression = self.bind(node)
         if pa.types.is_null(expression.type):
             return cast_expression(expression, pa.bool_())
@@ -138,7 +138,7 @@ class Binder:
         return Not(expression) if node.args.get("negate") else expression
 
     def _boolean(self, node: exp.Expr) -> Expression | None:
-        """Bind a node that combines conditions or tests a value; None for any other node."""
+        """Bind a node that combines conditions or tests a value. Return None for any other node."""
         match node:
             case exp.And():
                 return And(tuple(self.condition(part) for part in node.flatten()))
@@ -205,7 +205,7 @@ class Binder:
         return cast_expression(moment, _CLOCK[name.lower()])
 
     def _moved(self, node: exp.Add | exp.Sub) -> Expression | None:
-        """Bind a moment plus or minus an interval; None for another sum."""
+        """Bind a date or timestamp plus or minus an interval. Return None for any other sum."""
         back = isinstance(node, exp.Sub)
         by, moment = interval(node.expression), node.this
         if by is None and not back:
@@ -213,18 +213,18 @@ class Binder:
         return None if by is None else moved(self.bind(moment), by, back=back)
 
     def _in(self, operand: Expression, items: Sequence[Expression]) -> Expression:
-        operand, *met = meet("IN", [operand, *items])
-        literals = [item for item in met if isinstance(item, Literal)]
+        operand, *converted = meet("IN", [operand, *items])
+        literals = [item for item in converted if isinstance(item, Literal)]
         if pa.types.is_null(operand.type):
             return NULL
         if pa.types.is_nested(operand.type):
             raise InvalidExpression(f"IN: values of type {spark_name(operand.type)} cannot be compared")
-        if len(literals) < len(met):
-            return Or(tuple(compare("=", operand, item) for item in met))
+        if len(literals) < len(converted):
+            return Or(tuple(compare("=", operand, item) for item in converted))
         membership = In(operand, tuple(item.value for item in literals if item.value.is_valid))
         if len(membership.values) == len(literals):
             return membership
-        # Never false with a null in the list.
+        # With a null in the list, the result is never false.
         return Or((membership, NULL))
 
     def _like(self, left: exp.Expr, right: exp.Expr, escape: str) -> Expression:
@@ -244,8 +244,8 @@ class Binder:
             values.append(self.bind(branch.args["true"]))
         default = node.args.get("default")
         values.append(Literal(pa.scalar(None, pa.null())) if default is None else self.bind(default))
-        *met, otherwise = meet("CASE", values)
-        return Case(tuple(zip(conditions, met, strict=True)), otherwise, otherwise.type)
+        *converted, otherwise = meet("CASE", values)
+        return Case(tuple(zip(conditions, converted, strict=True)), otherwise, otherwise.type)
 
     def _cast(self, node: exp.Expr, inner: exp.Expr, target: exp.DataType) -> Expression:
         null_if_invalid = bool(isinstance(node, exp.TryCast) and node.args.get("safe"))
@@ -273,7 +273,7 @@ class Binder:
         return cast
 
     def _are_suffixes(self, inner: exp.Expr) -> bool:
-        """Return whether casts of a number are its suffix (`7L`): the parser's tree holds only the number of casts."""
+        """Return whether the casts of numbers are suffixes (`7L`). The parser's tree does not tell them apart."""
         casts = sum(_is_number(cast.this) for cast in inner.root().find_all(exp.Cast))
         suffixes = suffixed_numbers(self._text)
         if 0 < suffixes < casts:

@@ -1,7 +1,7 @@
 """Casts between primitive types, as Spark casts with ANSI mode on and UTC for its zone.
 
-What Spark would accept and this does not (years beyond 9999, zones by name, `1.5d`) fails, with TRY_CAST too: it never
-becomes another value or null.
+Some values that Spark accepts are not supported: years beyond 9999, time zones by name, and numbers such as `1.5d`.
+They fail, also with TRY_CAST: they never become another value or null.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def castable(source: pa.DataType, target: pa.DataType) -> bool:
 def cast_array(source: pa.Array, target: pa.DataType, *, null_if_invalid: bool = False) -> pa.Array:
     """Cast an array.
 
-    Raises EvaluationFailed for a value that the type does not have, unless such values become null.
+    Raises EvaluationFailed for a value that is invalid for the type. With `null_if_invalid`, it becomes null instead.
     """
     if source.type == target:
         return source
@@ -122,7 +122,7 @@ def _float_to_float(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def _float_to_decimal(source: pa.Array, target: pa.DataType) -> _Cast:
-    """Cast by the shortest decimal of each float, as Spark does, rounded half up; non-finite values become null."""
+    """Cast by the shortest decimal of each float, as Spark does, rounded half up. Non-finite values become null."""
     stored, where = values(source), valid(source)
     where = where & np.isfinite(stored)
     # The digits of a FLOAT are those of the equal DOUBLE.

@@ -1,4 +1,4 @@
-"""Casts of text to other types, in the spellings that Spark certainly reads the same way."""
+"""Casts of text to other types. Only spellings that Spark surely reads in the same way are accepted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _trimmed(source: pa.Array) -> pa.Array:
 
 
 def _matches(text: pa.Array, pattern: str) -> Mask:
-    """Mark where the text matches a pattern; null matches every pattern."""
+    """Return a mask of the texts that match a pattern. Null matches every pattern."""
     return true(pc.fill_null(pc.match_substring_regex(text, pattern), True))
 
 
@@ -48,7 +48,7 @@ def text_to_integer(source: pa.Array, target: pa.DataType) -> _Cast:
     text = _trimmed(source)
     ok = _matches(text, _INTEGER)
     digits = pc.replace_substring_regex(null_unless(text, ok), r"^(-?)\+?0*([0-9])", r"\1\2")
-    # Longer ones are out of the range of all types of whole numbers, and of Arrow's decimals.
+    # More digits are out of the range of all integer types, and of Arrow's decimals.
     short = true(pc.fill_null(pc.less_equal(pc.utf8_length(digits), 20), True))
     number = null_unless(digits, short).cast(pa.decimal128(38, 0))
     limit = 1 << target.bit_width - 1
@@ -93,7 +93,7 @@ def text_to_bool(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def text_to_date(source: pa.Array, target: pa.DataType) -> _Cast:
-    """Cast a date; a missing month or day is the first, and a time of day is ignored."""
+    """Cast a date. A missing month or day means the first one. A time of day is ignored."""
     text = _trimmed(source)
     days, ok = _days(pc.extract_regex(text, _DATE))
     _refuse(text, ~ok & _matches(text, _MAYBE_DATE) & ~_matches(text, _DATE), target)
@@ -114,15 +114,15 @@ def text_to_timestamp(source: pa.Array, target: pa.DataType) -> _Cast:
     zone = _part(parts, "zone")
     if pa.types.is_timestamp(target) and target.tz is None and _matches(zone, r".").any():
         _refuse(text, valid(source) & _matches(zone, r"."), target)
-    offset, sane = _offset(zone)
+    offset, zone_exists = _offset(zone)
     micros = days * 86_400 * _SECOND + ((hour * 60 + minute) * 60 + second - offset) * _SECOND + fraction
     _refuse(text, ok & (micros < _FIRST), target)
     where = valid(source)
-    return array(np.where(ok, micros, 0), target, where), (ok & sane) | ~where
+    return array(np.where(ok, micros, 0), target, where), (ok & zone_exists) | ~where
 
 
 def _offset(zone: pa.Array) -> tuple[np.ndarray, Mask]:
-    """Return the seconds ahead of UTC, and whether there is such a zone."""
+    """Return the seconds ahead of UTC, and whether such a zone exists."""
     parts = pc.extract_regex(zone, r"^(?P<sign>[+-])(?P<hours>[0-9]{1,2})(?::(?P<minutes>[0-9]{2}))?$")
     hours, minutes = _number(parts, "hours"), _number(parts, "minutes")
     seconds = (hours * 60 + minutes) * 60
@@ -140,7 +140,7 @@ def _number(parts: pa.Array, name: str, default: str = "0") -> np.ndarray:
 
 
 def _days(parts: pa.Array) -> tuple[np.ndarray, Mask]:
-    """Return the days since 1970 of the parts year, month and day, and whether there is such a day."""
+    """Return the days since 1970 of the parts year, month and day, and whether such a day exists."""
     year, month, day = _number(parts, "year"), _number(parts, "month", "1"), _number(parts, "day", "1")
     exists = valid(parts) & (year > 0) & (month >= 1) & (month <= 12)
     month = np.where(exists, month, 1)

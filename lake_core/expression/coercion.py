@@ -23,7 +23,7 @@ _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 _MOMENTS = (pa.date32(), TIMESTAMP_NTZ, TIMESTAMP)
 MAX_PRECISION = 38
 _LEAST_SCALE = 6
-"""How many digits after the decimal point a decimal keeps if not all of its digits fit."""
+"""The digits after the decimal point that a decimal keeps at least if not all of its digits fit."""
 
 SPARK_NAMES = {
     pa.null(): "VOID",
@@ -55,12 +55,12 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def as_decimal(kind: pa.DataType) -> pa.DataType:
-    """Return the decimal that holds every value of a type of whole numbers; a decimal itself."""
+    """Return the decimal type that holds every value of an integer type. Return a decimal type unchanged."""
     return kind if pa.types.is_decimal(kind) else pa.decimal128(_DIGITS[kind], 0)
 
 
 def decimal_operand(expression: Expression) -> Expression:
-    """Convert an operand of decimal arithmetic to a decimal. A literal has as many digits as are written."""
+    """Convert an operand of decimal arithmetic to a decimal. The precision of a literal is its number of digits."""
     if (
         isinstance(expression, Literal) and expression.type in INTEGERS[1:] and expression.value.is_valid
     ):  # not TINYINT, in Spark
@@ -69,7 +69,7 @@ def decimal_operand(expression: Expression) -> Expression:
 
 
 def bounded_decimal(precision: int, scale: int) -> pa.DataType:
-    """Return the decimal type with so many digits. If they are too many, those after the point are cut first."""
+    """Return the decimal type with this precision and scale. If it is too precise, cut digits after the point first."""
     if precision <= MAX_PRECISION:
         return pa.decimal128(precision, scale)
     kept = max(MAX_PRECISION - (precision - scale), min(scale, _LEAST_SCALE))
@@ -77,7 +77,10 @@ def bounded_decimal(precision: int, scale: int) -> pa.DataType:
 
 
 def wider(left: pa.DataType, right: pa.DataType, *, promote_text: bool = True) -> pa.DataType | None:
-    """Return the type to which both are converted; None if there is none, or none that holds both exactly."""
+    """Return the type to which both types are converted, or None if they have no common type.
+
+    Decimals that together need more than 38 digits have none.
+    """
     if left == right or pa.types.is_null(right):
         return left
     if pa.types.is_null(left):
@@ -114,19 +117,19 @@ def _promoted(other: pa.DataType) -> pa.DataType | None:
 
 
 def meet(what: str, expressions: Sequence[Expression], *, promote_text: bool = True) -> list[Expression]:
-    """Convert all to one type. Raises InvalidExpression, naming `what`, if there is none."""
+    """Convert all expressions to their common type. Raises InvalidExpression, which names `what`, if they have none."""
     kind = pa.null()
     for expression in expressions:
-        met = wider(kind, expression.type, promote_text=promote_text)
-        if met is None:
+        common = wider(kind, expression.type, promote_text=promote_text)
+        if common is None:
             listed = ", ".join(dict.fromkeys(spark_name(each.type) for each in expressions))
             raise InvalidExpression(f"{what}: {listed} do not have a common type; cast one of them")
-        kind = met
+        kind = common
     return [implicit(expression, kind) for expression in expressions]
 
 
 def implicit(expression: Expression, kind: pa.DataType) -> Expression:
-    """Return the expression as this type, by a cast if it needs one; literals are cast now."""
+    """Return the expression with this type. Add a cast if its type differs. Convert a literal at once."""
     if expression.type == kind:
         return expression
     return cast_expression(expression, kind)

@@ -1,4 +1,4 @@
-"""Decimals through Arrow's 256 bits: exact in between, rounded half up at the end, as Spark does."""
+"""Decimal arithmetic as in Spark: exact in Arrow's decimals of 256 bits, and rounded half up at the end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def to_decimal(source: pa.Array, target: pa.DataType, ok: Mask | None = None) ->
         wide = pc.round(wide, target.scale, "half_towards_infinity")
     whole = target.precision - target.scale
     inside = np.ones(len(wide), np.bool_)
-    if whole + source.type.scale < WIDEST:  # else every value fits
+    # If this is not true, every value fits.
+    if whole + source.type.scale < WIDEST:
         bound = pa.scalar(Decimal(10) ** whole, wide.type)
         inside = true(pc.fill_null(pc.less(pc.abs(wide), bound), True))
     ok = inside if ok is None else ok & inside

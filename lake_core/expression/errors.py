@@ -1,4 +1,4 @@
-"""What can go wrong with an expression: it is refused when it is read, or a row fails it."""
+"""The errors of expressions: one for text that is refused, and one for a row that fails."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Evaluation of expressions over Arrow rows, one batch at a time. Lazy parts see only the rows that reach them.
+"""Evaluation of expressions over Arrow rows, one batch at a time. A branch is evaluated for the rows that reach it.
 
-Runs inside Spark's executors too, where this package travels by value: nothing here imports the SQL parser.
+This code also runs in Spark's executors. It is sent to them by value, so it must not import the SQL parser.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Rows:
 
 
 def evaluate_batch(expression: Expression, rows: Rows) -> pa.Array:
-    """Evaluate as `evaluate`, for one batch."""
+    """Evaluate one batch, as `evaluate` does for a table."""
     match expression:
         case Column(path=path, type=kind):
             return _column(rows.columns[path[0]], path[1:], kind)
@@ -148,37 +148,37 @@ def _column(whole: pa.Array, path: Sequence[str], kind: pa.DataType) -> pa.Array
 def _case(
     branches: Sequence[tuple[Expression, Expression]], otherwise: Expression, kind: pa.DataType, rows: Rows
 ) -> pa.Array:
-    left = np.arange(rows.length)
+    remaining = np.arange(rows.length)
     pieces: list[tuple[Values, pa.Array]] = []
     for condition, value in branches:
-        if not len(left):
+        if not len(remaining):
             break
-        here = rows.take(left)
-        hit = true(evaluate_batch(condition, here))
-        if hit.any():
-            chosen = left[hit]
-            pieces.append((chosen, evaluate_batch(value, here.take(np.flatnonzero(hit)))))
-            left = left[~hit]
-    if len(left):
-        pieces.append((left, evaluate_batch(otherwise, rows.take(left))))
+        remaining_rows = rows.take(remaining)
+        is_true = true(evaluate_batch(condition, remaining_rows))
+        if is_true.any():
+            chosen = remaining[is_true]
+            pieces.append((chosen, evaluate_batch(value, remaining_rows.take(np.flatnonzero(is_true)))))
+            remaining = remaining[~is_true]
+    if len(remaining):
+        pieces.append((remaining, evaluate_batch(otherwise, rows.take(remaining))))
     return _assembled(pieces, kind, rows.length)
 
 
 def _coalesce(operands: Sequence[Expression], kind: pa.DataType, rows: Rows) -> pa.Array:
-    left = np.arange(rows.length)
+    remaining = np.arange(rows.length)
     pieces: list[tuple[Values, pa.Array]] = []
     for number, operand in enumerate(operands):
-        if not len(left):
+        if not len(remaining):
             break
-        value = evaluate_batch(operand, rows.take(left))
-        has_value = np.ones(len(left), np.bool_) if number == len(operands) - 1 else valid(value)
-        pieces.append((left[has_value], value if has_value.all() else value.filter(booleans(has_value))))
-        left = left[~has_value]
+        value = evaluate_batch(operand, rows.take(remaining))
+        has_value = np.ones(len(remaining), np.bool_) if number == len(operands) - 1 else valid(value)
+        pieces.append((remaining[has_value], value if has_value.all() else value.filter(booleans(has_value))))
+        remaining = remaining[~has_value]
     return _assembled(pieces, kind, rows.length)
 
 
 def _assembled(pieces: Sequence[tuple[Values, pa.Array]], kind: pa.DataType, length: int) -> pa.Array:
-    """Join the parts, each with the numbers of its rows, in the order of the rows."""
+    """Join the pieces in the order of the rows. Each piece comes with the numbers of its rows."""
     if not pieces:
         return pa.nulls(0, kind)
     if len(pieces) == 1:
@@ -189,21 +189,24 @@ def _assembled(pieces: Sequence[tuple[Values, pa.Array]], kind: pa.DataType, len
 
 
 def _junction(junction: And | Or, rows: Rows) -> pa.Array:
-    """Evaluate AND or OR: an operand sees the rows that those before it leave open; null leaves them open."""
+    """Evaluate AND or OR. Each operand is evaluated for the rows that the operands before it did not decide.
+
+    Null does not decide a row.
+    """
     settles = isinstance(junction, Or)
     if not any(map(_may_fail, junction.operands)):
         join = pc.or_kleene if settles else pc.and_kleene
         return functools.reduce(join, (evaluate_batch(operand, rows) for operand in junction.operands))
     settled, unknown = np.zeros(rows.length, np.bool_), np.zeros(rows.length, np.bool_)
     for operand in junction.operands:
-        left = np.flatnonzero(~settled)
-        if not len(left):
+        remaining = np.flatnonzero(~settled)
+        if not len(remaining):
             break
-        answer = evaluate_batch(operand, rows.take(left))
+        answer = evaluate_batch(operand, rows.take(remaining))
         has_value: Mask = valid(answer)
         yes = true(answer)
-        settled[left] = yes if settles else has_value & ~yes
-        unknown[left] |= ~has_value
+        settled[remaining] = yes if settles else has_value & ~yes
+        unknown[remaining] |= ~has_value
     return _array_of_truth(settled if settles else ~settled, ~unknown | settled)
 
 

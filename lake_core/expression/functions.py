@@ -43,15 +43,16 @@ from lake_core.expression.tree import (
     Not,
     Operator,
 )
+from lake_core.readable import count_of
 
 Bind: TypeAlias = Callable[[str, Sequence[Expression]], Expression]
 Accept: TypeAlias = Callable[[str, Expression], Expression]
-"""A parameter: the argument as the type that the function takes, or InvalidExpression."""
+"""Converts an argument to the type that a parameter takes. Raises InvalidExpression if that is not possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function: how to bind its calls, and the least and most arguments that it takes (`most` None: any number)."""
+    """A function: how to bind its calls, and how many arguments it takes. `most` is None if there is no limit."""
 
     bind: Bind
     least: int
@@ -68,12 +69,12 @@ def bind_call(name: str, arguments: Sequence[Expression]) -> Expression:
         names = ", ".join(sorted([*(each for each in FUNCTIONS if each.replace("_", "").isalnum()), *ALIASES]))
         raise InvalidExpression(f"the function {name}() is not supported; the supported functions are: {names}")
     if len(arguments) < function.least or (function.most is not None and len(arguments) > function.most):
-        raise InvalidExpression(f"{name}() does not take {len(arguments)} arguments")
+        raise InvalidExpression(f"{name}() does not take {count_of(len(arguments), 'argument')}")
     return function.bind(ALIASES.get(name, name), arguments)
 
 
 def bind_operator(name: str, *arguments: Expression) -> Expression:
-    """Bind as `bind_call`, for operators."""
+    """Bind an operator, as `bind_call` binds a function."""
     return FUNCTIONS[name].bind(name, arguments)
 
 
@@ -142,7 +143,7 @@ def _one_letter(name: str, argument: Expression) -> Expression:
 
 
 def _function(result: pa.DataType, *accepts: Accept, optional: int = 0) -> Function:
-    """Return a function of fixed parameters, the last of which may be left out."""
+    """Return a function with fixed parameters. The last `optional` ones may be left out."""
 
     def bind(name: str, arguments: Sequence[Expression]) -> Expression:
         return Call(
@@ -244,21 +245,21 @@ def _bind_concat(name: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def _bind_extreme(name: str, arguments: Sequence[Expression]) -> Expression:
-    met = meet(name, arguments, promote_text=False)
-    if pa.types.is_nested(met[0].type) or pa.types.is_null(met[0].type):
-        raise InvalidExpression(f"{name}: values of type {spark_name(met[0].type)} cannot be compared")
-    return call(name, met[0].type, *met)
+    converted = meet(name, arguments, promote_text=False)
+    if pa.types.is_nested(converted[0].type) or pa.types.is_null(converted[0].type):
+        raise InvalidExpression(f"{name}: values of type {spark_name(converted[0].type)} cannot be compared")
+    return call(name, converted[0].type, *converted)
 
 
 def _bind_coalesce(name: str, arguments: Sequence[Expression]) -> Expression:
-    met = meet(name, arguments)
-    return met[0] if len(met) == 1 else Coalesce(tuple(met), met[0].type)
+    converted = meet(name, arguments)
+    return converted[0] if len(converted) == 1 else Coalesce(tuple(converted), converted[0].type)
 
 
 def _bind_if(name: str, arguments: Sequence[Expression]) -> Expression:
     condition = _boolean("if", arguments[0])
-    met = meet("if", arguments[1:])
-    return Case(((condition, met[0]),), met[1], met[0].type)
+    converted = meet("if", arguments[1:])
+    return Case(((condition, converted[0]),), converted[1], converted[0].type)
 
 
 def _bind_nullif(name: str, arguments: Sequence[Expression]) -> Expression:
@@ -267,8 +268,8 @@ def _bind_nullif(name: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def _bind_nvl2(name: str, arguments: Sequence[Expression]) -> Expression:
-    met = meet(name, arguments[1:])
-    return Case(((IsNull(arguments[0]), met[1]),), met[0], met[0].type)
+    converted = meet(name, arguments[1:])
+    return Case(((IsNull(arguments[0]), converted[1]),), converted[0], converted[0].type)
 
 
 def _bind_is_null(name: str, arguments: Sequence[Expression]) -> Expression:
@@ -386,8 +387,8 @@ def _struct(names: Sequence[str], values: Sequence[Expression]) -> Expression:
 
 
 def _bind_array(name: str, arguments: Sequence[Expression]) -> Expression:
-    met = meet(name, arguments)
-    return call(name, pa.list_(pa.field("element", met[0].type)), *met)
+    converted = meet(name, arguments)
+    return call(name, pa.list_(pa.field("element", converted[0].type)), *converted)
 
 
 def _bind_size(name: str, arguments: Sequence[Expression]) -> Expression:

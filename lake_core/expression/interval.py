@@ -28,13 +28,13 @@ class Interval:
     months: int
     microseconds: int
     of_days: bool
-    """Whether it is written in days and longer units: a date moved by it is a date."""
+    """True if it is written in days or longer units. A date plus such an interval is a date."""
 
 
 def interval(node: exp.Expr) -> Interval | None:
-    """Parse the interval of a parser's node, None for another node.
+    """Return the interval of a parser's node, or None for any other node.
 
-    Raises InvalidExpression for a form that is not supported.
+    Raises InvalidExpression for an interval that is not supported.
     """
     match node.unnest():
         case exp.Interval() as literal:

@@ -51,7 +51,7 @@ def all_of(parts: list[Predicate]) -> Predicate:
 
 
 def _in_list(column: Column, parts: list[Predicate]) -> Predicate:
-    """Join the values that the parts compare the column with to one list; return a single part as it is."""
+    """Join the values that the parts compare the column with to one list. Return a single part as it is."""
     if len(parts) == 1:
         return parts[0]
     values: list[pa.Scalar] = []

@@ -61,7 +61,7 @@ _UNDERSTOOD = frozenset(
         "to",
     }
 )
-"""Arguments of the parser's nodes that the binder looks at, or refuses elsewhere."""
+"""Arguments of the parser's nodes that this binder handles. The code that handles them may refuse some."""
 
 
 class NoLeaf(InvalidExpression):
@@ -178,9 +178,9 @@ class LeafBinder:
         return self._names.column(parts_of(node))
 
     def _literal(self, node: exp.Expr, column: Column) -> pa.Scalar | Decimal:
-        """Return a literal, not null, in the column's type.
+        """Return a literal that is not null as a value of the column's type.
 
-        For whole numbers and decimals, return the number, which may be out of range for that type.
+        For integers and decimals, return the number, which may be out of range for that type.
         """
         node = node.unnest()
         try:
@@ -209,7 +209,7 @@ class LeafBinder:
     def _moment(self, node: exp.Expr, kind: pa.DataType) -> pa.Scalar | None:
         """Return the date or timestamp of an expression without columns, such as CURRENT_DATE() - INTERVAL 7 DAYS.
 
-        None for any other expression. Such a value allows files to be skipped.
+        Return None for any other expression. A value, unlike an expression, can be used to skip files.
         """
         if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
             return None

@@ -41,7 +41,7 @@ def to_number(value: object) -> Decimal:
             raise ValueError(text)
         value = Decimal(text)
     if isinstance(value, float):
-        # The shortest decimal that is this double: what a decimal of as many digits would become.
+        # `repr` gives the shortest decimal that is equal to this double.
         value = Decimal(repr(value))
     if not isinstance(value, Decimal) or not value.is_finite() or abs(value.adjusted()) > _MAX_EXPONENT:
         raise ValueError(value)
@@ -49,9 +49,9 @@ def to_number(value: object) -> Decimal:
 
 
 def round_integer(value: object, bits: int) -> Decimal:
-    """Return a whole number of an integer type with so many bits.
+    """Return a whole number that an integer type with this many bits can hold.
 
-    Raises ValueError for a fraction, and outside of the type.
+    Raises ValueError for a fraction, and for a number that is out of range.
     """
     if isinstance(value, str) and not _INTEGER.fullmatch(value.strip(_BLANK)):
         raise ValueError(value)
@@ -62,7 +62,7 @@ def round_integer(value: object, bits: int) -> Decimal:
 
 
 def round_decimal(number: Decimal, parameters: Sequence[int]) -> Decimal:
-    """Return a number as DECIMAL(precision, scale) holds it, rounded half up; (10, 0) by default.
+    """Return a number as DECIMAL(precision, scale) holds it, rounded half up. The default is (10, 0).
 
     Raises ValueError for a number with more digits than the precision.
     """
@@ -76,7 +76,7 @@ def round_decimal(number: Decimal, parameters: Sequence[int]) -> Decimal:
 
 
 def round_float(number: Decimal, kind: pa.DataType) -> float:
-    """Round a number to a float once. By way of a double, a 32-bit float may become its neighbor."""
+    """Round a number to a float in one step. In two steps, through a double, a 32-bit float may be off by one bit."""
     rounded: float = float(number) if pa.types.is_float64(kind) else pa.scalar(str(number)).cast(kind).as_py()
     if not math.isfinite(rounded):
         raise ValueError(number)
@@ -85,7 +85,7 @@ def round_float(number: Decimal, kind: pa.DataType) -> float:
 
 @functools.cache
 def _limits(kind: pa.DataType) -> tuple[Decimal, Decimal, Decimal]:
-    """Return the smallest and the largest value of a type of whole numbers or decimals, and the step between values."""
+    """Return the smallest and the largest value of an integer or decimal type, and the step between values."""
     if pa.types.is_decimal(kind):
         step = Decimal(1).scaleb(-kind.scale)
         greatest = Decimal("9" * kind.precision).scaleb(-kind.scale, _EXACT)
@@ -97,7 +97,7 @@ def _limits(kind: pa.DataType) -> tuple[Decimal, Decimal, Decimal]:
 
 
 def exact_scalar(number: Decimal, kind: pa.DataType) -> pa.Scalar | None:
-    """Return the number in this type; None if the type does not have it."""
+    """Return the number as a value of this type, or None if the type cannot hold it."""
     least, greatest, step = _limits(kind)
     if not least <= number <= greatest or number.quantize(step, decimal.ROUND_FLOOR, _EXACT) != number:
         return None
@@ -189,7 +189,10 @@ def parse_date(text: str) -> dt.date:
 
 
 def parse_timestamp(text: str) -> dt.datetime:
-    """Read a date with or without a time of day and an offset; without one it is UTC. Raises ValueError."""
+    """Read a date with or without a time of day and a UTC offset. Raises ValueError.
+
+    The result has a time zone only if the text has one.
+    """
     match = _TIMESTAMP.fullmatch(text.strip(_BLANK))
     if match is None:
         raise ValueError(text)

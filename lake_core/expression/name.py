@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Names:
-    """The columns of a schema; with `relations`, the fields of its structs. Names ignore case."""
+    """The columns of a schema. With `relations`, the columns are the fields of its structs. Names ignore case."""
 
     def __init__(self, text: str, schema: pa.Schema, *, relations: bool) -> None:
         self._text, self._schema, self._relations = text, schema, relations

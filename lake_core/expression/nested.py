@@ -31,13 +31,13 @@ def make_array(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def size(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Return the number of elements; null for null, as in ANSI mode."""
+    """Return the number of elements, or null for null, as in ANSI mode."""
     (lists,) = arguments
     return null_unless(array(np.diff(values(lists.offsets)), pa.int32()), valid(lists))
 
 
 def holds_element(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Return whether the element is in the list; null if it is not, and one of the elements is null."""
+    """Return whether the element is in the list. Return null if it is not in the list, but the list contains a null."""
     lists, element = arguments
     lengths = np.where(valid(lists), np.diff(values(lists.offsets)), 0)
     owners = np.repeat(np.arange(len(lists)), lengths)

@@ -36,7 +36,10 @@ _PLAIN: dict[str, Callable[[Any, Any], Any]] = {"+": pc.add, "-": pc.subtract, "
 
 
 def compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    """Compare values: text by its bytes; NaN equals itself and exceeds every number; `<=>` never returns null."""
+    """Compare values. Text is compared by its bytes. NaN equals itself and exceeds every number.
+
+    `<=>` never returns null.
+    """
     if operator == "<=>":
         equal = pc.fill_null(_compare("=", left, right), False)
         return pc.or_(equal, pc.and_(left.is_null(), right.is_null()))
@@ -44,7 +47,7 @@ def compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def compare_value(operator: str, left: pa.Array, value: pa.Scalar) -> pa.Array:
-    """Compare as `compare`, with one value on the right."""
+    """Compare as `compare` does, with one value on the right."""
     floating = pa.types.is_floating(value.type)
     if not value.is_valid or (floating and math.isnan(value.as_py())):
         return compare(
@@ -70,7 +73,7 @@ def value_set(kind: pa.DataType, values: Sequence[pa.Scalar]) -> pa.Array:
 
 
 def is_in(operand: pa.Array, values: Sequence[pa.Scalar]) -> pa.Array:
-    """Return whether each is one of the values; null where it is null."""
+    """Return for each operand whether it is one of the values. Return null where the operand is null."""
     member = pc.is_in(operand, value_set=value_set(operand.type, values))
     return pc.if_else(operand.is_valid(), member, pa.scalar(None, pa.bool_())) if operand.null_count else member
 
@@ -103,7 +106,8 @@ def arithmetic(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     if pa.types.is_decimal(call.type):
         first, second = (_wide(side) for side in arguments)
         if call.function == "*" and first.type.precision + second.type.precision >= WIDEST:
-            # Two of 38 digits are more than Arrow multiplies: one that uses them all fails.
+            # Arrow cannot multiply two decimals of 38 digits. The second one gets fewer digits, so a value that needs
+            # them all fails.
             second = second.cast(pa.decimal256(WIDEST - 1 - first.type.precision, second.type.scale))
         return _decimal(_PLAIN[call.function](first, second), call)
     operations = _PLAIN if pa.types.is_floating(call.type) else _CHECKED
@@ -128,7 +132,7 @@ def _check_divisor(left: pa.Array, right: pa.Array, call: Call) -> None:
 
 
 def divide(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Divide; decimals are rounded half up to the scale of the call's type.
+    """Divide. Decimals are rounded half up to the scale of the call's type.
 
     Raises EvaluationFailed for a zero divisor.
     """
@@ -136,8 +140,8 @@ def divide(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     _check_divisor(left, right, call)
     if not pa.types.is_decimal(call.type):
         return pc.divide(left, right)
-    # Arrow truncates after as many digits as the divisor has, and one: at least one more than is kept, since half up
-    # looks at it.
+    # Arrow truncates the quotient. The dividend is widened so that the quotient has at least one digit more than the
+    # result keeps, because rounding half up looks at that digit.
     a, b = left.type, right.type
     more = max(0, call.type.scale - a.scale - b.precision + b.scale)
     digits = min(b.precision, WIDEST - 1 - a.precision - more)
@@ -197,7 +201,7 @@ def negative(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def absolute(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Return absolute values; fail for the smallest integer, whose absolute value does not fit."""
+    """Return absolute values. Fail for the smallest integer, whose absolute value does not fit."""
     return pc.abs_checked(arguments[0])
 
 
@@ -233,7 +237,7 @@ def round_to_whole(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def round_half_up(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Round to digits after the decimal point, ties away from zero; negative digits round before the point."""
+    """Round to digits after the decimal point, ties away from zero. Negative digits round before the point."""
     source = arguments[0]
     digits = constant(call, 1, 0)
     if pa.types.is_decimal(source.type):
@@ -257,7 +261,8 @@ def round_half_up(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 def sign(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     """Return -1.0, 1.0 or the value itself where it is a zero, whose sign it keeps."""
     stored, where = values(arguments[0]), valid(arguments[0])
-    return array(np.where(stored == 0, stored, np.sign(stored)), pa.float64(), where)  # of -0.0 it is -0.0
+    # The sign of -0.0 is -0.0.
+    return array(np.where(stored == 0, stored, np.sign(stored)), pa.float64(), where)
 
 
 def square_root(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:

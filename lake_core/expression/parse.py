@@ -1,4 +1,4 @@
-"""Parses Spark SQL text to an expression over a schema. What is not supported is refused by name, never skipped."""
+"""Parses Spark SQL text to an expression over a schema. Text that is not supported is refused, never skipped."""
 
 from __future__ import annotations
 
@@ -21,10 +21,18 @@ if TYPE_CHECKING:
 def parse_expression(text: str, schema: pa.Schema, *, relations: bool = False, now: int | None = None) -> Expression:
     """Parse a scalar Spark SQL expression over the columns of `schema`, with the types that Spark's ANSI mode gives it.
 
-    With `relations` the schema's columns are relations, structs of their fields: `t.id` is the field `id` of `t`, and a
-    bare name is looked up in all of them. Timestamps are UTC. `now`: the value of CURRENT_TIMESTAMP, in milliseconds
-    since the epoch; without it, CURRENT_TIMESTAMP is refused. Raises InvalidExpression for text that does not parse,
-    for a function that is not on the list, and for types that cannot be combined.
+    Timestamps are UTC.
+
+    Args:
+        text: The expression.
+        schema: The columns.
+        relations: The columns of `schema` are relations: structs of their fields. `t.id` is the field `id` of `t`. A
+            name without a relation is looked up in all of them.
+        now: The value of CURRENT_TIMESTAMP, in milliseconds since the epoch. Without it, CURRENT_TIMESTAMP is refused.
+
+    Raises:
+        InvalidExpression: The text does not parse, calls a function that is not supported, or combines types that
+            cannot be combined.
     """
     tree = parse_sql(text)
     try:
@@ -36,12 +44,14 @@ def parse_expression(text: str, schema: pa.Schema, *, relations: bool = False, n
 def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False, now: int | None = None) -> Predicate:
     """Parse a boolean Spark SQL expression over the columns of `schema`.
 
-    Leaves that files can be skipped by: `= == != <> < <= > >= <=>`, IN, BETWEEN, LIKE, IS [NOT] NULL of a column and
-    literals of every primitive type, typed ones (`DATE '…'`, `TIMESTAMP '…'`, CAST of a literal) included, and boolean
-    columns; nested fields by dots. Column names ignore case. A timestamp literal without a zone is UTC. Whole numbers
-    and decimals are compared exactly, whatever the literal's type. Floats are compared as doubles: a FLOAT column is
-    equal to `0.1F`, not to `0.1`. Other expressions are bound as in `parse_expression`, with its `relations` and `now`,
-    and evaluated row by row. Raises InvalidExpression.
+    Some predicates can skip files: `= == != <> < <= > >= <=>`, IN, BETWEEN, LIKE and IS [NOT] NULL of a column and
+    literals, and boolean columns. Literals may have any primitive type, and may be typed (`DATE '…'`, `TIMESTAMP '…'`,
+    CAST of a literal). Any other expression is bound as in `parse_expression`, with its `relations` and `now`, and
+    evaluated row by row.
+
+    Column names ignore case. Nested fields are named with dots. A timestamp literal without a zone is UTC. Integers and
+    decimals are compared exactly, whatever the literal's type. Floats are compared as doubles: a FLOAT column is equal
+    to `0.1F`, not to `0.1`. Raises InvalidExpression.
     """
     tree = parse_sql(text)
     names = Names(text, schema, relations=relations)
@@ -53,10 +63,10 @@ def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False, no
 
 
 def parse_known(text: str, schema: pa.Schema) -> list[Predicate]:
-    """Parse those operands of a predicate's outermost AND that use only columns of `schema`; leave out the others.
+    """Parse the operands of a predicate's outermost AND that use only columns of `schema`. Leave out the others.
 
-    A row for which one of them is not true cannot match the whole predicate. Raises InvalidExpression for text that
-    does not parse.
+    If one of them is not true for a row, the row does not match the whole predicate. Raises InvalidExpression for text
+    that does not parse.
     """
     tree = parse_sql(text)
     names = Names(text, schema, relations=False)

@@ -24,9 +24,9 @@ _SUFFIXES = {pa.int8(): "Y", pa.int16(): "S", pa.int32(): "", pa.int64(): "L"}
 
 
 def literal(value: pa.Scalar) -> str:
-    """Write a value as a literal of its own type that means the same in every session: timestamps with their zone.
+    """Write a value as a literal of its own type that means the same under all settings. Timestamps have their zone.
 
-    Text has no such literal: the meaning of a backslash is a setting, and `${…}` is replaced before anything is parsed.
+    Text is not supported. The meaning of a backslash depends on a setting, and Spark replaces `${…}` before it parses.
     """
     plain = value.as_py()
     if isinstance(plain, bool):
@@ -49,7 +49,10 @@ def literal(value: pa.Scalar) -> str:
 
 
 def predicate_sql(predicate: Predicate) -> str | None:
-    """Write a predicate as text that `parse_predicate` reads with the same meaning; None if a part is not a leaf."""
+    """Write a predicate as text that `parse_predicate` reads with the same meaning.
+
+    Return None if one of its parts is not a leaf.
+    """
     match predicate:
         case Not(operand):
             inner = predicate_sql(operand)

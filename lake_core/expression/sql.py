@@ -1,4 +1,4 @@
-"""Spark SQL text as the parser's tree: bounded in size, every function by the name that was written."""
+"""Parses Spark SQL text to the parser's tree. The size is limited, and functions keep the names that were written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ARITHMETIC = frozenset(
 _MAX_CHAIN = 1000
 """The most operators in a row.
 
-Each is a level of the tree, which the parser would build for seconds only to find it too deep.
+Each operator is a level of the tree. Without this limit, the parser would spend seconds on a tree that is too deep.
 """
 _SIZED_TEXT = frozenset({"char", "character", "varchar", "nchar", "nvarchar"})
 
@@ -35,7 +35,7 @@ _SIZED_TEXT = frozenset({"char", "character", "varchar", "nchar", "nvarchar"})
 class _NamedFunctions(Spark):
     """Spark's grammar without knowledge of functions.
 
-    With it the parser rewrites a function's arguments and name; here each call stays as it is written.
+    With that knowledge, the parser rewrites the name and the arguments of a call. Here, each call stays as written.
     """
 
     class Parser(Spark.Parser):  # type: ignore[misc, valid-type]
@@ -69,7 +69,7 @@ def parse_sql(text: object) -> exp.Expr:
 
 
 def _reason(error: SqlglotError) -> str:
-    """Return what the parser misses, and where. Its text about operands names its own classes."""
+    """Return what is wrong, and where. The parser's own text about a missing operand names its classes."""
     if not isinstance(error, ParseError) or not error.errors:
         return str(error).splitlines()[0]
     first = error.errors[0]
@@ -109,7 +109,7 @@ def _check_tokens(text: str) -> None:
 
 
 def suffixed_numbers(text: str) -> int:
-    """Count the numbers with a suffix, such as `7L`. In the tree each is a cast."""
+    """Count the numbers with a suffix, such as `7L`. In the tree, each of them is a cast."""
     tokens = sqlglot.tokenize(text, dialect="spark")
     return sum(token.token_type == TokenType.DCOLON and text[token.start : token.start + 2] != "::" for token in tokens)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def literal(node: exp.Expr) -> Literal | None:
-    """Return the literal of a parser's node; None for another node. Raises InvalidExpression."""
+    """Return the literal of a parser's node, or None for any other node. Raises InvalidExpression."""
     match node:
         case exp.Literal(this=text):
             return Literal(pa.scalar(text, pa.string())) if node.is_string else number_literal(text)
@@ -36,12 +36,12 @@ def literal(node: exp.Expr) -> Literal | None:
 
 
 def hex_bytes(digits: str) -> bytes:
-    """Return the bytes of X'…'; an odd digit is the first byte's lower half."""
+    """Return the bytes of X'…'. If the number of digits is odd, the first digit is a byte of its own."""
     return bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}")
 
 
 def typed_literal(text: str, target: exp.DataType) -> Literal | None:
-    """Parse DATE '…' and TIMESTAMP '…'."""
+    """Parse DATE '…' and TIMESTAMP '…'. Return None for any other type."""
     try:
         if target.this == exp.DataType.Type.DATE:
             return Literal(pa.scalar(parse_date(text), pa.date32()))
@@ -61,7 +61,7 @@ def typed_literal(text: str, target: exp.DataType) -> Literal | None:
 
 
 def number_literal(text: str) -> Literal:
-    """Return a number as Spark reads it: INT, else BIGINT, else DECIMAL; a DOUBLE with an exponent."""
+    """Return a number as Spark reads it: the first of INT, BIGINT and DECIMAL that fits, or DOUBLE for an exponent."""
     try:
         number = to_number(text)
         if "e" in text.lower():
@@ -90,9 +90,9 @@ def _decimal_literal(number: Decimal) -> Literal:
 
 
 def like_pattern(text: str, escape: str) -> str:
-    """Return the pattern with a backslash for its escape character.
+    """Return the pattern with a backslash as its escape character.
 
-    Refuses what Spark refuses: an escape before another letter.
+    Raises InvalidExpression where Spark does: for an escape character before an ordinary character.
     """
     if len(escape) != 1:
         raise InvalidExpression("ESCAPE takes one character")

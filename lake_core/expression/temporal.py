@@ -80,7 +80,7 @@ def _plain(moments: pa.Array) -> pa.Array:
 
 
 def add_days(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Move dates forward by days, for `date_sub` backward. Raises EvaluationFailed outside of DATE."""
+    """Add days to dates. Subtract them for `date_sub`. Raises EvaluationFailed outside of the range of DATE."""
     dates, count = arguments
     where = valid(dates) & valid(count)
     days, change = (np.where(where, values(side), 0).astype(np.int64) for side in arguments)
@@ -98,15 +98,15 @@ def add_interval(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     where = valid(moments)
     stored = np.where(where, values(moments), 0).astype(np.int64)
     limit = 1 << (31 if unit == 1 else 63)
-    far = abs(months) > _MANY_MONTHS
-    if months and not far:
+    out_of_range = abs(months) > _MANY_MONTHS
+    if months and not out_of_range:
         days, time_of_day = np.divmod(stored, unit)
         days = _add_months(days, months)
-        far = bool((np.abs(days) >= limit // unit).any())
+        out_of_range = bool((np.abs(days) >= limit // unit).any())
         stored = days * unit + time_of_day
     change = microseconds if unit > 1 else microseconds // _SPANS["day"]
     later = stored + change
-    if far or ((later < stored) != (change < 0)).any() or (unit == 1 and (np.abs(later) >= limit).any()):
+    if out_of_range or ((later < stored) != (change < 0)).any() or (unit == 1 and (np.abs(later) >= limit).any()):
         raise EvaluationFailed("a date or timestamp plus or minus an interval is out of range")
     return array(later, kind, where)
 
@@ -124,7 +124,7 @@ def _add_months(days: Values, months: int) -> Values:
 
 
 def days_between(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Return the days from the second date to the first. Raises EvaluationFailed outside of INT."""
+    """Return the days from the second date to the first. Raises EvaluationFailed outside of the range of INT."""
     where = valid(arguments[0]) & valid(arguments[1])
     end, start = (np.where(where, values(side), 0).astype(np.int64) for side in arguments)
     if (np.abs(end - start) >= 1 << 31).any():
@@ -133,7 +133,7 @@ def days_between(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def truncate(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Compute DATE_TRUNC of timestamps, TRUNC of dates; the unit is the literal that the binder put first."""
+    """Compute DATE_TRUNC of timestamps and TRUNC of dates. The binder puts the unit first, as a literal."""
     unit, moments = UNITS[constant(call, 0, None)], arguments[1]
     if unit in _SPANS:
         stored = values(moments)
@@ -142,7 +142,7 @@ def truncate(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def format_date(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Format by a constant pattern, whose letters mean fields."""
+    """Format dates by a constant pattern. Its letters stand for fields."""
     moments = _plain(arguments[0])
     pieces: list[pa.Array | pa.Scalar] = []
     for piece in PATTERN.findall(constant(call, 1, "")):

@@ -33,7 +33,8 @@ def lower(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 def _change_case(text: pa.Array, ascii_: Callable[[pa.Array], pa.Array], unicode: Callable[[str], str]) -> pa.Array:
     if pc.all(pc.string_is_ascii(text)).as_py() is not False:
         return ascii_(text)
-    # Arrow maps a letter to one letter (ß stays one): Python knows the full mappings. Once a distinct text.
+    # Arrow maps a letter to one letter (ß stays one), so Python converts, which knows the full mappings. It converts
+    # each distinct text once.
     encoded = text.dictionary_encode()
     changed = pa.array([unicode(each) for each in encoded.dictionary.to_pylist()], pa.string())
     return changed.take(encoded.indices)
@@ -52,14 +53,14 @@ def trim(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def concat(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Join the arguments row by row; null where one of them is."""
+    """Join the arguments row by row. The result is null where one of them is."""
     if len(arguments) == 1:
         return arguments[0]
     return pc.binary_join_element_wise(*arguments, pa.scalar("" if pa.types.is_string(call.type) else b"", call.type))
 
 
 def substring(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Cut texts from a position that counts from 1, or from the end; 0 means 1."""
+    """Cut texts from a position. Positions count from 1, negative ones from the end, and 0 means 1."""
     text, position = arguments[0], values(arguments[1]).astype(np.int64)
     longest = np.int64(1 << 31)
     lengths = values(arguments[2]).astype(np.int64) if len(arguments) > 2 else np.full(len(text), longest)
@@ -67,13 +68,13 @@ def substring(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def left(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Return the first characters; "" for a count below 1."""
+    """Return the first characters, or "" for a count below 1."""
     text, count = arguments[0], values(arguments[1]).astype(np.int64)
     return _cut(text, np.ones(len(text), np.int64), count, _all_valid(arguments))
 
 
 def right(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Return the last characters; "" for a count below 1."""
+    """Return the last characters, or "" for a count below 1."""
     text, count = arguments[0], values(arguments[1]).astype(np.int64)
     return _cut(text, -np.maximum(count, 0), np.where(count <= 0, 0, np.int64(1 << 31)), _all_valid(arguments))
 
@@ -93,16 +94,16 @@ def _cut(text: pa.Array, position: Values, lengths: Values, where: Values) -> pa
     stop = np.where(stop >= size, np.int64(1 << 31), stop)
     start = np.minimum(np.maximum(start, 0), stop)
     ends = np.stack([start, stop])
-    pairs, which = np.unique(ends, axis=1, return_inverse=True)
-    which = which.reshape(-1)
+    pairs, pair_index = np.unique(ends, axis=1, return_inverse=True)
+    pair_index = pair_index.reshape(-1)
     parts = []
     for number in range(pairs.shape[1]):
-        chosen = text if pairs.shape[1] == 1 else text.filter(booleans(which == number))
+        chosen = text if pairs.shape[1] == 1 else text.filter(booleans(pair_index == number))
         parts.append(pc.utf8_slice_codeunits(chosen, int(pairs[0, number]), int(pairs[1, number])))
     if not parts:
         return text
     order = np.empty(len(text), np.int64)
-    order[np.argsort(which, kind="stable")] = np.arange(len(text))
+    order[np.argsort(pair_index, kind="stable")] = np.arange(len(text))
     joined = parts[0] if len(parts) == 1 else pa.concat_arrays(parts).take(array(order, pa.int64()))
     return joined if where.all() else pc.if_else(booleans(where), joined, pa.scalar(None, joined.type))
 
@@ -110,12 +111,12 @@ def _cut(text: pa.Array, position: Values, lengths: Values, where: Values) -> pa
 def replace(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     """Replace every occurrence of a constant text.
 
-    "" occurs nowhere; a null text gives null.
+    The text "" occurs nowhere. A null text gives null.
     """
-    search, instead = constant(call, 1, None), constant(call, 2, "")
-    if search is None or instead is None:
+    search, replacement = constant(call, 1, None), constant(call, 2, "")
+    if search is None or replacement is None:
         return pa.nulls(len(arguments[0]), pa.string())
-    return pc.replace_substring(arguments[0], search, instead) if search else arguments[0]
+    return pc.replace_substring(arguments[0], search, replacement) if search else arguments[0]
 
 
 def holds(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:

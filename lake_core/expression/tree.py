@@ -38,7 +38,7 @@ class Literal:
 
     @property
     def type(self) -> pa.DataType:
-        """The Arrow type of the value."""
+        """Return the Arrow type of the value."""
         return self.value.type
 
 
@@ -63,7 +63,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The value of the first branch whose condition is true; a branch is evaluated for the rows that reach it."""
+    """The value of the first branch whose condition is true. A branch is evaluated for the rows that reach it."""
 
     branches: tuple[tuple[Expression, Expression], ...]
     otherwise: Expression
@@ -72,7 +72,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Coalesce:
-    """The first value that is not null; an operand is evaluated for the rows that reach it."""
+    """The first value that is not null. An operand is evaluated for the rows that reach it."""
 
     operands: tuple[Expression, ...]
     type: pa.DataType
@@ -90,7 +90,7 @@ class _Boolean:
 class Comparison(_Boolean):
     """left <operator> right, both of one type.
 
-    Columns of one family may differ in width, and a floating column be beside a double.
+    Two columns of one family may differ in width. A floating column may be compared with a double.
     """
 
     operator: Operator
@@ -100,7 +100,7 @@ class Comparison(_Boolean):
 
 @dataclass(frozen=True, slots=True)
 class In(_Boolean):
-    """operand IN (values), none of them null, of the operand's type; doubles where the operand is floating."""
+    """operand IN (values). The values are not null and have the operand's type, or are doubles if that is floating."""
 
     operand: Expression
     values: tuple[pa.Scalar, ...]
@@ -108,7 +108,7 @@ class In(_Boolean):
 
 @dataclass(frozen=True, slots=True)
 class Like(_Boolean):
-    r"""operand LIKE pattern, with `%`, `_` and the escape character `\`. Null for the pattern None."""
+    r"""operand LIKE pattern, with `%`, `_` and the escape character `\`. It is null if the pattern is None."""
 
     operand: Expression
     pattern: str | None
@@ -181,7 +181,7 @@ def columns(expression: Expression) -> Iterator[Column]:
 
 
 def negated(predicate: Predicate) -> Predicate:
-    """Return NOT predicate with the negation pushed down to the leaves; it is equal also where the answer is null."""
+    """Return NOT predicate, with the negation pushed down to the leaves. It is null where the predicate is null."""
     match predicate:
         case Not(operand=operand):
             return operand
@@ -198,20 +198,20 @@ def negated(predicate: Predicate) -> Predicate:
 
 
 def always(column: Column) -> Predicate:
-    """Return a predicate that is true where the column has a value, else null: a comparison that every value passes."""
+    """Return a predicate that is true where the column has a value, and null elsewhere."""
     return Or((Not(IsNull(column)), NULL))
 
 
 def never(column: Column) -> Predicate:
-    """Return a predicate that is false where the column has a value, else null: a comparison that no value passes."""
+    """Return a predicate that is false where the column has a value, and null elsewhere."""
     return And((IsNull(column), NULL))
 
 
 def is_leaf(predicate: Predicate) -> bool:
-    """Return whether a predicate is a leaf that statistics and other engines know.
+    """Return whether a predicate is a leaf, which statistics and other engines can evaluate.
 
     Leaves are TRUE, FALSE, NULL, and tests of one column. The tests are a comparison with a literal or another column,
-    IN, LIKE and IS NULL. Literals are not null, NaN, infinite or -0.0: engines differ on those.
+    IN, LIKE and IS NULL. Their literals are not null, NaN, infinite or -0.0: engines differ on those.
     """
     match predicate:
         case Comparison(left=Column(), right=Literal(value=value)):
@@ -231,7 +231,7 @@ def is_leaf(predicate: Predicate) -> bool:
 def is_pushable(predicate: Predicate) -> bool:
     """Return whether a predicate consists of leaves.
 
-    Another engine can filter by such a predicate; any other is evaluated row by row.
+    Another engine can filter by such a predicate. Any other predicate is evaluated row by row.
     """
     match predicate:
         case Not(operand=operand):

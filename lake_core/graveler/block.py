@@ -17,7 +17,7 @@ from lake_core.graveler.varint import read_uvarint, uvarint
 TRAILER = 5
 """The number of bytes after the content of a stored block."""
 KIND_SET = b"\x01\0\0\0\0\0\0\0"
-"""What follows a user key in an internal key: sequence number 0 above the kind SET."""
+"""The end of an internal key, after the user key: the kind SET and the sequence number 0."""
 
 LONGEST_KEY = 1 << 16
 """The longest key, in bytes.
@@ -29,11 +29,11 @@ _UNCOMPRESSED = 0
 _SNAPPY = 1
 _MASK_DELTA = 0xA282EAD8
 _EXPANSION = 32
-"""The highest compression ratio of Snappy, which turns 64 bytes into at least three. A higher one is not valid."""
+"""A limit above Snappy's highest compression ratio: Snappy needs at least three bytes for 64."""
 
 
 class Handle(NamedTuple):
-    """The place of a block in its file, without its trailer."""
+    """The position of a block in its file, without its trailer."""
 
     offset: int
     length: int
@@ -92,9 +92,9 @@ def store_block(content: bytes, *, compress: bool = True) -> bytes:
 
 
 def read_entries(block: bytes, budget: int) -> tuple[list[bytes], list[bytes]]:
-    """Read all keys and values of a block, keys as they are stored (internal keys, in data and index blocks).
+    """Read all keys and values of a block. In data and index blocks, these are internal keys.
 
-    Raises CorruptTable, also where the keys take more than `budget` bytes.
+    Raises CorruptTable for a block that is not valid, and for keys that take more than `budget` bytes.
     """
     size = len(block)
     if size < 8:
@@ -135,7 +135,7 @@ def read_entries(block: bytes, budget: int) -> tuple[list[bytes], list[bytes]]:
 
 
 class BlockBuilder:
-    """Builds a small block (index, properties, metaindex) from its entries; data blocks have a faster loop."""
+    """Builds a small block (index, properties, metaindex) from its entries. Data blocks are built by a faster loop."""
 
     def __init__(self, restart_interval: int) -> None:
         self._interval = restart_interval
@@ -147,7 +147,7 @@ class BlockBuilder:
 
     @property
     def estimated_size(self) -> int:
-        """Return the size of `finish` in bytes; before the first entry, without its restart point."""
+        """Return the size of the content in bytes. Before the first entry, the restart point is not counted."""
         return self._size + 4 * len(self._restarts) + 4
 
     def add(self, key: bytes, value: bytes) -> None:

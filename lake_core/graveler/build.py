@@ -113,7 +113,7 @@ class Build:
         return Built(built, tuple(self._written), self._reused, self._added, self._removed, self._changed)
 
     def _first_touched(self, at: int, queue: _Changes) -> int:
-        """Return the first remaining range that the next change affects; the end of the ranges if there is none."""
+        """Return the first remaining range that the next change affects, or the number of ranges if it affects none."""
         end = len(self._base)
         while queue.first is not None:
             key, record = queue.first
@@ -123,7 +123,8 @@ class Build:
             if record is not None:
                 # A change after the last range continues that range, unless the rule ended it.
                 return end - 1 if at < end and not self._is_ended(end - 1) else end
-            queue.some(1)  # there is no record to remove
+            # There is no record to remove.
+            queue.some(1)
         return end
 
     def _is_ended(self, at: int) -> bool:
@@ -144,18 +145,18 @@ class Build:
         before = self._added + self._removed + self._changed
         position = 0
         for key, record in queue.up_to(self._base.max_keys[at]):
-            place = bisect_left(keys, key, position)
-            out_keys += keys[position:place]
-            out_values += values[position:place]
-            present = place < len(keys) and keys[place] == key
-            position = place + present
+            index = bisect_left(keys, key, position)
+            out_keys += keys[position:index]
+            out_values += values[position:index]
+            present = index < len(keys) and keys[index] == key
+            position = index + present
             if record is None:
                 self._removed += present
                 continue
             out_keys.append(key)
             joined = join_value(record[1], record[2])
-            if present and (values[place] == joined if self._exact else identity_of(values[place]) == record[1]):
-                out_values.append(values[place])
+            if present and (values[index] == joined if self._exact else identity_of(values[index]) == record[1]):
+                out_values.append(values[index])
                 continue
             out_values.append(joined)
             if present:
@@ -182,14 +183,14 @@ class Build:
 
     def _append(self, keys: list[bytes], values: list[bytes]) -> None:
         """Add records to the open range, and write each range that ends."""
-        behind = len(self._open_keys)
+        already_open = len(self._open_keys)
         ends, self._open_bytes = self._profile.ends(keys, values, self._open_bytes)
         self._open_keys += keys
         self._open_values += values
         written = 0
         for end in ends:
-            self._write(written, behind + end)
-            written = behind + end
+            self._write(written, already_open + end)
+            written = already_open + end
         del self._open_keys[:written], self._open_values[:written]
 
     def _write(self, begin: int, end: int) -> None:
@@ -234,7 +235,7 @@ def put_table(reader: RangeReader, table: WrittenTable) -> None:
 
 
 class _Changes:
-    """The changes, taken piece by piece. Raises ValueError as soon as they are not sorted."""
+    """The queue of changes. Raises ValueError as soon as they are not sorted."""
 
     def __init__(self, changes: Iterable[tuple[bytes, Record | None]]) -> None:
         self._changes = iter(changes)
@@ -242,7 +243,7 @@ class _Changes:
         self._next()
 
     def up_to(self, key: bytes) -> Iterator[tuple[bytes, Record | None]]:
-        """Yield the changes of keys not above this one."""
+        """Yield the changes up to this key, inclusive."""
         while self.first is not None and self.first[0] <= key:
             yield self.first
             self._next()

@@ -2,7 +2,7 @@
 
 Files are named after their contents, so they never become stale. A file appears as a whole, by renaming a temporary
 one. A file that is damaged nevertheless is detected when it is read, and is dropped and fetched again. The least
-recently used files are evicted first; processes that have read them are not affected.
+recently used files are evicted first. Processes that have read them are not affected.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _TOUCH_AFTER = 60.0
 class RangeCache:
     """Files of ranges and metaranges under `folder`.
 
-    They take at most `max_bytes`, and a sixteenth more for each process that adds some. Without a folder,
-    `lake-orch/ranges` in the user's cache folder (`XDG_CACHE_HOME`, `~/.cache`). It is created when the first file is
-    put. If it cannot be written, nothing is cached and nothing fails.
+    The files take at most `max_bytes`, and a sixteenth more for each process that adds files. The default folder is
+    `lake-orch/ranges` in the user's cache folder (`XDG_CACHE_HOME`, `~/.cache`). The folder is created when the first
+    file is put. If it cannot be written, nothing is cached and nothing fails.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = _DEFAULT_BYTES) -> None:
@@ -56,7 +56,10 @@ class RangeCache:
         return data
 
     def part(self, name: str, start: int, end: int, space: str = "") -> bytes | None:
-        """Return the bytes [start, end) of a file, fewer behind its end; None for a file that is not cached."""
+        """Return the bytes [start, end) of a file, or None if the file is not cached.
+
+        Return fewer bytes if the file ends earlier.
+        """
         try:
             with self._path(name, space).open("rb") as file:
                 file.seek(start)
@@ -65,7 +68,7 @@ class RangeCache:
             return None
 
     def put(self, name: str, data: bytes, space: str = "") -> None:
-        """Keep a file, if that is possible and it is not larger than an eighth of the cache."""
+        """Keep a file, unless it is larger than an eighth of the cache or cannot be written."""
         if len(data) > self.max_bytes // 8:
             return
         path = self._path(name, space)
@@ -96,9 +99,9 @@ class RangeCache:
             self._path(name, space).unlink(missing_ok=True)
 
     def trim(self) -> int:
-        """Delete the least recently used files until the others fit, and files that dead processes left incomplete.
+        """Delete the least recently used files until the others fit. Also delete incomplete files of dead processes.
 
-        Returns the bytes that are left.
+        Return how many bytes the remaining files take.
         """
         files: list[tuple[float, int, str]] = []
         for folder, _, names in os.walk(self.folder):

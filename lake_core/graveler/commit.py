@@ -27,7 +27,7 @@ class Commit:
     creation_date: datetime
     """With a zone. Only whole seconds are part of the id."""
     metarange_id: str
-    """The id of the tree; "" for the empty one."""
+    """The id of the tree, or "" for the empty tree."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     parents: Sequence[str] = ()
     version: int = 1
@@ -80,7 +80,7 @@ class Commit:
 
     @classmethod
     def decode(cls, data: bytes) -> Commit:
-        """Decode the commit of a message; its id is not checked. Raises CorruptTable."""
+        """Decode a commit. Its id is not checked. Raises CorruptTable."""
         fields = wire.read_message(data)
         version, generation = wire.number(fields, 8), wire.number(fields, 9)
         if not (-_INT32 <= version < _INT32 and -_INT32 <= generation < _INT32):

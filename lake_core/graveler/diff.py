@@ -1,4 +1,4 @@
-"""The differences of two trees: shared ranges are skipped by name, the rest is compared by key **and** identity."""
+"""The differences of two trees. Shared ranges are skipped by name; the others are compared by key **and** identity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def differences(
     reader: RangeReader, before: Metarange, after: Metarange, prefix: bytes = b"", *, exact: bool = False
 ) -> Iterator[RecordDifference]:
-    """Yield the differing records, by key; with `exact` also those that differ only in their values.
+    """Yield the records that differ, by key. With `exact`, also yield those that differ only in their values.
 
     A range that is in both trees has the same records in both, so it is not read.
     """
@@ -81,20 +81,20 @@ def within(tree: Metarange, at: int, prefix: bytes) -> bool:
         return True
     if tree.max_keys[at] < prefix:
         return False
-    behind = after_prefix(prefix)
-    return behind is None or tree[at].min_key < behind
+    end_key = after_prefix(prefix)
+    return end_key is None or tree[at].min_key < end_key
 
 
 def bounds(keys: Sequence[bytes], prefix: bytes) -> tuple[int, int]:
     """Return the positions [first, end) of the keys with a prefix."""
     if not prefix:
         return 0, len(keys)
-    behind = after_prefix(prefix)
+    end_key = after_prefix(prefix)
     first = bisect_left(keys, prefix)
-    return first, len(keys) if behind is None else bisect_left(keys, behind, first)
+    return first, len(keys) if end_key is None else bisect_left(keys, end_key, first)
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """Return the first key that sorts after all keys with a prefix; None if there is none."""
+    """Return the first key that sorts after all keys with a prefix, or None if there is none."""
     short = prefix.rstrip(b"\xff")
     return short[:-1] + bytes((short[-1] + 1,)) if short else None

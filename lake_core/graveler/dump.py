@@ -23,7 +23,10 @@ _PACKAGE = "io.treeverse.lakefs.graveler"
 def write_dumps(
     trees: Graveler, commits: Iterable[Commit], branches: Mapping[str, str], tags: Mapping[str, str]
 ) -> dict[str, str]:
-    """Write the dumps of commits, and of branches and tags by their commits. Returns `refs_manifest.json`."""
+    """Write the dumps of commits, branches and tags. Return the content of `refs_manifest.json`.
+
+    `branches` and `tags` hold commit ids by name.
+    """
     rows = ((commit.id, commit.id, commit.encode()) for commit in commits)
     return {
         "commits_meta_range_id": _dump(trees, "commit", "CommitData", rows),
@@ -39,7 +42,7 @@ def _refs(refs: Mapping[str, str]) -> Iterator[tuple[str, str, bytes]]:
 
 
 def _dump(trees: Graveler, entity: str, message: str, rows: Iterable[tuple[str, str, bytes]]) -> str:
-    """Write a tree of references: (name, commit id, message). Returns its name."""
+    """Write a tree of references: (name, commit id, message). Return the name of the tree."""
     schema = json.dumps(_SCHEMAS[message], separators=(",", ":"))
     properties = {"entity": entity, "schema_name": f"{_PACKAGE}.{message}", "schema_definition": schema}
     ordered = sorted(

@@ -30,7 +30,7 @@ class AddressType(IntEnum):
 class Entry:
     """An object: the address of its bytes, and the properties of its content.
 
-    Size, etag, metadata and content type make its identity; address and time do not.
+    Size, etag, metadata and content type make its identity. Address and time do not.
     """
 
     address: str
@@ -38,7 +38,7 @@ class Entry:
     """Bytes."""
     etag: str = ""
     last_modified: int = 0
-    """Nanoseconds since the epoch; 0 if unknown."""
+    """Nanoseconds since the epoch, or 0 if unknown."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     content_type: str = ""
     address_type: AddressType = AddressType.RELATIVE

@@ -56,11 +56,11 @@ def entry_columns(values: Sequence[bytes]) -> EntryColumns:
     except UnicodeDecodeError:
         usual, etags = np.zeros(len(values), np.bool_), [""] * len(values)
     columns = EntryColumns(sizes.tolist(), etags, (seconds * 1_000_000 + nanoseconds // 1000).tolist())
-    for place in np.flatnonzero(~usual).tolist():
-        entry = Entry.decode(split_value(values[place])[1])
-        columns.sizes[place] = entry.size
-        columns.etags[place] = entry.etag
-        columns.modified[place] = entry.last_modified // 1000
+    for index in np.flatnonzero(~usual).tolist():
+        entry = Entry.decode(split_value(values[index])[1])
+        columns.sizes[index] = entry.size
+        columns.etags[index] = entry.etag
+        columns.modified[index] = entry.last_modified // 1000
     return columns
 
 
@@ -78,7 +78,7 @@ class _Reader:
         self._is_usual: _Flags = np.ones(len(values), np.bool_)
 
     def skip_identity(self) -> None:
-        """Go on behind an identity of 32 bytes, and take the length of the entry for its end."""
+        """Skip an identity of 32 bytes, and find the end of the entry from its length."""
         self._check(self._byte() == 64)
         self._at = self._at + 33
         doubled = self._varint(np.ones(len(self._at), np.bool_), 2)
@@ -86,7 +86,7 @@ class _Reader:
         self._ends = self._at + (doubled >> 1)
 
     def octets(self, field: int) -> tuple[_Numbers, _Numbers]:
-        """Return the bounds of a field of bytes in `data`; of nothing where it is absent."""
+        """Return where a field of bytes starts and ends in `data`. An absent field starts where it ends."""
         present = self._tag(field, 2)
         length = self._varint(present, 2)
         start = self._at
@@ -95,11 +95,11 @@ class _Reader:
         return np.minimum(start, self._last), np.minimum(self._at, self._last)
 
     def number(self, field: int) -> _Numbers:
-        """Return a number; 0 where it is absent."""
+        """Return a number, or 0 where it is absent."""
         return self._varint(self._tag(field, 0), _SIZE_BYTES)
 
     def timestamp(self, field: int) -> tuple[_Numbers, _Numbers]:
-        """Return seconds and nanoseconds; 0 where they are absent."""
+        """Return seconds and nanoseconds, or 0 where they are absent."""
         present = self._tag(field, 2)
         length = self._varint(present, 1)
         outer, self._ends = self._ends, np.where(present, self._at + length, self._at)
@@ -110,7 +110,7 @@ class _Reader:
         return seconds, nanoseconds
 
     def usual(self) -> _Flags:
-        """Return which values had no other fields."""
+        """Return which values have the usual shape: only fields that were read, in this order."""
         self._check(self._at == self._ends)
         return self._is_usual
 
@@ -121,18 +121,18 @@ class _Reader:
         return self._bytes[np.minimum(self._at, self._last)]
 
     def _tag(self, field: int, kind: Literal[0, 2]) -> _Flags:
-        """Go on behind the tag of a field, and return where the field is present."""
+        """Skip the tag of a field, and return which values have the field."""
         present: _Flags = (self._byte() == field << 3 | kind) & (self._at < self._ends)
         self._at = self._at + present
         return present
 
-    def _varint(self, present: _Flags, most: int) -> _Numbers:
-        """Read a number of up to `most` bytes where it is present."""
+    def _varint(self, present: _Flags, max_bytes: int) -> _Numbers:
+        """Read a number of up to `max_bytes` bytes where it is present."""
         value: _Numbers = np.zeros(len(present), np.int64)
         more = present
-        for place in range(most):
+        for byte_index in range(max_bytes):
             byte = self._byte()
-            value |= np.where(more, byte & 0x7F, 0).astype(np.int64) << (7 * place)
+            value |= np.where(more, byte & 0x7F, 0).astype(np.int64) << (7 * byte_index)
             self._at = self._at + more
             more = more & (byte >= 0x80)
             if not more.any():

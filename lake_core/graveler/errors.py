@@ -1,4 +1,4 @@
-"""The errors of the commit tree. One meaning each; every one is a LakeError."""
+"""The errors of the commit tree. Each has one meaning and is a LakeError."""
 
 from __future__ import annotations
 

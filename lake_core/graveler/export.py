@@ -45,10 +45,10 @@ class Exported:
 
 
 class EarlierExport:
-    """What an earlier export into the same place has written, so that it is not written again.
+    """The trees and commits that an earlier export wrote into the same target. They are not written again.
 
-    Export adds to it. `save` is called after a tree was added: a caller that stores it can continue an export that was
-    interrupted.
+    `export_commits` adds to them, and calls `save` after each tree. Override `save` to store them: a later export can
+    then continue one that was interrupted.
     """
 
     def __init__(self, trees: Mapping[str, str] | None = None, commits: Mapping[str, Commit] | None = None) -> None:
@@ -61,7 +61,7 @@ class EarlierExport:
         return bool(self.trees)
 
     def save(self) -> None:
-        """Store what was written so far. Does nothing by default."""
+        """Store the trees and commits. This does nothing by default."""
 
 
 def export_commits(
@@ -80,37 +80,40 @@ def export_commits(
 ) -> Exported:
     """Write commits with their trees and objects as a lakeFS repository's storage namespace into `target`.
 
-    The manifest is written last, so an interrupted export is not valid yet; a repeated one copies only what is missing.
+    The manifest is written last, so an interrupted export is not valid. A repeated export copies only what is missing.
 
     Args:
-        commits: In any order. Parents that are neither among them nor in `earlier` are left out: history begins after
-            them.
+        commits: The commits, in any order. A parent that is neither among them nor in `earlier` is left out: history
+            begins after it.
         target: The namespace.
-        records: Returns a commit's whole tree, sorted by key, with entries as values. Of a `Graveler`, `lambda commit:
-            graveler.scan(commit.metarange_id)`.
+        records: Returns a commit's whole tree, sorted by key, with entries as values. For a `Graveler`, pass `lambda
+            commit: graveler.scan(commit.metarange_id)`.
         read: Returns the bytes [start, end) of an entry's object. It is called from up to `workers` threads.
-        branches: The commits of branches, by their ids.
-        tags: Those of tags.
-        differences: Returns what differs between the trees of two commits: (key, the second one's record, or None
-            where it has none), sorted, records that differ only in their values included. With it, the tree of a commit
-            is built on that of a parent.
-        earlier: What an earlier export into `target` has written.
-        may_exist: Whether `target` may have some of the objects. Otherwise no request asks for them.
-        progress: Called with what was written ("object", "commit") and the number of these.
+        branches: The commit id of each branch, by its name.
+        tags: The commit id of each tag, by its name.
+        differences: Returns the changes between the trees of two commits, sorted by key: (key, the record in the second
+            tree, or None if it was removed). Records that differ only in their values are included. With this
+            function, the tree of a commit is built on that of a parent.
+        earlier: The trees and commits that an earlier export into `target` wrote.
+        may_exist: Whether `target` may have some of the objects. If False, no request asks for them.
+        progress: Called with the kind of thing that was written ("object" or "commit") and how many there are by now.
         workers: The number of objects that are copied at the same time.
 
-    Raises ValueError for branches and tags that name none of the commits, for commits in a cycle, and for a tree that
-    is not sorted.
+    Raises:
+        ValueError: A branch or tag names a commit that is not among `commits`, the commits form a cycle, or a tree is
+            not sorted.
     """
     ordered = _ancestors_first(commits)
     earlier = EarlierExport() if earlier is None else earlier
     for kind, refs in (("branch", branches), ("tag", tags or {})):
-        for name, named in refs.items():
-            if named not in ordered:
-                raise ValueError(f"the {kind} {name!r} names the commit {named!r}, which is not exported")
+        for name, commit_id in refs.items():
+            if commit_id not in ordered:
+                raise ValueError(
+                    f"the {kind} {name!r} names the commit {commit_id!r}, which is not exported; export it, too"
+                )
     trees = Graveler(target, profile=LAKEFS)
     written: dict[str, Commit] = {}
-    known = ChainMap(written, earlier.commits)
+    exported = ChainMap(written, earlier.commits)
     with runtime.thread_pool(workers) as pool:
         copy = ObjectCopy(target, read, pool, may_exist=may_exist, progress=progress)
         for number, commit in enumerate(ordered.values()):
@@ -123,7 +126,7 @@ def export_commits(
                     base, changes = earlier.trees[parent.metarange_id], differences(parent, commit)
                 earlier.trees[commit.metarange_id] = trees.build(base, copy.moved(changes), exact=True).tree
                 earlier.save()
-            written[commit.id] = _exported(commit, earlier.trees[commit.metarange_id], known)
+            written[commit.id] = _exported(commit, earlier.trees[commit.metarange_id], exported)
             if progress is not None:
                 progress("commit", number + 1)
     new = {old: commit.id for old, commit in written.items()}
@@ -152,7 +155,7 @@ def _exported(commit: Commit, tree: str, exported: Mapping[str, Commit]) -> Comm
 
 
 def _with_ancestors(commits: Iterable[Commit], earlier: Iterable[Commit]) -> list[Commit]:
-    """Return commits together with those of earlier ones that they come from."""
+    """Return the commits, and those of the earlier ones that are their ancestors."""
     by_id = {commit.id: commit for commit in earlier}
     reached = {commit.id: commit for commit in commits}
     queue = list(reached.values())

@@ -33,10 +33,10 @@ _FEW = 32
 class Graveler:
     """The trees in a store. A tree is named by its metarange's id; "" is the empty tree. Trees never change.
 
-    Files are at `<folder>/<id>`. `cache` is a local folder; the default is one in the user's cache folder, unless the
-    store itself is local. `memory_bytes` bounds how much is kept decoded in memory. Safe to use from many threads, and
-    picklable. All methods raise NotFound if a file of the tree is missing, CorruptTable if a file is damaged, and the
-    errors of the store.
+    Files are at `<folder>/<id>`. `cache` is a local folder. The default is one in the user's cache folder, or none if
+    the store itself is local. `memory_bytes` limits how much is kept decoded in memory. A `Graveler` can be used from
+    many threads, and can be pickled. All methods raise NotFound if a file of the tree is missing, CorruptTable if a
+    file is damaged, and the errors of the store.
     """
 
     def __init__(
@@ -71,18 +71,18 @@ class Graveler:
         ranges = np.fromiter((bisect_left(ends, key) for key in keys), np.int64, len(keys))
         order = np.argsort(ranges, kind="stable")
         cuts = np.flatnonzero(np.diff(ranges[order])) + 1
-        for places in np.split(order, cuts) if len(keys) else ():
-            at = int(ranges[places[0]])
+        for indexes in np.split(order, cuts) if len(keys) else ():
+            at = int(ranges[indexes[0]])
             if at == len(metarange):
                 break
             name = metarange.ids[at].decode()
-            if len(places) <= _FEW:
-                for place in places.tolist():
-                    value = self.reader.find(name, keys[place])
+            if len(indexes) <= _FEW:
+                for index in indexes.tolist():
+                    value = self.reader.find(name, keys[index])
                     if value is not None:
-                        records[place] = Record(keys[place], *split_value(value))
+                        records[index] = Record(keys[index], *split_value(value))
                 continue
-            fill(records, places.tolist(), keys, self.reader.columns(name).by_key)
+            fill(records, indexes.tolist(), keys, self.reader.columns(name).by_key)
         return records
 
     def scan(self, tree: str, prefix: bytes = b"", start_after: bytes = b"") -> Iterator[Record]:
@@ -103,15 +103,15 @@ class Graveler:
         """
         metarange = self.reader.metarange(tree)
         start = max(prefix, start_after + b"\0" if start_after else b"")
-        behind = after_prefix(prefix) if prefix else None
+        stop_key = after_prefix(prefix) if prefix else None
         size = _FIRST_BATCH
         for at in range(bisect_left(metarange.max_keys, start), len(metarange)):
-            if behind is not None and metarange[at].min_key >= behind:
+            if stop_key is not None and metarange[at].min_key >= stop_key:
                 return
             columns = self.reader.columns(metarange.ids[at].decode())
             keys, values = columns.keys, columns.values
             begin = bisect_left(keys, start)
-            end = len(keys) if behind is None else bisect_left(keys, behind, begin)
+            end = len(keys) if stop_key is None else bisect_left(keys, stop_key, begin)
             while begin < end:
                 stop = min(begin + size, end)
                 yield keys[begin:stop], values[begin:stop]
@@ -122,50 +122,50 @@ class Graveler:
     def list(
         self, tree: str, prefix: bytes = b"", start_after: bytes = b"", delimiter: bytes = b""
     ) -> Iterator[Record | bytes]:
-        """List as `scan`, but combine keys with a delimiter after the prefix into common prefixes (bytes).
+        """List as `scan` does, but yield keys that have a delimiter after the prefix as their common prefix (bytes).
 
         A lakeFS server lists a folder in this way (lakeFS data model: listing).
 
-        Common prefixes are skipped without reading the records below them. Records and prefixes are returned only if
-        they sort after `start_after`: pass the last one of a listing to continue it.
+        The records below a common prefix are not read. Only records and prefixes that sort after `start_after` are
+        yielded. To continue a listing, pass its last record's key, or its last prefix.
         """
         if not delimiter:
             yield from self.scan(tree, prefix, start_after)
             return
         metarange = self.reader.metarange(tree)
         start = max(prefix, start_after + b"\0" if start_after else b"")
-        if start_after.startswith(prefix) and (rolled := _rolled(start_after, prefix, delimiter)) is not None:
+        if start_after.startswith(prefix) and (common := _common_prefix(start_after, prefix, delimiter)) is not None:
             # That prefix itself does not sort after `start_after`.
-            skipped = after_prefix(rolled)
+            skipped = after_prefix(common)
             if skipped is None:
                 return
             start = skipped
-        at, keys, values, place = -1, [], [], 0  # type: int, Sequence[bytes], Sequence[bytes], int
+        at, keys, values, index = -1, [], [], 0  # type: int, Sequence[bytes], Sequence[bytes], int
         while True:
             position = bisect_left(metarange.max_keys, start, max(at, 0))
             if position == len(metarange):
                 return
             if position != at:
-                at, place = position, 0
+                at, index = position, 0
                 if metarange[at].min_key > start and not metarange[at].min_key.startswith(prefix):
                     return
                 columns = self.reader.columns(metarange.ids[at].decode())
                 keys, values = columns.keys, columns.values
-            place = bisect_left(keys, start, place)
-            while place < len(keys):
-                key = keys[place]
+            index = bisect_left(keys, start, index)
+            while index < len(keys):
+                key = keys[index]
                 if not key.startswith(prefix):
                     return
-                rolled = _rolled(key, prefix, delimiter)
-                if rolled is not None:
-                    yield rolled
-                    behind = after_prefix(rolled)
-                    if behind is None:
+                common = _common_prefix(key, prefix, delimiter)
+                if common is not None:
+                    yield common
+                    next_start = after_prefix(common)
+                    if next_start is None:
                         return
-                    start = behind
+                    start = next_start
                     break
-                yield Record(key, *split_value(values[place]))
-                place += 1
+                yield Record(key, *split_value(values[index]))
+                index += 1
             else:
                 start = metarange.max_keys[at] + b"\0"
 
@@ -188,24 +188,28 @@ class Graveler:
         properties: Mapping[str, str] | None = None,
         exact: bool = False,
     ) -> Built:
-        """Apply changes to a tree: (key, its new record, or None to remove it), sorted by key, each key once.
+        """Apply changes to a tree. All files are stored when this returns.
 
-        A record with the identity of the existing one is not a change, and the existing one is kept; with `exact` only
-        where its value is the same, too. All files are stored when this returns.
+        Args:
+            tree: The tree to change.
+            changes: (key, its new record, or None to remove it), sorted by key, each key once. If the existing record
+                has the same identity, it is kept.
+            avoid: Returns True for ids that a new file must not have, because another process may be deleting them.
+                Such a file gets an additional property, which changes its name. Ranges that do not change keep their
+                names.
+            properties: Written into each file. They become part of its name.
+            exact: Replace an existing record of the same identity if its value differs.
 
-        `avoid` returns True for ids that a new file must not have, because another process may be deleting them. Such a
-        file gets an additional property, which changes its name. Ranges that do not change keep their names.
-        `properties` are written into each file and become part of its name.
-
-        Raises ValueError for changes that are not sorted. Files that were already written are left for a collector.
+        Raises:
+            ValueError: The changes are not sorted. Files that were already written are left for a collector.
         """
         base = self.reader.metarange(tree)
         return Build(self.reader, self.profile, base, avoid, properties, exact=exact).run(tree, changes)
 
     def diff(self, before: str, after: str, prefix: bytes = b"", *, exact: bool = False) -> Iterator[RecordDifference]:
-        """Yield the keys (with a prefix) with differing records, in order. Ranges that both trees have are not read.
+        """Yield the keys with a prefix whose records differ, in order. Ranges that both trees have are not read.
 
-        Records with the same identity are the same; with `exact`, only if they have the same value, too.
+        Records with the same identity are equal. With `exact`, they must also have the same value.
         """
         if before == after:
             return iter(())
@@ -248,7 +252,7 @@ class Graveler:
         return _reopen, (self.store, self.profile, self.reader.cache, self.reader.folder, self.reader.memory_bytes)
 
 
-def _rolled(key: bytes, prefix: bytes, delimiter: bytes) -> bytes | None:
+def _common_prefix(key: bytes, prefix: bytes, delimiter: bytes) -> bytes | None:
     """Return the common prefix under which a listing shows a key, if it does."""
     position = key.find(delimiter, len(prefix))
     return None if position < 0 else key[: position + len(delimiter)]

@@ -18,7 +18,7 @@ _PRIME = 0x100000001B3
 
 
 def shared_prefixes(keys: Sequence[bytes]) -> list[int]:
-    """Return for each key how many of its first bytes it shares with the key before it; 0 for the first."""
+    """Return the number of first bytes that each key shares with the key before it. It is 0 for the first key."""
     out = [0] if keys else []
     for begin, end in _batches(keys):
         batch = keys[max(begin - 1, 0) : end]
@@ -28,9 +28,9 @@ def shared_prefixes(keys: Sequence[bytes]) -> list[int]:
             continue
         cells, lengths = _cells(batch, widest)
         differ = cells[1:] != cells[:-1]
-        place = differ.argmax(axis=1)
-        place[~differ.any(axis=1)] = widest
-        out.extend(np.minimum(place, np.minimum(lengths[1:], lengths[:-1])).tolist())
+        first_difference = differ.argmax(axis=1)
+        first_difference[~differ.any(axis=1)] = widest
+        out.extend(np.minimum(first_difference, np.minimum(lengths[1:], lengths[:-1])).tolist())
     return out
 
 
@@ -46,9 +46,9 @@ def fnv64a(keys: Sequence[bytes]) -> npt.NDArray[np.uint64]:
         cells, lengths = _cells(batch, widest)
         shortest = int(lengths.min())
         hashes = np.full(len(batch), _OFFSET, np.uint64)
-        for place, column in enumerate(np.ascontiguousarray(cells.T)):
+        for position, column in enumerate(np.ascontiguousarray(cells.T)):
             mixed = (hashes ^ column) * np.uint64(_PRIME)
-            hashes = mixed if place < shortest else np.where(lengths > place, mixed, hashes)
+            hashes = mixed if position < shortest else np.where(lengths > position, mixed, hashes)
         out[begin:end] = hashes
     return out
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Strategy: TypeAlias = Literal["ours", "theirs"]
 Resolve: TypeAlias = Callable[[bytes, Record | None, Record | None, Record | None], Record | None]
-"""Maps (key, base, ours, theirs) to the merged record; None to remove the key."""
+"""Maps (key, base, ours, theirs) to the merged record, or to None to remove the key."""
 
 
 def settled(
@@ -25,7 +25,7 @@ def settled(
 ) -> tuple[list[tuple[bytes, Record | None]], tuple[bytes, ...]]:
     """Return the changes to apply to our side (the target), and the keys that were in conflict.
 
-    Raises MergeConflict.
+    Raises MergeConflict if there are conflicts, and neither `strategy` nor `resolve` is given.
     """
     apply: list[tuple[bytes, Record | None]] = []
     conflicts: list[bytes] = []

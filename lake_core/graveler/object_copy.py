@@ -25,8 +25,8 @@ _BATCH = 1024
 class ObjectCopy:
     """Copies objects into `target`, and sets the address of each record to that of the copy.
 
-    `read` returns the bytes [start, end) of an entry's object. `may_exist`: whether an earlier export may have copied
-    some of the objects. `progress` is called with "object" and the number of objects that were copied.
+    `read` returns the bytes [start, end) of an entry's object. `may_exist` is False if no earlier export can have
+    copied any of the objects. `progress` is called with "object" and the number of objects that were copied.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ObjectCopy:
         self.bytes = 0
 
     def moved(self, changes: Iterable[tuple[bytes, Record | None]]) -> Iterator[tuple[bytes, Record | None]]:
-        """Yield the changes with relative addresses below `data/`, after their objects were copied there."""
+        """Copy the objects to keys below `data/`. Yield each change with the address of the copy."""
         source = iter(changes)
         while batch := list(islice(source, _BATCH)):
             entries = [None if record is None else Entry.decode(record.value) for _, record in batch]
@@ -68,7 +68,7 @@ class ObjectCopy:
                 yield key, None if record is None or entry is None else _moved(record, entry, name)
 
     def _copy(self, name: str, entry: Entry) -> int | None:
-        """Copy an object. Returns the bytes copied, or None if it already exists."""
+        """Copy an object. Return its size, or None if it already exists."""
         if self._may_exist and self._target.exists(name):
             return None
         data = read_in_parts(entry.size, partial(self._read, entry))
@@ -86,6 +86,6 @@ def _moved(record: Record, entry: Entry, name: str) -> Record:
 
 
 def _data_key(entry: Entry) -> str:
-    """Return the key of an object in the export. It is derived from the content: a second export finds the object."""
-    named = hashlib.sha256(f"{entry.address_type:d} {entry.size} {entry.etag} {entry.address}".encode()).hexdigest()
-    return f"data/{named[:4]}/{named}"
+    """Return the key of an object in the export. A second export finds the object by the same key."""
+    digest = hashlib.sha256(f"{entry.address_type:d} {entry.size} {entry.etag} {entry.address}".encode()).hexdigest()
+    return f"data/{digest[:4]}/{digest}"

@@ -38,9 +38,9 @@ class Profile:
             )
 
     def ends(self, keys: Sequence[bytes], values: Sequence[bytes], behind: int = 0) -> tuple[list[int], int]:
-        """Return the ends (exclusive positions) of the ranges that a run of records closes, and the bytes left open.
+        """Return where ranges end among these records (exclusive positions), and the bytes of the last, open range.
 
-        `behind` is the number of bytes that the range which is open at its beginning already holds.
+        `behind` is the number of bytes that the open range holds before the first of these records.
         """
         if not keys:
             return [], behind
@@ -53,11 +53,11 @@ class Profile:
             full = int(np.searchsorted(totals, base + self.max_bytes))
             open_at = int(np.searchsorted(totals, base + self.min_bytes))
             candidate = int(np.searchsorted(breaking, max(open_at, ends[-1] if ends else 0)))
-            place = min(full, int(breaking[candidate]) if candidate < len(breaking) else len(keys))
-            if place >= len(keys):
+            last = min(full, int(breaking[candidate]) if candidate < len(breaking) else len(keys))
+            if last >= len(keys):
                 return ends, int(totals[-1]) - base
-            ends.append(place + 1)
-            base = int(totals[place])
+            ends.append(last + 1)
+            base = int(totals[last])
 
 
 SMALL_RANGES = Profile(512 << 10, 4 << 20, 3_000)
@@ -67,6 +67,6 @@ LAKEFS = Profile(0, 20 << 20, 50_000)
 """lakeFS's own parameters.
 
 lakeFS compares `max_bytes` with the compressed size of the file so far, and also ends a range where an unchanged one
-follows. So a large tree that lakeFS wrote may be divided otherwise than the same contents are here, and have another
-name. Either reads both.
+follows. So lakeFS may divide a large tree in other places than this code does, and give it another name. Both read
+either tree.
 """

@@ -27,9 +27,9 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 
 
 def is_remote(store: ObjectStore) -> bool:
-    """Return whether a store is worth local copies and several requests at once.
+    """Return whether a store is remote: then local copies and several requests at once pay off.
 
-    Judged by its URL, since other stores may wrap it.
+    The URL decides, because a store may be wrapped in another one.
     """
     scheme, separator, _ = store.url().partition("://")
     return bool(separator) and scheme not in ("file", "local", "memory")
@@ -74,7 +74,7 @@ class RangeReader:
         self._finds: dict[str, int] = {}
 
     def key(self, name: str) -> str:
-        """Return the key of the file of a name. Raises CorruptTable for what cannot be a name."""
+        """Return the key of the file with a name. Raises CorruptTable for an invalid name."""
         if not _NAME.fullmatch(name):
             raise CorruptTable(f"{name[:80]!r} is not the name of a range, which has 64 hexadecimal digits")
         return f"{self.folder}/{name}"
@@ -114,11 +114,11 @@ class RangeReader:
         self._keep("columns", name, columns, columns.memory)
 
     def find(self, name: str, key: bytes) -> bytes | None:
-        """Return the joined value of one key in a range, None if there is none.
+        """Return the joined value of one key in a range, or None if the range does not have the key.
 
-        If the range is not decoded yet, only the index and a block are decoded. Once the range has been used often, it
-        is decoded as a whole, if the memory has room for it; else it stays open. A file that does not fit either is
-        open by its index, and look-ups read a block of it.
+        At first, only the index and one block of the range are decoded. A range that is used often is decoded as a
+        whole, if the memory has room for that. If the memory has no room even for the file, only its index is kept, and
+        each look-up reads a block.
         """
         kept = self._get("columns", name)
         if isinstance(kept, Columns):
@@ -152,7 +152,7 @@ class RangeReader:
                 return data
         data = bytes(self.store.get(self.key(name), 0, _LARGEST + 1))
         if len(data) > _LARGEST:
-            raise CorruptTable(f"{self.key(name)} is larger than {_LARGEST} bytes, and so not a range")
+            raise CorruptTable(f"{self.key(name)} is larger than {_LARGEST} bytes, so it is not a range")
         self.put(name, data)
         return data
 

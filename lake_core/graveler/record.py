@@ -33,7 +33,7 @@ def join_value(identity: bytes, value: bytes) -> bytes:
 
 
 def split_value(joined: bytes) -> tuple[bytes, bytes]:
-    """Return (identity, value) of an entry's value; bytes after them are ignored. Raises CorruptTable."""
+    """Return (identity, value) of an entry's value. Ignore bytes after them. Raises CorruptTable."""
     size = len(joined)
     if size > 34 and joined[0] == 64:  # the usual one: a SHA-256
         length = joined[33]
@@ -51,13 +51,13 @@ def split_value(joined: bytes) -> tuple[bytes, bytes]:
 
 
 def fill(
-    records: list[Record | None], places: Iterable[int], keys: Sequence[bytes], values: Mapping[bytes, bytes]
+    records: list[Record | None], indexes: Iterable[int], keys: Sequence[bytes], values: Mapping[bytes, bytes]
 ) -> None:
-    """Set the records at some positions, as far as their keys have joined values. Raises CorruptTable."""
+    """Set the records at some positions. A key that has no joined value is skipped. Raises CorruptTable."""
     get, make = values.get, tuple.__new__
     heads: dict[int, bytes] = {}
-    for place in places:
-        key = keys[place]
+    for index in indexes:
+        key = keys[index]
         joined = get(key)
         if joined is None:
             continue
@@ -67,9 +67,9 @@ def fill(
         if head is None:
             heads[size] = head = uvarint(2 * (size - 35)) if 64 <= size - 35 < 8192 else b"unusual"
         if joined[33:35] == head and joined[0] == 64:
-            records[place] = make(Record, (key, joined[1:33], joined[35:]))
+            records[index] = make(Record, (key, joined[1:33], joined[35:]))
         else:
-            records[place] = Record(key, *split_value(joined))
+            records[index] = Record(key, *split_value(joined))
 
 
 def identity_of(joined: bytes) -> bytes:

@@ -14,7 +14,7 @@ class Built:
     """A built tree, and the cost of building it."""
 
     tree: str
-    """The metarange's id; "" for the empty tree."""
+    """The metarange's id, or "" for the empty tree."""
     written: tuple[str, ...]
     """Ids of the files that were put: ranges, then the metarange. Some may have existed before."""
     reused: int
@@ -26,7 +26,7 @@ class Built:
 
 
 class RecordDifference(NamedTuple):
-    """A key whose record differs between two trees; None where a tree has none."""
+    """A key whose record differs between two trees. The record is None if a tree does not have the key."""
 
     key: bytes
     before: Record | None
@@ -50,4 +50,4 @@ class TreeMerge:
     conflicts: tuple[bytes, ...]
     """Keys that both sides had changed differently, and that the strategy or the function resolved."""
     built: Built | None = None
-    """The build of the tree; None if the result is one side's tree."""
+    """The build of the tree, or None if the result is one side's tree."""

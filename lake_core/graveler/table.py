@@ -2,9 +2,9 @@
 
 See specs: ranges and metaranges.
 
-Supported: one- and two-level indexes, Snappy or no compression, CRC-32C. Filters are not needed and not read. Entries
-must be plain SETs of distinct keys. Nothing that a file declares is trusted: every length is checked against the file,
-and memory against a budget.
+Indexes may have one or two levels. Blocks are compressed with Snappy or not at all, and have CRC-32C checksums. Filters
+are not needed and not read. Entries must be plain SETs of distinct keys. Nothing that a file declares is trusted: every
+length is checked against the file, and memory against a budget.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read_sstable(data: bytes) -> Table:
 
 
 class Table:
-    """An SSTable in memory. Opening reads its footer; index, properties and blocks are read when they are needed.
+    """An SSTable in memory. Opening it reads its footer. Index, properties and blocks are read when they are needed.
 
     `budget` bounds the bytes of decompressed blocks and decoded keys, taken together. Every method raises CorruptTable.
     """
@@ -136,14 +136,17 @@ class Table:
         return [Record(key, *split_value(value)) for key, value in zip(keys, values, strict=True)]
 
     def find(self, key: bytes) -> bytes | None:
-        """Return the value of one key, None if it is absent. Reads the index and one block."""
+        """Return the value of one key, or None if it is absent. Read the index and one block."""
         ends, handles = self._index
         at = bisect_left(ends, key)
         return None if at == len(ends) else _find(read_block(self._data, handles[at]), key, self._budget)
 
     @functools.cached_property
     def _index(self) -> tuple[list[bytes], list[Handle]]:
-        """Return for each data block a key, from its last up to the next block's first, and its handle."""
+        """Return an end key and a handle for each data block.
+
+        The end key is not below the last key of the block, and not above the first key of the next one.
+        """
         ends, handles = self._read_index(self._index_handle)
         if self.table_properties.get(b"rocksdb.block.based.table.index.type") == _TWO_LEVELS.to_bytes(4, "little"):
             partitions, ends = handles, []
@@ -187,7 +190,7 @@ class IndexedTable:
         return sum(map(len, self._ends)) + RECORD_OVERHEAD * len(self._ends)
 
     def find(self, key: bytes) -> bytes | None:
-        """Return the value of one key, None if it is absent. Reads one block. Raises CorruptTable."""
+        """Return the value of one key, or None if it is absent. Read one block. Raises CorruptTable."""
         at = bisect_left(self._ends, key)
         if at == len(self._ends):
             return None
@@ -197,16 +200,16 @@ class IndexedTable:
 
 
 def _find(block: bytes, key: bytes, budget: int) -> bytes | None:
-    """Return the value of a key in a block, None if it is absent. Raises CorruptTable."""
+    """Return the value of a key in a block, or None if it is absent. Raises CorruptTable."""
     keys, values = read_entries(block, budget)
     keys = _user_keys(keys)
     _check_order(keys)
-    place = bisect_left(keys, key)
-    return values[place] if place < len(keys) and keys[place] == key else None
+    index = bisect_left(keys, key)
+    return values[index] if index < len(keys) and keys[index] == key else None
 
 
 def read_properties(store: ObjectStore, key: str, size: int) -> dict[str, str | bytes]:
-    """Read the properties that the writer of an SSTable set. Reads only the end of the file if that suffices.
+    """Read the properties that the writer of an SSTable set. Read only the end of the file if that is enough.
 
     Raises NotFound, CorruptTable.
     """

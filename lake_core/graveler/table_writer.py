@@ -1,7 +1,7 @@
 """Writing SSTables as lakeFS does through pebble: the same blocks, index, properties and footer, byte for byte.
 
-Blocks of 4 KiB, a restart every 16 entries, Snappy, no filter; a two-level index as soon as one index block would
-exceed 4 KiB.
+Blocks have 4 KiB and a restart every 16 entries. They are compressed with Snappy. There is no filter. The index has two
+levels if one block of 4 KiB cannot hold it.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def write_table(
 
     Returns the file with its name and the fields that a metarange stores.
 
-    `properties` are hashed into the name, which is computed unless it is given. Bounds, counts and the data model's
-    fileID are added after that.
+    `properties` are hashed into the name, unless `name` is given. Bounds, counts and the data model's fileID are added
+    after that.
     """
     if not all(map(operator.lt, keys, keys[1:])):
         raise ValueError("the keys of a range must be in ascending order, without duplicates")
@@ -254,23 +254,23 @@ def separator(first: bytes, second: bytes) -> bytes:
         return first
     if shared < len(second) - 1 or first[shared] + 1 < second[shared]:
         return first[:shared] + bytes((first[shared] + 1,))
-    for place in range(shared + 1, len(first)):
-        if first[place] != 0xFF:
-            return first[:place] + bytes((first[place] + 1,))
+    for index in range(shared + 1, len(first)):
+        if first[index] != 0xFF:
+            return first[:index] + bytes((first[index] + 1,))
     return first
 
 
 def successor(key: bytes) -> bytes:
     """Return a short key that is at least as large as this one."""
-    for place, byte in enumerate(key):
+    for index, byte in enumerate(key):
         if byte != 0xFF:
-            return key[:place] + bytes((byte + 1,))
+            return key[:index] + bytes((byte + 1,))
     return key
 
 
 def _shared_length(first: bytes, second: bytes) -> int:
     limit = min(len(first), len(second))
-    for place in range(limit):
-        if first[place] != second[place]:
-            return place
+    for index in range(limit):
+        if first[index] != second[index]:
+            return index
     return limit

@@ -18,7 +18,7 @@ _NANOSECONDS = 1_000_000_000
 
 
 def read_message(data: bytes) -> Fields:
-    """Decode the fields of a message; unknown ones too. Raises CorruptTable."""
+    """Decode all fields of a message, also unknown ones. Raises CorruptTable."""
     fields: Fields = {}
     at, size = 0, len(data)
     while at < size:
@@ -44,7 +44,7 @@ def read_message(data: bytes) -> Fields:
 
 
 def number(fields: Fields, field: int) -> int:
-    """Return a signed number; 0 if it is absent."""
+    """Return a signed number, or 0 if it is absent."""
     value = fields.get(field, (0,))[-1]
     if not isinstance(value, int):
         raise CorruptTable(f"field {field} of a message is not a number")
@@ -52,7 +52,7 @@ def number(fields: Fields, field: int) -> int:
 
 
 def octets(fields: Fields, field: int) -> bytes:
-    """Return bytes; empty if they are absent."""
+    """Return bytes, or no bytes if they are absent."""
     value = fields.get(field, (b"",))[-1]
     if not isinstance(value, bytes):
         raise CorruptTable(f"field {field} of a message is not text")
@@ -60,7 +60,7 @@ def octets(fields: Fields, field: int) -> bytes:
 
 
 def text(fields: Fields, field: int) -> str:
-    """Return a text; an empty one if it is absent."""
+    """Return a text, or "" if it is absent."""
     return _decoded(octets(fields, field))
 
 
@@ -79,7 +79,7 @@ def text_map(fields: Fields, field: int) -> dict[str, str]:
 
 
 def timestamp(fields: Fields, field: int) -> int:
-    """Return a `google.protobuf.Timestamp` in nanoseconds since the epoch; 0 if it is absent.
+    """Return a `google.protobuf.Timestamp` in nanoseconds since the epoch, or 0 if it is absent.
 
     Raises CorruptTable outside its range.
     """
@@ -93,17 +93,17 @@ def timestamp(fields: Fields, field: int) -> int:
 
 
 def put_number(field: int, value: int) -> bytes:
-    """Encode a number; nothing for 0."""
+    """Encode a number. 0 is left out."""
     return uvarint(field << 3 | _VARINT) + uvarint(value & 0xFFFFFFFFFFFFFFFF) if value else b""
 
 
 def put_octets(field: int, value: bytes) -> bytes:
-    """Encode bytes; nothing if they are empty."""
+    """Encode bytes. Empty bytes are left out."""
     return uvarint(field << 3 | _LENGTH) + uvarint(len(value)) + value if value else b""
 
 
 def put_text(field: int, value: str) -> bytes:
-    """Encode a text; nothing for an empty one."""
+    """Encode a text. An empty text is left out."""
     return put_octets(field, value.encode())
 
 
@@ -116,12 +116,12 @@ def put_text_map(field: int, pairs: Mapping[str, str]) -> bytes:
 
 
 def put_octets_always(field: int, value: bytes) -> bytes:
-    """Encode bytes, also if they are empty."""
+    """Encode bytes, even if they are empty."""
     return put_octets(field, value) or bytes((field << 3 | _LENGTH, 0))
 
 
 def put_timestamp(field: int, nanoseconds: int) -> bytes:
-    """Encode a `google.protobuf.Timestamp` of nanoseconds since the epoch; nothing for 0."""
+    """Encode a `google.protobuf.Timestamp` of nanoseconds since the epoch. 0 is left out."""
     if not nanoseconds:
         return b""
     seconds, nanos = divmod(nanoseconds, _NANOSECONDS)

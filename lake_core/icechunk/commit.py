@@ -79,7 +79,7 @@ class Commit:
             raise TypeError(f"the message of a commit must be text, not {type(self.message).__name__}")
         if METADATA_KEY in self.metadata:
             raise IcechunkError(
-                f"the metadata key {METADATA_KEY!r} is reserved for the markers of commits: "
+                f"the metadata key {METADATA_KEY!r} is reserved for the transaction identifiers of commits: "
                 "use another key, or pass txn=…"
             )
         try:

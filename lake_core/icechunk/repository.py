@@ -103,7 +103,8 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
             authorize_virtual_chunk_access: How virtual chunks are reached, by the URL prefix of their container.
             exist_ok: Whether to open a repository that exists.
             clock: Returns the time, for tests.
-            txn_retention: For how long the markers of `commit(txn=…)` count; for ever by default.
+            txn_retention: How long the transaction identifiers of `commit(txn=…)` count. By default, they count
+                forever.
 
         Raises:
             RepositoryAlreadyExists: The folder holds a repository, or other objects.
@@ -182,7 +183,8 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
                 fsspec's storage options, a store whose keys follow the prefix, or None for neither. Other containers
                 are not read.
             clock: Returns the time, for tests.
-            txn_retention: For how long the markers of `commit(txn=…)` count; for ever by default.
+            txn_retention: How long the transaction identifiers of `commit(txn=…)` count. By default, they count
+                forever.
 
         Raises:
             RepositoryNotFound: There is no repository.

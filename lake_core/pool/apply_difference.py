@@ -254,8 +254,8 @@ class PoolApplication:
         for change, markers in zip(changes, earlier, strict=True):
             if change.actions and change.commit.markers == markers:
                 raise DatasetConflict(
-                    f"{self.context.onto} already has a load of this session with the same marker, but not the changes "
-                    "without a marker: repeat those in a separate session, or give them markers",
+                    f"{self.context.onto} already has a load of this session with the same transaction identifier, but "
+                    "not the changes without one: repeat those in a separate session, or give them identifiers (txn=)",
                     kind="MarkerRecorded",
                 )
 

@@ -73,8 +73,8 @@ class PoolLake:
             read_only: Whether the caller only reads. Then the location is not probed for whether it can be written
                 safely.
             clock: Returns the time, by which commits are dated.
-            txn_retention: For how long the markers of `load(txn=...)` count; None for ever. Each commit holds the
-                markers that count.
+            txn_retention: How long the transaction identifiers of `load(txn=...)` count. None means forever. Each
+                commit holds those that count.
 
         Raises:
             NotALake: The location does not hold a Zed lake.
@@ -101,8 +101,8 @@ class PoolLake:
             storage_options: Those of the store.
             exist_ok: Whether to return a lake that already exists.
             clock: Returns the time, by which commits are dated.
-            txn_retention: For how long the markers of `load(txn=...)` count; None for ever. Each commit holds the
-                markers that count.
+            txn_retention: How long the transaction identifiers of `load(txn=...)` count. None means forever. Each
+                commit holds those that count.
 
         Raises:
             LakeExists: The location already holds a lake.

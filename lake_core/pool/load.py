@@ -39,7 +39,7 @@ class Loader:
     clock: AwareClock
 
     def load(self, batches: Iterable[ValueBatch], branch: str, details: CommitDetails) -> Commit | None:
-        """Write values and commit them. Return None where there are none, or the branch already has the marker.
+        """Write values and commit them. Return None where there are none, or the branch already has the `txn`.
 
         Raises:
             NoSuchBranch: The pool has no such branch. Nothing was written.
@@ -63,7 +63,7 @@ class Loader:
     def add(self, objects: Sequence[DataObject], branch: str, details: CommitDetails) -> Commit | None:
         """Commit data objects that were written before.
 
-        Return None where there are none, or the branch already has the marker.
+        Return None where there are none, or the branch already has the `txn`.
 
         Raises:
             NoSuchBranch: The pool has no such branch.

@@ -185,7 +185,7 @@ class Pool:
     ) -> Commit | None:
         """Sort rows, write them as data objects and commit them.
 
-        Return None where there are no rows, or the branch already has the marker.
+        Return None where there are no rows, or the branch already has the `txn`.
 
         Args:
             rows: Arrow data, a file of NDJSON, ZNG, ZSON or Parquet (its path, or open), or an iterable of mappings or
@@ -206,7 +206,7 @@ class Pool:
         return self._loader.load(batches_of_rows(rows), branch, commit_details(author, message, meta, txn))
 
     def markers(self, branch: str = "main") -> Markers:
-        """Return the markers of a branch, by application id, that counted at its last commit.
+        """Return the transaction identifiers of a branch at its last commit, by application id. Leave out expired ones.
 
         Raises NoSuchBranch, DamagedLake.
         """
@@ -248,7 +248,7 @@ class Pool:
     ) -> Commit | None:
         """Commit data objects whose files are in place.
 
-        Return None where there are none, or the branch already has the marker.
+        Return None where there are none, or the branch already has the `txn`.
 
         Args:
             objects: The data objects, which hold values in the order of the pool.
@@ -279,7 +279,7 @@ class Pool:
     ) -> Commit | None:
         """Replace the values of ranges of keys by data objects whose files are in place, in one commit.
 
-        Return None where nothing changes, or the branch already has the marker.
+        Return None where nothing changes, or the branch already has the `txn`.
 
         Args:
             objects: The data objects, which hold values in the order of the pool.
@@ -398,7 +398,8 @@ class Pool:
     ) -> Commit | None:
         """Commit to a branch the changes of another one since their common ancestor. Return None where there are none.
 
-        The other branch does not change. Changes that were merged before are not applied again. Markers are merged too.
+        The other branch does not change. Changes that were merged before are not applied again. Transaction
+        identifiers are merged, too.
 
         Args:
             child: The branch that is merged.
@@ -425,7 +426,8 @@ class Pool:
     ) -> Commit | None:
         """Commit the inverse of a commit: delete the data objects that it added, and add those that it deleted.
 
-        Return None if the commit is already reverted. Markers stay: a load that is reverted is not repeated.
+        Return None if the commit is already reverted. Transaction identifiers stay, so a reverted load cannot be
+        repeated with the same one.
 
         Args:
             commit: The id of the commit.

@@ -1,6 +1,6 @@
 """PySpark over the formats, through public DataFrame and data source interfaces only: no extra jars, no JVM internals.
 
-Reads are planned from the log in the driver; writes run in the executors and are committed once, in the driver.
+The driver plans reads from the log. The executors write files, and the driver commits them once.
 """
 
 from __future__ import annotations

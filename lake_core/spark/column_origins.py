@@ -1,13 +1,13 @@
-"""Which columns of which loaded DataFrames the columns of a DataFrame are made of, read from Spark's analysed plan.
+"""Finds the columns of loaded DataFrames from which the columns of a DataFrame are computed, in Spark's analyzed plan.
 
-A DataFrame is marked when it is loaded (`marked`) by a condition that is always true, which Spark removes before it
-plans a job. In the plans of DataFrames that are computed from it, the marks show where loaded columns enter, and
-expression ids where they go. Only columns from which values are computed count, not those that select, group or order
-rows (filters, join and grouping keys, windows).
+A DataFrame is marked when it is loaded (`marked`), by a condition that is always true. Spark removes it before it plans
+a job. In the plans of DataFrames that are computed from it, the marks show where loaded columns enter, and expression
+ids show where they go. Only columns from which values are computed count, not those that select, group or order rows
+(filters, join and grouping keys, windows).
 
-Spark offers the plan only as text, in which names and literals are not quoted. The parser is therefore strict: an
-unknown operator, or text that does not parse completely, makes the columns that depend on it unknown, and an unknown
-column is left out.
+Spark offers the plan only as text, in which names and literals are not quoted. Therefore the parser is strict: if it
+meets an unknown operator, or text that it cannot parse completely, the columns that depend on it are unknown. Unknown
+columns are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Origin: TypeAlias = tuple[str, str]
 """A mark, and a column of the DataFrame that has it."""
 Origins: TypeAlias = "frozenset[Origin] | None"
-"""None: unknown."""
+"""The origins of a column, or None if they are unknown."""
 
 _MARK = re.compile(r"\w+", re.ASCII)
 _MARKED = re.compile(r"\(origin:(\w+) = origin:\1\)", re.ASCII)
@@ -62,9 +62,9 @@ _LEAVES = {"LocalRelation", "LogicalRDD", "OneRowRelation", "Relation", "Relatio
 
 
 def marked(df: DataFrame, mark: str) -> DataFrame:
-    """Return the same rows and columns, under a mark that `column_origins` finds again.
+    """Return the same rows and columns, with a mark that `column_origins` finds.
 
-    `mark`: ASCII letters, digits and underscores.
+    `mark` consists of ASCII letters, digits and underscores.
     """
     if not _MARK.fullmatch(mark):
         raise ValueError(f"a mark must consist of letters, digits and underscores, not {mark!r}")
@@ -72,11 +72,10 @@ def marked(df: DataFrame, mark: str) -> DataFrame:
 
 
 def column_origins(df: DataFrame) -> dict[str, frozenset[Origin]] | None:
-    """Return for each known column the columns of marked DataFrames that its values are made of.
+    """Return, for each column, the columns of marked DataFrames from which its values are computed.
 
-    None if nothing is known.
-
-    Nothing is run. Raises what Spark raises where it cannot plan the DataFrame.
+    Leave out columns whose origins are unknown. Return None if all are unknown. No job is run. Raises Spark's error if
+    Spark cannot plan the DataFrame.
     """
     names = df.columns
     text = _plan(df)
@@ -87,14 +86,14 @@ def column_origins(df: DataFrame) -> dict[str, frozenset[Origin]] | None:
         scope = _Reader().read(_tree(text[begin.end() :].partition(_END)[0]))
     except (_Unreadable, RecursionError):
         return None
-    if [column.name for column in scope.columns] != names or scope.strangers == "unknown":
+    if [column.name for column in scope.columns] != names or scope.unnamed == "unknown":
         return None
     origins = {column.name: column.origins for column in scope.columns if column.origins is not None}
     return origins or None
 
 
 def _plan(df: DataFrame) -> str:
-    # Without rows, Spark's planning ends early: no files are listed, no source is asked for its tasks.
+    # Without rows, Spark's planning ends early: it does not list files or ask sources for their tasks.
     empty = df.limit(0)
     with _settings(df.sparkSession, _SETTINGS), _printed() as text:
         empty.explain(mode="extended")
@@ -116,7 +115,7 @@ def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None
 
 @contextmanager
 def _printed() -> Iterator[io.StringIO]:
-    """Capture what this thread prints. What other threads print goes where it went before."""
+    """Capture the output of this thread. The output of other threads is not changed."""
     output = _ThreadOutput(sys.stdout)
     sys.stdout = output
     try:
@@ -138,7 +137,7 @@ class _ThreadOutput:
 
 
 class _Unreadable(Exception):
-    """The text is not what a plan looks like."""
+    """The text does not have the form of a plan."""
 
 
 @dataclass(slots=True)
@@ -168,7 +167,8 @@ def _tree(text: str) -> _Node:
                     raise _Unreadable
                 parent.children.append(node)
             else:
-                node = None  # inside a subquery
+                # The node is part of a subquery.
+                node = None
         elif path or node is None:
             raise _Unreadable
         path.append(node)
@@ -181,8 +181,8 @@ def _tree(text: str) -> _Node:
 
 _NONE: frozenset[Origin] = frozenset()
 
-Strangers: TypeAlias = Literal["none", "outside", "unknown"]
-"""Columns that an operator gives without naming them: none, some from outside, or some from anywhere."""
+Unnamed: TypeAlias = Literal["none", "outside", "unknown"]
+"""The columns that an operator returns but does not name: none, some that are not from marked DataFrames, or any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +194,10 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The columns that an operator gives, in order."""
+    """The columns that an operator returns, in order."""
 
     columns: Sequence[_Column]
-    strangers: Strangers = "none"
+    unnamed: Unnamed = "none"
 
     def of(self, expression: str) -> Origins:
         """Return the origins of the columns that an expression names."""
@@ -215,7 +215,8 @@ class _Scope:
                 and column.origins is not None
                 and len(column.origins) > 1
             ):
-                origins.append(None)  # a part of a combined value, whose source the plan does not show
+                # The expression takes a part of a combined value. The plan does not show where that part is from.
+                origins.append(None)
             else:
                 origins.append(column.origins)
         return _together(origins)
@@ -223,28 +224,29 @@ class _Scope:
     def _unlisted(self, before: str) -> Origins:
         """Return the origins of a name that is not a column of the plan below.
 
-        It is a lambda's variable, or the result of a Python function, which follows its arguments.
+        The name is a lambda's variable, or the result of a Python function. The latter follows its arguments.
         """
         is_derived = before.endswith(")") or _VARIABLE.search(before) is not None
-        return _NONE if self.strangers == "outside" or (self.strangers == "none" and is_derived) else None
+        return _NONE if self.unnamed == "outside" or (self.unnamed == "none" and is_derived) else None
 
     def item(self, text: str) -> _Column:
-        """Return a column of a list: one from below, or `<expression> AS <name>#<id>`."""
+        """Return a column of a list. It is a column from below, or `<expression> AS <name>#<id>`."""
         name, number = _attribute(text)
         for column in self.columns:
             if column.id == number and column.name.lower() == name.lower():
-                return _Column(name, number, column.origins)  # spelled as it was asked for
+                # Keep the spelling of the query.
+                return _Column(name, number, column.origins)
         expression, alias, new = name.rpartition(" AS ")
         if alias:
             return _Column(new, number, self.of(_values_only(expression)))
-        return _Column(name, number, _NONE if self.strangers == "outside" else None)
+        return _Column(name, number, _NONE if self.unnamed == "outside" else None)
 
 
 _OPEN = _Scope((), "unknown")
 
 
 class _Reader:
-    """From the leaves up: the columns that each operator gives."""
+    """Finds the columns that each operator returns, from the leaves of the plan up."""
 
     def __init__(self) -> None:
         self._named: dict[str, _Scope] = {}
@@ -262,7 +264,8 @@ class _Reader:
         if node.operator in _LEAVES and not below:
             return _leaf(node)
         if node.operator == "Range" and not below:
-            return _Scope([_Column("id", -1, _NONE)], "outside")  # its id is not printed
+            # The plan does not show the expression id of this column.
+            return _Scope([_Column("id", -1, _NONE)], "outside")
         if node.operator == "CTERelationRef" and not below:
             return self._reference(node)
         if len(below) == 1:
@@ -284,14 +287,14 @@ class _Reader:
         if scope is None or len(arguments) < 3:
             return _OPEN
         names = [_attribute(text) for text in _listed(arguments[2])]
-        if scope.strangers != "none" or len(scope.columns) != len(names):
+        if scope.unnamed != "none" or len(scope.columns) != len(names):
             return _OPEN
         return _Scope([_Column(*name, column.origins) for name, column in zip(names, scope.columns, strict=True)])
 
     def _unary(self, node: _Node, below: _Scope) -> _Scope:
         marks = _MARKED.fullmatch(node.arguments) if node.operator == "Filter" else None
         if marks is not None:
-            if below.strangers != "none":
+            if below.unnamed != "none":
                 return _OPEN
             return _Scope(
                 [_Column(column.name, column.id, frozenset([(marks[1], column.name)])) for column in below.columns]
@@ -325,7 +328,7 @@ def _aggregate(arguments: Sequence[str], below: _Scope) -> _Scope:
 def _window(arguments: Sequence[str], below: _Scope) -> _Scope:
     if not arguments:
         return _OPEN
-    return _Scope([*below.columns, *(below.item(text) for text in _listed(arguments[0]))], below.strangers)
+    return _Scope([*below.columns, *(below.item(text) for text in _listed(arguments[0]))], below.unnamed)
 
 
 def _generate(arguments: Sequence[str], below: _Scope) -> _Scope:
@@ -334,9 +337,10 @@ def _generate(arguments: Sequence[str], below: _Scope) -> _Scope:
     origins = below.of(arguments[0])
     names = [_attribute(text) for text in _listed(arguments[-1])]
     if len(names) > 1 and origins is not None and len(origins) > 1:
-        origins = None  # the plan does not show which column depends on which
+        # The plan does not show which column depends on which.
+        origins = None
     generated = [_Column(*name, origins) for name in names]
-    return _Scope([*below.columns, *generated], below.strangers)
+    return _Scope([*below.columns, *generated], below.unnamed)
 
 
 def _expand(arguments: Sequence[str], below: _Scope) -> _Scope:
@@ -346,9 +350,12 @@ def _expand(arguments: Sequence[str], below: _Scope) -> _Scope:
     names = [_attribute(text) for text in _listed(arguments[1])]
     if any(len(row) != len(names) for row in rows):
         return _OPEN
-    places = zip(*rows, strict=True)
+    columns = zip(*rows, strict=True)
     return _Scope(
-        [_Column(*name, _together(below.of(text) for text in place)) for name, place in zip(names, places, strict=True)]
+        [
+            _Column(*name, _together(below.of(text) for text in expressions))
+            for name, expressions in zip(names, columns, strict=True)
+        ]
     )
 
 
@@ -375,18 +382,21 @@ def _join(node: _Node, left: _Scope, right: _Scope) -> _Scope:
         return _OPEN
     if kind[0] in ("LeftSemi", "LeftAnti"):
         return left
-    strangers = max(left.strangers, right.strangers, key=("none", "outside", "unknown").index)
-    return _Scope([*left.columns, *right.columns], strangers)
+    unnamed = max(left.unnamed, right.unnamed, key=("none", "outside", "unknown").index)
+    return _Scope([*left.columns, *right.columns], unnamed)
 
 
 def _union(below: Sequence[_Scope]) -> _Scope:
-    """Return the first scope's columns, each with the origins of the columns at its place in all scopes."""
+    """Return the first scope's columns, each with the origins of the columns at its position in all scopes."""
     first = below[0]
-    if any(scope.strangers != "none" or len(scope.columns) != len(first.columns) for scope in below):
+    if any(scope.unnamed != "none" or len(scope.columns) != len(first.columns) for scope in below):
         return _OPEN
-    places = zip(*(scope.columns for scope in below), strict=True)
+    positions = zip(*(scope.columns for scope in below), strict=True)
     return _Scope(
-        [_Column(place[0].name, place[0].id, _together(column.origins for column in place)) for place in places]
+        [
+            _Column(columns[0].name, columns[0].id, _together(column.origins for column in columns))
+            for columns in positions
+        ]
     )
 
 
@@ -408,7 +418,7 @@ def _attribute(text: str) -> tuple[str, int]:
 
 
 def _values_only(expression: str) -> str:
-    """Return an expression without what its windows partition and order by, and what its pivot chooses by."""
+    """Return an expression without the keys of its windows (partitions and order) and of its pivot."""
     while (begin := expression.find(_WINDOW)) >= 0:
         end = _closing(expression, begin + len(_WINDOW) - 1)
         expression = expression[:begin] + expression[end + 1 :]
@@ -429,7 +439,7 @@ _BRACKET = re.compile(r"[()\[\]{},]")
 
 
 def _split(text: str) -> list[str]:
-    """Return the parts between commas outside of brackets. Raises _Unreadable where brackets do not match."""
+    """Split a text at the commas outside of brackets. Raises _Unreadable if brackets do not match."""
     parts, start = [], 0
     expected: list[str] = []
     for match in _BRACKET.finditer(text):
@@ -449,7 +459,7 @@ def _split(text: str) -> list[str]:
 
 
 def _closing(text: str, begin: int) -> int:
-    """Return where the bracket that opens at a place closes."""
+    """Return the position of the bracket that closes the one at `begin`."""
     depth = 0
     for match in _BRACKET.finditer(text, begin):
         if match[0] in _PAIRS:

@@ -4,11 +4,13 @@
     spark.read.format("lake").load("lake://prod/main/tables/orders")
     spark.sql("CREATE TEMPORARY VIEW orders USING lake OPTIONS (path 'lake://prod/v1/tables/orders')")
 
-Python workers on the driver's machine (with Spark Connect, the server's) plan and commit. They need this package;
-executors do not. Spark does not pass a Python data source the columns that a query needs: name them by the option
-`columns`, or by `.schema(…)`. Filters are not pushed down, because Spark 4.3 applies those of one use of a source to
-all its uses (a union of two filtered halves loses rows): the option `where` selects files instead. `read_delta` and
-`write_delta` are faster and return results; use this for SQL, or if you prefer Spark's own interface.
+Python workers on the driver's machine (with Spark Connect, on the server's) plan and commit. They need this package.
+Executors do not. Spark does not tell a Python data source which columns a query needs: name them by the option
+`columns`, or by `.schema(…)`. Filters are not pushed down, because Spark 4.3 applies the filters of one use of a source
+to all its uses, so a union of two filtered halves loses rows. Select files by the option `where` instead.
+
+`read_delta` and `write_delta` are faster and return results. Use this source for SQL, or if you prefer Spark's own
+interface.
 """
 
 from __future__ import annotations
@@ -62,22 +64,27 @@ def register(
 ) -> None:
     """Register `format("lake")` in a session.
 
-    `storage_options` open the tables that are read or written. They are sent with the source, and never appear in plans
-    or settings. `lakes` are names for lakes (`{"prod": "s3://bucket/lake"}` for `lake://prod/main/…`). To register the
-    source again with other options, pass another `name`.
+    Options of a read are `path` (the argument of `load`), `version` or `timestamp`, `columns` (names separated by
+    commas) and `where` (Spark SQL). Options of a write (modes `append` and `overwrite`) are `path`, `txnAppId` with
+    `txnVersion` (a version that the table already has is skipped), `replaceWhere`, and `partitionBy` for a table that
+    is created.
 
-    Options of a read: `path` (the argument of `load`), `version` or `timestamp`, `columns` (names separated by commas),
-    `where` (Spark SQL). Options of a write (modes `append` and `overwrite`): `path`, `txnAppId` with `txnVersion` (a
-    version that the table has already is skipped), `replaceWhere`, and `partitionBy` for a table that is created. The
-    state to read is fixed when the DataFrame is created. Spark Connect plans each action again and so reads the newest
-    state at each action: name a version, a commit or a tag if that matters.
+    The state to read is fixed when the DataFrame is created. Spark Connect plans each action again, so each action
+    reads the newest state. If that matters, name a version, a commit or a tag.
+
+    Args:
+        spark: The session.
+        storage_options: The options to open the tables with. They are sent with the source, and never appear in plans
+            or settings.
+        lakes: The URLs of lakes by their names: `{"prod": "s3://bucket/lake"}` for `lake://prod/main/…`.
+        name: The name of the format. To register the source again with other options, pass another name.
     """
     spark.dataSource.register(_source_class(name, _Access(dict(storage_options or {}), dict(lakes or {}))))
 
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """The options by which tables are reached, which may contain secrets."""
+    """The options to reach tables. They may contain secrets."""
 
     storage_options: dict[str, Any] = field(repr=False)
     lakes: dict[str, str]
@@ -94,8 +101,9 @@ class _Pin:
 def _source_class(name_: str, access: _Access) -> type[DataSource]:
     """Return the source's class.
 
-    Its instances, readers and writers are sent to executors that may lack this package. So all of it is defined here
-    and pickled by value, and it imports this package only on the driver. It holds only plain values and bytes.
+    Its instances, readers and writers are sent to executors that may lack this package. So all classes are defined in
+    this function and pickled by value. They import this package only on the driver, and hold only plain values and
+    bytes.
     """
     import pickle
 
@@ -114,7 +122,8 @@ def _source_class(name_: str, access: _Access) -> type[DataSource]:
             import pickle
             import zlib
 
-            if partition.value is None:  # no files at all
+            # There are no files.
+            if partition.value is None:
                 return
             names, compressed = partition.value
             files = pickle.loads(zlib.decompress(compressed))
@@ -133,7 +142,8 @@ def _source_class(name_: str, access: _Access) -> type[DataSource]:
 
             message = WriterCommitMessage()
             message.files = []  # type: ignore[attr-defined]
-            if self.payload is None:  # written before
+            # The write was committed earlier.
+            if self.payload is None:
                 for _ in iterator:
                     pass
             else:
@@ -147,8 +157,8 @@ def _source_class(name_: str, access: _Access) -> type[DataSource]:
             _commit(self.planned, [row for message in messages for row in message.files])
 
         def abort(self, messages: list[Any]) -> None:
-            # Spark calls this also after a commit that failed, which may have landed: files that nothing names are left
-            # to vacuum.
+            # Spark also calls this after a commit that failed, but which may have succeeded in the store. So files are
+            # not deleted here. Vacuum deletes those that are not referenced.
             pass
 
     class LakeSource(DataSource):
@@ -186,15 +196,16 @@ def _source_class(name_: str, access: _Access) -> type[DataSource]:
             return LakeWriter(*_plan(self.access, self.options, schema, overwrite))
 
     for kind in (LakeReader, LakeWriter, LakeSource):
-        kind.__module__ = "__main__"  # so that they travel by value
+        # Classes of this module are pickled by value.
+        kind.__module__ = "__main__"
     return LakeSource
 
 
-# What follows runs on the driver's machine.
+# The functions below run on the driver's machine.
 
 
 def _pinned(access: bytes, options: Mapping[str, str]) -> bytes | None:
-    """Return the state that reads use; None if there is no table yet, which a write may create."""
+    """Return the state to read, or None if the table does not exist yet."""
     import pickle
 
     try:
@@ -205,7 +216,7 @@ def _pinned(access: bytes, options: Mapping[str, str]) -> bytes | None:
 
 
 def _open(access: _Access, options: Mapping[str, str], pin: _Pin | None = None) -> tuple[DeltaTable, Pins]:
-    """Open the table of a read. Returns it with the pins of its lake."""
+    """Open the table of a read. Return it with the pins of its lake."""
     path = _path(options, (*_READ, *_WRITE[1:]))
     version = _option(options, "version")
     at: dict[str, Any] = {
@@ -219,16 +230,16 @@ def _open(access: _Access, options: Mapping[str, str], pin: _Pin | None = None) 
     paths = Paths(access.lakes, access.storage_options or None)
     if pin is not None:
         paths.pin(pin.lakes)
-    place, key = _find(paths, path)
-    table = place.state.delta(key, **at)
+    open_state, key = _find(paths, path)
+    table = open_state.state.delta(key, **at)
     return table, paths.pins()
 
 
 def _find(paths: Paths, path: str) -> tuple[OpenState, str]:
-    place, key, _ = paths.find(path.removeprefix(_LAKE))
-    if place is None or not key.strip("/"):
-        raise InvalidUrl(f"{path!r} names no table: use lake://<lake>/<ref>/<path of the table>")
-    return place, key.strip("/")
+    open_state, key, _ = paths.find(path.removeprefix(_LAKE))
+    if open_state is None or not key.strip("/"):
+        raise InvalidUrl(f"{path!r} does not name a table: use lake://<lake>/<ref>/<path of the table>")
+    return open_state, key.strip("/")
 
 
 def _schema(access: bytes, options: Mapping[str, str], pin: bytes | None) -> T.StructType:
@@ -243,7 +254,7 @@ def _schema(access: bytes, options: Mapping[str, str], pin: bytes | None) -> T.S
 def _payloads(
     access: bytes, options: Mapping[str, str], pin: bytes | None, schema: T.StructType
 ) -> list[tuple[list[str], bytes]]:
-    """Return what each task of a read needs: the columns to return, and its files."""
+    """Return the input of each task of a read: the columns to return, and its files."""
     import pickle
 
     for option in _WRITE[1:]:
@@ -266,7 +277,10 @@ def _payloads(
 def _plan(
     access: bytes, options: Mapping[str, str], schema: T.StructType, overwrite: bool
 ) -> tuple[bytes | None, bytes]:
-    """Return what the tasks of a write need (None if the write was committed before), and what its commit needs."""
+    """Return the input of the tasks of a write, and the input of its commit.
+
+    The former is None if the write was committed earlier.
+    """
     import pickle
 
     opened: _Access = pickle.loads(access)
@@ -274,10 +288,12 @@ def _plan(
     txn = _txn(options)
     where = _option(options, "replaceWhere")
     if where is not None and not overwrite:
-        raise InvalidOption("replaceWhere selects what an overwrite replaces, and goes with mode('overwrite') only")
+        raise InvalidOption(
+            "replaceWhere selects the rows that an overwrite replaces: use it only with mode('overwrite')"
+        )
     arrow = arrow_schema_of(schema)
-    target, part = _target(opened, options, arrow)
-    planned = _Planned(opened, dict(options), target.version, arrow, overwrite, None if part is None else part.pins)
+    target, joined = _target(opened, options, arrow)
+    planned = _Planned(opened, dict(options), target.version, arrow, overwrite, None if joined is None else joined.pins)
     if target.recorded(txn) is not None:
         return None, pickle.dumps(planned)
     return by_value(write_partition(planned.write(target).writer, schema.names)), pickle.dumps(planned)
@@ -285,15 +301,15 @@ def _plan(
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """The part of a shared session that a write goes into."""
+    """The writer of a shared session, and the pins of its lake."""
 
-    part: SessionWriter
+    writer: SessionWriter
     pins: Pins
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A write on its way from the worker that plans it to the one that commits it."""
+    """A planned write. It is sent from the worker that plans it to the worker that commits it."""
 
     access: _Access
     options: dict[str, str]
@@ -322,13 +338,13 @@ def _commit(payload: bytes, rows: Sequence[Mapping[str, Any]]) -> None:
         return
     table.commit(planned.write(table).operation(*files_of(rows)), txn)
     if joined is not None:
-        joined.part.flush()
+        joined.writer.flush()
 
 
 def _target(
     access: _Access, options: Mapping[str, str], schema: pa.Schema, version: int | None = None, pins: Pins | None = None
 ) -> tuple[DeltaTable, _Joined | None]:
-    """Open the table to write, at the version that the write was planned on."""
+    """Open the table to write, at the version for which the write was planned."""
     path = options["path"]
     storage_options = access.storage_options or None
     if not path.startswith(_LAKE):
@@ -341,16 +357,16 @@ def _target(
         ), None
     paths = Paths(access.lakes, storage_options)
     paths.pin(pins or {})
-    place, key = _find(paths, path)
-    if place.join is None:
+    open_state, key = _find(paths, path)
+    if open_state.join is None:
         raise ReadOnly(
             f"{path!r} cannot be written, because branches change only by publishing, and commits and tags "
             f"never change: write to a shared session (lake://<lake>/<session>/{key}), or inside `with "
             f"lake.session() as s:` with write_delta(df, s.delta({key!r}))"
         )
-    part = place.join()
-    table = part.delta(key, version=version)
-    return table, _Joined(part, paths.pins())
+    writer = open_state.join()
+    table = writer.delta(key, version=version)
+    return table, _Joined(writer, paths.pins())
 
 
 # Options
@@ -396,7 +412,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _names(schema: T.StructType, names: Sequence[str]) -> list[str]:
-    """Return the columns of these names, ignoring case."""
+    """Return the table's spelling of these column names, ignoring case. Raises SchemaMismatch."""
     folded = {name.lower(): name for name in reversed(schema.names)}
     chosen = [name if name in schema.names else folded.get(name.lower()) for name in names]
     if None in chosen:
@@ -408,7 +424,7 @@ def _names(schema: T.StructType, names: Sequence[str]) -> list[str]:
 
 def _spark_schema(table: DeltaTable) -> T.StructType:
     schema = T.StructType.fromJson(json.loads(table.metadata.schema_string))
-    # Spark takes every column of a source for nullable.
+    # Spark treats every column of a source as nullable.
     return T.StructType([T.StructField(child.name, child.dataType, True, child.metadata) for child in schema])
 
 

@@ -6,11 +6,11 @@ from lake_core.errors import LakeError
 
 
 class NoJava(LakeError):
-    """Spark needs Java, and none was found."""
+    """Spark needs Java, but it is not installed."""
 
 
 class JavaTooOld(LakeError):
-    """Spark needs a newer Java than the one found."""
+    """Spark needs a newer Java than the one that is installed."""
 
 
 class UnreachableStore(LakeError):
@@ -18,18 +18,18 @@ class UnreachableStore(LakeError):
 
 
 class SparkJobFailed(LakeError):
-    """A Spark job of a read or write failed in its executors.
+    """A Spark job of a read or write failed in its executors. The cause is Spark's own error.
 
-    Nothing of it is visible. The cause is Spark's own error.
+    Nothing that the job wrote is visible.
     """
 
 
 class SparkServerFailed(LakeError):
-    """A shared Spark Connect server cannot be started, or cannot be talked to."""
+    """A shared Spark Connect server cannot be started or reached."""
 
 
 class InvalidOption(LakeError):
-    """An option of `format("lake")` is unknown, or means nothing here. Nothing was read or written."""
+    """An option of `format("lake")` is unknown, or not valid for this read or write. Nothing was read or written."""
 
 
 class UnsupportedArray(LakeError):
@@ -48,27 +48,27 @@ class MissingPackage(LakeError):
 
 
 class InvalidColumns(LakeError):
-    """A DataFrame lacks a column that the array needs, or has one of another type. Nothing was written."""
+    """A DataFrame lacks a column, or has one of the wrong type, for an array or a pool. Nothing was written."""
 
 
 class InvalidCoordinates(LakeError):
-    """Coordinates are ambiguous: a dimension has one of them twice."""
+    """The coordinates of an array cannot be used: one is missing or occurs twice, or their type or values differ."""
 
 
 class UnknownCoordinates(LakeError):
-    """Rows have coordinates that the array lacks. Nothing of the write is visible."""
+    """Rows have coordinates that the array lacks. Nothing was written to the array."""
 
 
 class DuplicateCells(LakeError):
-    """Several rows are of one cell. Nothing of the write is visible."""
+    """Several rows have the same cell. Nothing was written to the array."""
 
 
 class InvalidValues(LakeError):
-    """Values cannot be stored in the cells of the array. Nothing of the write is visible."""
+    """Values cannot be stored in the array, or read as rows. Nothing was written to the array."""
 
 
 class ArrayChanged(LakeError):
     """The array, or its chunks, were changed in the session while Spark wrote the same chunks.
 
-    Nothing of the write is visible.
+    Nothing was written to the array.
     """

@@ -24,12 +24,14 @@ from lake_core.spark.errors import SparkJobFailed, UnreachableStore
 
 try:
     from py4j.protocol import Py4JJavaError
-except ImportError:  # the client of Connect alone has no JVM
+except ImportError:  # PySpark is installed without a JVM, as a client of Connect
     JOB_ERRORS: tuple[type[Exception], ...] = (PySparkException,)
 else:
     JOB_ERRORS = (PySparkException, Py4JJavaError)
-"""What PySpark raises for a job that failed: its own errors, and in classic Spark those of the JVM that it has no class
-for, such as the loss of executors."""
+"""The errors that PySpark raises for a failed job.
+
+They are its own errors, and in classic Spark also those of the JVM for which it has no class, such as lost executors.
+"""
 
 _PICKLING = threading.Lock()
 _RAISED = re.compile(r"^(?:lake_core\.[\w.]+\.)(\w+): (.*)$", re.MULTILINE)
@@ -39,14 +41,15 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class _Pickler(cloudpickle.Pickler):
-    """A pickler for what cloudpickle cannot carry: cached functions and properties by value, and layouts of bytes."""
+    """A pickler that also pickles cached functions, cached properties and `struct.Struct`, unlike cloudpickle."""
 
     def reducer_override(self, obj: object) -> Any:
         if isinstance(obj, struct.Struct):
             return struct.Struct, (obj.format,)
         if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__.partition(".")[0] == lake_core.__name__:
             return _cached, (obj.__wrapped__, obj.cache_parameters())
-        if isinstance(obj, functools.cached_property):  # has a lock before Python 3.12
+        # Before Python 3.12, it has a lock, which cannot be pickled.
+        if isinstance(obj, functools.cached_property):
             return _cached_property, (obj.func, obj.attrname)
         return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
@@ -56,16 +59,16 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
 
 
 def _cached_property(function: Callable[[Any], Any], name: str | None) -> functools.cached_property[Any]:
-    """Return a cached property that knows its name: a class that is put together again does not tell it."""
+    """Return a cached property with its name. An unpickled class does not set the name."""
     cached = functools.cached_property(function)
     cached.attrname = name
     return cached
 
 
 def by_value(obj: object) -> bytes:
-    """Pickle a function or other object to bytes that unpickle where this package is not installed.
+    """Pickle a function or other object to bytes that can be unpickled without this package.
 
-    Raises UnreachableStore for an object with a store that cannot leave this process.
+    Raises UnreachableStore for an object with a store that exists only in this process.
     """
     with _PICKLING:
         cloudpickle.register_pickle_by_value(lake_core)  # type: ignore[no-untyped-call]
@@ -83,7 +86,7 @@ def by_value(obj: object) -> bytes:
 
 
 def batch_function(function: BatchFunction) -> BatchFunction:
-    """Return a function for `mapInArrow` that carries `function` by value."""
+    """Return a function for `mapInArrow` that contains `function` by value."""
     payload = by_value(function)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -91,16 +94,16 @@ def batch_function(function: BatchFunction) -> BatchFunction:
 
         yield from pickle.loads(payload)(batches)
 
-    # Where the package is installed, Spark would pickle `run` as a name to import: make it travel whole.
+    # If this package is installed, Spark would pickle `run` as a name to import. This makes it pickle by value.
     run.__module__ = "__main__"
     return run
 
 
 def table_function(function: Callable[[pa.Table], pa.Table]) -> Callable[[pa.Table], pa.Table]:
-    """Return a function for a group's `applyInArrow` that carries `function` by value."""
+    """Return a function for a group's `applyInArrow` that contains `function` by value."""
     payload = by_value(function)
 
-    # Spark tells by the annotations whether a function takes a table or an iterator: these it must be able to look up.
+    # `run` has no annotations: Spark resolves them to see whether it takes a table or an iterator.
     def run(rows):  # type: ignore[no-untyped-def]
         import pickle
 
@@ -111,10 +114,10 @@ def table_function(function: Callable[[pa.Table], pa.Table]) -> Callable[[pa.Tab
 
 
 def raise_ours(error: Exception) -> NoReturn:
-    """Raise the error of ours that a job failed with, or SparkJobFailed.
+    """Raise the error of this package that made a job fail, or SparkJobFailed.
 
-    A worker's error comes without the JVM's trace, which tells nothing of it; the worker's own trace is a note on
-    SparkJobFailed.
+    An error of a worker is raised without the JVM's trace, which does not explain it. The worker's own trace is added
+    to SparkJobFailed as a note.
     """
     ours = lake_error(error)
     if isinstance(ours, SparkJobFailed) and not getattr(ours, "__notes__", None):
@@ -123,8 +126,12 @@ def raise_ours(error: Exception) -> NoReturn:
 
 
 def named_error(name: str, message: str) -> LakeError:
-    """Return an error of ours by its class's name; SparkJobFailed where that takes more than a message."""
-    from lake_core.pool import errors as pool_errors  # only here: importing pools takes long
+    """Return an error of this package by the name of its class.
+
+    Return SparkJobFailed if there is no such class, or if it takes more than a message.
+    """
+    # Importing pools takes long.
+    from lake_core.pool import errors as pool_errors
 
     kind = next(
         (
@@ -146,7 +153,8 @@ def lake_error(error: Exception) -> LakeError:
     if errors:
         return named_error(*errors[-1])
     raised = list(re.finditer(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Invalid)\w*: .+)$", text, re.MULTILINE))
-    if raised:  # the last line of the worker's traceback
+    if raised:
+        # This is the last line of the worker's traceback.
         failed = SparkJobFailed(f"a Spark job failed: {raised[-1][1][:300]}")
         start = text.rfind("Traceback (most recent call last)", 0, raised[-1].start())
         if start >= 0:

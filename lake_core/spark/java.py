@@ -1,4 +1,4 @@
-"""Whether Spark's Java is there and new enough, in one sentence before a JVM fails with an obscure error."""
+"""Checks that Java is installed and new enough for Spark, before a JVM fails with an obscure error."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """MERGE of a DataFrame into a Delta table of any size.
 
-Spark joins the key columns of the table with those of the source; no other column of the table is shuffled. Then one
-task merges each file that a clause applies to with the source rows that match it, by the same code as in one process.
-The source is computed once and kept on the executors' disks, because a second computation could return other rows.
+Spark joins the key columns of the table with those of the source. Other columns of the table are not shuffled. Then,
+for each file that a clause applies to, one task merges the file with the source rows that match it. It uses the same
+code as a merge in one process. The source is computed once and kept on the executors' disks, because a second
+computation could return other rows.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ _MOST_TASKS = 200
 _TRIES = 3
 """The most attempts at a merge whose executors get lost."""
 _LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
-"""Spark's name for the loss of rows that an executor kept for the jobs of a merge."""
+"""Spark's error condition if an executor is lost that kept rows for the jobs of a merge."""
 _FEW_ROWS = 10_000
-"""Up to here a source is sent to every executor, instead of sorting the table's keys."""
+"""A source with at most so many rows is sent to every executor. Then the table's keys need not be sorted."""
 
 
 def merge_delta(
@@ -81,7 +82,7 @@ def merge_delta(
 
         merge_delta(df, table, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
 
-    Raises what `DeltaTable.merge` raises, and SparkJobFailed.
+    Raises the same errors as `DeltaTable.merge`, and SparkJobFailed.
     """
 
     def execute(text: MergeText, txn: Txn | None) -> OperationResult:
@@ -96,7 +97,7 @@ def _merge(df: DataFrame, snapshot: Snapshot, text: MergeText, now: int) -> Oper
         try:
             return _attempt(df, plan, text)
         except SparkJobFailed as error:
-            # An executor is gone that kept rows of the source. Nothing is committed yet, so that others can be used.
+            # An executor that kept rows of the source was lost. Nothing is committed yet, so the merge can be repeated.
             if _LOST_ROWS not in str(error):
                 raise
     return _attempt(df, plan, text)
@@ -112,9 +113,10 @@ def _attempt(df: DataFrame, plan: MergePlan, text: MergeText) -> Operation | Non
 
 
 class _SparkMerge:
-    """One merge under way.
+    """One attempt at a merge.
 
-    Columns go by plain names: c0, c1, … the source's, k… the keys, p… what conditions ask of the table.
+    Columns have plain names: c0, c1, … are those of the source, k… are the keys, and p… are the columns of the table
+    that conditions use.
     """
 
     def __init__(self, df: DataFrame, plan: MergePlan) -> None:
@@ -125,7 +127,7 @@ class _SparkMerge:
         self._rows = self._source.count()
 
     def check_keys(self, keys: Sequence[str]) -> None:
-        """Raise NullKeys or DuplicateKeys unless each row of the source that must have a key has its own."""
+        """Raise NullKeys if a row of the source has a null key, or DuplicateKeys if several rows have the same key."""
         names = key_names(self._plan.source, keys)
         if not names:
             return
@@ -134,7 +136,7 @@ class _SparkMerge:
         without_key = self._source.where(is_null).count()
         if without_key:
             raise null_keys(names, without_key)
-        # Under a collation texts that differ could count as one.
+        # Under a collation, Spark could count different texts as equal.
         by = [
             (column.cast("string") if pa.types.is_string(self._plan.source.field(name).type) else column).alias(
                 f"k{number}"
@@ -168,22 +170,21 @@ class _SparkMerge:
             for name in key.source[1:]:
                 column = column.getField(name)
             if pa.types.is_string(key.type):
-                column = column.cast(
-                    "string"
-                )  # under a collation of its own, texts that differ could count as one, or sort otherwise
+                # Under a collation, Spark could count different texts as equal, or sort them in another order.
+                column = column.cast("string")
             values = self._source.select(column.alias("v")).where("v IS NOT NULL")
-            some = values.distinct().limit(MANY_KEYS + 1).toArrow()["v"]
-            whole = len(some) <= MANY_KEYS
-            if not whole:
+            keys = values.distinct().limit(MANY_KEYS + 1).toArrow()["v"]
+            is_complete = len(keys) <= MANY_KEYS
+            if not is_complete:
                 extremes = values.agg(F.min("v").alias("a"), F.max("v").alias("b")).toArrow()
-                some = pa.chunked_array([*extremes["a"].chunks, *extremes["b"].chunks])
-            predicate = range_of_key(table, key, some.combine_chunks(), whole=whole)
+                keys = pa.chunked_array([*extremes["a"].chunks, *extremes["b"].chunks])
+            predicate = range_of_key(table, key, keys.combine_chunks(), whole=is_complete)
             if predicate is not None:
                 ranges.append(predicate)
         return ranges
 
     def _matches(self, scan: Scan) -> DataFrame:
-        """Return the pairs for which ON is true: file, row in it, applying clause (-1: none), and source row."""
+        """Return the pairs for which ON is true: file, row in it, clause that applies (-1 if none does), source row."""
         plan = self._plan
         probe = match_probe(plan, scan)
         key_types = pa.schema(
@@ -197,32 +198,32 @@ class _SparkMerge:
             [T.StructField(name, field.dataType) for name, field in zip(self._names, source_fields, strict=True)]
         )
         keys = _spark_schema(key_types)
-        asks = _spark_schema(
+        probed = _spark_schema(
             pa.schema([pa.field(f"p{number}", child.type) for number, child in enumerate(probe.schema)])
         )
-        place = T.StructType().add("file", "long").add("row", "long")
+        position = T.StructType().add("file", "long").add("row", "long")
         target_rows = _numbers(self._spark, len(scan.files)).mapInArrow(
-            batch_function(_probe(probe, plan.condition)), T.StructType([*place, *keys, *asks])
+            batch_function(_probe(probe, plan.condition)), T.StructType([*position, *keys, *probed])
         )
         source_struct = T.StructType([*source, T.StructField(_SID, T.LongType())])
         source_rows = self._source.mapInArrow(
             batch_function(_keyed(plan.condition, plan.source, self._names)), T.StructType([*keys, *source_struct])
         )
         if key_types.names:
-            # Spark takes the table for as small as the list of its files, and would broadcast it.
+            # Without a hint, Spark would broadcast the table: it estimates its size from the list of its files.
             joined = target_rows.join(self._hinted(source_rows), key_types.names, "inner")
         else:
             joined = target_rows.crossJoin(source_rows)
-        chosen = joined.select("file", "row", *asks.names, *source_struct.names)
+        chosen = joined.select("file", "row", *probed.names, *source_struct.names)
         pairs = _Pairs(plan.condition, plan.clauses, plan.aliases, probe.schema, plan.source)
-        result = T.StructType([*place, T.StructField("clause", T.LongType()), *source_struct])
+        result = T.StructType([*position, T.StructField("clause", T.LongType()), *source_struct])
         return chosen.mapInArrow(batch_function(pairs.find), result)
 
     def _hinted(self, source: DataFrame) -> DataFrame:
         return F.broadcast(source) if self._rows <= _FEW_ROWS else source.hint("merge")
 
     def _rewritten(self, scan: Scan, matches: DataFrame) -> Iterator[tuple[int, MergedFile]]:
-        """Yield each file that a clause applies to, with its merged rows."""
+        """Yield the number of each file that a clause applies to, with the result of its merge."""
         plan = self._plan
         task = file_merge(plan, scan)
         best = matches.groupBy("file").agg(F.max("clause").alias("clause")).toArrow().to_pydict()
@@ -230,11 +231,11 @@ class _SparkMerge:
         chosen = [file for file, clause in zip(best["file"], best["clause"], strict=True) if clause >= 0 or by_source]
         if chosen:
             files = self._spark.createDataFrame(pa.table({"file": pa.array(chosen, pa.int64())}))
-            # Few rows may mean much work: without a number of its own Spark would put them all into one task.
+            # Few rows may mean much work. Without a number of partitions, Spark would put them all into one task.
             grouped = matches.join(F.broadcast(files), "file", "left_semi").repartition(
                 min(len(chosen), _MOST_TASKS), "file"
             )
-            # Here, unlike in `mapInArrow`, Spark takes no other type than the one that the session wants.
+            # Unlike `mapInArrow`, `applyInArrow` only accepts the binary type that the session's setting demands.
             large = self._spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true"
             merge = _merge_file(
                 task, plan.clauses, plan.source, self._names, pa.large_binary() if large else pa.binary()
@@ -309,7 +310,7 @@ def _keyed(condition: Condition, schema: pa.Schema, names: Sequence[str]) -> Any
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Finds those of the joined pairs for which ON is true, and which clause applies to each."""
+    """Selects the joined pairs for which ON is true, and finds the clause that applies to each."""
 
     condition: Condition
     clauses: Clauses
@@ -327,9 +328,9 @@ class _Pairs:
                     self.aliases[1]: relation(_taken(batch.select(columns[first_source:-1]), self.source)),
                 }
             )
-            held = others_hold(self.condition, scope)
-            rows = pa.Table.from_batches([batch]).filter(held)
-            clause = first_true(self.clauses.matched, scope.filter(held))
+            is_match = others_hold(self.condition, scope)
+            rows = pa.Table.from_batches([batch]).filter(is_match)
+            clause = first_true(self.clauses.matched, scope.filter(is_match))
             result = rows.select([0, 1]).append_column("clause", pa.array(clause, pa.int64()))
             for index in columns[first_source:]:
                 result = result.append_column(rows.schema.field(index), rows.column(index))
@@ -345,7 +346,8 @@ def _merge_file(task: FileMerge, clauses: Clauses, schema: pa.Schema, names: Seq
             matches = settled(numbers["row"], numbers["clause"], np.arange(rows.num_rows), source, clauses)
             result = pickle.dumps(packed(task(file, matches)))
         except MultipleSourceRows as error:
-            result = pickle.dumps(str(error))  # raised here, it would be tried again three times
+            # If it were raised here, Spark would run the task three more times.
+            result = pickle.dumps(str(error))
         return pa.table({"file": pa.array([file], pa.int64()), "result": pa.array([result], binary)})
 
     return merge
@@ -353,7 +355,7 @@ def _merge_file(task: FileMerge, clauses: Clauses, schema: pa.Schema, names: Seq
 
 @dataclass(frozen=True, slots=True)
 class _WithoutMatch:
-    """Merges files of which no row matches."""
+    """Merges files in which no row matches."""
 
     merge: FileMerge
     files: tuple[int, ...]

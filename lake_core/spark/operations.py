@@ -35,7 +35,7 @@ def delete_delta(
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OperationResult:
-    """Delete rows in the executors, as `DeltaTable.delete` does. Raises what it raises, and SparkJobFailed."""
+    """Delete rows in the executors, as `DeltaTable.delete` does. Raises the same errors, and SparkJobFailed."""
     target = opened(table, storage_options)
     return target.operate(lambda snapshot, now: delete(snapshot, where, now, run_in(spark)), txn)
 
@@ -49,7 +49,7 @@ def update_delta(
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OperationResult:
-    """Update rows in the executors, as `DeltaTable.update` does. Raises what it raises, and SparkJobFailed."""
+    """Update rows in the executors, as `DeltaTable.update` does. Raises the same errors, and SparkJobFailed."""
     target = opened(table, storage_options)
     return target.operate(lambda snapshot, now: update(snapshot, changes, where, now, run_in(spark)), txn)
 
@@ -68,7 +68,7 @@ def optimize_delta(
 
     There is one task for each file that is written, or with `zorder_by` for each partition of the table.
 
-    Raises what it raises, and SparkJobFailed.
+    Raises the same errors as that method, and SparkJobFailed.
     """
     target = opened(table, storage_options)
     run = run_in(spark)
@@ -95,7 +95,7 @@ def vacuum_delta(
     There is one task for each 65,536 files that the log names, and for each thousand to delete. The files that the
     latest version needs are not sent to the driver.
 
-    Raises what it raises, and SparkJobFailed.
+    Raises the same errors as that method, and SparkJobFailed.
     """
     return opened(table, storage_options).vacuum(
         retention, mode=mode, orphans=orphans, dry_run=dry_run, allow_unsafe=allow_unsafe, run=run_in(spark)
@@ -109,9 +109,9 @@ def convert_delta(
     partition_by: pa.Schema | Sequence[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DeltaTable:
-    """Convert files as `DeltaTable.convert` does, reading them in the executors.
+    """Convert files as `DeltaTable.convert` does, and read them in the executors.
 
-    Raises what it raises, and SparkJobFailed.
+    Raises the same errors as that method, and SparkJobFailed.
     """
     return DeltaTable.convert(url, partition_by=partition_by, storage_options=storage_options, run=run_in(spark))
 

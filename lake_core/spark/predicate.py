@@ -42,10 +42,10 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def filtered(frame: DataFrame, predicate: Predicate) -> DataFrame:
-    """Return the rows for which the predicate is true, in every session, whatever its settings.
+    """Return the rows for which the predicate is true. The session's settings do not change the result.
 
-    Parts that Spark has no column for are evaluated by Arrow in the executors, after the rest, which can be pushed into
-    a scan. A row for which an expression fails makes the job fail.
+    Spark evaluates the parts that it has columns for first, because it can push them into a scan. Arrow evaluates the
+    other parts in the executors. If an expression fails for a row, the job fails.
     """
     parts = predicate.operands if isinstance(predicate, And) else (predicate,)
     plain = tuple(part for part in parts if is_pushable(part))
@@ -64,7 +64,7 @@ def _keep(predicate: Predicate) -> BatchFunction:
 
 
 def to_column(predicate: Predicate) -> SparkColumn:
-    """Convert a pushable predicate for `DataFrame.where`. It means the same in every session, whatever its settings."""
+    """Convert a pushable predicate for `DataFrame.where`. The session's settings do not change its meaning."""
     match predicate:
         case Not(
             operand=In(operand=Column() as column) | Comparison(operator="<=>", left=Column() as column) as operand
@@ -108,7 +108,7 @@ def _leaf_column(leaf: Predicate) -> SparkColumn:
 
 
 def _tree(join: Callable[[SparkColumn, SparkColumn], SparkColumn], parts: list[SparkColumn]) -> SparkColumn:
-    """Combine many parts as a tree of small depth: Spark recurses into it."""
+    """Combine many parts as a tree of small depth, because Spark recurses into it."""
     while len(parts) > 1:
         parts = [functools.reduce(join, parts[i : i + 2]) for i in range(0, len(parts), 2)]
     return parts[0]
@@ -126,8 +126,9 @@ def _with_nan(condition: SparkColumn, column: Column) -> SparkColumn:
 def _equals_zero(column: Column) -> SparkColumn:
     """Return the condition that a column equals 0.0 or -0.0.
 
-    It is not an equality: pushed down, that is looked up in the dictionary of a row group, where the two zeros differ.
-    It is not a set either, because they differ for Spark itself. Bounds include both, so `<=` can be pushed down.
+    It is not an equality, because Parquet looks that up in the dictionary of a row group, where the two zeros differ.
+    It is not a set, because Spark itself distinguishes the zeros there. Bounds include both, so `<=` can be pushed
+    down.
     """
     zero = F.lit(0.0)
     return (_field(column) <= zero) & _with_nan(_field(column) >= zero, column)

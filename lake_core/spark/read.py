@@ -1,6 +1,6 @@
-"""Reads of a Delta table as a DataFrame: the driver selects files by the log, and executors read the rows.
+"""Reads a Delta table as a DataFrame. The driver selects files by the log, and executors read the rows.
 
-If Hadoop can open the files (local ones), Spark's own Parquet scan reads them, otherwise a Python data source does.
+If Hadoop can open the files (local ones), Spark's own Parquet scan reads them. Otherwise a Python data source does.
 Partition values always come from the log, never from a path.
 """
 
@@ -36,17 +36,20 @@ if TYPE_CHECKING:
     from lake_core.delta.table_view import Location
 
 _MANY_PARTITIONS = 16
-"""Up to here a union of one scan a partition plans faster than a join on the file's name, and prunes better."""
+"""Up to this number, a union with one scan for each partition is planned faster than a join on the file's name.
+
+It also prunes better.
+"""
 
 _STRICT = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-"""Whatever the session says: a file that cannot be read is an error, never fewer rows."""
+"""These options override the session's settings: a file that cannot be read is an error, and rows are never missing."""
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 _UNREADABLE = re.compile(r":|(?:^|/)[_.][^/]*$")
 _URI_QUOTED = re.compile(
     r"[^A-Za-z0-9;/@&=+$,:_\-!.~'()*\u0080-\U0010ffff]|[\u0080-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 )
-"""What Java's URIs quote in a path: all but these ASCII characters, and the spaces and controls beyond ASCII."""
+"""The characters that Java's URIs quote in a path: ASCII except those listed, and spaces and controls beyond ASCII."""
 
 
 def read_delta(
@@ -62,12 +65,23 @@ def read_delta(
 ) -> DataFrame:
     """Return the rows of a table at one version as a DataFrame. The version is fixed now: later commits are not read.
 
-    `version`, `timestamp` and `allowed_roots` are as in `DeltaTable.open`. A handle keeps the roots that it was opened
-    with.
+    If a file is deleted before Spark reads it, the job fails.
 
-    `columns` and `where` (Spark SQL) select columns and rows. Timestamps in `where` are UTC if they have no zone.
-    Raises what `DeltaTable.open` raises, SchemaMismatch and InvalidExpression. Raises DataFileMissing for a file that
-    is missing already; a file that is deleted before Spark reads it makes the job fail.
+    Args:
+        spark: The session.
+        table: A handle, or the URL of a table.
+        columns: The columns to read.
+        where: A predicate in Spark SQL that selects rows. A timestamp without a zone is UTC.
+        version: As in `DeltaTable.open`.
+        timestamp: As in `DeltaTable.open`.
+        allowed_roots: As in `DeltaTable.open`. They are added to the roots of a handle.
+        storage_options: As in `DeltaTable.open`.
+
+    Raises:
+        SchemaMismatch: The table lacks one of the columns.
+        InvalidExpression: `where` is not valid.
+        DataFileMissing: A file is already missing.
+        DeltaError: See `DeltaTable.open`.
     """
     if not isinstance(table, DeltaTable):
         opened = DeltaTable.open(
@@ -96,9 +110,8 @@ def _read_files(spark: SparkSession, scan: Scan) -> DataFrame:
         return spark.createDataFrame([], schema)
     urls = [elsewhere.get(row, scan.snapshot.store).url(key) for row, key in enumerate(keys)]
     hadoop_reads = all(url.startswith("file://") for url in urls) and not any(_UNREADABLE.search(key) for key in keys)
-    # A session that minds case would read null where a file spells a column differently from the table. And
-    # Hadoop's configuration carries the schema to the scan, and replaces `${…}` in it: such columns would come back
-    # null.
+    # A session with case-sensitive names would read null if a file spells a column differently from the table. Hadoop's
+    # configuration passes the schema to the scan, and replaces `${…}` in it, so such columns would be null, too.
     deleted = "deletionVector" in scan.files.column_names and scan.files["deletionVector"].null_count < len(scan.files)
     exact_names = spark.conf.get("spark.sql.caseSensitive") == "true"
     if (
@@ -149,7 +162,7 @@ def _native(spark: SparkSession, scan: Scan, paths: Sequence[str], schema: T.Str
 
 
 def _renamed(frame: DataFrame, physical: T.StructType, logical: T.StructType) -> DataFrame:
-    """Return the columns under the table's names. Nested ones are cast, which matches fields by position."""
+    """Rename the columns to the table's names. Nested columns are cast, which matches their fields by position."""
     columns = []
     for old, new in zip(physical, logical, strict=True):
         column = F.col(quote_identifier(old.name))
@@ -165,10 +178,11 @@ def _joined(
     partition_columns: Sequence[str],
     schema: T.StructType,
 ) -> DataFrame:
-    # Spark spells a local file's URI with one slash or with three: offer both. A file that matches neither is an error,
-    # not null.
+    # Spark writes a local file's URI with one slash or with three, so the table has both. A file that matches neither
+    # is an error, not null.
     names = [f"{prefix}{_URI_QUOTED.sub(_percent, path)}" for prefix in ("file:", "file://") for path in paths]
-    column_prefix = f"lake_{uuid.uuid4().hex}"  # no column of the table has a name that starts so
+    # No column of the table has a name with this prefix.
+    column_prefix = f"lake_{uuid.uuid4().hex}"
     lookup = pa.table({f"{column_prefix}_file": names, f"{column_prefix}_hit": pa.repeat(True, len(names))})
     renamed = {f"{column_prefix}_{index}": name for index, name in enumerate(partition_columns)}
     for short, name in renamed.items():
@@ -181,20 +195,19 @@ def _joined(
         F.col(f"{column_prefix}_path") == F.col(f"{column_prefix}_file"),
         "left",
     )
-    lost = F.raise_error(F.concat(F.lit("no partition values for the data file "), F.col(f"{column_prefix}_path")))
+    no_values = F.raise_error(F.concat(F.lit("no partition values for the data file "), F.col(f"{column_prefix}_path")))
     for short, name in renamed.items():
         kind = schema[name].dataType
         joined = joined.withColumn(
-            name, F.when(F.col(f"{column_prefix}_hit"), F.col(short)).otherwise(lost.cast(kind)).cast(kind)
+            name, F.when(F.col(f"{column_prefix}_hit"), F.col(short)).otherwise(no_values.cast(kind)).cast(kind)
         )
     return joined.select(*map(quote_identifier, schema.names))
 
 
 def _partition_value(scalar: pa.Scalar) -> Column:
     value = scalar.as_py()
-    if isinstance(
-        value, dt.date
-    ):  # datetimes too: Python's would go through the session's zone and the Julian calendar
+    # Spark would convert Python's dates and datetimes by the session's zone and the Julian calendar.
+    if isinstance(value, dt.date):
         return F.expr(literal(scalar))
     return F.lit(bytearray(value) if isinstance(value, bytes) else value)
 

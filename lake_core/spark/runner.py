@@ -1,7 +1,7 @@
-"""Tasks of an operation in Spark's executors, one task a partition.
+"""Runs the tasks of an operation in Spark's executors, one task in each partition.
 
-Results are returned as plain types: the package's classes are sent to the executors by value, and their instances from
-there could not be unpickled in the driver.
+Results are returned as plain types. The package's classes are sent to the executors by value, so the driver could not
+unpickle their instances.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _INSTANCE = "\x00lake-orch:instance"
 
 
 def run_in(spark: SparkSession) -> Runner:
-    """Return a runner that carries out tasks in the executors of a session."""
+    """Return a runner that runs tasks in the executors of a session."""
 
     def run(task: Callable[[int], T], count: int) -> Iterable[T]:
         if not count:
             return []
-        # `range` spreads numbers over its partitions in order: one number each, so that tasks are retried one by one.
+        # Each partition gets one number, so that tasks are retried one by one.
         numbers = spark.range(0, count, 1, count)
         try:
             rows = numbers.mapInArrow(batch_function(_carry_out(task)), "number bigint, result binary").toArrow()
@@ -57,7 +57,7 @@ def _carry_out(task: Callable[[int], Any]) -> Any:
 
 
 def packed(value: Any) -> Any:
-    """Convert a value with our dataclasses in it to plain types, to send it from an executor to the driver."""
+    """Convert a value that contains dataclasses to plain types, to send it from an executor to the driver."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: packed(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return (_INSTANCE, type(value).__module__, type(value).__qualname__, fields)
@@ -67,7 +67,7 @@ def packed(value: Any) -> Any:
 
 
 def unpacked(value: Any) -> Any:
-    """Return the value that was given to `packed`."""
+    """Return the value that was passed to `packed`."""
     if isinstance(value, tuple) and len(value) == 4 and value[0] == _INSTANCE:
         _, module, name, fields = value
         return getattr(importlib.import_module(module), name)(**{key: unpacked(item) for key, item in fields.items()})

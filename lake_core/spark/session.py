@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 _CORES = max(2, os.cpu_count() or 2)
 
 RUNTIME_CONF: Mapping[str, str] = {
-    # The default lists paths with a task each.
+    # By default, Spark starts one task for each path that it lists.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * _CORES),
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
 }
-"""Settings of a session that is built here; they can be changed while it runs."""
+"""Settings of a session that is created here. They can be changed while it runs."""
 
 START_CONF: Mapping[str, str] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-"""Settings that a JVM started here begins with."""
+"""Settings of a JVM that is started here. They cannot be changed later."""
 
 LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": str(2 * _CORES),
 }
-"""Settings for local threads: the executors of a cluster have to reach the driver, and are not counted here."""
+"""Settings for executors in local threads. The executors of a cluster must reach the driver by the network."""
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""The environment variable by which spark-submit passes its JVM to a driver."""
+"""The environment variable in which spark-submit passes the port of its JVM to a driver."""
 
 
 def active_session() -> SparkSession | None:
-    """Return the session of this thread or, if it has none, of this process."""
+    """Return the session of this thread, or else that of this process, or else None."""
     try:
         return SparkSession.active()
     except PySparkRuntimeError:
@@ -50,8 +50,8 @@ def active_session() -> SparkSession | None:
 def start_settings(master: str | None = None, config: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the settings of a JVM that is started here.
 
-    They are `master` (default: local threads, failed tasks tried three times), our own settings, and `config` on top of
-    them.
+    They are `master`, the settings of this module, and `config`, which overrides them. The default master is local
+    threads, with up to three attempts at a task.
     """
     chosen = (config or {}).get("spark.master") or master or f"local[{_CORES},3]"
     local = LOCAL_CONF if is_local(chosen) else {}
@@ -70,14 +70,22 @@ def session(
     remote: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Return the active Spark session if there is one, else a new one. `config` is set on top.
+    """Return the active Spark session, or a new one. `config` is applied to either.
 
-    A new session has `master` (default: local threads, failed tasks tried three times), UTC, and executors on the
-    Python of the setting `spark.pyspark.python` or of PYSPARK_PYTHON, by default the path of this one. With `remote`,
-    or if the environment names one (SPARK_REMOTE), the session is one of that Spark Connect server. In a program that
-    spark-submit started, the master is the one that it was given.
+    The time zone of a new session is UTC. Its executors run the Python of the setting `spark.pyspark.python` or of
+    PYSPARK_PYTHON. The default is the Python of this process.
 
-    Raises NoJava or JavaTooOld if a JVM would have to be started and cannot.
+    Args:
+        app_name: The name of a new session.
+        master: The master of a new session. The default is local threads, with up to three attempts at a task. In a
+            program that spark-submit started, the default is the master of spark-submit.
+        remote: The URL of a Spark Connect server. The default is SPARK_REMOTE in the environment, unless `master` is
+            given.
+        config: Settings. Those that cannot be changed in an active session are ignored.
+
+    Raises:
+        NoJava: A JVM must be started, but Java is not installed.
+        JavaTooOld: A JVM must be started, but Java is too old for Spark.
     """
     if master is not None and remote is not None:
         raise ValueError("a session has either a master or a remote server: pass only one of them")
@@ -89,8 +97,9 @@ def session(
         return active
     python = (config or {}).get("spark.pyspark.python")
     if python is not None:
-        os.environ["PYSPARK_PYTHON"] = python  # PySpark itself knows this setting in spark-submit alone
-    # Workers run `python3` from PATH otherwise, which may lack pyarrow.
+        # PySpark itself uses this setting only in spark-submit.
+        os.environ["PYSPARK_PYTHON"] = python
+    # Otherwise, workers run `python3` from PATH, which may lack pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     if remote is not None or ("SPARK_REMOTE" in os.environ and master is None):

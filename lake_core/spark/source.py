@@ -30,7 +30,7 @@ _BYTES_PER_TASK = 128 << 20
 
 
 def read_with_source(spark: SparkSession, scan: Scan, schema: T.StructType) -> DataFrame:
-    """Read the rows of a scan's files by Arrow in the executors; `schema` is that of `scan.read_schema`."""
+    """Read the rows of a scan's files with Arrow in the executors. `schema` is `scan.read_schema` as Spark's type."""
     payloads = file_payloads(scan)
     source = _source_class(f"lake_{uuid.uuid4().hex}", payloads, schema)
     spark.dataSource.register(source)
@@ -38,14 +38,14 @@ def read_with_source(spark: SparkSession, scan: Scan, schema: T.StructType) -> D
 
 
 def file_payloads(scan: Scan, predicate: Predicate | None = None) -> list[bytes]:
-    """Return the files of a scan as compressed payloads.
+    """Return one compressed payload for each task of a scan.
 
-    Each is the `DataFiles` of a task, with all that is needed to read them.
+    It is the task's `DataFiles`, with everything that is needed to read them.
     """
     tasks = _tasks(scan.files["size"].to_pylist())
-    # Batches must match the source's schema to the letter, and Spark takes every column of a source for nullable.
+    # Batches must match the source's schema exactly, and Spark treats every column of a source as nullable.
     relaxed = pa.schema([pa.field(child.name, child.type) for child in scan.read_schema])
-    # Most of it is code, which every task carries.
+    # Compression pays off, because most of a payload is code.
     return [
         zlib.compress(by_value(replace(open_data_files(scan, rows, predicate), schema=relaxed)), 1) for rows in tasks
     ]
@@ -76,12 +76,13 @@ def _source_class(name_: str, payloads: Sequence[bytes], schema_: T.StructType) 
             return FilesReader()
 
     for kind in (FilesReader, FilesSource):
-        kind.__module__ = "__main__"  # so that they travel by value
+        # Classes of this module are pickled by value.
+        kind.__module__ = "__main__"
     return FilesSource
 
 
 def _tasks(sizes: Sequence[int | None]) -> list[list[int]]:
-    """Pack the row numbers of the files into tasks of bounded size."""
+    """Distribute the files, by their row numbers in the scan, to tasks of limited size."""
     tasks: list[list[int]] = []
     current: list[int] = []
     size = 0

@@ -1,6 +1,7 @@
-"""Writes of a DataFrame to a Delta table: executors write the files, and the driver commits them once.
+"""Writes a DataFrame to a Delta table. Executors write the files, and the driver commits them once.
 
-A task that failed or ran twice leaves at most unreferenced files: only the rows that reach the driver name files.
+Only files whose names reach the driver are committed. So a task that failed or ran twice leaves at most unreferenced
+files.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FILE_ROWS = (
     "change boolean, "
     "error string"
 )
-"""What executors report of a data or change file that they wrote, or of rows that the table refuses (`error`)."""
+"""The rows that executors report: a data or change file that they wrote, or an error about rows that were refused."""
 
 
 def write_delta(
@@ -56,11 +57,22 @@ def write_delta(
 ) -> OperationResult:
     """Write a DataFrame's rows in one commit. The DataFrame is evaluated once.
 
-    `mode` is `append`, `overwrite` (all rows, with `where` the matching ones, with `dynamic` those of the partitions
-    that get rows) or `error` (the table must never have been written, except by a write with the same `txn`).
-    `schema_mode` is as for `DeltaTable.append` and `overwrite`. A table named by URL is created if it does not exist,
-    partitioned by `partition_by`. If the table has the `txn` already, nothing is written, and Spark runs no job. Raises
-    what `DeltaTable.append` and `overwrite` raise, TableAlreadyExists, and SparkJobFailed.
+    Args:
+        df: The rows.
+        table: A handle, or the URL of a table. A table that does not exist at a URL is created.
+        mode: `append`, `overwrite`, or `error`. With `error`, the table must never have been written, except by a write
+            with the same `txn`.
+        where: The rows that an overwrite replaces, as Spark SQL. The default is all rows.
+        dynamic: Let an overwrite replace only the partitions that get rows.
+        schema_mode: As in `DeltaTable.append` and `DeltaTable.overwrite`.
+        partition_by: The partition columns of a table that is created, or overwritten with the schema mode `overwrite`.
+        txn: If the table already has this transaction identifier, nothing is written, and Spark runs no job.
+        storage_options: The options to open the table with.
+
+    Raises:
+        TableAlreadyExists: The mode is `error`, and the table has been written.
+        SparkJobFailed: The job failed. Nothing is visible.
+        DeltaError: See `DeltaTable.append` and `DeltaTable.overwrite`.
     """
     if mode not in ("append", "overwrite", "error"):
         raise ValueError(f"mode must be 'append', 'overwrite' or 'error', not {mode!r}")
@@ -87,7 +99,7 @@ def write_delta(
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
-    """Return a DataFrame's schema in Arrow, all nullable, with field metadata. Raises UnsupportedType.
+    """Return a DataFrame's schema in Arrow, with field metadata. All columns are nullable. Raises UnsupportedType.
 
     A column that is not nullable in this plan, such as `lit(1)`, may contain nulls in the next run.
     """
@@ -95,12 +107,12 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
 
 
 def arrow_schema_of(schema: T.StructType) -> pa.Schema:
-    """Return a Spark schema in Arrow, all nullable, with field metadata. Raises UnsupportedType."""
+    """Return a Spark schema in Arrow, with field metadata. All columns are nullable. Raises UnsupportedType."""
     return schema_from_json(json.loads(schema.json(), object_hook=_relaxed)).to_arrow()
 
 
 def _relaxed(body: dict[str, Any]) -> dict[str, Any]:
-    # A collation changes how Spark compares texts, not the texts. In a table it would need a separate feature.
+    # A collation changes how Spark compares texts, not the texts themselves. A table would need a feature for it.
     return {
         key: True if key in _NULLABLE and isinstance(value, bool) else value
         for key, value in body.items()
@@ -118,16 +130,16 @@ def target_table(
     where: str | None,
     txn: Txn | None,
 ) -> DeltaTable:
-    """Return the table that rows of a schema are written to. It is created if it is named by URL and absent.
+    """Return the table to write rows of a schema to. A table that does not exist at a URL is created.
 
-    Raises what `write_delta` raises.
+    Raises the same errors as `write_delta`.
     """
     if isinstance(table, DeltaTable):
         target = table
     elif DeltaTable.exists(table, storage_options=storage_options):
         target = DeltaTable.open(table, storage_options=storage_options)
     else:
-        # A table that is created stays, so everything that would be refused later is checked first.
+        # A created table is not deleted if the write fails, so everything that could be refused is checked first.
         check_txn(txn, InvalidTransaction)
         if where is not None:
             parse_predicate(where, schema)
@@ -143,23 +155,23 @@ def target_table(
 
 
 def write_files(df: DataFrame, writer: RowWriter) -> tuple[list[AddFile], list[AddFile]]:
-    """Write a DataFrame's rows, in the executors.
+    """Write a DataFrame's rows in the executors. Return the data files and the change data files.
 
-    Returns data files and change data files. Raises what the writer raises, and SparkJobFailed.
+    Raises the errors of the writer, and SparkJobFailed.
     """
-    # Under plain names: `mapInArrow` resolves columns by name, and stumbles over dots and backticks.
+    # Plain names are needed, because `mapInArrow` resolves columns by name, and fails for dots and backticks.
     plain = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
     return collect_files(plain.mapInArrow(batch_function(write_partition(writer, df.columns)), FILE_ROWS))
 
 
 def write_partition(writer: RowWriter, names: Sequence[str]) -> Any:
-    """Return a function for the executors: from batches with these columns to files, as rows of `FILE_ROWS`."""
+    """Return a function that writes batches with these columns to files, and yields rows of `FILE_ROWS`."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             files = writer.write(pa.Table.from_batches([batch]).rename_columns(list(names)) for batch in batches)
         except DeltaError as error:
-            # Raised here, it would be tried again three times, and arrive inside the JVM's trace.
+            # If it were raised here, Spark would run the task three more times, and wrap the error in a JVM trace.
             yield file_rows([], [], f"{type(error).__name__}: {error}")
         else:
             yield file_rows(*files)
@@ -168,9 +180,9 @@ def write_partition(writer: RowWriter, names: Sequence[str]) -> Any:
 
 
 def collect_files(df: DataFrame) -> tuple[list[AddFile], list[AddFile]]:
-    """Collect the data files and change data files that the executors' rows of `FILE_ROWS` name.
+    """Collect the data files and change data files from the executors' rows of `FILE_ROWS`.
 
-    Raises SparkJobFailed, or our own error that made the job fail.
+    Raises the error of this package that made the job fail, or SparkJobFailed.
     """
     try:
         rows = df.toArrow().to_pylist()
@@ -180,7 +192,7 @@ def collect_files(df: DataFrame) -> tuple[list[AddFile], list[AddFile]]:
 
 
 def files_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[AddFile], list[AddFile]]:
-    """Return the data files and change data files of rows of `FILE_ROWS`. Raises the error that a row contains."""
+    """Return the data files and change data files from rows of `FILE_ROWS`. Raises the error that a row contains."""
     files: tuple[list[AddFile], list[AddFile]] = ([], [])
     for row in rows:
         if row["error"] is not None:

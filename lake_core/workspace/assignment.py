@@ -25,7 +25,7 @@ class Assignment:
 
     root: str
     task_id: str
-    """What all attempts at the output have in common, and nothing else has: the appId of its transaction markers."""
+    """The application id of the output's transaction identifiers. All attempts at the output have it, and only they."""
     branch: str | None = None
     """None in a folder of plain tables."""
     session: str | None = None

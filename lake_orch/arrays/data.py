@@ -1,4 +1,4 @@
-"""Python types of arrays, and their conversion to and from datasets of xarray."""
+"""Converts Python types of arrays to and from datasets of xarray."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def to_dataset(value: object, subject: str, variable: str, dimensions: Sequence[
         dimensions: The names of the dimensions of an array that has none.
 
     Raises:
-        UnsupportedData: The type is none of those that hold arrays.
+        UnsupportedData: The value is not an array.
         InvalidDefinition: There are more dimensions than names, or fewer.
     """
     if isinstance(value, xr.Dataset):
@@ -75,7 +75,7 @@ def _dimensions(count: int, names: Sequence[str], subject: str) -> tuple[str, ..
 def open_dataset(store: Any, *, group: str = "", chunks: Any = None) -> xr.Dataset:
     """Return the dataset of a group.
 
-    Its arrays are lazy: dask arrays with these `chunks`, or arrays of xarray itself without.
+    Its arrays are lazy. With `chunks` they are dask arrays, otherwise xarray's own lazy arrays.
     """
     # A repository has no consolidated metadata.
     dataset: xr.Dataset = xr.open_zarr(store, group=group or None, consolidated=False, chunks=chunks)
@@ -91,7 +91,7 @@ class ArraySlice:
     selection: Mapping[str, Any]
     chunks: Any
     region: Region | None
-    """None for all of the arrays."""
+    """The region to load, or None for whole arrays."""
 
     @property
     def is_whole(self) -> bool:
@@ -114,8 +114,8 @@ class ArraySlice:
             dataset = dataset[list(self.variables)]
         for extent in self.region.extents if self.region is not None else ():
             if extent.dimension in dataset.dims:
-                places = np.flatnonzero(extent.select(dataset[extent.dimension].values))
-                dataset = dataset.isel({extent.dimension: _as_slice(places)})
+                positions = np.flatnonzero(extent.select(dataset[extent.dimension].values))
+                dataset = dataset.isel({extent.dimension: _as_slice(positions)})
         try:
             return dataset.sel(self.selection) if self.selection else dataset
         except (KeyError, ValueError, TypeError) as error:
@@ -124,20 +124,20 @@ class ArraySlice:
             ) from None
 
 
-def _as_slice(places: Any) -> Any:
+def _as_slice(positions: Any) -> Any:
     """Return contiguous positions as a slice, which reads less."""
-    if not len(places):
+    if not len(positions):
         return slice(0, 0)
-    start, stop = int(places[0]), int(places[-1]) + 1
-    return slice(start, stop) if stop - start == len(places) else places
+    start, stop = int(positions[0]), int(positions[-1]) + 1
+    return slice(start, stop) if stop - start == len(positions) else positions
 
 
 def load(part: ArraySlice, annotation: object, subject: str) -> Any:
     """Load arrays as the type that a parameter is annotated with.
 
     Raises:
-        UnsupportedData: The annotation is missing, or stands for none of the types; or a type that knows no regions is
-            asked for one.
+        UnsupportedData: The annotation is missing or not supported, or its type can only be loaded whole, but a part is
+            requested.
         InvalidDefinition: One array is requested, but there are several.
     """
     kind = annotation if isinstance(annotation, type) else None
@@ -170,7 +170,7 @@ def _whole(part: ArraySlice, kind: object, subject: str) -> Any:
 
 
 def _only(dataset: xr.Dataset, subject: str) -> xr.DataArray:
-    """Return the one array of a dataset, a data variable or else a coordinate that was asked for by name."""
+    """Return the only array of a dataset: a data variable, or a coordinate that was requested by its name."""
     names = list(dataset.data_vars) or list(dataset.variables)
     if len(names) != 1:
         raise InvalidDefinition(

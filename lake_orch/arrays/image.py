@@ -1,7 +1,7 @@
 """A small picture of an array, for the asset's page.
 
-A PNG of palette colors is a header and one zlib stream, which the standard library writes: no imaging library is needed
-for it.
+A PNG with palette colors is a header and one zlib stream. The standard library can write that, so no imaging library is
+needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import xarray as xr
 _LONGEST = 320
 """The most pixels along a side. Where there are more values, some are left out."""
 _SHORTEST = 96
-"""The least pixels of a side, rounded to whole pixels for each value. Otherwise a few rows would be a line."""
+"""The fewest pixels along a side, rounded down to whole pixels for each value. Otherwise a few rows would be a line."""
 _MOST_BYTES = 64 << 20
 """The most bytes of values that are read for a picture."""
 _COLORS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
@@ -31,10 +31,10 @@ def picture(dataset: xr.Dataset, variable: str | None = None) -> tuple[str, str]
 
     Args:
         dataset: The arrays.
-        variable: The variable; by default the first one that can be drawn.
+        variable: The variable. The default is the first one that can be drawn.
 
     Returns:
-        The picture as Markdown, and its caption; None if no variable can be drawn.
+        The picture as Markdown, and its caption, or None if no variable can be drawn.
     """
     for name, array in (dataset if variable is None else dataset[[variable]]).data_vars.items():
         if array.ndim < 2 or array.dtype.kind not in "fiub" or 0 in array.shape:
@@ -56,7 +56,8 @@ def picture(dataset: xr.Dataset, variable: str | None = None) -> tuple[str, str]
 def encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:
     """Encode palette indexes, shape (height, width), as a PNG. Index 255 is a missing value."""
     height, width = pixels.shape
-    lines = np.concatenate([np.zeros((height, 1), np.uint8), pixels], axis=1)  # each line begins with its filter: none
+    # Each line begins with the type of its filter. 0 means no filter.
+    lines = np.concatenate([np.zeros((height, 1), np.uint8), pixels], axis=1)
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"PLTE", _palette()), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks)

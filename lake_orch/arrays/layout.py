@@ -16,9 +16,9 @@ from lake_orch.arrays.settings import ENCODINGS
 from lake_orch.errors import InvalidDefinition
 
 _MOST_BYTES = 64 << 20
-"""The largest size of a chunk whose shape no encoding names."""
+"""The largest size in bytes of a chunk whose shape is not set by an encoding."""
 _COORDINATES = 8192
-"""Coordinates in one chunk. Chunks are long because readers load all coordinates of a dimension."""
+"""The number of coordinates in one chunk. It is large because readers load all coordinates of a dimension."""
 _TEXT: np.dtype[Any] = create_vlen_dtype(str)
 _MOMENT = "microseconds since 1970-01-01"
 
@@ -32,15 +32,15 @@ def create_empty(
 ) -> None:
     """Create the arrays of a dataset in an empty store.
 
-    Arrays with a growing dimension have no elements yet; others have their data.
+    Arrays with a growing dimension have no elements yet. Other arrays have their data.
 
     Args:
         store: The empty store.
-        dataset: The data, of which variables, types, attributes and encodings are taken.
+        dataset: The data. It defines the variables, types, attributes and encodings.
         encoding: Encodings by variable. They take precedence over those of the variables themselves.
         growing: The dimensions that regions are added along.
-        partition_chunks: The length of chunks along a dimension with which each partition has chunks of its own, where
-            it is known.
+        partition_chunks: The length of chunks, by dimension, with which no two partitions share a chunk. A dimension is
+            left out if the length is not known.
     """
     dataset = plain_text(dataset)
     encodings = {
@@ -64,13 +64,15 @@ def write(store: IcechunkStore, dataset: xr.Dataset, **options: Any) -> None:
 
 
 def source_encoding(variable: xr.Variable, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the encoding of a variable: `settings`, over the part of the encoding of its source that Zarr v3 has."""
-    read = {name: value for name, value in variable.encoding.items() if name in ENCODINGS and _is_of_v3(name, value)}
+    """Return the encoding of a variable: `settings`, and the encoding of its source as far as Zarr v3 supports it."""
+    source = {name: value for name, value in variable.encoding.items() if name in ENCODINGS and _is_of_v3(name, value)}
     if variable.dtype == object:
-        read.pop("dtype", None)  # the text type of another store
-    encoding = {**read, **settings}
+        # It is the text type of another store.
+        source.pop("dtype", None)
+    encoding = {**source, **settings}
     if "_FillValue" in encoding and "fill_value" not in encoding:
-        encoding["fill_value"] = encoding["_FillValue"]  # elements without a chunk are missing values, not 0
+        # Elements without a chunk are missing values, not 0.
+        encoding["fill_value"] = encoding["_FillValue"]
     return encoding
 
 
@@ -113,9 +115,9 @@ def _encoding(
 def _chunks(
     name: str, variable: xr.Variable, growing: Sequence[str], partition_chunks: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """Return the shape of a variable's chunks: those of dask, or what one partition has along the growing dimensions.
+    """Return the shape of a variable's chunks: that of its dask chunks, or the length of the data along each dimension.
 
-    Along a dimension of `partition_chunks` chunks are cut so that none reaches from one partition into another.
+    Along a dimension of `partition_chunks`, no chunk contains parts of two partitions. Large chunks are divided.
     """
     if variable.dims == (name,):
         return (_COORDINATES,)

@@ -26,11 +26,11 @@ class ArrayResult:
     """The result of one write."""
 
     snapshot: str
-    """Id of the snapshot that recorded it."""
+    """The id of the snapshot that contains the write."""
     skipped: bool = False
-    """Whether an earlier attempt had committed it."""
+    """True if an earlier attempt committed the write."""
     chunks: int | None = None
-    """The number of written chunks; None if an earlier attempt wrote them."""
+    """The number of written chunks, or None if an earlier attempt wrote them."""
     bytes: int | None = None
     """The stored size of these chunks."""
 
@@ -63,7 +63,7 @@ def array_metadata(
         url: The URL of the repository in place.
         path: The path of the repository below the root.
         operation: The mode of the write.
-        receipt: Where the write went, in a lake.
+        receipt: The receipt of a write to a lake.
         region: The lengths of the region that was written, by dimension.
     """
     staged = receipt is not None and receipt.state == STAGED
@@ -108,11 +108,12 @@ def variable_schema(dataset: xr.Dataset) -> TableSchema:
 
 
 def preview_metadata(dataset: xr.Dataset, variable: str | None = None) -> dict[str, Any]:
-    """Return metadata with a picture of a variable, by default the first. Empty if none can be drawn."""
+    """Return metadata with a picture of a variable, by default the first. Return {} if no variable can be drawn."""
     try:
         image = picture(dataset, variable)
         return {} if image is None else {PREVIEW: MetadataValue.md(f"{image[0]}\n\n{image[1]}")}
-    except Exception as error:  # the arrays are committed, so a failed preview must not fail the step
+    except Exception as error:
+        # The arrays are committed, so a failed preview must not fail the step.
         return {PREVIEW: f"these arrays cannot be shown: {error}"[:300]}
 
 

@@ -37,7 +37,7 @@ def with_partitions(
     if partitions_def is None:
         if settings.coordinates:
             raise InvalidDefinition(
-                f"{COORDINATES} of {subject} has no effect: it gives partitions their places, and there are none"
+                f"{COORDINATES} of {subject} has no effect, because the asset is not partitioned: remove it"
             )
         return settings
     _check_modes(settings, subject)
@@ -70,7 +70,9 @@ def _check_modes(settings: ArraySettings, subject: str) -> None:
             "a run replaces the region of its partitions. Use 'overwrite'"
         )
     if settings.append_dim is not None:
-        raise InvalidDefinition(f"{APPEND_DIM} of {subject} has no effect: its partitions say where arrays are added")
+        raise InvalidDefinition(
+            f"{APPEND_DIM} of {subject} has no effect, because its partitions decide where arrays are added: remove it"
+        )
 
 
 def _partitions_by_dimension(
@@ -106,7 +108,7 @@ def _windows(partitions: PartitionsDefinition[str]) -> _Windows | None:
         [coordinate_of(window.start) for window in windows],
         [coordinate_of(window.end) for window in windows],
     )
-    # Clock times repeat where a zone sets its clocks back.
+    # Clock times occur twice when clocks are set back.
     return _Windows(np.sort(np.array(starts, "M8[us]")), np.sort(np.array(ends, "M8[us]")))
 
 
@@ -150,14 +152,14 @@ def _coordinates(
 
 
 def _common_length(coordinates: Any, windows: _Windows) -> int:
-    """Return the longest chunks, in coordinates, that hold at most one time window each.
+    """Return the largest number of coordinates in a chunk with which each chunk holds at most one time window.
 
-    0 if the coordinates are not times.
+    Return 0 if the coordinates are not times.
     """
     values: npt.NDArray[Any] = np.asarray(coordinates)
     if values.dtype.kind != "M":
         return 0
-    # Two coordinates are of one window if as many windows have started, and as many have ended, at both of them.
+    # Two coordinates are in the same window if the same numbers of windows have started and ended at both of them.
     passed = np.stack([np.searchsorted(bounds, values, side="right") for bounds in (windows.starts, windows.ends)])
     changes = np.flatnonzero((passed[:, 1:] != passed[:, :-1]).any(axis=0)) + 1
     return math.gcd(*changes.tolist(), len(values))

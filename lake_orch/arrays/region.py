@@ -1,7 +1,7 @@
 """The region of arrays that Dagster partitions stand for: a slab along dimension coordinates.
 
-The metadata `partition_expr` names the dimension, or is a dict from each of the partitions' dimensions to one of the
-arrays'. Time windows hold the coordinates from their start up to, and without, their end; any other key is one
+The metadata `partition_expr` names the dimension, or is a dict from each dimension of the partitions to one of the
+arrays. A time window contains the coordinates from its start up to its end. The end is excluded. Any other key is one
 coordinate.
 """
 
@@ -31,7 +31,7 @@ class Extent:
     dimension: str
     keys: tuple[str, ...]
     windows: tuple[Window, ...] | None = None
-    """The time windows, sorted and without overlaps; None if each key is a coordinate."""
+    """The time windows, sorted and without overlaps, or None if each key is a coordinate."""
 
     def parts(self, values: npt.NDArray[Any]) -> list[Mask]:
         """Return a mask of the coordinates for each window, or one mask for all keys.
@@ -48,7 +48,7 @@ class Extent:
         return [(values >= coordinate_of(start)) & (values < coordinate_of(end)) for start, end in self.windows]
 
     def select(self, values: npt.NDArray[Any]) -> Mask:
-        """Return a mask of the coordinates in the extent. Raises PartitionSliceError as `parts`."""
+        """Return a mask of the coordinates in the extent. Raises PartitionSliceError as `parts` does."""
         mask = np.zeros(len(values), np.bool_)
         for part in self.parts(values):
             mask |= part
@@ -62,7 +62,7 @@ class Extent:
         if len(values) > 1 and not bool((values[1:] > values[:-1]).all()):
             raise PartitionSliceError(
                 f"the coordinates of dimension {self.dimension!r} are not in ascending order, "
-                f"so a new partition has no place among them: sort the arrays by {self.dimension!r} first"
+                f"so a new partition cannot be inserted: sort the arrays by {self.dimension!r} first"
             )
         return int(np.searchsorted(values, coordinate_of(window[0])))
 
@@ -102,7 +102,7 @@ class Extent:
 class Region:
     """The coordinates that some partitions stand for.
 
-    Of a dimension with an extent, these are the coordinates in it; of any other dimension, all.
+    Along a dimension with an extent, these are the coordinates in the extent. Along any other dimension, these are all.
     """
 
     name: str

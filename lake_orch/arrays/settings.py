@@ -66,9 +66,9 @@ class ArraySettings:
     Arrays have that length from the start.
     """
     partition_chunks: Mapping[str, int] = field(default_factory=dict)
-    """The length of chunks, by dimension, with which no two partitions share a chunk, where it is known."""
+    """The length of chunks, by dimension, with which no two partitions share a chunk. Unknown lengths are left out."""
     preview_image: bool | str | None = None
-    """Whether the asset's page shows a picture, or the variable that it shows."""
+    """True or False to show or hide a picture on the asset's page, or the variable to show."""
 
     @classmethod
     def parse(
@@ -118,7 +118,7 @@ class ArrayInputSettings:
     selection: Mapping[str, Any] = field(default_factory=dict)
     """The indexers of `Dataset.sel`: values, lists or slices by dimension."""
     chunks: Any = None
-    """The argument `chunks` of `xarray.open_zarr`; None for lazy arrays without dask."""
+    """The argument `chunks` of `xarray.open_zarr`. None means lazy arrays without dask."""
     ref: str | None = None
     snapshot: str | None = None
     timestamp: datetime | None = None
@@ -130,7 +130,8 @@ class ArrayInputSettings:
         check_spelling(metadata, _OF_INPUTS, subject, others=_OF_OUTPUTS)
         timestamp = metadata.get(TIMESTAMP)
         if isinstance(timestamp, str):
-            with suppress(ValueError):  # the check below raises the error
+            # The check below raises the error.
+            with suppress(ValueError):
                 timestamp = datetime.fromisoformat(timestamp)
         if timestamp is not None and (not isinstance(timestamp, datetime) or timestamp.tzinfo is None):
             raise InvalidDefinition(f"{TIMESTAMP} of {subject} is {timestamp!r}: use a time with its zone")
@@ -148,7 +149,7 @@ class ArrayInputSettings:
 
 
 def _indexer(value: Any) -> Any:
-    """Return an indexer of `sel`. A mapping with `start` and `stop` stands for a slice, as YAML has none."""
+    """Return an indexer for `sel`. A mapping with `start` and `stop` means a slice, because YAML has no slices."""
     if isinstance(value, Mapping) and value and set(value) <= {"start", "stop", "step"}:
         return slice(value.get("start"), value.get("stop"), value.get("step"))
     return value

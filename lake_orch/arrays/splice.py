@@ -12,8 +12,8 @@ from lake_core.icechunk import IcechunkStore
 def splice(store: IcechunkStore, dimension: str, start: int, stop: int, length: int) -> None:
     """Replace the elements from `start` to `stop` along a dimension by `length` empty ones.
 
-    This is done to each array that has the dimension. After the last element, arrays only grow. At any other place, all
-    later elements are read and written again.
+    All arrays with the dimension are changed. At the end, arrays only grow. At any other position, all later elements
+    are read and written again.
     """
     for _, array in zarr.open_group(store, mode="r+", use_consolidated=False).arrays():
         names = array.metadata.dimension_names or ()  # type: ignore[union-attr]
@@ -37,9 +37,9 @@ def _splice(array: zarr.Array[Any], axis: int, start: int, stop: int, length: in
 
 
 def _move(array: zarr.Array[Any], axis: int, start: int, stop: int, target: int, chunk: int) -> None:
-    """Copy elements to another place along an axis, a chunk at a time.
+    """Copy elements to another position along an axis, a chunk at a time.
 
-    The copy starts at the side on which nothing is overwritten before it is read.
+    The copy starts at the side on which no element is overwritten before it is read.
     """
     if target == start:
         return

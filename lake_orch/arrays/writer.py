@@ -1,4 +1,4 @@
-"""Writes of arrays to a session of a repository: all arrays, an append along a dimension, or a region of partitions."""
+"""Writes arrays to a session of a repository: all arrays, an append along a dimension, or the region of partitions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import xarray as xr
 import zarr
 
 from lake_core.icechunk import IcechunkStore, Session
+from lake_core.readable import count_of
 from lake_orch.arrays.data import open_dataset
 from lake_orch.arrays.layout import check_encoding, create_empty, plain_text, source_encoding, write
 from lake_orch.arrays.region import Extent, Region
@@ -29,7 +30,7 @@ class ArrayWriter:
     subject: str
     """The name of the data in errors."""
     region: Region | None = None
-    """The region to write; None if all of the arrays may be written."""
+    """The region to write, or None if any part of the arrays may be written."""
 
     def check(self, dataset: xr.Dataset) -> None:
         """Check a dataset before a repository is created for it.
@@ -41,10 +42,11 @@ class ArrayWriter:
             PartitionSliceError: The partitions do not fit the coordinates.
         """
         check_encoding(self.settings.encoding, dataset, self.subject)
-        drawn = self.settings.preview_image
-        if isinstance(drawn, str) and drawn not in dataset.data_vars:
+        preview_variable = self.settings.preview_image
+        if isinstance(preview_variable, str) and preview_variable not in dataset.data_vars:
             raise InvalidDefinition(
-                f"lake/preview_image of {self.subject} names {drawn!r}; the variables are {_listed(dataset.data_vars)}"
+                f"lake/preview_image of {self.subject} names {preview_variable!r}; the variables are "
+                f"{_listed(dataset.data_vars)}"
             )
         if self.region is not None:
             dataset = self._with_dimensions(plain_text(dataset), self.region)
@@ -56,7 +58,7 @@ class ArrayWriter:
 
         Raises:
             RegionMismatch: The data does not fit the existing arrays.
-            TableNotEmpty: The mode is `error`, and there are arrays already.
+            TableNotEmpty: The mode is `error`, and arrays exist.
             InvalidDefinition: The settings do not fit the data.
         """
         store, settings = session.store, self.settings
@@ -76,7 +78,7 @@ class ArrayWriter:
         return True
 
     def copy(self, session: Session, group: zarr.Group) -> bool:
-        """Replace everything by the groups and arrays of a Zarr group, at any depth.
+        """Replace all groups and arrays by those of a Zarr group, at any depth.
 
         Return whether anything was written.
         """
@@ -137,20 +139,20 @@ class ArrayWriter:
             for name, variable in dataset.variables.items()
             if set(region.dimensions) <= set(variable.dims) and name not in region.dimensions
         ]
-        for places, targets in _runs(
+        for positions, targets in _runs(
             {
-                dimension: _places(coordinates[dimension], _coordinates(dataset, dimension))
+                dimension: _positions(coordinates[dimension], _coordinates(dataset, dimension))
                 for dimension in region.dimensions
             }
         ):
             for name in sliced:
-                _write_variable(store, name, dataset[name].variable.isel(places), targets)
+                _write_variable(store, name, dataset[name].variable.isel(positions), targets)
         return True
 
     def _with_dimensions(self, dataset: xr.Dataset, region: Region) -> xr.Dataset:
-        """Return data of one partition with the missing dimensions.
+        """Add the dimensions that the data of one partition lacks.
 
-        The partition key, or a scalar coordinate, becomes a dimension.
+        A scalar coordinate, or else the partition key, becomes a dimension.
         """
         for extent in region.extents:
             dimension = extent.dimension
@@ -184,14 +186,15 @@ class ArrayWriter:
             )
         if len(np.unique(values)) < len(values):
             raise RegionMismatch(
-                f"{self.subject} has a coordinate along {extent.dimension!r} twice: a region has each once"
+                f"{self.subject} has a coordinate along {extent.dimension!r} twice: return each coordinate once"
             )
         if extent.windows is None:
             missing = np.setdiff1d(extent.coordinates(values.dtype), values)
             if len(missing):
                 raise RegionMismatch(
                     f"{self.subject} lacks the coordinate {_shown(missing[0])} along {extent.dimension!r}, "
-                    "a partition of the run: return arrays for each, with missing values where there is no data"
+                    "a partition of the run: return arrays for each partition, with missing values where there is no "
+                    "data"
                 )
 
     def _make_room(
@@ -213,24 +216,24 @@ class ArrayWriter:
             return np.concatenate([existing, new]) if len(new) else existing
         for window, mask in zip(extent.windows, extent.parts(values), strict=True):
             coordinates = values[mask]
-            places = np.flatnonzero(Extent(dimension, (), (window,)).select(existing))
-            if _equal(existing[places], coordinates):
+            positions = np.flatnonzero(Extent(dimension, (), (window,)).select(existing))
+            if _equal(existing[positions], coordinates):
                 continue
             self._check_free(dimension, coordinates)
-            if len(places) and shared:
+            if len(positions) and shared:
                 raise RegionMismatch(
-                    f"{self.subject} has {len(coordinates)} coordinates along {dimension!r} "
-                    f"in place of {len(places)} others, which other partitions share: return the same ones, "
-                    "with missing values where there is no data. Nothing was written"
+                    f"{self.subject} has {count_of(len(coordinates), 'coordinate')} along {dimension!r} "
+                    f"instead of the stored {len(positions)}, which other partitions share: return the same "
+                    "coordinates, with missing values where there is no data. Nothing was written"
                 )
-            if len(places) and int(places[-1]) - int(places[0]) + 1 != len(places):
+            if len(positions) and int(positions[-1]) - int(positions[0]) + 1 != len(positions):
                 raise RegionMismatch(
                     f"the coordinates along {dimension!r} are not in ascending order: "
                     f"sort the arrays by {dimension!r} first"
                 )
-            start = int(places[0]) if len(places) else extent.position(existing, window)
-            splice(store, dimension, start, start + len(places), len(coordinates))
-            existing = np.concatenate([existing[:start], coordinates, existing[start + len(places) :]])
+            start = int(positions[0]) if len(positions) else extent.position(existing, window)
+            splice(store, dimension, start, start + len(positions), len(coordinates))
+            existing = np.concatenate([existing[:start], coordinates, existing[start + len(positions) :]])
         return existing
 
     def _check_free(self, dimension: str, values: npt.NDArray[Any]) -> None:
@@ -256,21 +259,22 @@ class ArrayWriter:
         changed: set[str],
         coordinates: Mapping[str, npt.NDArray[Any]],
     ) -> None:
-        """Write the coordinates, and variables with only some of the region's dimensions, where they are new.
+        """Write the coordinates, and the variables that have only some of the region's dimensions.
 
-        Else they must be equal.
+        They are written where the coordinates are new. Everywhere else, they must be equal to the stored ones.
         """
         for name, variable in dataset.variables.items():
             dimensions = [str(dimension) for dimension in variable.dims if dimension in region.dimensions]
             if not dimensions or (len(dimensions) == len(region.dimensions) and name not in region.dimensions):
                 continue
-            places = {
-                dimension: _places(coordinates[dimension], _coordinates(dataset, dimension)) for dimension in dimensions
+            positions = {
+                dimension: _positions(coordinates[dimension], _coordinates(dataset, dimension))
+                for dimension in dimensions
             }
             if changed.intersection(dimensions):
-                for part, targets in _runs(places):
+                for part, targets in _runs(positions):
                     _write_variable(store, name, variable.isel(part), targets)
-            elif not _same(variable, existing[name].variable.isel(places)):
+            elif not _same(variable, existing[name].variable.isel(positions)):
                 raise RegionMismatch(
                     f"{name!r} of {self.subject} differs from the stored array, which other partitions share: "
                     f"it has the dimensions {_listed(variable.dims)}. Nothing was written"
@@ -331,8 +335,8 @@ class ArrayWriter:
         values = _coordinates(dataset, dimension)
         if declared.ndim != 1 or len(np.unique(declared)) < len(declared) or not bool(np.isin(values, declared).all()):
             raise InvalidDefinition(
-                f"lake/coordinates declares {len(declared)} values of dimension {dimension!r}: "
-                f"they must differ from one another, and hold those of {self.subject}"
+                f"lake/coordinates declares {count_of(len(declared), 'value')} of dimension {dimension!r}: "
+                f"they must be different, and include all coordinates of {self.subject}"
             )
         splice(store, dimension, 0, 0, len(declared))
         _write_variable(store, dimension, xr.Variable(dimension, declared), {dimension: slice(0, len(declared))})
@@ -352,30 +356,30 @@ def _write_variable(store: IcechunkStore, name: Hashable, variable: xr.Variable,
         write(store, data, mode="r+", region=region)
 
 
-def _runs(places: Mapping[Any, npt.NDArray[np.intp]]) -> Iterator[tuple[dict[str, slice], dict[str, slice]]]:
+def _runs(positions: Mapping[Any, npt.NDArray[np.intp]]) -> Iterator[tuple[dict[str, slice], dict[str, slice]]]:
     """Yield contiguous blocks by dimension: the part of the data, and the part of the arrays to write it to."""
-    cut: list[list[tuple[slice, slice]]] = []
-    for at in places.values():
-        ends = [0, *(np.flatnonzero(np.diff(at) != 1) + 1).tolist(), len(at)]
-        cut.append(
+    blocks_by_dimension: list[list[tuple[slice, slice]]] = []
+    for indexes in positions.values():
+        ends = [0, *(np.flatnonzero(np.diff(indexes) != 1) + 1).tolist(), len(indexes)]
+        blocks_by_dimension.append(
             [
-                (slice(start, stop), slice(int(at[start]), int(at[start]) + stop - start))
+                (slice(start, stop), slice(int(indexes[start]), int(indexes[start]) + stop - start))
                 for start, stop in pairwise(ends)
                 if stop > start
             ]
         )
-    for blocks in product(*cut):
+    for blocks in product(*blocks_by_dimension):
         yield (
-            {name: block[0] for name, block in zip(places, blocks, strict=True)},
-            {name: block[1] for name, block in zip(places, blocks, strict=True)},
+            {name: block[0] for name, block in zip(positions, blocks, strict=True)},
+            {name: block[1] for name, block in zip(positions, blocks, strict=True)},
         )
 
 
-def _places(existing: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+def _positions(existing: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     """Return the positions of values among the existing ones, which contain them all."""
     order = np.argsort(existing, kind="stable")
-    places: npt.NDArray[np.intp] = order[np.searchsorted(existing, values, sorter=order)]
-    return places
+    positions: npt.NDArray[np.intp] = order[np.searchsorted(existing, values, sorter=order)]
+    return positions
 
 
 def _covers_something(existing: xr.Dataset, region: Region) -> bool:

@@ -1,4 +1,4 @@
-"""The command `lake-orch`: the sessions of a Dagster instance's runs, from a shell without a daemon or UI.
+"""The command `lake-orch`: manages the sessions of a Dagster instance's runs from a shell, without a daemon or UI.
 
 Exit codes are those of the command `lake`: 0 success, 1 refused or failed, 2 wrong usage, 3 conflict.
 """

@@ -28,7 +28,7 @@ class OrchContext(Context):
     def opened(self) -> Iterator[tuple[dg.DagsterInstance, LakeResource]]:
         """Open the instance of DAGSTER_HOME, and the lake.
 
-        Raises InvalidDefinition if either is missing or given twice.
+        Raises InvalidDefinition if the lake or the instance is missing, or if the lake is named twice.
         """
         if (self.root is None) == (self.module is None):
             raise InvalidDefinition(

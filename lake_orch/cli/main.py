@@ -113,7 +113,7 @@ def recover_command(context: OrchContext, session: str | None, gate: Gate | None
 @main.command("reap")
 @command
 def reap_command(context: OrchContext) -> None:
-    """Settle every open session. Those of runs that have ended fail; those that are past their time expire."""
+    """Settle every open session. Sessions of ended runs fail, and sessions past their time expire."""
     with context.opened() as (instance, resource):
         outcomes = reap(resource, instance)
     context.output.rows(

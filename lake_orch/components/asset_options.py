@@ -13,7 +13,7 @@ def asset_options(
 ) -> dict[str, Any]:
     """Return the options of `@dg.asset` for a spec.
 
-    `kinds` is the default for a spec without kinds; `metadata` is added to the spec's.
+    `kinds` is the default for a spec without kinds. `metadata` is added to the spec's metadata.
     """
     return {
         "key": spec.key,

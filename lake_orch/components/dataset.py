@@ -17,7 +17,7 @@ _OF_POOLS = ("shape", "start", "stop", "since", "pool_commit")
 
 
 class DatasetInput(dg.Model, dg.Resolvable):
-    """The asset that a name stands for, and the part of its table, arrays or pool to load."""
+    """The asset that an input name refers to, and the part of its table, arrays or pool to load."""
 
     asset: Annotated[
         dg.ResolvedAssetKey | None, described("The asset's key, parts joined by /; by default the name.")
@@ -91,7 +91,7 @@ class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):
 
     @abstractmethod
     def _metadata(self) -> dict[str, Any]:
-        """Return the definition metadata for the fields; None for fields without a value."""
+        """Return the definition metadata for the fields. A field without a value has the value None."""
 
     @abstractmethod
     def _check(self, metadata: Mapping[str, Any]) -> None:

@@ -203,8 +203,8 @@ class DeltaTableComponent(DatasetComponent):
         options["code_version"] = options["code_version"] or hashlib.sha256(query.text.encode()).hexdigest()[:16]
         options["deps"] = [dep for dep in options["deps"] if dep.asset_key not in keys.values()]
         options["ins"] = {names[table]: self._input(table).asset_in(key, kind) for table, key in keys.items()}
-        needed = {"spark"} if self.engine == "spark" else set()
-        asset: Any = dg.asset(required_resource_keys=needed, **options)
+        resource_keys = {"spark"} if self.engine == "spark" else set()
+        asset: Any = dg.asset(required_resource_keys=resource_keys, **options)
         definition: dg.AssetsDefinition = asset(self._compute(query, names))
         return definition
 
@@ -269,7 +269,8 @@ class DeltaTableComponent(DatasetComponent):
             yield dg.MaterializeResult(asset_key=self.asset.key, value=value)
             return
         rows = to_rows(value, f"the output of {self.asset.key.to_user_string()}", handlers)
-        with rows.held():  # the checked rows are the rows that are written
+        # The rows are held, so that the written rows are those that were checked.
+        with rows.held():
             yield from evaluate(self._bounded_checks, rows, self.asset.key)
             yield dg.MaterializeResult(asset_key=self.asset.key, value=value)
 

@@ -138,7 +138,7 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
             scope=self.scope,
             keep_failed_for=self.keep_failed_for,
             backfills=self.backfills,
-            # Passed only where it was set: the resource refuses a gate under scope asset.
+            # The gate is passed only if it was set, because the resource refuses one under scope asset.
             **({"gate": self.gate} if "gate" in self.model_fields_set and self.gate != "blocking" else {}),
         )
         spark = None if self.spark is None else self.spark.resource()

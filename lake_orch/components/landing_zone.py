@@ -33,7 +33,9 @@ class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
     A sensor groups new files into batches. An asset appends each batch to its table exactly once.
     """
 
-    name: Annotated[str, described("The permanent name of the source: its batches are marked landing/<name>.")]
+    name: Annotated[
+        str, described("The permanent name of the source. The application id of its batches is landing/<name>.")
+    ]
     url: Annotated[str, described("The folder or prefix, on any store that fsspec knows.")]
     pattern: Annotated[str, described("The files to land: a glob on the path below the zone, or on its last part.")] = (
         "*"

@@ -33,7 +33,9 @@ class MaintenanceSettings(dg.Model, dg.Resolvable):
     retention: Annotated[
         str | None, described("How long removed files, or snapshots of arrays, are kept, such as 14 days.")
     ] = None
-    txn_retention: Annotated[str | None, described("How long transaction markers are kept, such as 30 days.")] = None
+    txn_retention: Annotated[str | None, described("How long transaction identifiers are kept, such as 30 days.")] = (
+        None
+    )
     spark_above: Annotated[
         int | None, Field(ge=0), described("The size of a table in bytes from which Spark rearranges it.")
     ] = None
@@ -52,7 +54,7 @@ class MaintenanceSettings(dg.Model, dg.Resolvable):
         described("The number of mergeable data objects of a pool from which compaction is due."),
     ] = None
 
-    def given(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """Return the settings that have a value."""
         return {name: value for name, value in self if value is not None}
 
@@ -147,14 +149,14 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the definitions.
 
-        Raises InvalidDefinition without anything to maintain, for unknown tasks, or for a missing function.
+        Raises InvalidDefinition if there is nothing to maintain, a task is unknown, or the function does not exist.
         """
-        strangers = sorted(self.paths.keys() - self.tables.keys() - self.arrays.keys() - self.pools.keys())
-        if strangers:
+        unknown = sorted(self.paths.keys() - self.tables.keys() - self.arrays.keys() - self.pools.keys())
+        if unknown:
             raise InvalidDefinition(
-                f"paths has {strangers[0]!r}, which is none of the tables, arrays and pools: name it there"
+                f"paths has {unknown[0]!r}, which is not among the tables, arrays and pools: add it to one of them"
             )
-        common = self.settings.given() if self.settings else {}
+        common = self.settings.options() if self.settings else {}
         checks: bool | HealthLimits = self.checks
         if self.checks and self.limits is not None:
             checks = self.limits.limits()
@@ -181,7 +183,7 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
             MaintenanceTarget(
                 self.paths.get(key, f"{TABLES}/{key}"),
                 dg.AssetKey.from_user_string(key),
-                **{**common, **(settings.given() if settings else {})},
+                **{**common, **(settings.options() if settings else {})},
             )
             for key, settings in datasets.items()
         ]

@@ -39,7 +39,7 @@ from lake_orch.pools.settings import PoolSettings
     )
 )
 class PoolComponent(DatasetComponent):
-    """An asset whose records are stored in a pool, exactly once: a Python function returns them, in any shapes."""
+    """An asset whose records are stored in a pool exactly once. A Python function returns them, in any shapes."""
 
     function: Annotated[
         str,
@@ -68,7 +68,7 @@ class PoolComponent(DatasetComponent):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the definitions.
 
-        Raises InvalidDefinition for settings that cannot be followed, and a function that is not there.
+        Raises InvalidDefinition for invalid settings, or if the function does not exist.
         """
         options = self._options(("zed", "python"))
         asset: Any = dg.asset(ins=self._inputs_of_function(), **options)

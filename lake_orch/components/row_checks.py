@@ -69,5 +69,5 @@ def evaluate(checks: Sequence[RowCheck], rows: Rows, key: dg.AssetKey) -> Iterat
     total, broken = rows.broken(
         [RowCondition(f"check {check.name!r} of {asset}", check.expression, check.sample_rows) for check in checks]
     )
-    for check, of_check in zip(checks, broken, strict=True):
-        yield check.result(key, total, of_check)
+    for check, broken_rows in zip(checks, broken, strict=True):
+        yield check.result(key, total, broken_rows)

@@ -13,7 +13,7 @@ class LakeScaffolder(dg.Scaffolder[Any]):
     """
 
     example: str = "{}"
-    """The attributes, as YAML text with comments; `NAME` stands for the name of the new folder."""
+    """The attributes, as YAML text with comments. `NAME` stands for the name of the new folder."""
     module: str = ""
     """Python text that is written beside the defs.yaml as `NAME.py`, if there is any."""
 

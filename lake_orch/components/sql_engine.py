@@ -69,7 +69,7 @@ def _duckdb(
 ) -> Iterator[Any]:
     import duckdb
 
-    # Only registered tables: a query in YAML must not read or write files.
+    # A query in YAML can only use registered tables. It must not read or write files.
     with duckdb.connect(
         ":memory:", config={"enable_external_access": "false", "lock_configuration": "true"}
     ) as connection:

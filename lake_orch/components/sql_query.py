@@ -1,4 +1,4 @@
-"""Parsing of queries over tables of the lake: the tables and parameters they name, and replacement of table names."""
+"""Parses queries over tables of the lake: finds their tables and parameters, and replaces the names of tables."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def _mentions(query: exp.Expr, text: str, subject: str) -> Iterator[TableMention
                 continue
             visited.add(id(table))
             if not table.db and table.name.lower() in {name.lower() for name in scope.cte_sources}:
-                continue  # one of the query's own
+                # The query itself defines this table in its WITH clause.
+                continue
             yield _mention(table, text, subject)
     missed = next((table for table in query.find_all(exp.Table) if id(table) not in visited), None)
     if missed is not None:
@@ -96,6 +97,6 @@ def _mention(table: exp.Table, text: str, subject: str) -> TableMention:
     if table.args.get("version") or table.args.get("when"):
         raise InvalidDefinition(f"the SQL of {subject} reads {table.sql()[:100]}: give the version to its input")
     last = parts[-1].meta
-    free = not table.alias and not table.args.get("sample")
-    alias = text[last["start"] : last["end"] + 1] if free else ""
+    takes_alias = not table.alias and not table.args.get("sample")
+    alias = text[last["start"] : last["end"] + 1] if takes_alias else ""
     return TableMention(".".join(part.name for part in parts), parts[0].meta["start"], last["end"], alias)

@@ -17,7 +17,7 @@ def without_none(annotation: object) -> tuple[object, bool]:
 
 
 def type_of_element(annotation: object) -> object:
-    """Return T for `list[T]`, the annotation for the outputs of several steps, each loaded on its own.
+    """Return T for `list[T]`, which is the annotation for the outputs of several steps. Each is loaded on its own.
 
     Return any other annotation unchanged.
     """
@@ -25,6 +25,6 @@ def type_of_element(annotation: object) -> object:
 
 
 def type_of_each(annotation: object) -> object | None:
-    """Return T for `dict[str, T]`, the annotation for one value a partition."""
+    """Return T for `dict[str, T]`, which is the annotation for one value for each partition."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     return arguments[1] if isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2 else None

@@ -58,7 +58,7 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             def orders_by_day(orders: DataFrame) -> DataFrame: ...
 
     An asset's table is at `<root>/tables/<asset key>`. It returns a PySpark, pandas or polars DataFrame, a polars
-    LazyFrame, or a `pyarrow` Table, RecordBatchReader or Dataset; a parameter annotated with one of these, or with
+    LazyFrame, or a `pyarrow` Table, RecordBatchReader or Dataset. A parameter annotated with one of these, or with
     `DeltaTable`, gets that type, and one annotated with `dict[str, T]` gets one value for each partition.
 
     Definition metadata of an asset, or of an op's output:
@@ -73,10 +73,10 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             `merge` (new ones are added, too), `overwrite`.
         lake/naive_timestamps: `refuse` (default: timestamps without a zone are an error), `utc` (they are UTC), `ntz`
             (clock times of no zone).
-        lake/owner: `take` takes over a table that another asset made, `shared` also lets other assets overwrite it.
+        lake/owner: `take` takes over a table that another asset wrote, `shared` also lets other assets overwrite it.
         lake/path: the table's path below the root, instead of the asset's key.
-        lake/preview_rows: how many rows the asset's page shows. Dagster keeps them in its database: use 0 for data that
-            must not be there.
+        lake/preview_rows: the number of rows that the asset's page shows. Dagster keeps them in its database: use 0 for
+            data that must not be there.
         lake/partition_by, lake/cluster_by, lake/properties, lake/constraints, lake/generated, lake/schema,
             dagster/column_schema: the layout, properties and columns of the table.
 
@@ -160,14 +160,14 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             preview=preview,
         )
         context.add_output_metadata(metadata | lineage)
-        # It depends only on the data: a commit that changes no data, such as a skipped retry, makes no downstream
-        # asset stale.
+        # The data version depends only on the data. So a commit that changes no data, such as a skipped retry, does not
+        # make downstream assets stale.
         set_data_version(context, state.data_version)
 
     def load_input(self, context: InputContext) -> Any:
-        """Read an input. Of a partitioned asset it reads exactly the partitions that the run's partitions map to.
+        """Read an input. For a partitioned asset, read exactly the partitions that the run's partitions map to.
 
-        A missing table is an error, with two exceptions: the run asks for no partition of it, or it is the first run of
+        A missing table is an error, with two exceptions: the run needs no partition of it, or it is the first run of
         an asset that depends on itself. Then a parameter annotated `T | None` gets None, and any other gets no rows.
 
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and DeltaError.

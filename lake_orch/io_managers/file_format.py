@@ -1,4 +1,4 @@
-"""Encoding of Python objects as the bytes of a file, and decoding: bytes, text, JSON, and pickle where allowed."""
+"""Encodes Python objects as the bytes of a file, and decodes them: bytes, text, JSON, and pickle if it is allowed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXTENSIONS: Mapping[Format, str] = {"bytes": ".bin", "text": ".txt", "json": ".j
 
 _JSON_TYPES = (dict, list, bool, int, float)
 _WHY_NO_PICKLE = (
-    "pickle is not allowed here: whoever can write the file could make its reader run any code, "
+    "pickle is not allowed here: anyone who can write the file could make its reader run any code, "
     "and it may not load with other versions of Python or of a library"
 )
 
@@ -23,15 +23,14 @@ _WHY_NO_PICKLE = (
 def encode(value: object, name: str, *, allow_pickle: bool) -> tuple[Format, bytes]:
     """Encode a value by its type. Return its format and its bytes.
 
-    Raises UnsupportedData for a value that JSON would not preserve, and, unless pickle is allowed, for one that only
-    pickle can encode.
+    Raises UnsupportedData for a value that only pickle can encode, unless pickle is allowed.
     """
     if isinstance(value, bytes | bytearray | memoryview):
         return "bytes", bytes(value)
     if isinstance(value, str):
         return "text", value.encode()
     if isinstance(value, _JSON_TYPES):
-        problem = _no_json(value)
+        problem = _json_problem(value)
         if problem is None:
             return "json", json.dumps(value, ensure_ascii=False, indent=1).encode()
         if not allow_pickle:
@@ -46,7 +45,7 @@ def encode(value: object, name: str, *, allow_pickle: bool) -> tuple[Format, byt
 
 
 def decode(data: bytes, extension: str, annotation: object, name: str, *, allow_pickle: bool) -> Any:
-    """Decode a file's bytes as the annotation of the parameter says. Without one the file's extension decides.
+    """Decode a file's bytes to the type that the parameter is annotated with. Without one, the extension decides.
 
     Raises UnsupportedData for pickle that is not allowed, and for bytes that are invalid in their format.
     """
@@ -75,8 +74,8 @@ def decode(data: bytes, extension: str, annotation: object, name: str, *, allow_
         ) from None
 
 
-def _no_json(value: object, path: str = "") -> str | None:
-    """Return a description of what JSON would lose or change in a value, or None."""
+def _json_problem(value: object, path: str = "") -> str | None:
+    """Describe what JSON would lose or change in a value. Return None if JSON preserves the value."""
     if value is None or isinstance(value, bool | int | str):
         return None
     if isinstance(value, float):
@@ -85,12 +84,16 @@ def _no_json(value: object, path: str = "") -> str | None:
         for key, child in value.items():
             if not isinstance(key, str):
                 return f"{path or 'it'} has the key {key!r}, which is not text"
-            if (problem := _no_json(child, f"{path}[{key!r}]")) is not None:
+            if (problem := _json_problem(child, f"{path}[{key!r}]")) is not None:
                 return problem
         return None
     if isinstance(value, list):
         return next(
-            (problem for at, child in enumerate(value) if (problem := _no_json(child, f"{path}[{at}]")) is not None),
+            (
+                problem
+                for index, child in enumerate(value)
+                if (problem := _json_problem(child, f"{path}[{index}]")) is not None
+            ),
             None,
         )
     return f"{path or 'it'} is a {type(value).__qualname__}"

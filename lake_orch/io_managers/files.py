@@ -45,15 +45,15 @@ class FileIOManager(ConfigurableIOManager):
 
             resources = {"io_manager": DeltaIOManager(lake=lake), "files": FileIOManager(lake=lake), "lake": lake}
 
-    The file is `files/<asset key>.<extension>` below the root, that of a partition `files/<asset
-    key>/<partition>.<extension>`; the type of the value says which extension. Metadata `lake/path` of an asset gives
-    another path, with an extension or without.
+    The file is `files/<asset key>.<extension>` below the root. The file of a partition is `files/<asset
+    key>/<partition>.<extension>`. The type of the value decides the extension. The metadata `lake/path` of an asset
+    sets another path, with or without an extension.
 
-    Several partitions are loaded as a dict by partition key, and written from one, as Dagster's own file managers do.
-    Metadata of an input: `lake/ref` reads at a branch, tag or commit; `allow_missing_partitions` leaves out partitions
-    that have no file.
+    Several partitions are loaded as a dict by partition key, and written from such a dict, as by Dagster's own file
+    managers. Metadata of an input: `lake/ref` reads at a branch, tag or commit. `allow_missing_partitions` leaves out
+    partitions that have no file.
 
-    Any other type needs `allow_pickle=True`: reading a pickle can run any code that its writer put there.
+    Any other type needs `allow_pickle=True`. Reading a pickle can run any code that its writer put there.
     """
 
     lake: LakeResource
@@ -157,7 +157,7 @@ def _by_partition(value: object, keys: Sequence[str], name: str) -> dict[str | N
 
 @dataclass(frozen=True, slots=True)
 class _FileLocation:
-    """The location of one file, or of one file a partition."""
+    """The location of one file, or of one file for each partition."""
 
     stem: str
     extension: str

@@ -36,7 +36,7 @@ from lake_orch.tables.partition_label import partition_label
 _BRANCH = "main"
 _TRIES = 200
 _PAUSES = Backoff(first=1.0, longest=1.0, factor=0.8, shortest_share=0.0)
-"""They get shorter with each try: if many partitions append to one array, those that lost before go first."""
+"""The pauses between attempts get shorter. If many partitions append to one array, earlier losers go first."""
 
 
 class IcechunkIOManager(ConfigurableIOManager):
@@ -60,7 +60,7 @@ class IcechunkIOManager(ConfigurableIOManager):
             def temperature(context: dg.AssetExecutionContext) -> xr.Dataset: ...
 
     An asset's repository is at `<root>/tables/<asset key>`. It returns an `xarray.Dataset` or `DataArray`, a
-    `zarr.Group` or `Array`, or an array of numpy or dask; a parameter annotated with one of these, or with
+    `zarr.Group` or `Array`, or an array of numpy or dask. A parameter annotated with one of these, or with
     `lake_core.icechunk.Session`, gets that type, and one annotated with `dict[str, T]` gets one value for each
     partition.
 
@@ -71,18 +71,19 @@ class IcechunkIOManager(ConfigurableIOManager):
             (only where there is nothing yet).
         lake/append_dim: the dimension along which `append` adds.
         lake/coordinates: all coordinates that a dimension will ever have, by dimension, or the frequency of those of
-            time partitions, such as `{"time": "h"}`: each partition then has its place at once, and chunks of its own.
+            time partitions, such as `{"time": "h"}`. Then each partition has its position from the start, and chunks of
+            its own.
         lake/encoding: chunks, shards, compressors, dtype, fill_value, units, …, by variable.
         lake/dims: names of the dimensions of numpy and dask arrays.
-        lake/owner: `take` takes over arrays that another asset made, `shared` also lets other assets overwrite them.
+        lake/owner: `take` takes over arrays that another asset wrote, `shared` also lets other assets overwrite them.
         lake/path: the repository's path below the root, instead of the asset's key.
         lake/preview_image: whether the asset's page shows a picture, or the variable that it shows. Dagster keeps it in
             its database.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
         columns: the variables to load.
-        lake/sel: the selection, as for `Dataset.sel`; a dict of `start` and `stop` is a slice.
-        lake/chunks: the chunks of dask arrays; without it arrays are lazy, and need no dask.
+        lake/sel: the selection, as for `Dataset.sel`. A dict of `start` and `stop` is a slice.
+        lake/chunks: the chunks of dask arrays. Without it, arrays are lazy and do not need dask.
         lake/ref, lake/snapshot, lake/timestamp: the state to load them from.
 
     A step that is retried, or re-executed from failure, after its arrays were committed writes nothing and reports
@@ -146,14 +147,14 @@ class IcechunkIOManager(ConfigurableIOManager):
             variable = settings.preview_image if isinstance(settings.preview_image, str) else None
             metadata |= preview_metadata(ArraySlice(session, None, {}, None, region).dataset(subject), variable)
         context.add_output_metadata(metadata)
-        # A retry finds the snapshot of the attempt that it repeats, so it makes no downstream asset stale.
+        # A retry has the same snapshot as the attempt that it repeats, so it does not make downstream assets stale.
         set_data_version(context, result.snapshot)
 
     def load_input(self, context: InputContext) -> Any:
-        """Read an input. Of a partitioned asset it reads exactly the regions that the run's partitions map to.
+        """Read an input. For a partitioned asset, read exactly the regions that the run's partitions map to.
 
-        Missing arrays are an error. The exception is a parameter annotated `T | None` if the run asks for no partition,
-        or if it is the first run of an asset that depends on itself.
+        Missing arrays are an error. The exception is a parameter annotated `T | None` if the run needs no partition, or
+        if it is the first run of an asset that depends on itself.
 
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and IcechunkError.
         """
@@ -195,7 +196,7 @@ class IcechunkIOManager(ConfigurableIOManager):
 def _write(
     workspace: Workspace, writer: ArrayWriter, data: xr.Dataset | zarr.Group, owner: Owner | None
 ) -> ArrayResult:
-    """Write arrays, and commit them to the repository under the marker of the attempt."""
+    """Write arrays, and commit them to the repository with the transaction identifier of the attempt."""
     settings, txn = writer.settings, (workspace.task_id, SINGLE_BATCH)
     if not isinstance(data, zarr.Group):
         writer.check(data)
@@ -215,7 +216,8 @@ def _write(
             return ArrayResult(
                 str(commit), skipped=commit.skipped, chunks=None if commit.skipped else chunks, bytes=size
             )
-        except (ConflictError, RebaseFailedError):  # later commits change what is to be written
+        except (ConflictError, RebaseFailedError):
+            # Later commits changed the arrays, so they must be written again.
             if tries == _TRIES:
                 raise
             _PAUSES.wait(tries)
@@ -230,8 +232,8 @@ def _input_regions(
     Args:
         context: The input.
         metadata: The definition metadata of the upstream asset.
-        keys: The partitions that are read; None for an asset without partitions, of which everything is read.
-        separate: Whether each partition is a region of its own.
+        keys: The partitions to read, or None to read all of an asset without partitions.
+        separate: Return a region for each partition.
     """
     if keys is None:
         return [None]

@@ -21,17 +21,17 @@ class InputRequest:
     """The part of the table, pool or arrays of an asset or op that a parameter requests."""
 
     subject: str
-    """What errors and the log call it."""
+    """The name of the input in errors and the log."""
     path: str
-    """The path of what it reads, relative to the lake's root."""
+    """The path of the table, pool or arrays, relative to the lake's root."""
     metadata: Mapping[str, Any]
-    """The definition metadata of the output that it reads. Empty if no asset or op produces it."""
+    """The definition metadata of the output that it reads. It is empty if no asset or op produces the output."""
     annotation: object
     """The type to load, without `| None`."""
     optional: bool
-    """Whether the parameter is annotated `T | None`."""
+    """True if the parameter is annotated `T | None`."""
     keys: list[str] | None
-    """The partitions to read; None for an asset without partitions."""
+    """The partitions to read, or None for an asset without partitions."""
 
     @classmethod
     def of(cls, context: InputContext) -> InputRequest:
@@ -50,7 +50,7 @@ class InputRequest:
         )
 
     def type_of_each(self) -> object | None:
-        """Return T if the annotation is `dict[str, T]`, one value a partition.
+        """Return T if the annotation is `dict[str, T]`: one value for each partition.
 
         Raises InvalidDefinition for an asset without partitions.
         """
@@ -68,7 +68,7 @@ def input_name(context: InputContext) -> str:
 
 
 def reads_itself(context: InputContext) -> bool:
-    """Return whether the step that asks for an asset also makes it."""
+    """Return whether the step that reads an asset also writes it."""
     if not context.has_asset_key or run_of(context) is None:
         return False
     return any(output.properties.asset_key == context.asset_key for output in context.step_context.step.step_outputs)

@@ -41,7 +41,8 @@ def mapping_keys(output: OutputContext) -> Sequence[str]:
     """Return the mapping keys of an output: that of a mapped step, and its own if it is a dynamic output."""
     try:
         mapped = _MAPPED.search(output.step_key)
-    except DagsterInvariantViolationError:  # an asset's value, outside of any run
+    except DagsterInvariantViolationError:
+        # The value of an asset is loaded outside of a run.
         mapped = None
     return [key for key in (mapped[1] if mapped else None, output.mapping_key) if key is not None]
 
@@ -55,9 +56,9 @@ def describe_write(size: str, url: str, version: str, receipt: Receipt | None, *
     Args:
         size: What was written, such as `3 records (120 B)`.
         url: Where it was written.
-        version: The state that has it, such as `commit …`.
-        receipt: How it was published; None outside a lake.
-        skipped: Whether an earlier attempt had written it.
+        version: The state that contains it, such as `commit …`.
+        receipt: The receipt of a write to a lake.
+        skipped: An earlier attempt wrote it.
     """
     if skipped:
         return f"an earlier attempt committed it to {url}: nothing written"

@@ -60,7 +60,7 @@ class PoolIOManager(ConfigurableIOManager):
 
     An asset's pool is at `<root>/tables/<asset key>`, a Zed lake whose one pool has the folder's name. It returns an
     iterable of dicts, Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text. Wrap a generator
-    in `dg.Output`: Dagster would take what it yields for events. A parameter annotated with `pyarrow.Table`,
+    in `dg.Output`. Otherwise Dagster treats what it yields as events. A parameter annotated with `pyarrow.Table`,
     `pyarrow.RecordBatchReader`, a DataFrame, `Iterator` of `collections.abc` (of dicts; Dagster allows no
     `Iterator[…]`), or `Scan` or `Pool` of `lake_core.pool` gets that type, and one annotated with `dict[str, T]` gets
     one value for each partition. Tables have one schema: fields that a record lacks are null, and fields of several
@@ -70,12 +70,12 @@ class PoolIOManager(ConfigurableIOManager):
         partition_expr: the key that the pool is sorted by, and the partitions stand for. Required if partitioned.
         lake/mode: `overwrite` (default; of a partitioned asset exactly the run's range of keys), `append`, `error` or
             `ignore` (only where there is nothing yet).
-        lake/key, lake/order, lake/threshold: settings of a new pool; by default `ts`, `desc` and 500 MB.
+        lake/key, lake/order, lake/threshold: settings of a new pool. The defaults are `ts`, `desc` and 500 MB.
         lake/times: fields whose texts, such as `2025-01-01T12:00:00Z` in JSON, are stored as times.
-        lake/owner: `take` takes over a pool that another asset made, `shared` also lets other assets overwrite it.
+        lake/owner: `take` takes over a pool that another asset wrote, `shared` also lets other assets overwrite it.
         lake/path: the pool's path below the root, instead of the asset's key.
-        lake/preview_rows: how many records the asset's page shows. Dagster keeps them in its database: use 0 for data
-            that must not be there.
+        lake/preview_rows: the number of records that the asset's page shows. Dagster keeps them in its database: use 0
+            for data that must not be there.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
         columns: the fields to load.
@@ -134,14 +134,14 @@ class PoolIOManager(ConfigurableIOManager):
             preview_rows=self.preview_rows if settings.preview_rows is None else settings.preview_rows,
         )
         context.add_output_metadata(metadata)
-        # A retry finds the commit of the attempt that it repeats, so it makes no downstream asset stale.
+        # A retry has the same commit as the attempt that it repeats, so it does not make downstream assets stale.
         set_data_version(context, result.commit)
 
     def load_input(self, context: InputContext) -> Any:
-        """Read an input. Of a partitioned asset it reads exactly the ranges of keys that the run's partitions map to.
+        """Read an input. For a partitioned asset, read exactly the ranges of keys that the run's partitions map to.
 
-        A missing pool is an error. The exception is a parameter annotated `T | None` if the run asks for no partition,
-        or if it is the first run of an asset that depends on itself.
+        A missing pool is an error. The exception is a parameter annotated `T | None` if the run needs no partition, or
+        if it is the first run of an asset that depends on itself.
 
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and PoolError.
         """
@@ -172,7 +172,7 @@ class PoolIOManager(ConfigurableIOManager):
     def _slice(
         self, context: InputContext, pool: Pool, settings: PoolInputSettings, path: str, subject: str
     ) -> tuple[PoolSlice, str]:
-        """Return what an input reads of all partitions, and a description of its state for the log."""
+        """Return the slice that an input reads of all partitions, and a description of the state for the log."""
         key_range = KeyRange.of(settings.start, settings.stop)
         if not settings.since_last_run:
             objects = pool.objects(commit=settings.commit)
@@ -225,7 +225,7 @@ class _PoolWrite:
         self._stored: dict[str, list[DataObject]] = {}
 
     def to(self, workspace: Workspace) -> PoolResult:
-        """Write the records to a pool, and commit them under the marker of the attempt."""
+        """Write the records to a pool, and commit them with the transaction identifier of the attempt."""
         settings, txn = self.settings, (workspace.task_id, SINGLE_BATCH)
         pool = workspace.find_pool(settings.path) or workspace.create_pool(settings.path, **settings.options)
         self._check_key(pool)
@@ -284,7 +284,7 @@ class _PoolWrite:
 
 
 def _output_ranges(context: OutputContext, settings: PoolSettings, keys: Sequence[str]) -> list[KeyRange] | None:
-    """Return the ranges of keys that a run writes; None for an asset without partitions."""
+    """Return the ranges of keys that a run writes, or None for an asset without partitions."""
     if not context.has_asset_partitions:
         return None
     if settings.partition_expr is None:
@@ -297,7 +297,7 @@ def _of_partitions(part: PoolSlice, context: InputContext, keys: Sequence[str], 
     (whole,) = part.ranges
     if whole.is_bounded:
         raise InvalidDefinition(
-            f"{name} is partitioned: its partitions say which keys are loaded, so leave out lake/start and lake/stop"
+            f"{name} is partitioned: its partitions select the keys to load, so leave out lake/start and lake/stop"
         )
     ranges = ranges_of_partitions(context.asset_partitions_def, keys, name)
     path = part.pool.config.keys[0]
@@ -306,7 +306,7 @@ def _of_partitions(part: PoolSlice, context: InputContext, keys: Sequence[str], 
 
 
 def _commit_of(pool: Pool, txn: tuple[str, int]) -> str | None:
-    """Return the id of the commit that recorded a marker, or None."""
+    """Return the id of the commit that recorded a transaction identifier, or None."""
     id = None
     for commit in pool.log():
         if commit.markers is None:

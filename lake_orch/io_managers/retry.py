@@ -28,7 +28,7 @@ def write_with_retries(
     tries: int,
     pauses: Backoff | None = None,
 ) -> tuple[T, Workspace]:
-    """Write an output in a workspace, and again if it conflicts with what another run published.
+    """Write an output in a workspace, and repeat the write if it conflicts with a publish of another run.
 
     Return the result and the workspace.
 
@@ -37,12 +37,12 @@ def write_with_retries(
         lake: The lake.
         keys: The partitions of the output.
         write: Writes to a workspace, and returns the result.
-        subject: What the log calls the output.
-        tries: The most tries.
-        pauses: The pauses between tries; None to try again at once.
+        subject: The name of the output in the log.
+        tries: The most attempts.
+        pauses: The pauses between attempts. The default is to try again at once.
 
     Raises:
-        Conflict: The last try conflicts, or the output is staged in a session that is published later.
+        Conflict: The last attempt conflicts, or the output is staged in a session that is published later.
     """
     attempt = Attempt.of_output(context, keys)
     for number in range(1, tries + 1):
@@ -58,7 +58,7 @@ def write_with_retries(
             if workspace.is_staged or number == tries:
                 raise
             context.log.info(
-                f"{subject} conflicts with what another run has published since: it is written again on top of that"
+                f"{subject} conflicts with changes that another run has published: it is written again on top of them"
             )
             if pauses is not None:
                 pauses.wait(number)

@@ -1,1 +1,1 @@
-"""Jobs with one session of the lake a run: their executor, ops and backfills, and the sensors for their sessions."""
+"""Jobs whose runs are one session of the lake each: executor, ops, backfills, and sensors for the sessions."""

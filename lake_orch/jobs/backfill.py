@@ -1,4 +1,4 @@
-"""Backfills that publish as a whole: their runs publish to a separate branch, which is merged when all succeeded."""
+"""Backfills that publish as a whole. Their runs publish to a separate branch, which is merged after all succeeded."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import dagster as dg
 
 from lake_core.lake import Lake
 from lake_core.lake.errors import Conflict, NothingToApply
+from lake_core.readable import count_of
 from lake_orch._dagster import BulkActionStatus
 from lake_orch.resources import LakeResource
 from lake_orch.runs.run_session import BACKFILL_TAG, backfill_branch
@@ -25,9 +26,9 @@ class BackfillOutcome:
     backfill: str
     branch: str
     outcome: Literal["running", "merged", "failed", "conflict", "unknown"]
-    """After `merged` the branch is deleted, after `failed` and `conflict` it is kept.
+    """After `merged`, the branch is deleted. After `failed` and `conflict`, it is kept.
 
-    `unknown`: this instance has no such backfill.
+    `unknown` means that this instance does not have the backfill.
     """
     commit: str | None = None
     message: str = ""
@@ -49,12 +50,12 @@ def _merge(instance: dg.DagsterInstance, lake: Lake, into: str) -> Iterator[Back
             yield BackfillOutcome(backfill, branch, "unknown", message="this Dagster instance has no such backfill")
             continue
         runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: backfill}))
-        failed = [run for run in runs if run.is_finished and not run.is_success and not _made_up_for(instance, run)]
+        failed = [run for run in runs if run.is_finished and not run.is_success and not _succeeded_later(instance, run)]
         if record.status not in _ENDED or any(not run.is_finished for run in runs):
             yield BackfillOutcome(backfill, branch, "running")
         elif failed or record.status not in _COMPLETED:
             message = (
-                f"{len(failed)} runs did not succeed (backfill {record.status.value}): "
+                f"{count_of(len(failed), 'run')} did not succeed (backfill {record.status.value}): "
                 f"re-execute them, or delete branch {branch!r}"
             )
             yield BackfillOutcome(backfill, branch, "failed", message=message)
@@ -76,7 +77,7 @@ def _merge_one(lake: Lake, backfill: str, branch: str, into: str) -> BackfillOut
     return BackfillOutcome(backfill, branch, "merged", commit)
 
 
-def _made_up_for(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+def _succeeded_later(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Return whether a later re-execution of a failed run succeeded."""
     group = instance.get_run_group(run.root_run_id or run.run_id)
     return group is not None and any(other.is_success for other in group[1])
@@ -90,7 +91,7 @@ def lake_backfill_sensor(
     @dg.sensor(
         name=name,
         minimum_interval_seconds=minimum_interval_seconds,
-        description="Merges what backfills gathered.",
+        description="Merges the branches of finished backfills.",
         **options,
     )
     def merge_finished(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SkipReason:
@@ -100,7 +101,7 @@ def lake_backfill_sensor(
         ]
         for line in lines:
             context.log.info(line)
-        return dg.SkipReason("; ".join(lines) or "no backfill is gathering")
+        return dg.SkipReason("; ".join(lines) or "no backfill has a branch to merge")
 
     definition: dg.SensorDefinition = merge_finished
     return definition

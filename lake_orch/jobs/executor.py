@@ -1,4 +1,4 @@
-"""The executor that makes a run one session: opened before the first step, published before the run ends.
+"""The executor that makes a run one session. It opens it before the first step, and publishes it before the run ends.
 
 It wraps another executor, which runs the steps. Publishing happens here, not in a step, a hook or a sensor, because
 only the executor's process runs until the end of the run and can still fail it.
@@ -27,7 +27,7 @@ from lake_orch.resources import LakeResource
 from lake_orch.runs.gate import failed_checks
 from lake_orch.runs.publishing import publish_session, published_metadata
 from lake_orch.runs.run_session import PublishScope, RunSession, open_run_session, scope_of
-from lake_orch.runs.unpublished import unpublished_message, unpublished_metadata, way_on
+from lake_orch.runs.unpublished import advice_after, unpublished_message, unpublished_metadata
 from lake_orch.tags import SESSION_TAG
 
 _LOG = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class SessionExecutor(Executor):
 
     @property
     def step_dependency_config(self) -> StepDependencyConfig:
-        """Return what the other executor waits for before it starts a step: upstream steps, or their outputs."""
+        """Return the other executor's condition to start a step: the end of upstream steps, or their outputs."""
         return self.inner.step_dependency_config
 
     def execute(self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> Iterator[DagsterEvent]:
@@ -99,7 +99,8 @@ class SessionExecutor(Executor):
                     metadata,
                 )
                 return
-        except GeneratorExit:  # the run has ended, so nothing more can be reported
+        except GeneratorExit:
+            # The run has ended, so nothing more can be reported.
             _leave_failed(lake, session, reason, keep)
             raise
         except BaseException:
@@ -119,7 +120,9 @@ class SessionExecutor(Executor):
         """Fail the session, and explain this on the run's page."""
         record = _leave_failed(lake, session, reason, keep)
         checks = failed_checks(plan_context.instance, session.id, "blocking")
-        message = None if record is None else unpublished_message(record, way_on(error, checks_failed=bool(checks)))
+        message = (
+            None if record is None else unpublished_message(record, advice_after(error, checks_failed=bool(checks)))
+        )
         if record is not None and message is not None:
             yield _event(plan_context, message, unpublished_metadata(record))
 
@@ -152,17 +155,19 @@ def with_sessions(
 ) -> ExecutorDefinition:
     """Wrap an executor, such as `k8s_job_executor`, so that a run's steps are in one session of the lake.
 
-    Its configuration stays the same. Runs tagged `lake/scope: asset` have no session. With `scope="asset"` only runs
-    tagged
-    `lake/scope: run` have one.
+    Its configuration stays the same. Runs tagged `lake/scope: asset` have no session. With `scope="asset"`, only runs
+    tagged `lake/scope: run` have one.
     """
     create = executor.executor_creation_fn
     if create is None:
-        raise InvalidDefinition(f"executor {executor.name!r} cannot be wrapped: it makes no executor by itself")
+        raise InvalidDefinition(
+            f"executor {executor.name!r} cannot be wrapped, because its definition does not create an executor: choose "
+            "another one, such as multiprocess_executor"
+        )
 
     def wrapped(context: InitExecutorContext) -> Executor:
         inner = create(context)
-        # Already wrapped: a second wrapper would open the session again at a later epoch, and publish it twice.
+        # A second wrapper would open the session again at a later epoch, and publish it twice.
         return SessionExecutor(inner.inner if isinstance(inner, SessionExecutor) else inner, scope)
 
     return ExecutorDefinition(

@@ -1,4 +1,4 @@
-"""Jobs with one session of the lake a run."""
+"""Jobs whose runs are one session of the lake each."""
 
 from __future__ import annotations
 
@@ -25,9 +25,16 @@ def lake_job(
 ) -> Any:
     """Define an asset job whose runs publish all assets at once: `dg.define_asset_job` with the lake's executor.
 
-    `gate` says which failed checks prevent publishing; the default is the resource's. `scope="asset"` makes a job whose
-    assets publish one by one, even if the code location's executor makes runs one session. `executor_def` runs the
-    steps, such as `k8s_job_executor`; the default is Dagster's. `options` are those of `dg.define_asset_job`.
+    Args:
+        name: The name of the job.
+        selection: The assets. The default is all assets.
+        gate: The failed checks that prevent publishing. The default is the resource's gate.
+        scope: `"asset"` makes a job whose assets publish one by one, even if the code location's executor makes each
+            run one session.
+        branch: The branch that the runs read and publish to.
+        executor_def: The executor that runs the steps, such as `k8s_job_executor`. The default is Dagster's.
+        tags: More tags of the runs.
+        options: The options of `dg.define_asset_job`.
     """
     lake_tags = (
         {JOB_SCOPE_TAG: scope} | ({JOB_GATE_TAG: gate} if gate else {}) | ({BRANCH_TAG: branch} if branch else {})

@@ -37,7 +37,7 @@ class MergeConfig(dg.Config):
     """The branches of a merge."""
 
     source: str = Field(description="The branch, tag or commit to merge.")
-    into: str = Field(default="main", description="The branch that takes it.")
+    into: str = Field(default="main", description="The branch to merge into.")
     message: str = Field(default="", description="The commit's message.")
 
 
@@ -73,7 +73,7 @@ def publish(context: dg.OpExecutionContext, lake: LakeResource) -> None:
     context.add_output_metadata(_publish(context, lake))
 
 
-@dg.op(ins=_AFTER, out=_NOTHING, description="End the run's session without a trace.")
+@dg.op(ins=_AFTER, out=_NOTHING, description="Abandon the run's session: nothing of it is published.")
 def abandon(context: dg.OpExecutionContext, lake: LakeResource) -> None:
     """Abandon the run's session, so that nothing of it is published. Raises SessionClosed if it is published."""
     lake.open().get_session(_session(context, lake).id).abandon()
@@ -87,7 +87,7 @@ def merge_branch(context: dg.OpExecutionContext, config: MergeConfig, lake: Lake
             config.source, into=config.into, message=config.message or f"Merge {config.source} into {config.into}"
         )
     except NothingToApply:
-        context.log.info(f"{config.into} has all that {config.source} has")
+        context.log.info(f"{config.into} already has all commits of {config.source}: nothing to merge")
         return
     context.add_output_metadata({COMMIT: merged.commit, BRANCH: config.into, "lake/datasets": len(merged.versions)})
 

@@ -31,7 +31,7 @@ _PACKED = (".gz", ".bz2", ".zst", ".lz4")
 
 @dataclass(frozen=True)
 class LandedBatch:
-    """Files that are committed together, and the marker to commit them with."""
+    """Files that are committed together, and the transaction identifier to commit them with."""
 
     zone: LandingZone
     number: int
@@ -48,7 +48,10 @@ class LandedBatch:
         """
         record = ledger.batch(number)
         if record is None:
-            raise InvalidDefinition(f"landing zone {ledger.zone.name!r} has no batch {number}: its sensor makes them")
+            raise InvalidDefinition(
+                f"landing zone {ledger.zone.name!r} has no batch {number}: use the number of a batch that its sensor "
+                "made"
+            )
         filesystem, root = ledger.zone.filesystem()
         files = list(_now(record, filesystem, root.rstrip("/"), ledger.zone))
         if number > ledger.landed:
@@ -57,9 +60,9 @@ class LandedBatch:
 
     @property
     def txn(self) -> Txn:
-        """Return the transaction marker of the batch.
+        """Return the transaction identifier of the batch.
 
-        `table.append(rows, txn=batch.txn)` adds the batch once, however often it is tried.
+        `table.append(rows, txn=batch.txn)` adds the batch once, even if it is repeated.
         """
         return self.zone.app_id, self.number
 
@@ -81,7 +84,7 @@ class LandedBatch:
     def dataset(self, *, format: Any = None, schema: pa.Schema | None = None) -> ds.Dataset:
         """Open the rows lazily.
 
-        `format` is parquet, csv, json, ipc, or a format of `pyarrow.dataset`; the extension decides by default.
+        `format` is parquet, csv, json, ipc, or a format of `pyarrow.dataset`. By default, the extension decides.
         """
         import pyarrow.dataset as ds  # slow to import
 
@@ -95,8 +98,8 @@ class LandedBatch:
         names = {_format_of(file.key) for file in self.files}
         if len(names) != 1 or None in names:
             raise InvalidDefinition(
-                f"the files of batch {self.number} of landing zone {self.zone.name!r} do not have one known format by "
-                "their names: name it by format="
+                f"the names of the files in batch {self.number} of landing zone {self.zone.name!r} do not all have the "
+                "extension of one known format: name the format by format="
             )
         return str(names.pop())
 

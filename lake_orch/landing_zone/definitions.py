@@ -13,6 +13,7 @@ import pyarrow as pa
 from lake_core.delta.errors import TableNotFound
 from lake_core.lake.errors import RefNotFound
 from lake_core.pool.errors import NoSuchPool
+from lake_core.readable import count_of
 from lake_core.store import open_store
 from lake_orch.errors import BatchOutOfTurn, InvalidDefinition
 from lake_orch.landing_zone.batch import LandedBatch
@@ -52,25 +53,26 @@ def landed(
     *,
     into: Destination = "table",
 ) -> int:
-    """Return the last batch in the table or pool, by its marker, or by the ledger if that has expired.
+    """Return the number of the last batch in the table or pool.
 
-    `branch` replaces the lake's.
+    The transaction identifier has it. If that has expired, the ledger has it. `branch` replaces the lake's branch.
     """
     try:
-        marker = _MARKER_OF[into](lake, table, zone.app_id, branch)
+        last = _LAST_BATCH_IN[into](lake, table, zone.app_id, branch)
     except (TableNotFound, NoSuchPool, RefNotFound):
         if branch is not None:
-            return 0  # the ledger is about the lake's branch
-        marker = None
-    return ledger.landed if marker is None else max(marker, 0)
+            # The ledger only counts batches on the lake's branch.
+            return 0
+        last = None
+    return ledger.landed if last is None else max(last, 0)
 
 
-def _marker_of_table(lake: LakeResource, path: str, app_id: str, ref: str | None) -> int | None:
+def _last_batch_in_table(lake: LakeResource, path: str, app_id: str, ref: str | None) -> int | None:
     return lake.read_table(path, None, ref=ref).snapshot.transaction_version(app_id)
 
 
-_MARKER_OF: dict[Destination, Callable[[LakeResource, str, str, str | None], int | None]] = {
-    "table": _marker_of_table,
+_LAST_BATCH_IN: dict[Destination, Callable[[LakeResource, str, str, str | None], int | None]] = {
+    "table": _last_batch_in_table,
     "pool": last_batch,
 }
 
@@ -98,11 +100,16 @@ def landing_zone_asset(
     into: Destination = "table",
     **options: Any,
 ) -> dg.AssetsDefinition:
-    """Make an asset that appends the files of a landing zone to its table, a batch a run, each file exactly once.
+    """Make an asset that appends the files of a landing zone to its table, one batch in each run, each file once.
 
-    `read` returns the rows of a batch; by default the extension of the files chooses the reader. `schema` is that of
-    the table and of the rows. With `into="pool"` the asset loads lines of JSON of any shape into a pool, with the
-    metadata of `PoolIOManager`. `options` are those of `@dg.asset`.
+    Args:
+        zone: The landing zone.
+        key: The key of the asset. The default is the name of the zone.
+        read: Returns the rows of a batch. By default, the extension of the files decides how they are read.
+        schema: The schema of the table and of the rows.
+        partition_by: The partition columns of the table.
+        into: `"pool"` loads lines of JSON of any shape into a pool, with the metadata of `PoolIOManager`.
+        options: The options of `@dg.asset`.
     """
     asset_key = dg.AssetKey.from_coercible(key if key is not None else zone.name)
     metadata = options.get("metadata") or {}
@@ -189,32 +196,40 @@ def landing_zone_sensor(
     """Make a sensor that groups new files into batches and requests one run for each.
 
     The runs are in order: a batch is requested after the one before it has landed. A failed run is requested again, up
-    to `max_retries` times; after that it must be re-executed by hand.
+    to `max_retries` times. After that, it must be re-executed by hand.
 
-    `target` is the job or assets to run. `table` is the path of the table that the batches land in, or with
-    `into="pool"` of the pool. `request` adds to a run request, such as a partition key. `asset_key` is the asset on
-    which late and rewritten files are reported. `options` are those of `@dg.sensor`.
+    Args:
+        zone: The landing zone.
+        target: The job or assets to run.
+        table: The path of the table that the batches land in, or of the pool with `into="pool"`.
+        name: The name of the sensor.
+        asset_key: The asset on which late and rewritten files are reported.
+        request: Returns more arguments of a run request, such as a partition key.
+        max_retries: The most times that a failed run is requested again.
+        minimum_interval_seconds: The interval between evaluations.
+        into: The kind of dataset that the batches land in.
+        options: The options of `@dg.sensor`.
     """
     path = checked_path(table)
-    reported = None if asset_key is None else dg.AssetKey.from_coercible(asset_key)
+    report_key = None if asset_key is None else dg.AssetKey.from_coercible(asset_key)
 
-    def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult | dg.SkipReason:
+    def evaluate(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult | dg.SkipReason:
         ledger = ledger_of(zone, lake)
         last_landed = landed(zone, lake, path, ledger, into=into)
         ledger.note_landed(last_landed)
         diff = ledger.diff(zone.files(), last_landed)
-        _report(context, zone, ledger, diff, reported)
+        _report(context, zone, ledger, diff, report_key)
         waiting = ledger.batches(last_landed)
         if not waiting and diff.new:
             created = ledger.make_batch(diff.new)
             waiting = [created] if created else ledger.batches(last_landed)
-            _report_late(context, zone, created, reported)
+            _report_late(context, zone, created, report_key)
         context.update_cursor(
             json.dumps({"landed": last_landed, "batch": waiting[-1].number if waiting else last_landed})
         )
         if not waiting:
             return dg.SkipReason(f"no new files in {zone.url}")
-        return _ask(context, zone, ledger.id, waiting[0], request, max_retries)
+        return _request_run(context, zone, ledger.id, waiting[0], request, max_retries)
 
     sensor: Any = dg.sensor(
         name=name or f"{zone.name}_landing_zone",
@@ -223,11 +238,11 @@ def landing_zone_sensor(
         description=f"Lands the files of {zone.url}, each exactly once.",
         **options,
     )
-    result: dg.SensorDefinition = sensor(look)
+    result: dg.SensorDefinition = sensor(evaluate)
     return result
 
 
-def _ask(
+def _request_run(
     context: dg.SensorEvaluationContext,
     zone: LandingZone,
     ledger: str,
@@ -244,8 +259,8 @@ def _ask(
         return dg.SkipReason(f"batch {batch.number} is landing in run {unfinished[0].run_id}")
     if len(runs) > max_retries:
         return dg.SkipReason(
-            f"batch {batch.number} of landing zone {zone.name!r} failed {len(runs)} times, and later ones wait for it: "
-            f"correct the cause and re-execute run {runs[0].run_id}"
+            f"batch {batch.number} of landing zone {zone.name!r} failed {count_of(len(runs), 'time')}, and later ones "
+            f"wait for it: correct the cause and re-execute run {runs[0].run_id}"
         )
     extra = dict(request(batch)) if request else {}
     tags = {**extra.pop("tags", {}), **batch_tags, LEDGER_TAG: ledger}
@@ -266,12 +281,15 @@ def _report(
     asset_key: dg.AssetKey | None,
 ) -> None:
     if diff.gone:
-        context.log.warning(f"{len(diff.gone)} files were removed before they landed: {', '.join(diff.gone[:10])}")
+        context.log.warning(
+            f"{count_of(len(diff.gone), 'file')} disappeared before the batch landed: {', '.join(diff.gone[:10])}. Put "
+            "them back"
+        )
     if not diff.rewritten:
         return
     keys = [file.key for file in diff.rewritten]
     context.log.warning(
-        f"{len(keys)} files were rewritten after they landed, and are not read again: {', '.join(keys[:10])}"
+        f"{count_of(len(keys), 'file')} changed after landing. The new content is not read: {', '.join(keys[:10])}"
     )
     if asset_key is not None:
         _observe_files(
@@ -290,14 +308,14 @@ def _report_late(
     late = [file.key for file in batch.files if file.late] if batch else []
     if not late or batch is None:
         return
-    context.log.info(f"{len(late)} files came late, and will land in batch {batch.number}: {', '.join(late[:10])}")
+    context.log.info(f"{count_of(len(late), 'late file')} will land in batch {batch.number}: {', '.join(late[:10])}")
     if asset_key is not None:
         _observe_files(
             context,
             asset_key,
             "lake/late_files",
             late,
-            f"Files of {zone.url} came later than ones that sort after them",
+            f"Files of {zone.url} came later than files whose names sort after theirs",
         )
 
 

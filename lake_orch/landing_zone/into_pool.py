@@ -9,6 +9,7 @@ from typing import Any
 from lake_core.pool.errors import InvalidJson
 from lake_core.pool.ndjson import read_ndjson
 from lake_core.pool.value import Value
+from lake_core.readable import count_of
 from lake_orch.errors import UnsupportedData
 from lake_orch.landing_zone.batch import LandedBatch
 from lake_orch.pools.data import named_errors, rows_of
@@ -36,7 +37,7 @@ def land_in_pool(
         context: The context of the step.
         lake: The lake of the pool.
         batch: The batch to load.
-        rows: The records to load; None to read the files of the batch as lines of JSON.
+        rows: The records to load, or None to read the files of the batch as lines of JSON.
         settings: The settings of the pool.
         owner: The asset that lands the batch.
 
@@ -60,9 +61,9 @@ def land_in_pool(
     after = workspace.pool_after(settings.path)
     url = workspace.url(settings.path)
     context.log.info(
-        f"{name} had landed in {url} before: nothing was written"
+        f"{name} is already in {url}: nothing was written"
         if result.skipped
-        else f"{name}: {result.records} records in {url}"
+        else f"{name}: {count_of(result.records, 'record')} in {url}"
     )
     shown = 5 if settings.preview_rows is None else settings.preview_rows
     return pool_metadata(
@@ -71,7 +72,7 @@ def land_in_pool(
 
 
 def _lines(batch: LandedBatch) -> Iterator[Value]:
-    """Yield the records of a batch's files, decompressed by the ends of their names.
+    """Yield the records of a batch's files. The extension of a file decides how it is decompressed.
 
     Raises UnsupportedData for a line that is not JSON.
     """

@@ -28,7 +28,7 @@ class LandedFile:
     fingerprint: str
     """The fingerprint when the batch last read the file, or when the batch was made."""
     late: bool = False
-    """Whether its name sorts before a file in an earlier batch."""
+    """True if its name sorts before that of a file in an earlier batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class BatchRecord:
     """A batch: files that are committed together, under one number."""
 
     number: int
-    """The version of the transaction marker, from 1 without gaps."""
+    """The version of the transaction identifier, from 1 without gaps."""
     files: Sequence[LandedFile]
 
 
@@ -76,14 +76,14 @@ class Ledger:
 
     @property
     def landed(self) -> int:
-        """Return the last batch that a sensor recorded as landed, for tables whose marker has expired."""
+        """Return the last batch that a sensor recorded as landed. It counts if the transaction identifier expired."""
         return int(self.journal.state().get(_LANDED, 0))
 
     @property
     def id(self) -> str:
-        """Return the id of the ledger, "" before the first batch.
+        """Return the id of the ledger, or "" before the first batch.
 
-        It differs from the id of an earlier lake's ledger at the same place.
+        An earlier lake at the same location had a ledger with another id.
         """
         return str(self.journal.state().get(_ID, ""))
 
@@ -115,9 +115,9 @@ class Ledger:
         return LandingDiff(new, rewritten, [key for key in waiting if key not in present])
 
     def make_batch(self, files: Sequence[FoundFile]) -> BatchRecord | None:
-        """Put files into the next batch, up to its limits. Return None if all of them are in a batch already.
+        """Put files into the next batch, up to its limits. Return None if all of them are already in a batch.
 
-        Concurrent calls put no file into two batches: each takes the files that the other left.
+        Concurrent calls do not put a file into two batches.
         """
 
         def plan(state: State) -> Append[BatchRecord | None]:

@@ -41,17 +41,17 @@ class LandingZone:
     """
 
     name: str
-    """The permanent name of the source: the marker of its batches is `landing/<name>`."""
+    """The permanent name of the source. The application id of its batches is `landing/<name>`."""
     url: str
     pattern: str = "*"
-    """Which files count: a glob on the path below the zone, or on its last part.
+    """The files to land: a glob on the path below the zone, or on its last part.
 
-    Names that begin with `.` or `_` never do.
+    Names that begin with `.` or `_` never match.
     """
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The options of fsspec. A value may be an EnvVar, which is read when files are listed."""
     settle: timedelta = timedelta(0)
-    """How long a file must not have changed before it counts: for writers that are not atomic."""
+    """How long a file must not have changed before it lands. Set it for writers that are not atomic."""
     max_files: int = 1000
     """The most files in one batch."""
     max_bytes: int = 64 << 30
@@ -65,7 +65,7 @@ class LandingZone:
 
     @property
     def app_id(self) -> str:
-        """Return the appId of the transaction marker of the zone's batches."""
+        """Return the application id in the transaction identifiers of the zone's batches."""
         return f"landing/{self.name}"
 
     def filesystem(self) -> tuple[AbstractFileSystem, str]:

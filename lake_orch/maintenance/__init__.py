@@ -1,7 +1,9 @@
 """Maintenance of tables, arrays, pools and the lake itself as assets.
 
-Tables: compaction, Z-order, checkpoints, vacuum, log clean-up, expiry of transaction markers. Arrays: expiry of
-snapshots, rewriting of manifests. Pools: compaction, vacuum. The lake: garbage collection, stale sessions.
+- Tables: compaction, Z-order, checkpoints, vacuum, log cleanup, expiry of transaction identifiers
+- Arrays: expiry of snapshots, rewriting of manifests
+- Pools: compaction, vacuum
+- The lake: garbage collection, stale sessions
 
 `lake_maintenance` makes assets for chosen tables, arrays and pools, with schedules and checks that say what is due.
 """

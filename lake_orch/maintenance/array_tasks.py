@@ -11,7 +11,7 @@ from lake_pipes.metadata import COMMIT
 
 _MAIN = "main"
 _UNCOMMITTED = timedelta(days=8)
-"""How long unreferenced objects are kept, because an open session may have written them. A lake keeps them as long."""
+"""How long unreferenced objects are kept, because an open session may have written them. It is the same in a lake."""
 
 
 def snapshot_expiry(context: TaskContext) -> dict[str, Any]:
@@ -24,7 +24,8 @@ def snapshot_expiry(context: TaskContext) -> dict[str, Any]:
     metadata: dict[str, Any] = {"lake/older_than": older_than.isoformat(timespec="seconds")}
     if not context.lake.is_lake():
         newest = repository.lookup_branch(_MAIN)
-        expired = repository.expire_snapshots(older_than, dry_run=dry_run) - {newest}  # the newest is kept at any age
+        # The newest snapshot is kept at any age.
+        expired = repository.expire_snapshots(older_than, dry_run=dry_run) - {newest}
         return {**metadata, "lake/expired_snapshots": len(expired), "lake/due": bool(expired), SNAPSHOT: newest}
     if not dry_run:
         with context.lake.open().session(
@@ -79,7 +80,8 @@ def collect_repository(context: TaskContext) -> dict[str, int] | None:
     try:
         repository = context.repository()
     except RepositoryNotFound:
-        return None  # its asset is not materialized yet
+        # Its asset is not materialized yet.
+        return None
     summary = repository.garbage_collect(datetime.now(UTC) - _UNCOMMITTED, dry_run=context.config.dry_run)
     counts = (
         summary.chunks_deleted,

@@ -29,7 +29,7 @@ class HealthLimits:
 
     small_file_ratio: float = 0.5
     small_files: int = 10
-    """The number of small files below which no ratio is a warning."""
+    """The number of small files below which there is no warning, whatever their ratio."""
     tombstones: int = 10_000
     log_length: int = 1_000
     uncheckpointed_commits: int = 100
@@ -149,7 +149,7 @@ def measure(target: MaintenanceTarget, lake: LakeResource, run: RunOfStep) -> He
 
 
 def check_results(key: dg.AssetKey, health: Health, limits: HealthLimits) -> list[dg.AssetCheckResult]:
-    """Return check results for the health of a target. A failed check is a warning, and prevents no publish."""
+    """Return check results for the health of a target. A failed check is a warning, and does not prevent publishing."""
     return [
         dg.AssetCheckResult(
             asset_key=key,

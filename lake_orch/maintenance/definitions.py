@@ -70,26 +70,28 @@ def lake_maintenance(
         tables: Paths below the lake's root, asset keys, assets, or `MaintenanceTarget`s with settings of their own.
         arrays: Icechunk repositories, named in the same ways.
         pools: Pools, named in the same ways.
-        tasks: Of `TASKS`, each for tables, for arrays, for pools or for the lake; a mapping gives each its own cron
-            schedule. By default compaction, checkpoint and vacuum of tables, manifest_rewrite, snapshot_expiry and
-            garbage_collection of arrays, and pool_compaction and pool_vacuum of pools.
-        schedule: The cron schedule of tasks that have none of their own; without one they run only when they are
+        tasks: Some of `TASKS`. Each is for tables, for arrays, for pools or for the lake. A mapping gives each its own
+            cron schedule. The default is compaction, checkpoint and vacuum for tables, manifest_rewrite,
+            snapshot_expiry and garbage_collection for arrays, and pool_compaction and pool_vacuum for pools.
+        schedule: The cron schedule of tasks that have none of their own. Without a schedule, a task only runs if it is
             materialized by hand.
         automation: Let automation conditions follow the schedules, instead of schedules of the code location.
         timezone: The time zone of the schedules.
-        key_prefix: The first parts of the assets' keys; the task is the last.
+        key_prefix: The first parts of the assets' keys. The task is the last part.
         group_name: The group of the assets.
         checks: Add the task `health`: assets `<key_prefix>/health/<key>`, whose checks say what each target needs, all
-            measured in one step. It follows its own schedule, else `schedule`, else that of the first task that has
-            one. `HealthLimits` sets where the checks warn.
+            measured in one step. It follows its own schedule, or else `schedule`, or else that of the first task that
+            has one. `HealthLimits` sets the limits above which checks warn.
         spark: Rearrange tables above `spark_above` bytes, and vacuum plain ones above `spark_above_files` files, with
             the resource `spark`.
-        pool: The concurrency pool of assets that rewrite data, None for no limit.
+        pool: The concurrency pool of assets that rewrite data, or None for no limit.
         alert: A function that the task `session_reaper` calls for each session that needs attention.
         settings: For all tables, arrays and pools, the fields of `MaintenanceTarget`, such as
             `min_small_file_ratio=0.3`.
 
-    Raises InvalidDefinition for unknown tasks, those of arrays where none are named, and a Z-order of no columns.
+    Raises:
+        InvalidDefinition: A task is unknown, a task is for datasets of which none are named, or the task `zorder` has
+            no columns.
     """
     targets = targets_of(tables, arrays, pools, **settings)
     crons = _crons(_default_tasks(targets) if tasks is None else tasks, schedule, with_health=checks is not False)
@@ -133,7 +135,7 @@ def lake_maintenance(
 def _crons(
     tasks: Sequence[str] | Mapping[str, str | None], schedule: str | None, *, with_health: bool
 ) -> dict[str, str | None]:
-    """Return the cron schedule of each task, None for those that have none."""
+    """Return the cron schedule of each task, or None for a task without a schedule."""
     own_crons = tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
     crons: dict[str, str | None] = {task: cron or schedule for task, cron in own_crons.items()}
     if with_health and HEALTH not in crons:
@@ -157,11 +159,11 @@ def _check_tasks(tasks: Collection[str], targets: Sequence[MaintenanceTarget]) -
     if unknown:
         raise InvalidDefinition(f"no maintenance task is called {', '.join(unknown)}: the tasks are {', '.join(TASKS)}")
     for format, own_tasks in _TASKS_OF.items():
-        of_no_target = sorted(set(tasks) & own_tasks.keys())
-        if of_no_target and all(target.format != format for target in targets):
+        chosen_tasks = sorted(set(tasks) & own_tasks.keys())
+        if chosen_tasks and all(target.format != format for target in targets):
             datasets = _DATASETS[format]
             raise InvalidDefinition(
-                f"the task {of_no_target[0]} is for {datasets}, and no {datasets} are named: name them, or leave it out"
+                f"the task {chosen_tasks[0]} is for {datasets}, and no {datasets} are named: name them, or leave it out"
             )
     if "zorder" in tasks and not all(target.zorder_by for target in _maintained_by("zorder", targets)):
         raise InvalidDefinition("the task zorder needs columns: give zorder_by, or MaintenanceTargets with their own")
@@ -248,7 +250,7 @@ def _dry(config: MaintenanceConfig) -> dict[str, Any]:
 
 
 def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, path: str) -> None:
-    """Raise InvalidDefinition for a dataset that the same run has staged changes to: maintenance would conflict."""
+    """Raise InvalidDefinition if the same run has staged changes to a dataset: maintenance would conflict with them."""
     if lake.is_staged(path, context.instance, context.run):
         raise InvalidDefinition(
             f"this run has written to {path}, and publishes at its end: maintain it in a separate run, "

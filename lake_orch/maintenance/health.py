@@ -37,9 +37,9 @@ class TableHealth:
     uncheckpointed_commits: int
     """Commits after the last checkpoint, which a reader replays."""
     files_without_statistics: int
-    """Files that no filter can skip."""
+    """Files without statistics, so that filters cannot skip them."""
     markers: int
-    """Transaction markers that are kept."""
+    """The number of transaction identifiers that the table keeps."""
 
     @property
     def small_file_ratio(self) -> float:
@@ -63,7 +63,7 @@ class ArrayHealth:
     mergeable_manifests: int
     """Manifests that could be merged with others."""
     snapshots: int | None
-    """Snapshots that are stored, of any branch; None in a lake, which keeps those of main's history."""
+    """The number of stored snapshots, of any branch. It is None in a lake, which keeps those of main's history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ def _small_files(files: pa.Table, table: DeltaTable, small_file: int) -> tuple[i
         return small if small > 1 else 0, min(len(files), 1)
     values = partition_table(files, table.metadata)
     columns = [f"part{index}" for index in range(values.num_columns)]
-    sized = values.rename_columns(columns).append_column("size", files["size"])
-    sized = sized.append_column("small", flags)
-    counts = sized.group_by(columns).aggregate([("size", "count"), ("small", "sum")])
+    rows = values.rename_columns(columns).append_column("size", files["size"])
+    rows = rows.append_column("small", flags)
+    counts = rows.group_by(columns).aggregate([("size", "count"), ("small", "sum")])
     several = counts.filter(pc.greater(counts["small_sum"], 1))
     return int(pc.sum(several["small_sum"]).as_py() or 0), len(counts)

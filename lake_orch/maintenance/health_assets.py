@@ -20,10 +20,10 @@ HEALTH = "health"
 def health_assets(
     targets: Sequence[MaintenanceTarget], prefix: Sequence[str], limits: HealthLimits, **options: Any
 ) -> dg.AssetsDefinition:
-    """Make an asset `<prefix>/health/<key>` for each table, arrays or pool, with checks that say what these need.
+    """Make an asset `<prefix>/health/<key>` for each table, arrays or pool, with checks that say what is due.
 
-    They are not checks of the targets' assets, which Dagster would run with every run of these. `options` are those of
-    each asset's spec.
+    The checks are not on the targets' assets, because Dagster would run them with every run of those. `options` are
+    those of each asset's spec.
     """
     by_key = {dg.AssetKey([*prefix, HEALTH, *target.asset_key.path]): target for target in targets}
 

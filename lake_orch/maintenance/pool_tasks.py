@@ -14,7 +14,7 @@ from lake_pipes.metadata import COMMIT
 def pool_compaction(context: TaskContext) -> dict[str, Any]:
     """Merge data objects that overlap or are small, if there are many.
 
-    Readers open every one that may hold their keys.
+    Readers open every data object that may hold their keys.
     """
     before = pool_health(context.pool())
     due = before.mergeable_objects >= context.target.max_mergeable_objects
@@ -53,7 +53,8 @@ def pool_vacuum(context: TaskContext) -> dict[str, Any]:
             "lake/reclaimed_snapshots": snapshots,
         }
         return {**metadata, **counts, "lake/due": bool(result.keys)}
-    context.pool()  # raises if the pool is missing, also in a dry run
+    # This raises if the pool is missing, also in a dry run.
+    context.pool()
     if not dry_run:
         with context.lake.open().session(context.branch, message=f"Vacuum {context.target.path}") as session:
             session.pool(context.target.path).vacuum(retention)

@@ -17,7 +17,7 @@ SMALL_FILE = 32 << 20
 """A data file below this many bytes counts as small."""
 _SNAPSHOT_RETENTION = "30 days"
 _POOL_RETENTION = "8 days"
-"""Longer than any load takes, because nothing marks the objects of a running load as in use."""
+"""It is longer than any load takes, because nothing protects the objects of a running load."""
 
 TargetFormat: TypeAlias = Literal["delta", "icechunk", "pool"]
 KIND: Mapping[TargetFormat, str] = {"delta": "deltalake", "icechunk": "icechunk", "pool": "zed"}
@@ -42,7 +42,7 @@ class MaintenanceTarget:
     asset_key: dg.AssetKey
     zorder_by: Sequence[str] = ()
     target_size: int | None = None
-    """The size of a compacted file in bytes; by default the table's `delta.targetFileSize`, else 128 MiB."""
+    """The size of a compacted file in bytes. The default is the table's `delta.targetFileSize`, or else 128 MiB."""
     small_file: int = SMALL_FILE
     """The size in bytes below which a file counts as small."""
     min_small_file_ratio: float = 0.2
@@ -52,15 +52,15 @@ class MaintenanceTarget:
     retention: str | None = None
     """How long outdated data is kept, such as `14 days`.
 
-    The default is for removed files of a table what its properties say, for snapshots of arrays 30 days, and for data
-    objects that a pool no longer needs 8 days.
+    By default, a table's properties decide how long its removed files are kept. Snapshots of arrays are kept for 30
+    days, and data objects that a pool no longer needs for 8 days.
     """
     txn_retention: str | None = None
-    """How long transaction markers are kept, such as `30 days`; by default for ever."""
+    """How long transaction identifiers are kept, such as `30 days`. By default, they are kept forever."""
     spark_above: int = 8 << 30
     """The size of a table in bytes from which Spark rewrites it, if there is a Spark resource."""
     spark_above_files: int = 1_000_000
-    """The number of a table's files from which Spark vacuums it, if there is a Spark resource; removed ones count."""
+    """The number of files from which Spark vacuums a table, if there is a Spark resource. Removed files count, too."""
     max_mergeable_manifests: int = 10
     """The number of mergeable manifests from which they are rewritten."""
     max_mergeable_objects: int = 10

@@ -62,8 +62,8 @@ class TaskContext:
 Task: TypeAlias = Callable[[TaskContext], dict[str, Any]]
 """A task on one table, repository or pool, which returns metadata.
 
-It honors `context.config.dry_run` itself. `"lake/due": False` says that there was nothing to do, so that no observation
-is made. Its docstring is shown in the UI. Add a new task to `TABLE_TASKS`, `ARRAY_TASKS` or `POOL_TASKS`: the assets,
+It must obey `context.config.dry_run`. `"lake/due": False` means that there was nothing to do. Then no observation is
+reported. Its docstring is shown in the UI. Add a new task to `TABLE_TASKS`, `ARRAY_TASKS` or `POOL_TASKS`: the assets,
 schedules and components take their tasks from there.
 """
 
@@ -124,7 +124,7 @@ def rewrite_in_lake(context: TaskContext, message: str, rewrite: Callable[[Write
         rewrite: Rewrites the data in a session. It is called again after a conflict.
 
     Returns:
-        What `rewrite` returns, and the id of the commit; None for the id if nothing changed.
+        The result of `rewrite`, and the id of the commit, or None if nothing changed.
     """
     lake = context.lake.open()
 
@@ -163,7 +163,8 @@ def checkpoint(context: TaskContext) -> dict[str, Any]:
         or not due
         or (context.lake.is_lake() and context.branch != context.lake.open().repository.format.branch)
     ):
-        return metadata  # only tables in place have checkpoints
+        # Only tables of the checked-out branch have checkpoints.
+        return metadata
     if context.lake.is_lake():
         context.lake.open().maintenance.checkpoint(context.target.path)
     else:
@@ -215,7 +216,7 @@ def log_cleanup(context: TaskContext) -> dict[str, Any]:
 
 
 def txn_expiry(context: TaskContext) -> dict[str, Any]:
-    """Set the expiry of transaction markers from the target's settings. The next checkpoint drops older markers."""
+    """Set how long the table keeps transaction identifiers. The next checkpoint drops older ones."""
     table, retention = context.table(), context.target.txn_retention
     metadata: dict[str, Any] = {"lake/markers": table_health(table).markers, VERSION: table.version}
     properties = {"delta.setTransactionRetentionDuration": f"interval {retention}"} if retention else {}
@@ -224,7 +225,8 @@ def txn_expiry(context: TaskContext) -> dict[str, Any]:
     if not context.lake.is_lake():
         table.set_properties(properties)
         return metadata | {VERSION: context.table().version}
-    with context.lake.open().session(context.branch, message=f"Expire markers of {context.target.path}") as session:
+    message = f"Expire transaction identifiers of {context.target.path}"
+    with context.lake.open().session(context.branch, message=message) as session:
         session.delta(context.target.path).set_properties(properties)
     return metadata | {VERSION: context.table().version}
 

@@ -43,7 +43,7 @@ def rows_of(value: Any, subject: str, times: Sequence[str] = ()) -> Any:
     Args:
         value: The value that the asset returned.
         subject: The name of the value in errors.
-        times: The fields whose texts are converted to times if they are written as RFC 3339 does.
+        times: The fields whose texts are converted to times if they have the format of RFC 3339.
 
     Raises:
         UnsupportedData: The value, or one of its elements, is of a type that does not contain records.

@@ -27,7 +27,7 @@ class ReadBounds:
     """The bounds of a read: what was added to a pool after one commit, up to another."""
 
     since: str | None
-    """None for everything."""
+    """None means from the beginning."""
     until: str
 
     def metadata(self, reader: AssetKey) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from lake_pipes.metadata import PATH, SKIPPED, receipt_metadata
 
 RECORDS_WRITTEN = "lake/records_written"
 _LARGEST = 64 << 20
-"""The size of data objects in bytes up to which their shapes are shown, because finding them reads all objects."""
+"""The largest size of data objects in bytes for which shapes are shown. Finding the shapes reads all objects."""
 _MOST_SHAPES = 20
 """The number of shapes to show."""
 _WIDTH = 200
@@ -47,11 +47,11 @@ class PoolResult:
     commit: str
     """The id of the commit that recorded the write, or of the commit before if there was nothing to write."""
     objects: Sequence[DataObject] | None = ()
-    """The data objects of the write; None if an earlier attempt committed it."""
+    """The data objects of the write, or None if an earlier attempt committed it."""
 
     @property
     def skipped(self) -> bool:
-        """Return whether an earlier attempt had committed the write."""
+        """Return whether an earlier attempt committed the write."""
         return self.objects is None
 
     @property
@@ -174,5 +174,6 @@ def _preview(pool: Pool, objects: Sequence[DataObject], most: int) -> dict[str, 
         smallest = min(objects, key=lambda each: each.size)
         values = list(islice(Scan(pool.store, pool.config, [smallest], KeyRange()).values(), most))
         return {PREVIEW: MetadataValue.md(markdown_table(fuse(encode_values(values), conflicts="json"), most))}
-    except Exception as error:  # the records are committed, so a failed preview must not fail the step
+    except Exception as error:
+        # The records are committed, so a failed preview must not fail the step.
         return {PREVIEW: f"these records cannot be shown: {error}"[:300]}

@@ -19,7 +19,7 @@ def claim(pool: Pool, writer: Owner | None, ownership: Ownership, *, replaces: b
 
 
 def _commits(pool: Pool) -> Iterator[Mapping[str, Any]]:
-    """Yield the metadata of each commit, latest first. Empty for a commit with other metadata than a record."""
+    """Yield the metadata of each commit, latest first. Yield {} for a commit whose metadata is not a record."""
     for commit in pool.log():
         metadata = commit.meta.decode()
         yield metadata if isinstance(metadata, Mapping) else {}

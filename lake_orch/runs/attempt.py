@@ -48,7 +48,7 @@ class Attempt:
     number: int = 0
     """The number of earlier tries of the step in this run."""
     lineage: str | None = None
-    """The lineage of the run's session, if it has one; otherwise that of the run, or of the run that it continues."""
+    """The lineage of the run's session. If there is none, that of the run, or of the run that it continues."""
 
     @classmethod
     def of_output(cls, context: OutputContext, partition_keys: Sequence[str]) -> Attempt:
@@ -72,7 +72,7 @@ class Attempt:
 
     @property
     def app_id(self) -> str:
-        """Return the appId of the transaction marker, which all attempts at this output share and no others have."""
+        """Return the application id of the transaction identifier. Only attempts at this output have it."""
         return app_id(
             self._lineage, self.step_key, self.output, mapping_key=self.mapping_key, partition_keys=self.partition_keys
         )

@@ -51,19 +51,19 @@ def failed_checks(instance: DagsterInstance, session: str, gate: Gate) -> list[F
         for entry in instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION)
         if entry.dagster_event
     )
-    return standing_against(evaluations, gate)
+    return failing_checks(evaluations, gate)
 
 
-def standing_against(evaluations: Iterable[AssetCheckEvaluation], gate: Gate) -> list[FailedCheck]:
+def failing_checks(evaluations: Iterable[AssetCheckEvaluation], gate: Gate) -> list[FailedCheck]:
     """Return the checks whose latest evaluation prevents publishing. The evaluations are in order of time."""
     latest: dict[FailedCheck, AssetCheckEvaluation] = {}
     for evaluation in evaluations:
         asset, partition = evaluation.asset_key.to_user_string(), getattr(evaluation, "partition", None)
         latest[FailedCheck(asset, evaluation.check_name, partition)] = evaluation
-    return [check for check, evaluation in latest.items() if stands_against(evaluation, gate)]
+    return [check for check, evaluation in latest.items() if prevents_publishing(evaluation, gate)]
 
 
-def stands_against(evaluation: AssetCheckEvaluation, gate: Gate) -> bool:
+def prevents_publishing(evaluation: AssetCheckEvaluation, gate: Gate) -> bool:
     """Return whether an evaluation failed with severity ERROR, and its check is blocking or the gate is `error`."""
     if evaluation.passed or evaluation.severity is not AssetCheckSeverity.ERROR:
         return False
@@ -102,11 +102,11 @@ def check_step_gate(context: OutputContext) -> None:
     pending = sorted(blocking - latest.keys())
     if pending:
         raise CheckPending(
-            f"asset {name} is published with its output, and its blocking checks ({', '.join(pending)}) come later: "
+            f"asset {name} is published with its output, but its blocking checks ({', '.join(pending)}) come later: "
             "yield their results before the output, decorate the asset's function with lake_orch.checks_first, "
             "or publish the run as a whole (scope='run')"
         )
-    failed = sorted(check for check in blocking if stands_against(latest[check], "blocking"))
+    failed = sorted(check for check in blocking if prevents_publishing(latest[check], "blocking"))
     if failed:
         raise GateFailed(
             f"asset {name} is not published: {', '.join(failed)} failed. Its table is as before",

@@ -2,9 +2,8 @@
 
 Dagster starts a step again in three ways: a step retry (same run), a re-execution from failure (a new run that
 continues the old one), and a re-execution of all steps (a new run that starts over). The first two must not repeat
-committed writes;
-the third must write again. The lineage distinguishes them: it is the id of the first run in the chain that this step
-continues.
+committed writes. The third must write again. The lineage distinguishes them: it is the id of the first run in the chain
+that this step continues.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from lake_orch._dagster import ExecutionPlanSnapshot
 
 MAX_ANCESTORS = 64
-"""The most ancestors that are followed in a chain of re-executions: a bound for damaged chains."""
+"""The most ancestors to follow in a chain of re-executions. This limits the work if a chain is damaged."""
 
 # The tags' names are part of Dagster's GraphQL and UI contract, but it exports no public constants for them.
 RESUME_RETRY_TAG = "dagster/is_resume_retry"
@@ -27,7 +26,7 @@ ASSET_RESUME_RETRY_TAG = "dagster/is_asset_resume_retry"
 
 
 def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> str:
-    """Return the run id under which this step's writes are marked.
+    """Return the run id that is part of the identity of this step's writes.
 
     It is the run's id, or its parent's lineage if the run re-executes the parent from failure and this step did not
     succeed in the parent.
@@ -46,9 +45,9 @@ def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> s
 def continues(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
     """Return whether `run` re-executes `parent` from failure, rather than starting over.
 
-    The Python API sets no tags, but makes the plan from the parent's state. A plan that is a strict part of the
-    parent's plan shows this too. In the other direction, Dagster copies the tag of an asset retry into later
-    re-executions of *all* steps: such a leaked tag is ignored.
+    The Python API sets no tags, but makes the plan from the parent's state, or as a strict part of the parent's plan.
+    On the other hand, Dagster copies the tag of an asset retry to later re-executions of *all* steps. Such a leaked tag
+    is ignored.
     """
     if run.tags.get(RESUME_RETRY_TAG) == "true":
         return True
@@ -73,7 +72,7 @@ def _plan_follows(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun
 
 
 def _tag_is_leaked(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
-    """Return whether the tag is certainly leaked. If a real retry were taken for a fresh start, it would write twice.
+    """Return whether the tag is certainly leaked. In doubt, return False: a retry that starts over would write twice.
 
     A retry of failed assets leaves out the steps that succeeded, unless a blocking check failed on their asset.
     """
@@ -86,7 +85,7 @@ def _tag_is_leaked(instance: DagsterInstance, run: DagsterRun, parent: DagsterRu
 def _is_strict_part(steps: set[str], of: set[str]) -> bool:
     """Return whether the steps are a proper subset of the other plan's.
 
-    A plan holds mapped steps as `step[?]`; a re-execution names each of them, as `step[key]`.
+    A plan has mapped steps as `step[?]`. A re-execution names each of them, as `step[key]`.
     """
     matched = {step: step if step in of else f"{step.split('[')[0]}[?]" if "[" in step else step for step in steps}
     return set(matched.values()) < of

@@ -1,6 +1,7 @@
-"""The transaction marker of a write, which makes a repeated write a no-op.
+"""The transaction identifier of a write, which makes a repeated write a no-op.
 
-A Delta table keeps `txn(appId, version)` with every commit. A write whose version is in the table already is skipped.
+A commit of a Delta table contains a `txn` action (appId, version). A write whose version is already in the table is
+skipped.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ _MAX_SPELLED_OUT = 256
 def app_id(
     lineage: str, step_key: str, output: str = "", *, mapping_key: str | None = None, partition_keys: Sequence[str] = ()
 ) -> str:
-    """Return the identity of one output of one step: equal for all attempts at it, different for any other output.
+    """Return the identity of one output of one step. All attempts at the output have it, and no other output has it.
 
-    It is never only the asset, because then the second of two runs would lose its rows. `output` is empty for writes
+    The asset alone is not enough, because then the second of two runs would lose its rows. `output` is empty for writes
     in a step's own code. Long lists of partition keys are hashed. The order of the keys does not matter.
     """
     keys: object = sorted(partition_keys)

@@ -91,7 +91,7 @@ def report_published(instance: DagsterInstance, lake: Lake, session: RunSession,
         return
     branch = lake.get_session(session.id).record.branch
     formats = {path: record.format for path, record in lake.at(published.commit).datasets().items()}
-    observed = {place for run in runs for place in _observed(instance, run.run_id, published.commit)}
+    observed = {asset for run in runs for asset in _observed(instance, run.run_id, published.commit)}
     observations = [
         output.observation(session.id, branch, published, formats)
         for output in materialized(instance, session.id)
@@ -115,12 +115,12 @@ def materialized(instance: DagsterInstance, session: str) -> list[Materialized]:
         (event.asset_key, event.partition): event
         for run in runs_of(instance, session)
         for event in _materializations(instance, run.run_id)
-        if value_of(event.metadata, SESSION_TAG) == session or says_nothing(event)
+        if value_of(event.metadata, SESSION_TAG) == session or lacks_publish_state(event)
     }
     return [Materialized(key, partition, event.metadata) for (key, partition), event in latest.items()]
 
 
-def says_nothing(event: AssetMaterialization) -> bool:
+def lacks_publish_state(event: AssetMaterialization) -> bool:
     """Return whether a materialization has no record of publishing, as for an asset that its own code writes."""
     return not event.metadata.keys() & {STATE, COMMIT, SESSION_TAG}
 

@@ -20,7 +20,7 @@ from lake_orch.runs.gate import failed_checks, runs_of
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.run_session import Gate, from_tags, held_gate
 from lake_orch.runs.steps import all_succeeded
-from lake_orch.runs.unpublished import MEND_DATA, PASS_GATE, RECOVER, RESUME, report_unpublished
+from lake_orch.runs.unpublished import CORRECT_DATA, PASS_GATE, RECOVER, RESUME, report_unpublished
 from lake_orch.tags import SESSION_TAG
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ class SessionOutcome:
     """
     reason: str = ""
     publishable: bool = False
-    """Whether all steps succeeded and only the publish failed, so that `recover` may publish it."""
+    """True if all steps succeeded and only the publish failed. Then `recover` can publish the session."""
     held_back: bool = False
-    """Whether checks prevent publishing."""
+    """True if checks prevent publishing."""
 
 
 def settle(
@@ -91,16 +91,16 @@ def settle_session(
     run_session = from_tags(last)
     lake.get_session(record.id, epoch=run_session.epoch if run_session else None).fail(reason, keep=keep_failed_for)
     report_unpublished(
-        instance, last, lake.get_session(record.id).record, _way(instance, record.id, publishable, held_back)
+        instance, last, lake.get_session(record.id).record, _advice(instance, record.id, publishable, held_back)
     )
     return SessionOutcome(record.id, last.run_id, "failed", reason, publishable, held_back)
 
 
-def _way(instance: DagsterInstance, session: str, publishable: bool, held_back: bool) -> str:
-    """Return how to go on with a session that its run left open."""
+def _advice(instance: DagsterInstance, session: str, publishable: bool, held_back: bool) -> str:
+    """Return advice about a session that its run left open."""
     if publishable:
         return PASS_GATE if held_back else RECOVER
-    return MEND_DATA if failed_checks(instance, session, "blocking") else RESUME
+    return CORRECT_DATA if failed_checks(instance, session, "blocking") else RESUME
 
 
 def recoverable(instance: DagsterInstance, lake: Lake) -> list[str]:
@@ -173,7 +173,7 @@ def _started_over(instance: DagsterInstance, runs: Sequence[DagsterRun]) -> Sequ
     """Return the runs that re-executed one of these runs but have another session, or no session."""
     session, ids = runs[0].tags[SESSION_TAG], {run.run_id for run in runs}
     first = instance.get_run_record_by_id(runs[0].run_id)
-    # Not filtered by tags: re-executions through the Python API have none.
+    # There is no filter by tags, because re-executions through the Python API have none.
     later = RunsFilter(created_after=first.create_timestamp if first else None)
     runs_after: list[DagsterRun] = []
     page = instance.get_runs(later, limit=_PAGE)

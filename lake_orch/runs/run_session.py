@@ -57,7 +57,7 @@ class RunSession:
     id: str
     epoch: int
     resumed: bool = False
-    """Whether a failed run opened it."""
+    """True if a failed run opened it."""
 
     @property
     def tags(self) -> dict[str, str]:
@@ -193,7 +193,7 @@ def publisher_of_parent(instance: DagsterInstance, run: DagsterRun) -> Publisher
 
 
 def _carried_on(instance: DagsterInstance, run: DagsterRun) -> DagsterRun | None:
-    """Return the run whose session this run continues: the nearest ancestor with a session, or None."""
+    """Return the nearest ancestor with a session, whose session this run continues, or None."""
     current = run
     for _ in range(MAX_ANCESTORS):
         parent = instance.get_run_by_id(current.parent_run_id) if current.parent_run_id else None

@@ -1,4 +1,4 @@
-"""The report of an unpublished session on a failed run's page: how long it is kept, how to read and continue it."""
+"""The report of an unpublished session on a failed run's page. It says how to read, continue or publish the session."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
     from lake_core.lake.refs.session_record import SessionRecord
 
-RESUME = "mend the cause and re-execute this run from failure, which resumes the session"
+RESUME = "correct the cause and re-execute this run from failure, which resumes the session"
 START_OVER = "re-execute all steps, which then start from what the branch has now"
-MEND_DATA = (
+CORRECT_DATA = (
     "correct the data, then re-execute the steps that wrote the checked assets and all steps after them. "
-    "'From failure' alone does not help where the check is a step of its own, which would read the same rows again"
+    "'From failure' alone does not help if the check is a step of its own, which would read the same rows again"
 )
-PASS_GATE = f"{MEND_DATA}. To publish the data as it is, run the job lake_recover with the session and another gate"
+PASS_GATE = f"{CORRECT_DATA}. To publish the data as it is, run the job lake_recover with the session and another gate"
 RECOVER = "every step succeeded, so run the job lake_recover to publish the session"
 
 
-def way_on(error: BaseException | None, *, checks_failed: bool = False) -> str:
+def advice_after(error: BaseException | None, *, checks_failed: bool = False) -> str:
     """Return advice after a publish that raised an error, or after failed steps or checks."""
     if isinstance(error, GateFailed):
         return PASS_GATE
@@ -36,10 +36,10 @@ def way_on(error: BaseException | None, *, checks_failed: bool = False) -> str:
         return START_OVER
     if error is not None:
         return RECOVER
-    return MEND_DATA if checks_failed else RESUME
+    return CORRECT_DATA if checks_failed else RESUME
 
 
-def unpublished_message(record: SessionRecord, way: str) -> str | None:
+def unpublished_message(record: SessionRecord, advice: str) -> str | None:
     """Return the report of a failed session, or None for a session in another state."""
     if record.state != FAILED:
         return None
@@ -47,7 +47,7 @@ def unpublished_message(record: SessionRecord, way: str) -> str | None:
     return (
         f"Nothing of this run is published: branch {branch} is unchanged. "
         f"Session {id} is kept until {record.expires:%Y-%m-%d %H:%M} UTC: read it with lake.at('{id}'), "
-        f"or compare it with `lake diff {branch} {id}`. To go on, {way}."
+        f"or compare it with `lake diff {branch} {id}`. To go on, {advice}."
     )
 
 
@@ -61,8 +61,8 @@ def unpublished_metadata(record: SessionRecord) -> dict[str, Any]:
     return metadata | ({"lake/reason": record.reason} if record.reason else {})
 
 
-def report_unpublished(instance: DagsterInstance, run: DagsterRun, record: SessionRecord, way: str) -> None:
+def report_unpublished(instance: DagsterInstance, run: DagsterRun, record: SessionRecord, advice: str) -> None:
     """Report the unpublished session on the page of a run that has ended without a report."""
-    message = unpublished_message(record, way)
+    message = unpublished_message(record, advice)
     if message is not None:
         instance.report_engine_event(message, run, EngineEventData(unpublished_metadata(record)))

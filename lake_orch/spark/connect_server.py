@@ -1,9 +1,9 @@
 """One local Spark Connect server for the processes of a Dagster instance, started on demand and stopped when idle.
 
-A server belongs to a folder that only this user can open. Clients find it there, with the token that it asks for; each
-holds a lease, a file that it keeps locked, for as long as its process lives. The server's parent (`connect_watchdog`)
-stops it when there has been no lease for a while. The content of a file is trusted only while the process that wrote
-it runs.
+A server has a folder that only this user can open. Clients find the server and its token there. Each client holds a
+lease: a file that it keeps locked for as long as its process lives. The server's parent (`connect_watchdog`) stops the
+server if there has been no lease for a while. The content of a file is trusted only while the process that wrote it
+runs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _START_SECONDS = 150
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _LOG_LINES = 8
 _OF_A_SESSION = "userFiles-"
-"""How PySpark names the folder that each session with a JVM of its own puts on the import path."""
+"""The prefix of the folder that PySpark adds to the import path for each session with a JVM of its own."""
 
 # A lease lasts as long as the session, and not longer than the process.
 _leases: WeakKeyDictionary[SparkSession, Lease] = WeakKeyDictionary()
@@ -81,19 +81,21 @@ class Lease:
 
 
 def shared_session(directory: Path, config: Mapping[str, str], *, idle_timeout: float = IDLE_SECONDS) -> SparkSession:
-    """Open this process's session on the shared server for these settings: the running one, or a new one.
+    """Return the session of this process on the shared server for these settings. Open it if there is none.
 
     Raises SparkServerFailed, NoJava, JavaTooOld.
     """
     from lake_core.spark.session import active_session
 
-    with _connecting:  # one session for all threads
+    # All threads share one session.
+    with _connecting:
         session = active_session()
         if session is not None:
             lease = _leases.get(session)
             if lease is None or lease.is_alive():
                 return session
-            session.stop()  # its server died, and with it the session
+            # The server died, and the session with it.
+            session.stop()
             _leases.pop(session).release()
         lease = lease_server(directory, config, idle_timeout=idle_timeout)
         try:
@@ -107,7 +109,7 @@ def shared_session(directory: Path, config: Mapping[str, str], *, idle_timeout: 
 
 
 def connect(lease: Lease) -> SparkSession:
-    """Open a new session of a server. Raises SparkServerFailed where PySpark's Connect client is not installed."""
+    """Open a new session of a server. Raises SparkServerFailed if PySpark's Connect client is not installed."""
     try:
         import grpc
         from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -120,19 +122,19 @@ def connect(lease: Lease) -> SparkSession:
 
     class Loopback(DefaultChannelBuilder):
         def toChannel(self) -> grpc.Channel:
-            # Not by the name `localhost`: on some machines another user may listen on its other address, and learn the
-            # token. And a URL with a token and an address makes the client speak TLS, which the server does not.
+            # This does not use the name `localhost`, because on some machines another user may listen on its second
+            # address and learn the token. It does not use a URL with the token either, because then the client would
+            # use TLS, which the server does not support.
             token = grpc.access_token_call_credentials(lease.token)
             local = grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
             return self._secure_channel(
                 f"ipv4:127.0.0.1:{lease.port}", grpc.composite_channel_credentials(local, token)
             )
 
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = (
-        "1"  # as `SparkSession.builder.remote` does: functions and types are Connect's
-    )
+    # As in `SparkSession.builder.remote`, this selects the functions and types of Connect.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     session = ConnectSession.builder.channelBuilder(Loopback(f"sc://localhost:{lease.port}")).create()
-    # By default a client asks a dead server for ten minutes, in silence. This one is on the same machine.
+    # By default, a client silently retries a dead server for ten minutes. This server is on the same machine.
     session.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=2000)])
     return cast("SparkSession", session)
 
@@ -144,13 +146,16 @@ def lease_server(
     idle_timeout: float = IDLE_SECONDS,
     sessions: int = SESSIONS_PER_SERVER,
 ) -> Lease:
-    """Lease the server below a directory that has these settings. Start it if there is none.
+    """Lease the server with these settings below a directory. Start it if it does not run.
 
-    `config` are Spark's settings, `spark.master` among them; `idle_timeout` is in seconds. Processes that ask at once
-    get the same server. A process in another folder, with other code of its own, or with another Python or Spark, gets
-    another.
+    Concurrent processes get the same server. A process in another folder, with other code, or with another Python or
+    Spark gets another server. Raises SparkServerFailed, NoJava, JavaTooOld.
 
-    Raises SparkServerFailed, NoJava, JavaTooOld.
+    Args:
+        directory: The folder of all shared servers.
+        config: Spark's settings, including `spark.master`.
+        idle_timeout: The seconds without a client after which the server stops.
+        sessions: The most sessions of one server.
     """
     path = _import_path()
     base = _private(directory) / _identity(config, path)
@@ -162,13 +167,13 @@ def lease_server(
             port = _port(folder)
             if port is not None and len(list((folder / "leases").iterdir())) < sessions:
                 return Lease(folder, port, _take_lease(folder))
-            # Dead, or due to be replaced: current clients may continue.
+            # The server is dead, or has served enough sessions. Its current clients may continue.
             (base / "current").unlink()
         return _start(base, config, path, idle_timeout)
 
 
 def stop_servers(directory: Path) -> int:
-    """Stop all shared servers below a directory, whoever uses them. Returns how many there were."""
+    """Stop all shared servers below a directory, even if they are in use. Return the number of stopped servers."""
     count = 0
     for base in directory.glob("*"):
         with _locked(base):
@@ -234,12 +239,14 @@ def _start(base: Path, config: Mapping[str, str], path: list[str], idle_timeout:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a step that is canceled or killed with its group leaves the server to the others
+            # A step that is killed with its process group must not stop the server of other steps.
+            start_new_session=True,
             check=True,
         )
         port = _wait(folder)
     except BaseException:
-        os.close(descriptor)  # without a lease it stops by itself
+        # Without a lease, the server stops by itself.
+        os.close(descriptor)
         raise
     (folder / "spark.conf").unlink()
     write_whole(base / "current", folder.name)
@@ -255,7 +262,8 @@ def _wait(folder: Path) -> int:
             last_lines = log.read_text(errors="replace").strip().splitlines()[-_LOG_LINES:] if log.exists() else []
             shutil.rmtree(folder, ignore_errors=True)
             raise SparkServerFailed(
-                "the shared Spark server did not start; check its settings. It said last:\n" + "\n".join(last_lines)
+                "the shared Spark server did not start: check its settings. The end of its log is:\n"
+                + "\n".join(last_lines)
             )
         time.sleep(0.05)
     return int(json.loads((folder / "server.json").read_text())["port"])
@@ -291,23 +299,27 @@ def _private(folder: Path) -> Path:
 
 
 def _identity(config: Mapping[str, str], path: list[str]) -> str:
-    """Return the settings in which two processes must agree to share a server."""
-    # The server resolves relative paths of files by its own folder.
-    place = [os.getcwd(), socket.gethostname()]
-    parts = [sorted(config.items()), path, sys.executable, str(_spark_home()), metadata.version("pyspark"), *place]
+    """Return a hash of the settings that two processes must share to use the same server."""
+    # The server resolves relative paths of files by its own working directory.
+    location = [os.getcwd(), socket.gethostname()]
+    parts = [sorted(config.items()), path, sys.executable, str(_spark_home()), metadata.version("pyspark"), *location]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def _import_path() -> list[str]:
-    """Find where this process has code of its own: the server's Python workers must find it too."""
+    """Return the import paths of this process that are not installed. The server's Python workers need them, too."""
     installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
     paths = []
     for entry in sys.path:
-        place = Path(entry or os.curdir).resolve()
-        if place.name.startswith(_OF_A_SESSION):
+        folder = Path(entry or os.curdir).resolve()
+        if folder.name.startswith(_OF_A_SESSION):
             continue
-        if place.exists() and str(place) not in paths and not any(place.is_relative_to(prefix) for prefix in installed):
-            paths.append(str(place))
+        if (
+            folder.exists()
+            and str(folder) not in paths
+            and not any(folder.is_relative_to(prefix) for prefix in installed)
+        ):
+            paths.append(str(folder))
     return paths
 
 

@@ -3,13 +3,13 @@
 This is a separate program, run by path (`python connect_watchdog.py <folder>`). It uses only the standard library,
 because it runs as long as the server does and must cost almost nothing. The server's folder has what clients share:
 
-    launch.json     what to run, and for how long a server may idle (seconds)
+    launch.json     the command to run, and the seconds that a server may idle
     token           the secret of the clients; only in this file and in the environment of the JVM
     alive           this program's process id; locked for as long as it runs
     server.json     the port, once the server listens
     leases/         a file for each client, locked for as long as the client's process lives
     ../current      the name of the folder of the server that new clients take
-    ../lock         held by a process that looks for a server, starts one or retires one
+    ../lock         locked by a process that looks for a server, starts one or retires one
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that two checks do not conflict
+        # The lock is shared, so that two checks do not conflict.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
     finally:
@@ -54,12 +55,12 @@ def is_locked(path: Path) -> bool:
 
 
 def is_leased(folder: Path) -> bool:
-    """Return whether a client of the server lives."""
+    """Return whether the server has a running client."""
     return any(is_locked(lease) for lease in (folder / "leases").glob("*"))
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a private file; readers see all of it or nothing."""
+    """Write a private file. Readers see all of it or nothing."""
     descriptor = os.open(path.with_name(f".{path.name}.{os.getpid()}"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
@@ -75,15 +76,16 @@ def current(base: Path) -> str | None:
 
 
 def main(folder: Path) -> int:
-    """Run the server of a folder until it was idle for its idle time, it died, or its folder is gone.
+    """Run the server of a folder until it has been idle for too long, it dies, or its folder is deleted.
 
-    Returns at once, with the lock taken. A process in the background continues.
+    The calling process ends as soon as the lock is taken. A process in the background continues.
     """
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     alive = os.open(folder / "alive", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(alive, fcntl.LOCK_EX)
-    if os.fork():  # detach, so that the process that started it need not wait for it
+    # Detach, so that the process that started this one need not wait.
+    if os.fork():
         os._exit(0)
     os.write(alive, str(os.getpid()).encode())
     launch = json.loads((folder / "launch.json").read_text())
@@ -153,7 +155,7 @@ def _start(folder: Path, command: list[str], port: int, cwd: str) -> subprocess.
 def _die_with_parent() -> None:
     """Let the system stop this process when its parent dies, so that no JVM is left running.
 
-    Has an effect on Linux only.
+    This has an effect only on Linux.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
@@ -183,7 +185,7 @@ def accepts(port: int) -> bool:
 
 
 def _owns(pid: int, port: int) -> bool:
-    """Return whether a process listens on a port; True if the system does not tell."""
+    """Return whether a process listens on a port. Return True if the system does not provide this information."""
     tables = [Path(f"/proc/{pid}/net/{name}") for name in ("tcp", "tcp6")]
     if not tables[0].exists():
         return True

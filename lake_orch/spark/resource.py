@@ -20,17 +20,17 @@ _FOLDER = "lake_spark_connect"
 _LOOPBACK_ADDRESS = re.compile(r"sc://(?:127\.[0-9.]+|\[::1\])(?::[0-9]+)?(?:/|$)")
 _LOOPBACK = {"spark.connect.grpc.binding.address": "127.0.0.1"}
 _LOOPBACK_DRIVER = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""Only for local threads: the executors of a cluster have to reach the driver."""
+"""These settings are for executors in local threads. The executors of a cluster must reach the driver."""
 
 
 class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
-    """A Spark session: the running one of this process, or one built with these settings on first use.
+    """A Spark session: the running one of this process, or one that is created with these settings on first use.
 
-    The session starts only when a step uses it. By default each process has a JVM of its own, on local threads;
-    `master` names a cluster, `remote` a Spark Connect server. With `shared` the step processes of a Dagster instance
-    share one local Connect server: the first starts it, it listens only on the loopback interface and asks for a
-    token, and it stops when no process has used it for `idle_timeout` seconds. Processes with other settings, other
-    code or another Python have another server.
+    The session starts only when a step uses it. By default, each process has a JVM of its own, on local threads.
+    `master` names a cluster, and `remote` a Spark Connect server. With `shared`, the step processes of a Dagster
+    instance share one local Connect server. The first process starts it. It listens only on the loopback interface and
+    requires a token. It stops when no process has used it for `idle_timeout` seconds. Processes with other settings,
+    other code or another Python have another server.
 
     Example:
         .. code-block:: python
@@ -83,11 +83,12 @@ class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
     def directory(self) -> Path:
         """Return the folder of shared servers.
 
-        It is below the Dagster instance's storage; outside of Dagster, it is a folder of this user.
+        It is below the Dagster instance's storage. Outside of Dagster, it is a folder of this user.
         """
         try:
             context = self.get_resource_context()
-        except CheckError:  # used by itself, not in a run
+        except CheckError:
+            # The resource is used outside of a run.
             context = None
         if context is not None and context.instance is not None:
             return Path(context.instance.storage_directory()) / _FOLDER
@@ -109,7 +110,7 @@ class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
             raise InvalidDefinition("`remote` of a Spark resource is the URL of a Connect server, sc://host:port")
         secret = ";token=" in self.remote or "SPARK_CONNECT_AUTHENTICATE_TOKEN" in os.environ
         if _LOOPBACK_ADDRESS.match(self.remote) and secret and ";use_ssl=true" not in self.remote:
-            # PySpark would speak TLS to it, and wait for minutes without a word.
+            # PySpark would use TLS, and silently wait for minutes.
             raise InvalidDefinition(
                 "a Connect server on this machine that asks for a token can only be reached by name: sc://localhost:port"
             )

@@ -20,8 +20,8 @@ def cast_rows(rows: Rows, schema: pa.Schema, name: str, computed: frozenset[str]
         name: The name of the rows in errors.
         computed: The columns that may be missing, in lower case.
 
-    Raises DefinitionMismatch at once for other columns and types, and while the rows are read for a value that does not
-    fit.
+    Raises:
+        DefinitionMismatch: The columns or types differ. A value that does not fit raises it while the rows are read.
     """
     schema_of_rows = rows.schema
     names = {name.lower() for name in schema_of_rows.names}

@@ -28,14 +28,16 @@ def check_rows(
         rows: The schema of the rows.
         table: The schema of the table, or None before it exists.
         schema_mode: How to handle columns that only the rows or only the table has.
-        merge: The settings of a merge; None for any other write.
+        merge: The settings of a merge, or None for any other write.
         name: The name of the rows in errors.
 
-    Raises SchemaMismatch.
+    Raises:
+        SchemaMismatch: The rows lack columns, or have columns or values that the table cannot hold.
     """
     _check_some(rows, name)
     if table is None or schema_mode == "overwrite" or (merge is not None and not merge.is_upsert):
-        return  # the clauses name the columns that they use
+        # The clauses of a merge name the columns that they use.
+        return
     if merge is None:
         _check_columns(rows, table, name, may_lack=schema_mode is not None, may_add=schema_mode == "merge")
         return
@@ -65,10 +67,8 @@ def _check_columns(
 ) -> None:
     """Raise SchemaMismatch for columns, or fields inside them, that only the rows or only the table has.
 
-    Generated ones may be missing.
-
-    `is_merge`: a merge by keys needs all columns under every schema mode, because rows that match already have values
-    in them.
+    Generated columns may be missing. A merge by keys (`is_merge`) needs all columns under every schema mode, because
+    rows that match already have values in them.
     """
     extra = list(_only_in(list(rows), list(table)))
     if extra and not may_add:
@@ -77,15 +77,13 @@ def _check_columns(
             f"{', '.join(extra)}. Add them to the table with the schema mode 'merge' ({_WHERE}), "
             'such as metadata={"lake/schema_mode": "merge"}, or drop them. Nothing was written'
         )
-    needed = [child for child in table if generation_of(child) is None]
-    missing = list(_only_in(needed, list(rows)))
+    required = [child for child in table if generation_of(child) is None]
+    missing = list(_only_in(required, list(rows)))
     if missing and not may_lack:
         fill = (
             f'let them be null by the schema mode \'fill\' ({_WHERE}), such as metadata={{"lake/schema_mode": "fill"}}'
         )
-        spell = (
-            "say what becomes of each column by clauses in lake/merge (when_matched_update, when_not_matched_insert)"
-        )
+        spell = "set each column by clauses in lake/merge (when_matched_update, when_not_matched_insert)"
         remedy = spell if is_merge else fill
         raise SchemaMismatch(
             f"{name} lacks columns that the table has: {', '.join(missing)}. "

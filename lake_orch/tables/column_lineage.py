@@ -3,9 +3,9 @@
     frame = tracked(read_delta(spark, table), asset_key)            # where an input is loaded
     metadata |= lineage_metadata(output, upstream_asset_keys)       # where an output is stored
 
-An edge says that a column's values are computed from another column's. Choosing, grouping or ordering rows by a column
-makes no edge. A column that Spark's plan does not explain (Python functions over whole tables, fields of assembled
-structs) has no edges here: declare them in the asset's metadata.
+An edge means that a column's values are computed from another column's values. A column that only selects, groups or
+orders rows has no edge. If Spark's plan does not explain a column (Python functions over whole tables, fields of
+assembled structs), it has no edges: declare them in the asset's metadata.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ _SCHEMA = TableSchema(columns=[TableColumn("column"), TableColumn("from asset"),
 
 
 def tracked(df: "DataFrame", asset_key: AssetKey) -> "DataFrame":
-    """Return the same rows, labeled with an asset's key for the lineage of what is computed from them.
+    """Return the same rows, labeled with an asset's key for the lineage of columns that are computed from them.
 
-    Reading them costs no more.
+    The label does not make reading slower.
     """
     from lake_core.spark.column_origins import marked
 
@@ -45,7 +45,8 @@ def column_lineage(df: "DataFrame", upstream: Iterable[AssetKey]) -> TableColumn
         return None
     try:
         origins = column_origins(df)
-    except Exception as error:  # Spark raises many types of errors for a plan that it cannot explain
+    except Exception as error:
+        # Spark raises many types of errors for a plan that it cannot explain.
         _LOG.debug("no column lineage: %s", error)
         return None
     deps = {

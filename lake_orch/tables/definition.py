@@ -98,10 +98,10 @@ def creation_properties(settings: TableSettings) -> dict[str, str]:
 
 
 def check_data(settings: TableSettings, data: pa.Schema, rows_name: str) -> None:
-    """Raise DefinitionMismatch unless rows of this schema are what the asset declares in its column schema.
+    """Raise DefinitionMismatch if rows of this schema do not fit the column schema that the asset declares.
 
-    Each declared column must be there (generated ones and those that take nulls may be left out), in its type or one
-    that widens to it.
+    Each declared column must exist, with its type or one that widens to it. Generated and nullable columns may be left
+    out.
     """
     fields = {child.name.lower(): child for child in data}
     for column in settings.columns:
@@ -125,10 +125,10 @@ def check_data(settings: TableSettings, data: pa.Schema, rows_name: str) -> None
 
 
 def keep_up(table: DeltaTable, settings: TableSettings) -> None:
-    """Update an existing table to its asset's definition where that is safe: properties, new constraints, comments.
+    """Update the properties, constraints and comments of a table to its asset's definition, as far as that is safe.
 
-    Each change is a separate commit; without a difference there is none. Raises DefinitionMismatch for a difference
-    that cannot be updated, with the remedy, and ConstraintViolation if existing rows break a new constraint.
+    Each change is a separate commit. Without a difference, there is no commit. Raises DefinitionMismatch, with the
+    remedy, for a difference that cannot be updated, and ConstraintViolation if existing rows break a new constraint.
     """
     _check_fixed(table, settings)
     properties = dict(settings.properties)

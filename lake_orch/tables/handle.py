@@ -43,12 +43,12 @@ class Log(Protocol):
 class LakeTable:
     """A table of the lake for a step, returned by `LakeResource.table`.
 
-    The n-th write of the step is batch n. A step that is retried, or re-executed from failure, makes the same batches
-    again. Batches that were committed before are skipped, and their results and the log say so. The step must make the
-    same writes in the same order for the same partitions. The content of batches is not compared.
+    The n-th write of the step is batch n. A step that is retried, or re-executed from failure, writes the same batches
+    again. Batches that an earlier attempt committed are skipped, and their results and the log say so. The step must
+    make the same writes in the same order for the same partitions. The content of batches is not compared.
 
     A run with one session stages the batches in the session. The batches of a retried step replace those of the earlier
-    try.
+    attempt.
     """
 
     def __init__(
@@ -81,32 +81,37 @@ class LakeTable:
         self._failed = False
 
     def __repr__(self) -> str:
-        return f"LakeTable({self.url!r}, {len(self._results)} batches)"
+        count = len(self._results)
+        return f"LakeTable({self.url!r}, {count} {'batch' if count == 1 else 'batches'})"
 
     def append(self, data: Any, *, schema_mode: AppendSchemaMode = "none", txn: Txn | None = None) -> OperationResult:
-        """Add the rows, unless this batch was committed before. The table is created if absent.
+        """Add the rows, unless an earlier attempt committed this batch. The table is created if it does not exist.
 
-        Rows are of any type that the step's IO manager stores: Arrow, pandas, polars, PySpark, and the types of its
-        `type_handlers`. `schema_mode` handles columns that only the rows or only the table has: `none` (an error),
-        `fill` (missing ones are null), `merge` (also add new ones). `txn` is a transaction marker of the source, such
-        as a landed batch's, which replaces the batch's marker.
+        Args:
+            data: The rows, of any type that the step's IO manager stores: Arrow, pandas, polars, PySpark, and the types
+                of its `type_handlers`.
+            schema_mode: How to handle columns that only the rows or only the table has: `none` (an error), `fill`
+                (missing columns are null) or `merge` (new columns are added, too).
+            txn: A transaction identifier of the source, such as that of a landed batch. It replaces the identifier of
+                this batch.
         """
         return self._write(data, "append", None, schema_mode=schema_mode, txn=txn)
 
     def merge(self, data: Any, how: Mapping[str, Any] | Sequence[str], *, txn: Txn | None = None) -> OperationResult:
-        """Merge the rows, unless this batch was committed before. `how`: as in metadata `lake/merge`, such as `["id"]`.
+        """Merge the rows, unless an earlier attempt committed this batch.
 
-        Raises InvalidDefinition for an invalid `how`, and the errors of `DeltaTable.merge`.
+        `how` is as in the metadata `lake/merge`, such as `["id"]`. Raises InvalidDefinition for an invalid `how`, and
+        the errors of `DeltaTable.merge`.
         """
         return self._write(data, "merge", None, MergeSettings.parse(how, "how"), txn=txn)
 
     def overwrite(
         self, data: Any, *, where: str | None = None, schema_mode: AppendSchemaMode = "none"
     ) -> OperationResult:
-        """Replace the rows that `where` selects, or all, unless this batch was committed before.
+        """Replace the rows that `where` selects, or all rows, unless an earlier attempt committed this batch.
 
         `where` is Spark SQL on partition columns. Rows of `data` outside `where` fail the write before anything is
-        visible. `schema_mode`: as for `append`.
+        visible. `schema_mode` is as in `append`.
         """
         return self._write(data, "overwrite", where, schema_mode=schema_mode)
 

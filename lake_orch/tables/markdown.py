@@ -20,7 +20,7 @@ def markdown_table(rows: pa.Table, most: int = ROWS) -> str:
     lines += [_line(list(cells)) for cells in zip(*columns, strict=True)]
     more = len(rows.column_names) - len(names)
     return "\n".join(lines) + (
-        f"\n\nand {more} more columns: {_cell(', '.join(rows.column_names[COLUMNS:]))}" if more else ""
+        f"\n\nand {count_of(more, 'more column')}: {_cell(', '.join(rows.column_names[COLUMNS:]))}" if more else ""
     )
 
 

@@ -47,7 +47,7 @@ class MergeSettings:
     keys: tuple[str, ...] = ()
     """The columns by which rows match, if the merge is by keys."""
     is_upsert: bool = False
-    """Whether the merge has only keys. Then the keys of new rows must be unique."""
+    """True if the merge has only keys. Then the keys of new rows must be unique."""
 
     @classmethod
     def parse(cls, value: object, subject: str) -> MergeSettings:

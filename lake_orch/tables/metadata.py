@@ -41,7 +41,8 @@ def write_metadata(
 
     `dagster/row_count` counts the whole table, `dagster/partition_row_count` the one partition that was written.
     Numbers are ints, so that the UI plots them over time. A skipped write has the numbers of its committed version.
-    Numbers that are not in the table's log are left out. So is the version of staged data, which publishing changes.
+    Numbers that are not in the table's log are left out. The version of staged data is left out, too, because
+    publishing changes it.
     """
     state = state or table_state(table)
     staged = receipt is not None and receipt.state == STAGED
@@ -108,7 +109,8 @@ def _checks(table: DeltaTable) -> tuple[dict[str, list[str]], list[str]]:
     for sql in table.constraints.values():
         try:
             names = {column.path[0] for column in columns(parse_predicate(sql, table.schema))}
-        except InvalidExpression:  # a constraint of another writer, in SQL that this package does not evaluate
+        except InvalidExpression:
+            # It is a constraint of another writer, in SQL that this package does not support.
             names = set()
         if len(names) == 1:
             of_column.setdefault(names.pop(), []).append(sql)

@@ -1,6 +1,6 @@
 """Timestamps without a zone, as in pandas, DuckDB and CSV files.
 
-The settings take them as UTC or keep them as clock times.
+By the settings, they are UTC, or stay clock times.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def _utc(kind: pa.DataType) -> pa.DataType:
     if types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_utc(kind.value_type)))
     if types.is_dictionary(kind) and is_zoneless(kind.value_type):
-        return _utc(kind.value_type)  # a table stores decoded values
+        # A table stores decoded values.
+        return _utc(kind.value_type)
     return kind
 
 

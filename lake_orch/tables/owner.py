@@ -29,7 +29,7 @@ class Owner:
 
     @classmethod
     def of_output(cls, context: OutputContext) -> Owner | None:
-        """Return the asset of an output; None for an output of an op."""
+        """Return the asset of an output, or None for an output of an op."""
         if not context.has_asset_key:
             return None
         return cls.of_asset(context.asset_key, context.step_context.dagster_run)
@@ -69,9 +69,9 @@ class Owner:
 
 
 def claim(table: DeltaTable, writer: Owner | None, ownership: Ownership, *, replaces_rows: bool) -> None:
-    """Make an asset the owner of the table if it takes it over; otherwise check that the asset may replace its rows.
+    """Make an asset the owner of the table if it takes it over. Otherwise, check that the asset may replace its rows.
 
-    Raises TableOwned for an asset that would replace rows of another's table.
+    Raises TableOwned for an asset that would replace the rows of another asset.
     """
     if writer is None or ownership == "shared":
         return
@@ -117,11 +117,11 @@ def claim_by_commits(
 
     Args:
         commits: The metadata of each commit, latest first.
-        writer: The asset, if one writes.
-        ownership: What the asset does with data that another asset made.
-        replaces: Whether the write replaces data.
-        subject: What the error calls the pool or arrays.
-        replaced: What the error calls the data that would be replaced.
+        writer: The asset that writes, or None for an op.
+        ownership: How the asset handles data that another asset wrote.
+        replaces: The write replaces data.
+        subject: The name of the pool or arrays in the error.
+        replaced: The name of the replaced data in the error.
 
     Raises:
         TableOwned: The asset would replace data of another.

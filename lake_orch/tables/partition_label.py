@@ -11,7 +11,7 @@ _MOST_NAMED = 3
 
 
 def partition_label(partitions_def: PartitionsDefinition, keys: Sequence[str]) -> str:
-    """Return a label: keys if they are few, the first and last of contiguous windows, else the number of partitions."""
+    """Return a label: a few keys, the first and last of contiguous windows, or the number of partitions."""
     unique = list(dict.fromkeys(keys))
     if len(unique) == 1:
         return f"partition {unique[0][:100]}"

@@ -161,7 +161,7 @@ def _moment(moment: datetime, column: str, column_type: str) -> str:
 def _key_literal(key: str, column: str, column_type: str) -> str:
     """Return a key as a literal of the column's type.
 
-    Raise for a key that the value would not read back as: `01` is no INT 1.
+    Raises PartitionSliceError if the value is not equal to the key when it is read back, such as `01` for INT 1.
     """
     if column_type == "string":
         return quote_text(key)

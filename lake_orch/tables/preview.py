@@ -16,7 +16,7 @@ from lake_orch.tables.rows import Rows
 
 PREVIEW = "lake/preview"
 _LARGEST_FILE = 64 << 20
-"""Bytes of the largest file that is read for a preview."""
+"""The size in bytes of the largest file that is read for a preview."""
 
 
 def preview_metadata(rows: Rows, table: DeltaTable, where: str | None, most: int) -> dict[str, Any]:
@@ -32,7 +32,8 @@ def preview_metadata(rows: Rows, table: DeltaTable, where: str | None, most: int
         if head is None:
             head = _head_of_file(table, where)
         return {PREVIEW: MetadataValue.md(markdown_table(head, most))} if head is not None and len(head) else {}
-    except Exception as error:  # the rows are committed, so a failed preview must not fail the step
+    except Exception as error:
+        # The rows are committed, so a failed preview must not fail the step.
         return {PREVIEW: f"these rows cannot be shown: {error}"[:300]}
 
 

@@ -19,9 +19,9 @@ class RunSlice:
     """The part of a table that one write may change."""
 
     partitions: str | None = None
-    """The SQL of the run's partitions; None if the asset is not partitioned."""
+    """The SQL of the run's partitions, or None if the asset is not partitioned."""
     guard: PartitionGuard | None = None
-    """The guard against rows outside; None if the whole table may be written."""
+    """The guard against rows outside the slice, or None if the whole table may be written."""
     merge: MergeSettings | None = None
     """The asset's merge, restricted to the partitions."""
 
@@ -38,8 +38,9 @@ def slice_of_partitions(
         definition: The asset's partitions.
         keys: The run's partitions.
 
-    Raises PartitionSliceError for keys that are not values of their column, InvalidDefinition for a merge outside the
-    partitions.
+    Raises:
+        PartitionSliceError: A key is not a value of its column.
+        InvalidDefinition: The merge would write outside the partitions.
     """
     where = slice_where(definition, keys, settings.partition_expr, schema)
     columns = partition_columns(definition, settings.partition_expr)

@@ -86,12 +86,12 @@ class TableSettings:
     schema_mode: Literal["fill", "merge", "overwrite"] | None = None
     naive_timestamps: NaiveTimestamps = "refuse"
     ownership: Ownership = "keep"
-    """Whether the asset takes over another asset's table, or shares it."""
+    """How the asset handles a table that another asset wrote."""
     merge: MergeSettings | None = None
     replace_where: str | None = None
     partition_expr: Any = None
     partition_by: tuple[str, ...] | None = None
-    """None if not set. Then the columns of the partitions are used."""
+    """The partition columns of the table. If it is None, the columns that the partitions stand for are used."""
     cluster_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     constraints: Mapping[str, str] = field(default_factory=dict)
@@ -118,7 +118,8 @@ class TableSettings:
         check_spelling(metadata, _OF_OUTPUTS, subject, others=_OF_INPUTS)
         mode = _mode(metadata, mode, subject)
         if mode == "merge" and schema_mode == "fill":
-            schema_mode = "none"  # a default for other modes
+            # The default is meant for other modes.
+            schema_mode = "none"
         settings = cls(
             path=table_path(asset_key, metadata),
             mode=mode,
@@ -172,9 +173,9 @@ class TableSettings:
                 f"{SCHEMA_MODE} 'fill' of {subject} is for whole rows, and a merge would set existing values to null: "
                 f"leave it out, and give the clauses of {MERGE} the columns that they set"
             )
-        twice = {column.name.lower() for column in self.columns}
-        if len(twice) < len(self.columns):
-            raise InvalidDefinition(f"{COLUMN_SCHEMA} of {subject} names a column twice")
+        names = {column.name.lower() for column in self.columns}
+        if len(names) < len(self.columns):
+            raise InvalidDefinition(f"{COLUMN_SCHEMA} of {subject} names a column twice: name each column once")
 
     @property
     def declared(self) -> pa.Schema | None:

@@ -82,11 +82,11 @@ def _leaf(text: str) -> pa.DataType:
 def _split(text: str) -> list[str]:
     """Split a list at the commas outside brackets."""
     parts, depth, start = [], 0, 0
-    for at, char in enumerate(text):
+    for index, char in enumerate(text):
         depth += (char in "<(") - (char in ">)")
         if char == "," and depth == 0:
-            parts.append(text[start:at])
-            start = at + 1
+            parts.append(text[start:index])
+            start = index + 1
     return [*parts, text[start:]]
 
 

@@ -1,4 +1,4 @@
-"""Writes of rows to a table under a transaction marker. The first write creates the table."""
+"""Writes rows to a table with a transaction identifier. The first write creates the table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TableWriter:
     rows_name: str = "the data"
     """The name of the rows in errors."""
     by_hand: bool = False
-    """Whether a step's code makes the write. Errors then advise no metadata."""
+    """True if a step's code makes the write. Then errors do not advise metadata."""
     owner: Owner | None = None
     """The asset that writes."""
 
@@ -65,14 +65,15 @@ class TableWriter:
         guard: PartitionGuard | None = None,
         merge: MergeSettings | None = None,
     ) -> OperationResult:
-        """Write once under this marker.
+        """Write the rows once, with this transaction identifier.
 
-        `overwrite` replaces the slice of the guard (all of the table without one), and `overwrite_partitions` the
-        partitions that get rows; `append` adds; `merge` merges by the settings `merge`; `error` and `ignore` write only
-        if the slice is empty. Rows outside the slice fail the write in every mode.
+        `overwrite` replaces the slice of the guard, or the whole table if there is no guard. `overwrite_partitions`
+        replaces the partitions that get rows. `append` adds the rows. `merge` merges them by the settings `merge`.
+        `error` and `ignore` write only if the slice is empty. Rows outside the slice fail the write in every mode.
 
-        A write whose marker is in the table already does nothing, and its result says so. The result of a merge counts
-        inserted and updated rows. Raises TableNotEmpty, DefinitionMismatch, and the table's errors.
+        If the transaction identifier is already in the table, the write does nothing, and its result says so. The
+        result of a merge counts inserted and updated rows. Raises TableNotEmpty, DefinitionMismatch, and the errors of
+        the table.
         """
         try:
             return self._write(rows, mode, guard, txn, merge)
@@ -103,7 +104,7 @@ class TableWriter:
         if settings.cluster_by:
             rows = rows.sorted_by(settings.cluster_by)
         if mode in ("error", "ignore"):
-            # An overwrite of no rows: unlike an append, it conflicts with rows that others commit in the meantime.
+            # The write is an overwrite of no rows. Unlike an append, it conflicts with rows of concurrent commits.
             if mode == "ignore" and not _is_empty(table, guard):
                 return OperationResult(table.version)
             _check_empty(table, guard)
@@ -144,13 +145,16 @@ class TableWriter:
             properties = {NTZ_FEATURE: "supported"} | properties
         if self.owner is not None and self._settings.ownership != "shared":
             properties = {**self.owner.properties, **properties}
-        by = tuple(self.partition_by)
-        if self._settings.partition_by is None and {name.lower() for name in by} >= {
+        partition_by = tuple(self.partition_by)
+        if self._settings.partition_by is None and {name.lower() for name in partition_by} >= {
             name.lower() for name in schema.names
         }:
-            by = by[:-1]  # chosen by default, and data files need a column besides the partition columns
+            # These are the default columns. Data files need at least one more column.
+            partition_by = partition_by[:-1]
         try:
-            return self.workspace.create_table(self.path, schema, partition_by=by, properties=properties or None)
+            return self.workspace.create_table(
+                self.path, schema, partition_by=partition_by, properties=properties or None
+            )
         except FolderNotEmpty as error:
             raise FolderNotEmpty(f"{error}. An asset chooses its path by the metadata lake/path") from None
 
@@ -160,7 +164,7 @@ class TableWriter:
         schema_mode = None if self._settings.schema_mode == "fill" else self._settings.schema_mode
         partition_by = None
         if schema_mode == "overwrite":
-            # With comments and other attributes of the declared columns, which the schema of the rows lacks.
+            # The new schema has the comments and other attributes of the declared columns. That of the rows lacks them.
             schema, partition_by = creation_schema(self._settings, schema), self._settings.partition_by
         return table.plan_overwrite(
             schema, where=_where(guard), dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by

@@ -86,5 +86,5 @@ def test_writes_that_are_skipped_by_their_markers_are_told(root: str, lake: Lake
         s.delta("t/orders").append(rows([51]), txn=("app", 5))
     with lake.session("dev") as s:
         s.delta("t/orders").append(rows([52]), txn=("app", 3))
-    assert "= t/orders  skipped: main has the markers" in run(root, "merge", "dev", "--dry-run")
-    assert "= t/orders  skipped: main has the markers" in run(root, "merge", "dev")
+    assert "= t/orders  skipped: main has the transaction identifiers" in run(root, "merge", "dev", "--dry-run")
+    assert "= t/orders  skipped: main has the transaction identifiers" in run(root, "merge", "dev")

@@ -70,7 +70,7 @@ def test_name_that_the_service_refuses_is_shown(minio_server: CloudServer, key: 
 def test_region_of_the_bucket_is_named_with_the_option_to_set(minio_server: CloudServer, verb: str) -> None:
     store = _open(minio_server, client_kwargs={"region_name": "eu-west-1"})
     with pytest.raises(
-        StoreError, match="'lake' is in the region us-east-1, and was asked for in eu-west-1: set region"
+        StoreError, match="'lake' is in the region us-east-1, but the request went to eu-west-1: set region"
     ):
         getattr(store, verb)("a") if verb in ("get", "head") else list(getattr(store, verb)(""))
 

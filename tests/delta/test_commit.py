@@ -106,7 +106,7 @@ def test_a_store_that_stays_silent(lands: bool) -> None:
         # Reading still works, and the version tells who wrote it.
         assert commit(operation, 0).version == 1
     else:
-        with time.running(), pytest.raises(CommitOutcomeUnknown, match="same txn marker"):
+        with time.running(), pytest.raises(CommitOutcomeUnknown, match="same transaction identifier"):
             commit(operation, 0, deadline=10)
         assert time.now > 10
 

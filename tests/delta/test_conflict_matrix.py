@@ -613,7 +613,7 @@ def test_a_restore_that_lowers_a_marker_does_not_pass_a_later_one(level: str) ->
     table.append(_arrow({200: ("p1", 1.0)}), txn=("app", 1))
     stale = DeltaTable.open(store)
     table.append(SCHEMA.empty_table(), txn=("app", 2))
-    with pytest.raises(ConcurrentTransaction, match="whose marker this operation sets"):
+    with pytest.raises(ConcurrentTransaction, match="whose transaction identifier this operation sets"):
         stale.restore(2)
     stale.refresh().restore(2)
     assert _table_rows(store) == BASE

@@ -592,7 +592,7 @@ def test_arrays_are_stored_and_read_by_a_table(tmp_path: Path) -> None:
             {"partitions_def": {**HOURS, "end_date": None}, "partition_expr": "time", "coordinates": {"time": "h"}},
             "give them an end_date",
         ),
-        ({"coordinates": {"time": "h"}}, "there are none"),
+        ({"coordinates": {"time": "h"}}, "the asset is not partitioned"),
         ({"encoding": {"t2m": {"chunk": [1]}}}, "the encoding 'chunk': use chunks"),
         ({"encoding": {"t2m": {"chunks": 24}}}, "use a list of whole numbers"),
         ({"mode": "merge"}, "mode"),
@@ -707,7 +707,7 @@ def test_maintenance_in_one_block(tmp_path: Path) -> None:
         "keep/up/health/b",
         "keep/up/session_reaper",
     }
-    with pytest.raises(InvalidDefinition, match="none of the tables, arrays and pools"):
+    with pytest.raises(InvalidDefinition, match="not among the tables, arrays and pools"):
         build(MaintenanceComponent, tables=["a"], paths={"c": "x"})
 
 

@@ -222,7 +222,7 @@ def test_pickle_is_only_for_those_who_ask(plain: str) -> None:
     def reader(thing: Any) -> None:
         assert thing == {1, 2}
 
-    with pytest.raises(UnsupportedData, match="set, and pickle is not allowed here: whoever can write the file"):
+    with pytest.raises(UnsupportedData, match="set, and pickle is not allowed here: anyone who can write the file"):
         dg.materialize([thing], resources=resources(plain))
     assert keys(plain) == []
     assert dg.materialize([thing, reader], resources=resources(plain, allow_pickle=True)).success

@@ -470,7 +470,7 @@ def test_a_night_in_which_clocks_are_set_back_is_a_region() -> None:
             InvalidDefinition,
             "does not go with partitions",
         ),
-        ({"partition_expr": "time", "lake/encodings": {}}, InvalidDefinition, "'lake/encoding' is meant"),
+        ({"partition_expr": "time", "lake/encodings": {}}, InvalidDefinition, "use 'lake/encoding'"),
         (
             {"partition_expr": "time", "lake/encoding": {"t2m": {"chunk": [1]}}},
             InvalidDefinition,

@@ -269,7 +269,7 @@ def test_formats_by_name(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     (mixed.landing / "b.unknown").write_bytes(b"?")
     batch = mixed.requests()
     assert not mixed.run(batch[0])
-    with pytest.raises(InvalidDefinition, match="name it"):
+    with pytest.raises(InvalidDefinition, match="name the format"):
         LandedBatch.begin(ledger_of(mixed.zone, mixed.lake), 1).to_arrow()
 
 

@@ -301,7 +301,7 @@ def test_metadata_of_an_input_narrows_down_what_is_loaded(root: str, resources: 
         load(**{"lake/shape": "conn"})
     with pytest.raises(InvalidDefinition, match="asks for the column 'x'; the columns are k, v, w"):
         load(columns=["x"])
-    with pytest.raises(InvalidDefinition, match="'lake/shpe', which does nothing: 'lake/shape' is meant"):
+    with pytest.raises(InvalidDefinition, match="'lake/shpe', which has no effect: use 'lake/shape'"):
         load(**{"lake/shpe": "x"})
 
 

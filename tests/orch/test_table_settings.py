@@ -88,8 +88,8 @@ def sorted_rows(root: str) -> list[tuple[Any, ...]]:
         ({"dagster/column_schema": dg.TableSchema([dg.TableColumn("id"), dg.TableColumn("ID")])}, "twice"),
         ({"lake/generated": {"x": "no_such + 1"}}, "cannot be computed"),
         ({"lake/cluster_by": ["no_such"]}, "names the column 'no_such'"),
-        ({"lake/mod": "append"}, "'lake/mode' is meant"),
-        ({"lake/constraint": {"a": "v > 0"}}, "'lake/constraints' is meant"),
+        ({"lake/mod": "append"}, "use 'lake/mode'"),
+        ({"lake/constraint": {"a": "v > 0"}}, "use 'lake/constraints'"),
     ],
 )
 def test_nothing_is_written_for_what_cannot_be_followed(root: str, metadata: dict[str, Any], match: str) -> None:

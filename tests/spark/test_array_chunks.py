@@ -121,7 +121,7 @@ def test_arrays_whose_names_differ_in_case_alone_are_not_read_together(tmp_path:
     ],
 )
 def test_coordinates_are_found_by_their_values(values: pa.Array, wanted: pa.Array, places: list[int]) -> None:
-    assert coordinate_index(Coordinates("x", values), wanted.type).places(wanted).tolist() == places
+    assert coordinate_index(Coordinates("x", values), wanted.type).positions(wanted).tolist() == places
 
 
 def test_columns_of_other_types_are_no_coordinates() -> None:
@@ -161,5 +161,5 @@ def test_no_row_is_pruned_that_a_predicate_keeps(where: str) -> None:
     boxes = {(number // 2, number % 2) for number in pruning.boxes.tolist()}
     for x, y in kept:
         assert (x // 2, y // 3) in boxes
-        assert pruning.places[0][x]
-        assert pruning.places[1][y]
+        assert pruning.positions[0][x]
+        assert pruning.positions[1][y]

@@ -306,7 +306,7 @@ def test_a_creation_that_fails_leaves_the_session_as_it_was(spark: SparkSession,
         (money, DIMENSIONS, ArraySpec(grid), InvalidColumns, r"'t2m' has the type decimal128\(4, 2\)"),
         (df.where("false"), DIMENSIONS, ArraySpec(), InvalidArraySpec, "no coordinates along 'time'"),
         (df, None, ArraySpec(grid), InvalidArraySpec, "name the dimensions"),
-        (df, ["time", "time"], ArraySpec(grid), InvalidArraySpec, "each once"),
+        (df, ["time", "time"], ArraySpec(grid), InvalidArraySpec, "do not repeat one"),
         (df, DIMENSIONS, None, NodeNotFound, "no array /t2m"),
     ):
         with pytest.raises(error, match=message):

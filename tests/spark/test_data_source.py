@@ -238,11 +238,14 @@ def test_what_is_asked_for_wrongly_is_told(source: SparkSession, lake: Lake, tab
     assert "id >" in read(InvalidExpression, where="id >")
     assert "option of writing" in read(InvalidOption, replaceWhere="id = 1")
     assert "no Delta table" in read(TableNotFound, f"{url(table)}-none")
-    assert "names no table" in read(InvalidUrl, lake.uri("main"))
+    assert "does not name a table" in read(InvalidUrl, lake.uri("main"))
     assert "no delta dataset" in read(DatasetNotFound, lake.uri("main", "t/none"))
     assert "is not a branch, tag, commit or session" in read(RefNotFound, lake.uri("none", "t/orders"))
     written = T.StructType([T.StructField("id", T.LongType())])
-    for options, message in (({"txnAppId": "a"}, "passed together"), ({"replaceWhere": "id = 1"}, "goes with mode")):
+    for options, message in (
+        ({"txnAppId": "a"}, "passed together"),
+        ({"replaceWhere": "id = 1"}, "use it only with mode"),
+    ):
         with pytest.raises(InvalidOption, match=message):
             source_class({"path": url(table), **options}).writer(written, False)
 

@@ -129,7 +129,7 @@ def test_rows_become_objects_whose_keys_do_not_overlap(spark: SparkSession, tmp_
 def test_what_a_pool_cannot_hold_is_refused_before_spark_is_asked(spark: SparkSession, tmp_path: Path) -> None:
     pool = created(tmp_path)
     for sql, message in (
-        ("1 AS x", r"lacks 'k', the key .* columns are x: add it"),
+        ("1 AS x", r"lacks 'k', the key .* columns are x: add the key"),
         ("1 AS k, 1.5BD AS d", "column 'd' cannot be stored in a pool: .*decimal"),
         ("1 AS k, TIMESTAMP_NTZ'2024-01-01 00:00:00' AS t", "'t' has timestamps without a time zone"),
         ("map(1, 2) AS k", "cannot sort by 'k'"),
@@ -137,7 +137,7 @@ def test_what_a_pool_cannot_hold_is_refused_before_spark_is_asked(spark: SparkSe
         with pytest.raises(InvalidColumns, match=message):
             load_pool(spark.sql(f"SELECT {sql}"), pool)
     assert not data_files(pool)
-    with pytest.raises(ValueError, match="name one"):
+    with pytest.raises(ValueError, match="pass the name of one"):
         read_pool(spark, str(tmp_path))
     with pytest.raises(UnreachableStore, match="files or in S3"):
         read_pool(spark, created(MemoryStore(), [{"k": 1}]))

@@ -67,8 +67,8 @@ def test_clouds_are_opened_by_their_urls(url: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("gs://b/x", "must be gs://bucket/prefix, and this one names no valid bucket"),
-        ("az://UPPER/x", "must be az://container/prefix, and this one names no valid container"),
+        ("gs://b/x", "must be gs://bucket/prefix, but the bucket of this one is not valid"),
+        ("az://UPPER/x", "must be az://container/prefix, but the container of this one is not valid"),
         ("abfss://c@acct.dfs.core.windows.net/x", "must be az://container/prefix"),
         (Path("gs://bucket/x"), "this pathlib.Path was made from a gs:// URL"),
     ],

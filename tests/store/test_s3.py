@@ -454,7 +454,7 @@ def test_bucket_in_another_region_is_named_with_the_option_to_set(
 ) -> None:
     s3_endpoint.fault("answer", method="", code=code, headers=ELSEWHERE, times=100)
     with pytest.raises(
-        StoreError, match=r"'lake' is in the region eu-central-1, .* in us-east-1: set region='eu-central-1'"
+        StoreError, match=r"'lake' is in the region eu-central-1, .* to us-east-1: set region='eu-central-1'"
     ) as caught:
         VERBS[verb][1](store)
     assert type(caught.value) is StoreError

@@ -11,20 +11,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """The layout of an array that `write_array` creates where there is none."""
+    """The layout of an array that `write_array` creates if it does not exist."""
 
     coordinates: Mapping[str, Any] = field(default_factory=dict)
     """The coordinates along each dimension, in the order of the cells, as xarray takes them.
 
-    A dimension that has coordinates in the array's group already keeps those. Any other dimension that is not named
-    here has the distinct values of its column, sorted.
+    A dimension that already has coordinates in the array's group keeps those. Any other dimension that is not named
+    here gets the distinct values of its column, sorted.
     """
     encoding: Mapping[str, Any] = field(default_factory=dict)
     """The encoding of the array in xarray's names, such as chunks, dtype, fill_value, _FillValue and scale_factor.
 
-    By default Zarr chooses the chunks, and the cells have the type of the column of values. Cells that no row names
-    hold `fill_value`. By default that is `_FillValue`, or else NaN; cells of other types than floats need one of the
-    two.
+    By default, Zarr chooses the chunks, and the cells have the type of the column of values. Cells without a row hold
+    `fill_value`. Its default is `_FillValue`, or else NaN. Cells that are not floats need one of the two.
     """
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """The attributes of the array, such as units."""

@@ -1,4 +1,4 @@
-"""Arrays as the driver opens them, by Zarr and xarray, so that values and coordinates are decoded as there."""
+"""Opens arrays in the driver with Zarr and xarray, so that values and coordinates are decoded as xarray does it."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class ArrayVariable:
     """The last part of its path."""
     dimensions: tuple[str, ...]
     fill_value: Any
-    """What cells of chunks hold that were never written."""
+    """The value of cells in chunks that were never written."""
     codec: ChunkCodec
     encoding: CFEncoding
     type: pa.DataType
-    """Of its values as a column."""
+    """The type of its values as a column."""
 
     @property
     def path(self) -> str:
-        """The path of the array in its repository."""
+        """Return the path of the array in its repository."""
         return self.node.path
 
     def stored(self, session: Session, extents: Extents | None = None) -> StoredArray:
-        """Return the array as executors need it, with all of its chunks or those in a box of its grid."""
+        """Return the array as executors need it: with all of its chunks, or only those in a box of its grid."""
         references = session.references(self.node, extents)
         session.virtual_chunks.open_buckets(references.locations())
         return StoredArray(
@@ -65,12 +65,12 @@ class ArrayVariable:
 
 
 class ArrayGroup:
-    """A group of arrays that have their coordinates in common, in a session."""
+    """A group of arrays in a session. The arrays share their coordinates."""
 
     def __init__(self, session: Session, path: str) -> None:
-        """Open a group by its path without a slash at the ends, "" for the root.
+        """Open a group by its path without a slash at its ends. The root is "".
 
-        Raises UnsupportedArray where xarray cannot.
+        Raises UnsupportedArray if xarray cannot open the group.
         """
         self.path = path
         self._session = session
@@ -82,8 +82,8 @@ class ArrayGroup:
         except LakeError:
             raise
         except (KeyError, ValueError, TypeError, OverflowError, AssertionError) as error:
-            why = str(error)[:300] or type(error).__name__
-            raise unsupported(f"/{path}", f"xarray cannot open its group: {why}") from None
+            reason = str(error)[:300] or type(error).__name__
+            raise unsupported(f"/{path}", f"xarray cannot open its group: {reason}") from None
 
     def variable(self, name: str) -> ArrayVariable:
         """Return an array of the group. Raises NodeNotFound, UnsupportedArray."""
@@ -91,7 +91,7 @@ class ArrayGroup:
         node = self._session.array(path)
         dimensions = node.dimension_names
         if not node.shape:
-            raise unsupported(path, "it has no dimensions, and thus a single value. Read it with Zarr or xarray")
+            raise unsupported(path, "it has no dimensions, so it is a single value. Read it with Zarr or xarray")
         if not dimensions or any(dimension is None for dimension in dimensions):
             raise unsupported(path, "its dimensions have no names. Create it with dimension_names, as xarray does")
         if len(set(dimensions)) < len(dimensions) or name in dimensions:
@@ -134,9 +134,9 @@ class ArrayGroup:
         return tuple(Coordinates(dimension, self._values(dimension, length)) for dimension, length in shape)
 
     def coordinate_variables(self, dimensions: Sequence[str]) -> dict[str, xr.Variable]:
-        """Return the coordinates along those of some dimensions that the group has, without their encoding.
+        """Return the coordinates that the group has along these dimensions, without their encoding.
 
-        A dimension that has none counts 0, 1, ….
+        A dimension without coordinates is left out: it counts 0, 1, ….
         """
         variables = {name: self._dataset[name].variable for name in dimensions if name in self._dataset.sizes}
         return {
@@ -159,7 +159,7 @@ class ArrayGroup:
 
 
 def session_of(source: Repository | Session) -> Session:
-    """Return the session that shows the arrays: of a repository without one, the newest state of its branch main."""
+    """Return the session to read arrays from. For a repository outside of a lake, that is the head of branch main."""
     if isinstance(source, Session):
         return source
     return source.session if isinstance(source, DatasetRepository) else source.readonly_session("main")
@@ -172,7 +172,7 @@ def split_path(path: str) -> tuple[str, str]:
 
 
 def common_group(paths: Sequence[str]) -> str:
-    """Return the group that all arrays are in. Raises UnsupportedArray."""
+    """Return the group that all arrays are in. Raises UnsupportedArray if they are in different groups."""
     groups = sorted({split_path(path)[0] for path in paths})
     if len(groups) > 1:
         raise unsupported(

@@ -1,4 +1,4 @@
-"""Which type of Arrow, and so of Spark, holds the values of an array."""
+"""Maps the types of arrays to the types of Arrow, and so of Spark, that hold their values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 """Times of CF have no zone of their own: they are UTC."""
 
 _WIDENED = {"f2": pa.float32(), "u1": pa.int16(), "u2": pa.int32(), "u4": pa.int64(), "u8": pa.int64()}
-"""Types that Spark lacks, and which hold them."""
+"""Types that Spark lacks, and the types that hold their values."""
 
 
 def arrow_type(dtype: np.dtype[Any]) -> pa.DataType | None:
-    """Return the type that holds values of a NumPy type, or None where rows have none for it."""
+    """Return the type that holds values of a NumPy type, or None if rows cannot hold them."""
     if dtype.kind == "M":
         return TIMESTAMP
     if dtype.kind in "OTU":

@@ -1,6 +1,6 @@
-"""CF conventions of the values of an array, as xarray applies them: missing values, scale and offset.
+"""The CF conventions for the values of an array, as xarray applies them: missing values, scale and offset.
 
-Runs in Spark's executors.
+This code runs in Spark's executors.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class CFEncoding:
     """The encoding of an array's values in its cells."""
 
     path: str
-    """The array, for messages."""
+    """The path of the array, for messages."""
     stored: np.dtype[Any]
     """The type of the cells."""
     decoded: np.dtype[Any]
     """The type of the values."""
     missing: tuple[Any, ...] = ()
-    """What cells without a value hold: the one that is written first."""
+    """The values of cells that stand for a missing value. The first one is used to write."""
     scale_factor: float | None = None
     add_offset: float | None = None
 
@@ -47,7 +47,8 @@ class CFEncoding:
             return plain
         values: npt.NDArray[Any] = cells.astype(self.decoded)
         for missing in self.missing:
-            if missing == missing:  # NaN is already a missing value
+            # NaN is already a missing value.
+            if missing == missing:
                 values[cells == missing] = np.nan
         if self.scale_factor is not None:
             values *= self.scale_factor
@@ -59,7 +60,7 @@ class CFEncoding:
         """Return the cells of values.
 
         Raises:
-            InvalidValues: A value is null and the array has nothing that stands for it, or it does not fit the cells.
+            InvalidValues: A value is null and the array has no missing value, or a value does not fit the cells.
         """
         if self.stored.kind in "OT":
             return self._texts(values)
@@ -75,7 +76,7 @@ class CFEncoding:
         return texts
 
     def _integers(self, values: pa.Array) -> npt.NDArray[Any]:
-        """Return whole numbers as they are: as floats, those past 2**53 would be rounded."""
+        """Return integers without a conversion to floats, which would round those beyond 2**53."""
         if not self.missing:
             values = self._without_nulls(values)
         absent = values.is_null().to_numpy(zero_copy_only=False)
@@ -98,7 +99,7 @@ class CFEncoding:
         return self._with_missing(cells, absent)
 
     def _with_missing(self, cells: npt.NDArray[Any], absent: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-        """Mark the cells of absent values as missing. Raises InvalidValues where another value takes such a cell."""
+        """Set the cells of absent values to the missing value. Raises InvalidValues if another value is equal to it."""
         for missing in self.missing:
             if (cells[~absent] == missing).any():
                 raise InvalidValues(
@@ -146,7 +147,7 @@ class CFEncoding:
 
 
 def missing_values(encoding: dict[str, Any], stored: np.dtype[Any]) -> tuple[Any, ...]:
-    """Return what cells without a value hold, by what xarray tells of a variable's encoding."""
+    """Return the missing values of an array from the encoding that xarray gives its variable."""
     values: list[Any] = []
     for name in ("_FillValue", "missing_value"):
         markers: Sequence[Any] = np.atleast_1d(encoding[name]).tolist() if name in encoding else []

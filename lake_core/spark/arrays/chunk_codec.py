@@ -1,7 +1,7 @@
-"""How the bytes of a chunk become its cells, in Spark's executors.
+"""Encodes and decodes the chunks of an array in Spark's executors.
 
-The codecs `bytes`, `transpose`, `zstd` and `gzip` need only pyarrow and numpy. Arrays with others need the package zarr
-in the executors.
+The codecs `bytes`, `transpose`, `zstd` and `gzip` need only pyarrow and numpy. Arrays with other codecs need the
+package zarr in the executors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def chunk_codec(document: bytes, dtype: np.dtype[Any], chunk_shape: tuple[int, .
     Args:
         document: The array's `zarr.json`.
         dtype: The type of its cells.
-        chunk_shape: The shape of its chunks; of its shards if it has such.
+        chunk_shape: The shape of its chunks, or of its shards if it has shards.
     """
     metadata = json.loads(document)
     return _plain_codec(metadata["codecs"], dtype, chunk_shape) or ZarrCodec(_of_one_chunk(metadata, chunk_shape))
@@ -57,7 +57,7 @@ class PlainCodec:
     """Codecs that need no package beyond those that executors have."""
 
     dtype: np.dtype[Any]
-    """As the cells are stored, byte order included."""
+    """The type of the stored cells, including their byte order."""
     chunk_shape: tuple[int, ...]
     order: tuple[int, ...]
     """The order in which the dimensions are stored."""
@@ -67,7 +67,7 @@ class PlainCodec:
 
     @property
     def needs_zarr(self) -> bool:
-        """False: Arrow, gzip and NumPy are enough."""
+        """Return False: Arrow, gzip and NumPy are enough."""
         return False
 
     def decode(self, data: bytes) -> npt.NDArray[Any]:
@@ -97,14 +97,14 @@ class PlainCodec:
 
 @dataclass(frozen=True, slots=True)
 class ZarrCodec:
-    """Any codecs, shards included, by Zarr itself: an array in memory that has one chunk."""
+    """Encodes and decodes with Zarr, through an array in memory that has one chunk. Supports all codecs and shards."""
 
     document: bytes
     """The `zarr.json` of an array like the one that is read, of a single chunk."""
 
     @property
     def needs_zarr(self) -> bool:
-        """True: Zarr's own codecs encode and decode."""
+        """Return True: Zarr's own codecs encode and decode."""
         return True
 
     def decode(self, data: bytes) -> npt.NDArray[Any]:
@@ -140,7 +140,7 @@ class ZarrCodec:
 def _plain_codec(
     codecs: Sequence[Mapping[str, Any]], dtype: np.dtype[Any], chunk_shape: tuple[int, ...]
 ) -> PlainCodec | None:
-    """Return a codec that needs no Zarr, or None where the codecs are others."""
+    """Return a codec that does not need Zarr, or None if the array has other codecs."""
     remaining = [(codec["name"], codec.get("configuration") or {}) for codec in codecs]
     order = tuple(range(len(chunk_shape)))
     if remaining and remaining[0][0] == "transpose" and isinstance(remaining[0][1].get("order"), list):
@@ -163,7 +163,7 @@ def _of_one_chunk(metadata: Mapping[str, Any], chunk_shape: tuple[int, ...]) -> 
 
 
 def check_zarr() -> str | None:
-    """Return what keeps an executor from using Zarr, or None."""
+    """Return the reason why an executor cannot use Zarr, or None if it can."""
     try:
         import zarr
 
@@ -173,6 +173,6 @@ def check_zarr() -> str | None:
     return None if major >= 3 else f"its version of zarr is {zarr.__version__}"
 
 
-def unsupported(path: str, why: str) -> UnsupportedArray:
-    """Return the error of an array that cannot become rows."""
-    return UnsupportedArray(f"Spark cannot use the array {path}: {why}")
+def unsupported(path: str, reason: str) -> UnsupportedArray:
+    """Return the error for an array that cannot become rows."""
+    return UnsupportedArray(f"Spark cannot use the array {path}: {reason}")

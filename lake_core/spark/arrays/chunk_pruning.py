@@ -1,4 +1,4 @@
-"""Which parts of arrays a predicate on coordinates leaves to be read."""
+"""Finds the parts of arrays that may match a predicate on coordinates."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """The boxes that remain to be read of arrays that are cut into a grid of boxes."""
+    """The parts to read of arrays that are divided into a grid of boxes."""
 
-    places: tuple[Mask, ...]
-    """For each dimension, the places whose rows a predicate may keep."""
+    positions: tuple[Mask, ...]
+    """For each dimension, the positions whose rows may match the predicate."""
     boxes: npt.NDArray[np.int64]
-    """The numbers of the boxes, in the order of the grid, that may have such rows."""
+    """The numbers of the boxes that may have such rows, in the order of the grid."""
 
 
 def prune(predicate: Predicate | None, coordinates: Sequence[Coordinates], box_shape: Sequence[int]) -> Pruning:
-    """Return what a predicate leaves of arrays with these coordinates. All of it without a predicate."""
+    """Return the parts of arrays with these coordinates that may match a predicate. Without one, return all parts."""
     dimensions = _Dimensions(coordinates, box_shape)
     if predicate is None:
-        places = tuple(np.ones(len(dimension.values), bool) for dimension in coordinates)
-        return Pruning(places, np.arange(dimensions.box_count, dtype=np.int64))
+        positions = tuple(np.ones(len(dimension.values), bool) for dimension in coordinates)
+        return Pruning(positions, np.arange(dimensions.box_count, dtype=np.int64))
     parts = predicate.operands if isinstance(predicate, And) else (predicate,)
-    return Pruning(dimensions.places(parts), np.flatnonzero(dimensions.boxes(predicate)).astype(np.int64))
+    return Pruning(dimensions.positions(parts), np.flatnonzero(dimensions.boxes(predicate)).astype(np.int64))
 
 
 class _Dimensions:
@@ -49,8 +49,8 @@ class _Dimensions:
         self._grid = grid_of([len(dimension.values) for dimension in coordinates], box_shape)
         self.box_count = int(np.prod(self._grid, dtype=np.int64))
 
-    def places(self, parts: Sequence[Predicate]) -> tuple[Mask, ...]:
-        """Return for each dimension the places that the predicates about only this dimension keep."""
+    def positions(self, parts: Sequence[Predicate]) -> tuple[Mask, ...]:
+        """Return the positions along each dimension that match all predicates on only this dimension."""
         masks = {name: np.ones(len(values), bool) for name, values in self._coordinates.items()}
         for part in parts:
             name = self._only_dimension(part)
@@ -59,13 +59,13 @@ class _Dimensions:
         return tuple(masks.values())
 
     def boxes(self, predicate: Predicate) -> Mask:
-        """Return, for each box of the grid, whether it may have rows that a predicate keeps."""
+        """Return, for each box of the grid, whether it may have rows that match a predicate."""
         name = self._only_dimension(predicate)
         if name is not None:
             return self._boxes_of(name, self._mask(name, predicate))
         kept = np.ones(self._grid, bool)
         if isinstance(predicate, And):
-            for name, mask in zip(self._coordinates, self.places(predicate.operands), strict=True):
+            for name, mask in zip(self._coordinates, self.positions(predicate.operands), strict=True):
                 kept &= self._boxes_of(name, mask)
             for operand in predicate.operands:
                 if self._only_dimension(operand) is None:
@@ -77,7 +77,7 @@ class _Dimensions:
         return kept
 
     def _only_dimension(self, predicate: Predicate) -> str | None:
-        """Return the one dimension that a predicate is about, or None if it is about several, or about values."""
+        """Return the only dimension that a predicate uses, or None if it uses several, or the values of an array."""
         names = {column.path[0] for column in columns(predicate)}
         return names.pop() if len(names) == 1 and names <= self._coordinates.keys() else None
 
@@ -90,12 +90,13 @@ class _Dimensions:
                 .fill_null(False)
                 .to_numpy(zero_copy_only=False)
             )
-        except EvaluationFailed:  # for coordinates whose rows other parts of the predicate may drop
+        except EvaluationFailed:
+            # Other parts of the predicate may drop the rows for which it fails.
             return np.ones(len(values), bool)
         return mask.astype(bool)
 
     def _boxes_of(self, name: str, mask: Mask) -> Mask:
-        """Return, for each box of the grid, whether some place of one dimension within it is kept."""
+        """Return, for each box of the grid, whether the mask of one dimension is true anywhere in it."""
         axis = list(self._coordinates).index(name)
         length = self._box_shape[axis]
         padded = np.zeros(self._grid[axis] * length, bool)

@@ -1,6 +1,6 @@
-"""From rows to chunks in Spark's executors: rows find their cells, and one task writes all cells of a chunk.
+"""Turns rows into chunks in Spark's executors: it finds the cell of each row, and one task writes all cells of a chunk.
 
-Between the two, Spark moves the cells of a chunk as two blocks of bytes, not row by row.
+In between, Spark moves the cells of a chunk as two blocks of bytes, not row by row.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from lake_core.spark.arrays.coordinates import CoordinateIndex
     from lake_core.spark.arrays.stored_array import StoredArray
 
-LOCATED_CELLS = "chunk bigint, places binary, cells binary, unknown bigint, error string"
-"""Cells that are sent to the task of their chunk: their places in the chunk, and their new values.
+LOCATED_CELLS = "chunk bigint, positions binary, cells binary, unknown bigint, error string"
+"""Cells that are sent to the task of their chunk: their positions in the chunk, and their new values.
 
-Rows with `error` have no chunk: `unknown` rows with coordinates that the array lacks, or else values that it cannot
-hold.
+A row with `error` has no chunk. `unknown` counts rows with coordinates that the array lacks. If it is 0, the error is
+about values that the array cannot hold.
 """
 WRITTEN_CHUNKS = "chunk bigint, chunk_id binary, length bigint, data binary, cells bigint, unknown bigint, error string"
-"""What executors report of a written chunk: its place (or its bytes, if few), and how many cells were written.
+"""The report of executors on a written chunk: its id (or its bytes, if they are few), and the number of written cells.
 
 `unknown` and `error` are as in `LOCATED_CELLS`.
 """
@@ -51,16 +51,16 @@ _WRITTEN = pa.schema(
 )
 _NO_CHUNK = -1
 _EXAMPLES = 5
-"""How many rows without a cell an error names."""
+"""The number of rows without a cell that an error names."""
 _ROWS_AT_ONCE = 1 << 17
-"""Rows of which the cells of a chunk are brought together before they are sent."""
+"""The number of rows that are grouped by chunk before they are sent."""
 _CHUNKS_AHEAD = 4
 """The number of chunks that a task writes concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellLocator:
-    """Finds the cells of rows: from batches with a column of coordinates for each dimension and one of values."""
+    """Finds the cells of rows. Batches have a column of coordinates for each dimension, and a column of values."""
 
     indexes: tuple[CoordinateIndex, ...]
     shape: tuple[int, ...]
@@ -72,22 +72,24 @@ class CellLocator:
         grid = grid_of(self.shape, self.chunk_shape)
         steps = np.array(self.chunk_shape, np.int64)[:, None]
         for rows in _gathered(batches):
-            places = np.stack([index.places(column) for index, column in zip(self.indexes, rows.columns, strict=False)])
-            unknown: npt.NDArray[np.bool_] = np.asarray((places < 0).any(axis=0))
+            positions = np.stack(
+                [index.positions(column) for index, column in zip(self.indexes, rows.columns, strict=False)]
+            )
+            unknown: npt.NDArray[np.bool_] = np.asarray((positions < 0).any(axis=0))
             if unknown.any():
                 yield _refused(int(unknown.sum()), self._examples(rows, unknown))
                 located = np.flatnonzero(~unknown)
-                rows, places = rows.take(pa.array(located)), places[:, located]
+                rows, positions = rows.take(pa.array(located)), positions[:, located]
             if not rows.num_rows:
                 continue
             try:
                 cells = self.encoding.encode(rows.column(len(self.indexes)))
             except InvalidValues as error:
-                # Raised here, it would be tried again three times, and arrive inside the JVM's trace.
+                # If it were raised here, Spark would run the task three more times, and wrap the error in a JVM trace.
                 yield _refused(0, f"{type(error).__name__}: {error}")
                 continue
-            chunks = np.ravel_multi_index(tuple(places // steps), grid)
-            yield _located(chunks, np.ravel_multi_index(tuple(places % steps), self.chunk_shape), cells)
+            chunks = np.ravel_multi_index(tuple(positions // steps), grid)
+            yield _located(chunks, np.ravel_multi_index(tuple(positions % steps), self.chunk_shape), cells)
 
     def _examples(self, rows: pa.RecordBatch, unknown: npt.NDArray[np.bool_]) -> str:
         examples = rows.take(pa.array(np.flatnonzero(unknown)[:_EXAMPLES]))
@@ -103,7 +105,7 @@ class CellLocator:
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of batches in larger ones."""
+    """Combine batches into larger ones."""
     pending: list[pa.RecordBatch] = []
     for batch in batches:
         pending.append(batch)
@@ -114,7 +116,9 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(pending)
 
 
-def _located(chunks: npt.NDArray[np.int64], places: npt.NDArray[np.int64], cells: npt.NDArray[Any]) -> pa.RecordBatch:
+def _located(
+    chunks: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], cells: npt.NDArray[Any]
+) -> pa.RecordBatch:
     """Return the cells of each chunk as one row of `LOCATED_CELLS`."""
     order = np.argsort(chunks, kind="stable")
     chunks = chunks[order]
@@ -122,19 +126,19 @@ def _located(chunks: npt.NDArray[np.int64], places: npt.NDArray[np.int64], cells
     count = len(bounds) - 1
     columns = [
         pa.array(chunks[bounds[:-1]], pa.int64()),
-        _packed(places[order].astype(np.int64), bounds),
+        _packed(positions[order].astype(np.int64), bounds),
         _packed(cells[order], bounds),
         pa.array(np.zeros(count, np.int64)),
         pa.nulls(count, pa.string()),
     ]
-    return pa.RecordBatch.from_arrays(columns, names=["chunk", "places", "cells", "unknown", "error"])
+    return pa.RecordBatch.from_arrays(columns, names=["chunk", "positions", "cells", "unknown", "error"])
 
 
 def _refused(unknown: int, error: str) -> pa.RecordBatch:
-    row = {"chunk": _NO_CHUNK, "places": b"", "cells": b"", "unknown": unknown, "error": error}
+    row = {"chunk": _NO_CHUNK, "positions": b"", "cells": b"", "unknown": unknown, "error": error}
     types = {
         "chunk": pa.int64(),
-        "places": pa.binary(),
+        "positions": pa.binary(),
         "cells": pa.binary(),
         "unknown": pa.int64(),
         "error": pa.string(),
@@ -143,7 +147,7 @@ def _refused(unknown: int, error: str) -> pa.RecordBatch:
 
 
 def _packed(values: npt.NDArray[Any], bounds: npt.NDArray[np.int64]) -> pa.Array:
-    """Return runs of values, given by their bounds, as bytes."""
+    """Return runs of values as bytes. `bounds` are the positions between the runs."""
     if values.dtype.kind == "O":
         return pa.array(
             [pickle.dumps(values[start:stop].tolist()) for start, stop in pairwise(bounds.tolist())], pa.binary()
@@ -168,7 +172,7 @@ class ChunkWriter:
     inline_threshold: int
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the chunks of rows that come sorted by chunk. Return rows of `WRITTEN_CHUNKS`."""
+        """Write the chunks of rows that are sorted by chunk. Yield rows of `WRITTEN_CHUNKS`."""
         return runtime.map_ahead(self._write, _by_chunk(batches), _CHUNKS_AHEAD)
 
     def _write(self, rows: pa.Table) -> pa.RecordBatch:
@@ -176,42 +180,42 @@ class ChunkWriter:
         if chunk == _NO_CHUNK:
             refused = [{"unknown": row["unknown"], "error": row["error"], "cells": 0} for row in rows.to_pylist()]
             return pa.RecordBatch.from_pylist(refused, schema=_WRITTEN)
-        places = _unpacked(rows["places"].to_pylist(), np.dtype(np.int64))
+        positions = _unpacked(rows["positions"].to_pylist(), np.dtype(np.int64))
         try:
-            reference = self._write_chunk(chunk, places, _unpacked(rows["cells"].to_pylist(), self.array.dtype))
+            reference = self._write_chunk(chunk, positions, _unpacked(rows["cells"].to_pylist(), self.array.dtype))
         except DuplicateCells as error:
             refused = [{"unknown": 0, "error": f"{type(error).__name__}: {error}", "cells": 0}]
             return pa.RecordBatch.from_pylist(refused, schema=_WRITTEN)
         stored = {"data": reference.data} if isinstance(reference, InlineChunk) else {"chunk_id": reference.chunk_id}
-        written = {"chunk": chunk, "length": reference.length, "cells": len(places), "unknown": 0, **stored}
+        written = {"chunk": chunk, "length": reference.length, "cells": len(positions), "unknown": 0, **stored}
         return pa.RecordBatch.from_pylist([written], schema=_WRITTEN)
 
     def _write_chunk(
-        self, chunk: int, places: npt.NDArray[np.int64], cells: npt.NDArray[Any]
+        self, chunk: int, positions: npt.NDArray[np.int64], cells: npt.NDArray[Any]
     ) -> InlineChunk | NativeChunk:
         index = tuple(int(coordinate) for coordinate in np.unravel_index(chunk, self.array.grid))
-        self._check_distinct(index, places)
-        before = self.array.read_chunk(index) if len(places) < self.array.cells_inside(index) else None
+        self._check_distinct(index, positions)
+        before = self.array.read_chunk(index) if len(positions) < self.array.cells_inside(index) else None
         content = self.array.empty_chunk() if before is None else before.copy()
-        content.reshape(-1)[places] = cells
+        content.reshape(-1)[positions] = cells
         return self.array.write_chunk(content, self.inline_threshold)
 
-    def _check_distinct(self, index: tuple[int, ...], places: npt.NDArray[np.int64]) -> None:
-        ordered = np.sort(places)
+    def _check_distinct(self, index: tuple[int, ...], positions: npt.NDArray[np.int64]) -> None:
+        ordered = np.sort(positions)
         twice = ordered[1:][ordered[1:] == ordered[:-1]]
         if len(twice):
             steps = zip(
                 np.unravel_index(int(twice[0]), self.array.chunk_shape), index, self.array.chunk_shape, strict=True
             )
-            place = tuple(int(cell) + coordinate * chunk for cell, coordinate, chunk in steps)
+            position = tuple(int(cell) + coordinate * chunk for cell, coordinate, chunk in steps)
             raise DuplicateCells(
-                f"several rows belong to one cell of {self.array.path}, such as the cell at {place}: keep one of "
+                f"several rows belong to one cell of {self.array.path}, such as the cell at {position}: keep one of "
                 "them, with dropDuplicates or an aggregate"
             )
 
 
 def _by_chunk(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of each chunk, of batches that are sorted by chunk."""
+    """Yield the rows of each chunk. The batches are sorted by chunk."""
     parts: list[pa.RecordBatch] = []
     for batch in batches:
         chunks = batch.column(0).to_numpy()

@@ -1,6 +1,6 @@
-"""The coordinates along a dimension of an array: as a column, and the position of each.
+"""The coordinates along a dimension of an array, as a column, and an index that finds their positions.
 
-Runs in Spark's executors too.
+This code runs in Spark's executors, too.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ class Coordinates:
 
     dimension: str
     values: pa.Array
-    """One for each place; 0, 1, … where the array's group has none for the dimension."""
+    """One for each position. They are 0, 1, … if the array's group has no coordinates along the dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinateIndex:
-    """Finds the places of coordinates along a dimension."""
+    """Finds the positions of coordinates along a dimension."""
 
     dimension: str
     type: pa.DataType
-    """What coordinates are cast to before they are looked up."""
+    """The type that coordinates are cast to before they are looked up."""
     sorted: pa.Array
     order: npt.NDArray[np.int64]
-    """The place of each of the sorted coordinates."""
+    """The position of each of the sorted coordinates."""
 
-    def places(self, column: pa.Array) -> npt.NDArray[np.int64]:
-        """Return the place of each coordinate, -1 where the dimension lacks it."""
+    def positions(self, column: pa.Array) -> npt.NDArray[np.int64]:
+        """Return the position of each coordinate, or -1 if the dimension lacks it."""
         row_values = _comparable(column, self.type)
         if pa.types.is_string(self.type):
             numbers = pc.index_in(row_values, self.sorted).fill_null(-1).to_numpy(zero_copy_only=False)
@@ -61,7 +61,7 @@ def coordinate_index(coordinates: Coordinates, column_type: pa.DataType) -> Coor
     """Return an index of coordinates for a DataFrame's column of the dimension.
 
     Raises:
-        InvalidColumns: The column is of a type whose values are no such coordinates.
+        InvalidColumns: The type of the column cannot be compared with the coordinates.
         InvalidCoordinates: A coordinate occurs twice, or is missing.
     """
     values = coordinates.values
@@ -103,9 +103,9 @@ def _type_to_compare(type_: pa.DataType) -> pa.DataType:
 
 
 def _comparable(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return coordinates as one type. Times are instants; those without a zone are taken as UTC, as CF does.
+    """Convert coordinates to one type. Times become instants. A time without a zone is UTC, as in CF.
 
-    Whole numbers that a float cannot hold become null: rounded, they would be the coordinates of other cells.
+    Integers that a float cannot hold become null, because the rounded numbers may be the coordinates of other cells.
     """
     if type_ == TIMESTAMP:
         return (
@@ -121,7 +121,7 @@ def _comparable(column: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _keys(values: pa.Array) -> npt.NDArray[Any]:
-    """Return values as numbers that sort and compare as they do. What is null may become any number."""
+    """Return numbers that sort and compare as the values do. A null may become any number."""
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
     if pa.types.is_integer(values.type):

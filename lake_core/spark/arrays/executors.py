@@ -1,4 +1,4 @@
-"""What Spark's executors have of what an array needs."""
+"""Checks that Spark's executors have the packages that an array needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_executors(spark: SparkSession, path: str) -> None:
-    """Raise MissingPackage where an executor cannot use Zarr, which the codecs of an array need."""
+    """Raise MissingPackage if an executor cannot use Zarr. Call this for an array whose codecs need Zarr."""
     try:
         rows = spark.range(1).mapInArrow(batch_function(_obstacles), "obstacle string").toArrow()
     except JOB_ERRORS as error:

@@ -1,7 +1,7 @@
 """Arrays that a write creates.
 
-The array, its coordinates and its groups are laid out in a repository in memory. The session gets them at the end,
-together with the chunks, so that a write that fails leaves it as it was.
+The array, its coordinates and its groups are created in a repository in memory. The session gets them at the end,
+together with the chunks. So a write that fails leaves the session unchanged.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from lake_core.expression import quote_identifier
 from lake_core.icechunk import Repository, Session
 from lake_core.icechunk.chunk_file import write_chunk
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, parent_path
+from lake_core.readable import count_of
 from lake_core.spark.arrays.array_variable import ArrayGroup, ArrayVariable, split_path
 from lake_core.spark.errors import ArrayChanged, InvalidArraySpec, InvalidColumns, InvalidCoordinates
 from lake_core.spark.executor import JOB_ERRORS, raise_ours
@@ -43,21 +44,24 @@ _TEXT: np.dtype[Any] = create_vlen_dtype(str)
 
 @dataclass(frozen=True, slots=True)
 class NewArray:
-    """An array that is laid out in memory, in a group with its coordinates."""
+    """An array that was created in memory, in a group with its coordinates."""
 
     group: ArrayGroup
     variable: ArrayVariable
     layout: Session
-    """The session of a repository in memory that has the array."""
+    """The session of the repository in memory that has the array."""
     before: Mapping[str, Node | None]
-    """The nodes that the session had for the groups above, the coordinates and the array, by path."""
+    """The nodes that the session had when the array was laid out: the groups above, the coordinates and the array.
+
+    The keys are their paths. The value of a path without a node is None.
+    """
     missing: tuple[str, ...]
-    """The paths of the nodes that the session gets, groups first."""
+    """The paths of the nodes that the session lacks, groups first."""
 
     def create(self, session: Session) -> None:
         """Create the array in a session, with the coordinates and groups that the session lacks.
 
-        Raises ArrayChanged where the session has other nodes now than when the array was laid out.
+        Raises ArrayChanged if the nodes of the session changed since the array was laid out.
         """
         session.check_writable()
         if any(session.node(path) != node for path, node in self.before.items()):
@@ -65,7 +69,7 @@ class NewArray:
                 f"{self.variable.path} or its coordinates were created or changed in the session while Spark wrote "
                 "chunks: write them again"
             )
-        # Objects come first: what can fail leaves the session unchanged.
+        # Objects are written first, because that can fail. Then the session is unchanged.
         chunks = [(path, *chunk) for path in self.missing for chunk in self._copied_chunks(path, session)]
         for path in self.missing:
             node = self.layout.node(path)
@@ -99,7 +103,7 @@ def lay_out(df: DataFrame, session: Session, path: str, columns: Sequence[str], 
         spec: The layout.
 
     Raises:
-        InvalidArraySpec: There can be no such array.
+        InvalidArraySpec: Such an array cannot be created.
         InvalidColumns: A column has a type that coordinates or cells cannot have.
         InvalidCoordinates: The coordinates of a dimension differ from those that its group has.
         SparkJobFailed: The job that collects coordinates failed.
@@ -121,11 +125,11 @@ def lay_out(df: DataFrame, session: Session, path: str, columns: Sequence[str], 
     with _refusing(path):
         xr.Dataset(coords=coordinates).to_zarr(layout.store, **options)
         encoding = _encoding(path, dtype, shape, spec.encoding)
-        # Without cells at first, as xarray would write all of them.
+        # The array is created without cells and then resized, because xarray would write all cells.
         empty = xr.Dataset({name: (dimensions, np.empty((0,) * len(shape), dtype), dict(spec.attributes))})
         empty.to_zarr(layout.store, mode="a", encoding={name: encoding}, **options)
         zarr.open_array(layout.store, path=path.strip("/")).resize(shape)
-    # The group may have a dimension without coordinates, which stays so.
+    # The group may use a dimension without coordinates. Do not create coordinates for it.
     kept = {_joined(group, dimension) for dimension in existing}
     missing = tuple(node_path for node_path, node in before.items() if node is None and node_path not in kept)
     arrays = ArrayGroup(layout, group)
@@ -154,7 +158,7 @@ def check_coordinates(
                 f"the group of {path} has other coordinates along {dimension!r} than ArraySpec(coordinates=…): leave "
                 "them out to use those of the group"
             )
-    # Texts of variable length have a form in Zarr that is specified.
+    # Zarr specifies how texts of variable length are stored, but not those of a fixed length.
     return {
         dimension: variable.astype(object) if variable.dtype.kind == "U" else variable
         for dimension in spec.coordinates
@@ -178,8 +182,8 @@ def _groups_above(path: str) -> list[str]:
 def _check_dimensions(path: str, dimensions: Sequence[str]) -> None:
     if not dimensions or len({*dimensions, split_path(path)[1]}) <= len(dimensions):
         raise InvalidArraySpec(
-            f"{path} cannot have the dimensions {list(dimensions)}: name at least one, each once, and none like the "
-            "array"
+            f"{path} cannot have the dimensions {list(dimensions)}: name at least one, do not repeat one, and do not "
+            "use the name of the array"
         )
 
 
@@ -195,7 +199,7 @@ def _check_nodes(path: str, before: Mapping[str, Node | None]) -> None:
 def _existing_coordinates(
     session: Session, group: str, dimensions: Sequence[str], before: Mapping[str, Node | None]
 ) -> dict[str, xr.Variable]:
-    """Return the coordinates that a session's group has along dimensions. Raises InvalidArraySpec."""
+    """Return the coordinates that the group in the session has along these dimensions. Raises InvalidArraySpec."""
     has_group = isinstance(before[f"/{group}"], GroupNode)
     existing = ArrayGroup(session, group).coordinate_variables(dimensions) if has_group else {}
     for dimension in dimensions:
@@ -211,7 +215,7 @@ def _existing_coordinates(
 def _collected_coordinates(
     df: DataFrame, types: pa.Schema, path: str, dimensions: Sequence[str]
 ) -> dict[str, xr.Variable]:
-    """Return the distinct values of the columns of dimensions, sorted. Raises InvalidColumns, InvalidArraySpec."""
+    """Return the sorted distinct values of the columns of these dimensions. Raises InvalidColumns, InvalidArraySpec."""
     if not dimensions:
         return {}
     for dimension in dimensions:
@@ -226,8 +230,8 @@ def _collected_coordinates(
         values = _sorted_values(column.chunk(0).values)
         if not values.size:
             raise InvalidArraySpec(
-                f"the DataFrame has no coordinates along {dimension!r}, with which {path} could be created: pass them "
-                "in ArraySpec(coordinates=…)"
+                f"{path} cannot be created, because the DataFrame has no coordinates along {dimension!r}: pass them in "
+                "ArraySpec(coordinates=…)"
             )
         collected[dimension] = xr.Variable((dimension,), values)
     return collected
@@ -272,7 +276,7 @@ def _dtype(column: pa.Field) -> np.dtype[Any]:
 
 
 def _encoding(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the encoding of an array for xarray, with chunks and a fill value. Raises InvalidArraySpec."""
+    """Return the settings with chunks and a fill value, as xarray takes them. Raises InvalidArraySpec."""
     encoding = dict(settings)
     stored = np.dtype(encoding.get("dtype") or dtype)
     if encoding.get("_FillValue") is not None:
@@ -284,22 +288,23 @@ def _encoding(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], settings:
         )
     chunks = encoding.get("chunks")
     if chunks is None:
-        sized = zarr.create_array(zarr.storage.MemoryStore(), shape=shape, dtype=str if dtype == _TEXT else stored)
-        encoding["chunks"] = sized.chunks
+        sample = zarr.create_array(zarr.storage.MemoryStore(), shape=shape, dtype=str if dtype == _TEXT else stored)
+        encoding["chunks"] = sample.chunks
     elif not isinstance(chunks, int) and len(chunks) != len(shape):
         raise InvalidArraySpec(
-            f"the chunks of {path} have {len(chunks)} dimensions, and the array {len(shape)}: give both the same number"
+            f"the chunks of {path} have {count_of(len(chunks), 'dimension')}, and the array {len(shape)}: give both "
+            "the same number"
         )
     return encoding
 
 
 @contextmanager
 def _refusing(path: str) -> Iterator[None]:
-    """Raise InvalidArraySpec for what xarray and Zarr refuse."""
+    """Turn the errors of xarray and Zarr into InvalidArraySpec."""
     try:
         yield
     except (InvalidArraySpec, InvalidCoordinates):
         raise
     except (LakeError, LookupError, ValueError, TypeError, ArithmeticError, AttributeError, AssertionError) as error:
-        why = str(error)[:300] or type(error).__name__
-        raise InvalidArraySpec(f"{path} cannot be created: {why}") from None
+        reason = str(error)[:300] or type(error).__name__
+        raise InvalidArraySpec(f"{path} cannot be created: {reason}") from None

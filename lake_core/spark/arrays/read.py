@@ -1,4 +1,4 @@
-"""Arrays as rows: the driver chooses the chunks, and executors read them, a few a task."""
+"""Reads arrays as rows. The driver chooses the chunks, and executors read them, a few in each task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lake_core.spark.arrays.stored_array import StoredArray
 
 _BYTES_PER_TASK = 64 << 20
-"""Bytes of rows that a task makes, in whole boxes."""
+"""About how many bytes of rows a task returns. A task reads whole boxes."""
 _ROWS_PER_BATCH = 1 << 16
 _BOXES_AHEAD = 4
 """The number of boxes that a task reads concurrently."""
@@ -45,21 +45,21 @@ def read_array(
 ) -> DataFrame:
     """Return the cells of arrays as rows: a column for each dimension, and one for each array.
 
-    Values and coordinates are those that xarray shows: scaled, shifted, missing ones as NaN, times as timestamps. Cells
-    that were never written have the fill value. A dimension without coordinates counts 0, 1, …. What is read is fixed
-    now: later changes and commits do not show in it.
+    Values and coordinates are decoded as by xarray: scaled and shifted, missing values as NaN, times as timestamps.
+    Cells that were never written have the fill value. A dimension without coordinates counts 0, 1, …. The state to read
+    is fixed now: the rows do not show later changes and commits.
 
     Args:
         spark: A session, classic or of Connect.
-        source: A repository, of which the branch main is read, or one of its sessions, with what that has changed.
-        variables: Paths of the arrays. They are of one group, and have the same dimensions.
-        where: Spark SQL over the columns. Only chunks with coordinates that it may keep are read. Times are UTC unless
-            they say otherwise.
+        source: A repository, to read its branch main, or a session, to read its state with its own changes.
+        variables: The paths of the arrays. They must be in one group, and have the same dimensions.
+        where: A predicate in Spark SQL over the columns. Only chunks whose coordinates may match it are read. A time
+            without a zone is UTC.
 
     Raises:
         NodeNotFound: There is no such array.
-        UnsupportedArray: An array cannot be read as rows, or has other dimensions than the first.
-        InvalidCoordinates: Coordinates are of a type that Spark lacks.
+        UnsupportedArray: An array cannot be read as rows, or its dimensions differ from those of the first array.
+        InvalidCoordinates: The coordinates have a type that Spark lacks.
         InvalidExpression: `where` is not valid.
         MissingPackage: The array has codecs for which executors need the package zarr, and they lack it.
     """
@@ -87,7 +87,7 @@ def read_array(
     scan = ArrayScan(
         schema=schema,
         coordinates=tuple(dimension.values for dimension in coordinates),
-        places=pruning.places,
+        positions=pruning.positions,
         box_shape=box_shape,
         boxes=pruning.boxes,
         boxes_per_task=max(1, _BYTES_PER_TASK // (math.prod(box_shape) * 8 * len(schema))),
@@ -111,19 +111,19 @@ def _check_same_dimensions(arrays: Sequence[ArrayVariable]) -> None:
 
 
 def _check_names(names: Sequence[str], arrays: Sequence[ArrayVariable]) -> None:
-    """Raise UnsupportedArray where Spark would take an array's column for another one."""
+    """Raise UnsupportedArray if Spark cannot tell an array's column from another one."""
     for array in arrays:
         alike = [name for name in names if name != array.name and name.lower() == array.name.lower()]
         if alike:
             raise unsupported(
                 array.path,
-                f"its name differs from {alike[0]!r} only in case, which columns may not. "
+                f"its name differs from {alike[0]!r} only in case, and Spark ignores the case of columns. "
                 "Read it separately or rename it",
             )
 
 
 def _extents(array: ArrayVariable, box_shape: Sequence[int], boxes: npt.NDArray[np.int64]) -> Extents:
-    """Return the box of chunks that holds all that is read of an array."""
+    """Return the smallest box of chunks that contains all boxes to read of an array."""
     grid = grid_of(array.node.shape, box_shape)
     if not len(boxes):
         return tuple((0, 0) for _ in grid)
@@ -137,7 +137,7 @@ def _frame(spark: SparkSession, scan: ArrayScan) -> DataFrame:
     tasks = -(-len(scan.boxes) // scan.boxes_per_task)
     if not tasks:
         return spark.createDataFrame([], schema)
-    # `range` spreads numbers over its partitions in order: one number each.
+    # `range` distributes its numbers in order, so each partition gets one number.
     return spark.range(0, tasks, 1, tasks).mapInArrow(batch_function(scan.batches), schema)
 
 
@@ -147,8 +147,8 @@ class ArrayScan:
 
     schema: pa.Schema
     coordinates: tuple[pa.Array, ...]
-    places: tuple[Mask, ...]
-    """For each dimension, the places whose rows are asked for."""
+    positions: tuple[Mask, ...]
+    """For each dimension, the positions whose rows are read."""
     box_shape: tuple[int, ...]
     boxes: npt.NDArray[np.int64]
     boxes_per_task: int
@@ -156,7 +156,7 @@ class ArrayScan:
     encodings: tuple[CFEncoding, ...]
 
     def batches(self, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of tasks, given by their numbers."""
+        """Yield the rows of tasks. The batches hold the numbers of the tasks."""
         for batch in tasks:
             for task in batch.column(0).to_pylist():
                 yield from self._task(self.boxes[task * self.boxes_per_task : (task + 1) * self.boxes_per_task])
@@ -178,14 +178,14 @@ class ArrayScan:
         return box, [array.read_box(box) for array in self.arrays]
 
     def _rows(self, box: Extents, arrays: Sequence[npt.NDArray[np.generic]]) -> Iterator[pa.RecordBatch]:
-        places = [np.flatnonzero(mask[start:stop]) for mask, (start, stop) in zip(self.places, box, strict=True)]
-        counts = tuple(len(indexes) for indexes in places)
-        cells = [values[np.ix_(*places)].reshape(-1) for values in arrays]
+        positions = [np.flatnonzero(mask[start:stop]) for mask, (start, stop) in zip(self.positions, box, strict=True)]
+        counts = tuple(len(indexes) for indexes in positions)
+        cells = [values[np.ix_(*positions)].reshape(-1) for values in arrays]
         for start in range(0, math.prod(counts), _ROWS_PER_BATCH):
             numbers = np.arange(start, min(start + _ROWS_PER_BATCH, math.prod(counts)))
             columns = []
             for axis, at in enumerate(np.unravel_index(numbers, counts)):
-                columns.append(self.coordinates[axis].take(pa.array(places[axis][at] + box[axis][0])))
+                columns.append(self.coordinates[axis].take(pa.array(positions[axis][at] + box[axis][0])))
             for values, encoding in zip(cells, self.encodings, strict=True):
                 columns.append(to_arrow(encoding.decode(values[numbers[0] : numbers[-1] + 1])))
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)

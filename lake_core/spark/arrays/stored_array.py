@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredArray:
-    """An array with the references of its chunks, and the store that these lead to."""
+    """An array with the references to its chunks, and the store that holds them."""
 
     path: str
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class StoredArray:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """The number of chunks along each dimension."""
+        """Return the number of chunks along each dimension."""
         return grid_of(self.shape, self.chunk_shape)
 
     def empty_chunk(self) -> npt.NDArray[Any]:
@@ -52,7 +52,7 @@ class StoredArray:
         """Return the cells of a chunk, or None if it was never written.
 
         Raises:
-            DamagedObject, MissingObject: Its bytes are gone, or no chunk of the array.
+            DamagedObject, MissingObject: Its bytes are not a chunk of the array, or are gone.
             VirtualChunkError, VirtualChunkNotAuthorized, InvalidVirtualReference: It is virtual, and cannot be read.
         """
         reference = self.references.find(index)
@@ -65,11 +65,11 @@ class StoredArray:
             raise DamagedObject(f"the chunk {index} of {self.path}", str(error)) from None
 
     def write_chunk(self, cells: npt.NDArray[Any], inline_threshold: int) -> InlineChunk | NativeChunk:
-        """Write a chunk to an object of its own, unless its bytes are few. Returns its reference."""
+        """Write a chunk and return its reference. A small chunk becomes part of its reference, not an object."""
         return write_chunk(self.store, self.codec.encode(cells), inline_threshold)
 
     def read_box(self, box: tuple[tuple[int, int], ...]) -> npt.NDArray[Any]:
-        """Return the cells of a box, given by the first place and the one after the last along each dimension."""
+        """Return the cells of a box. The box is the first position and the one after the last for each dimension."""
         first = tuple(start // chunk for (start, _), chunk in zip(box, self.chunk_shape, strict=True))
         counts = tuple(
             -(-stop // chunk) - begin for (_, stop), chunk, begin in zip(box, self.chunk_shape, first, strict=True)
@@ -86,7 +86,7 @@ class StoredArray:
     def _common(
         self, index: tuple[int, ...], box: tuple[tuple[int, int], ...]
     ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """Return the part of a chunk that lies in a box, and where in the box that is."""
+        """Return the part of a chunk that lies in a box, and the part of the box that it covers."""
         source, target = [], []
         for coordinate, chunk, (start, stop) in zip(index, self.chunk_shape, box, strict=True):
             begin = coordinate * chunk

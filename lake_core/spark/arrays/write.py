@@ -1,7 +1,6 @@
-"""Rows into arrays: executors assemble and write chunks, one task each; the driver takes over their references.
+"""Writes rows to arrays. Executors write the chunks, one task for each, and the driver collects their references.
 
-A task that failed or ran twice leaves at most chunks that nothing refers to: only the rows that reach the driver name
-chunks.
+Only references that reach the driver are used. So a task that failed or ran twice leaves at most unreferenced chunks.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ class ArrayWriteResult:
     chunks: int
     """Chunks that were written."""
     cells: int
-    """Cells that were written: the rows of the DataFrame."""
+    """Cells that were written. This is the number of rows of the DataFrame."""
     bytes: int
-    """Bytes of the chunks, as they are stored."""
+    """The size of the written chunks, as they are stored."""
 
 
 def write_array(
@@ -58,37 +57,37 @@ def write_array(
     value: str | None = None,
     create: ArraySpec | None = None,
 ) -> ArrayWriteResult:
-    """Write rows to the cells of an array that they name by their coordinates. The DataFrame is evaluated once.
+    """Write each row to the cell of an array that has its coordinates. The DataFrame is evaluated once.
 
-    Cells that no row names keep their values. Values are stored as xarray stores them: packed with the array's
-    scale_factor and add_offset, null and NaN as its _FillValue. Times without a zone are UTC. The session then has the
-    chunks as if it had written them itself: committing it, or publishing the lake's session, makes them visible.
+    Cells without a row keep their values. Values are encoded as by xarray: packed with the array's scale_factor and
+    add_offset, null and NaN as its _FillValue. Times without a zone are UTC. The chunks become changes of the session.
+    To make them visible, commit it, or publish the lake's session.
 
     Args:
         df: The rows, of classic Spark or of Connect.
         session: A writable session of a repository, or a repository in a session of a lake.
         path: The path of the array.
-        dims: The dimensions of the array, which are columns of the DataFrame; those of the array by default. An array
-            that is created needs them, in its order.
-        value: The column of the values; the one named like the array by default.
-        create: The layout of the array where the session has none. The array, its coordinates and the groups above are
-            then created together with its chunks. Coordinates that `create` does not name are collected from the
-            DataFrame, which is evaluated twice for that. An array that exists is written as it is; the coordinates of
-            `create` must be its own.
+        dims: The dimensions of the array, which are columns of the DataFrame. The default is those of the array. To
+            create an array, name them in the order that it shall have.
+        value: The column of the values. The default is the column with the name of the array.
+        create: The layout of the array, to create it if it does not exist. Its coordinates and the groups above are
+            created, too. Coordinates that `create` does not name are collected from the DataFrame, which is then
+            evaluated twice. If the array exists, its layout is kept, and `create` must name the coordinates that it
+            has.
 
     Raises:
         ReadOnlySession: The session only reads.
         NodeNotFound: There is no such array, and `create` is not given.
         InvalidArraySpec: The array cannot be created.
         UnsupportedArray: Rows cannot be stored as cells of the array.
-        InvalidColumns: The DataFrame lacks a column, or has one of another type.
-        InvalidCoordinates: The array's coordinates do not tell its cells apart, or differ from those of `create`.
+        InvalidColumns: The DataFrame lacks a column, or a column has the wrong type.
+        InvalidCoordinates: A coordinate of the array is missing or occurs twice, or differs from that of `create`.
         UnknownCoordinates: Rows have coordinates that the array lacks.
-        DuplicateCells: Two rows are of one cell.
+        DuplicateCells: Two rows have the same cell.
         InvalidValues: A value does not fit the array.
         ArrayChanged: The array, or one of the chunks, was changed in the session in the meantime.
         MissingPackage: The array has codecs for which executors need the package zarr, and they lack it.
-        SparkJobFailed: The job failed. The session is as it was before, as after all of these errors.
+        SparkJobFailed: The job failed. After this error, as after all others, the session is unchanged.
     """
     opened = session_of(session)
     opened.check_writable()
@@ -119,8 +118,7 @@ def write_array(
     writer = ChunkWriter(stored, opened.config.inline_threshold)
     rows = selected.toDF(*(f"c{number}" for number in range(len(columns))))
     located = rows.mapInArrow(batch_function(locator.locate), LOCATED_CELLS)
-    # Only the number of a chunk decides which task it goes to. It goes to the same one if a part of the work is
-    # repeated.
+    # Only the number of a chunk decides which task writes it. So a repeated task gets the same chunks.
     chunks = (
         located.repartition("chunk")
         .sortWithinPartitions("chunk")
@@ -144,7 +142,7 @@ def write_array(
 
 
 def _dimensions(path: str, dims: Sequence[str] | None) -> Sequence[str]:
-    """Return the dimensions of an array that is created. Raises InvalidArraySpec."""
+    """Return the dimensions of an array that is created. Raises InvalidArraySpec if they are not given."""
     if dims is None or isinstance(dims, str):
         raise InvalidArraySpec(
             f"there is no array {path} yet: name the dimensions that it is created with, such as "
@@ -156,7 +154,7 @@ def _dimensions(path: str, dims: Sequence[str] | None) -> Sequence[str]:
 def _check_existing(
     array: ArrayVariable, arrays: ArrayGroup, dims: Sequence[str] | None, create: ArraySpec | None
 ) -> None:
-    """Raise InvalidColumns or InvalidCoordinates where an array is not the one that the caller describes."""
+    """Raise InvalidColumns or InvalidCoordinates if an array is not as the caller describes it."""
     if dims is not None and (isinstance(dims, str) or sorted(dims) != sorted(array.dimensions)):
         raise InvalidColumns(
             f"dims names {dims}, but the dimensions of {array.path} are {', '.join(array.dimensions)}: "
@@ -167,9 +165,9 @@ def _check_existing(
 
 
 def _columns(df: DataFrame, path: str, dimensions: Sequence[str], value: str | None) -> list[str]:
-    """Return the columns of an array's coordinates, in the order of its dimensions, and that of its values.
+    """Return the column of each dimension, in order, and then the column of the values.
 
-    Raises InvalidColumns.
+    Raises InvalidColumns if the DataFrame lacks one of them.
     """
     columns = [*dimensions, split_path(path)[1] if value is None else value]
     for column in columns:
@@ -182,7 +180,7 @@ def _columns(df: DataFrame, path: str, dimensions: Sequence[str], value: str | N
 
 
 def _check_value(column: pa.Field, array: ArrayVariable) -> None:
-    """Raise InvalidColumns where a column's values are of another kind than the array's."""
+    """Raise InvalidColumns if the values of a column have the wrong type for the array."""
     numbers = pa.types.is_integer(column.type) or (
         pa.types.is_floating(column.type) and array.encoding.decoded.kind == "f"
     )
@@ -201,9 +199,8 @@ def _raise_errors(written: pa.Table, array: ArrayVariable) -> None:
         count, examples = pc.sum(unknown["unknown"]).as_py(), unknown["error"][0].as_py()
         raise UnknownCoordinates(
             f"{count_of(count, 'row')} with coordinates that {array.path} lacks, such as {examples}: filter them, or "
-            "make room first, by "
-            "xarray's to_zarr with append_dim, or by resizing the arrays and writing the coordinates. "
-            "Nothing was written to the array"
+            "extend the array first, by xarray's to_zarr with append_dim, or by resizing the arrays and writing the "
+            "coordinates. Nothing was written to the array"
         )
     failed = written.filter(pc.is_valid(written["error"]))
     if len(failed):
@@ -260,7 +257,7 @@ def _check_unchanged(session: Session, node: ArrayNode, before: ChunkReferences,
 
 
 def _are_same(left: ChunkReferences, right: ChunkReferences) -> bool:
-    """Return whether references are of the same chunks, wherever in their heaps the bytes are."""
+    """Return whether both refer to the same chunks. The positions of bytes in their heaps do not matter."""
     if any(
         not np.array_equal(getattr(left, name), getattr(right, name))
         for name in ("index", "kind", "chunk_id", "offset", "length")

@@ -1,5 +1,5 @@
-"""Pools of Zed lakes as rows of Spark, and rows as data objects of pools.
+"""Reads pools of Zed lakes as rows of Spark, and writes rows as data objects of pools.
 
-The driver lists the data objects (`parts`) and commits new ones; executors read and write their bytes, and need
-only pyarrow, numpy and fsspec. `columns` says which Spark type each Zed type has.
+The driver lists the data objects (`parts`) and commits new ones. Executors read and write their bytes, and need only
+pyarrow, numpy and fsspec. `columns` maps the types of Zed to those of Spark.
 """

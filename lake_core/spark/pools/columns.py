@@ -1,9 +1,17 @@
-"""Which Spark type the values of a Zed type have, and how they become columns of it.
+"""Maps the types of Zed to those of Spark, and converts values to columns.
 
-bool, string, bytes, signed integers and floats have the Spark type of their size; float16 is float, uint8 to uint64 are
-smallint, int, bigint and decimal(20,0). time is timestamp, duration is bigint nanoseconds; ip, net, type and enum are
-their text. A record is a struct, an array or set an array, a map a map. An error is what it holds. A union is JSON
-text. null is string.
+- bool, string, bytes, signed integers and floats: the Spark type of the same size
+- float16: float
+- uint8, uint16, uint32, uint64: smallint, int, bigint, decimal(20,0)
+- time: timestamp
+- duration: bigint, in nanoseconds
+- ip, net, type, enum: string, with their text
+- record: struct
+- array, set: array
+- map: map
+- error: the type of the value that it holds
+- union: string, with JSON text
+- null: string
 """
 
 from __future__ import annotations
@@ -48,11 +56,11 @@ _WIDENED: Final[dict[Type, pa.DataType]] = {
     types.DURATION: pa.int64(),
     types.NULL: pa.string(),
 }
-"""Primitive types whose Arrow type Spark lacks, and what holds them."""
+"""Primitive types whose Arrow type Spark lacks, and the types that hold their values."""
 
 
 def _columns_of(type: Type) -> tuple[Field, ...]:
-    """Return the columns for values of a type: its fields, or `this` if the values are not records."""
+    """Return the columns for values of a type. They are its fields, or `this` if the values are not records."""
     return fields_of(type) or (Field(WHOLE, type),)
 
 
@@ -92,8 +100,7 @@ def _check_names(type: Type) -> None:
                 if other != each.name:
                     raise InvalidColumns(
                         f"records have the fields {other!r} and {each.name!r}, which Spark cannot tell apart: choose "
-                        "the records of one "
-                        f"type by shape="
+                        "the records of one type by shape="
                     )
                 _check_names(each.type)
 

@@ -1,4 +1,4 @@
-"""Parts of data objects, as Spark's executors read them."""
+"""The parts of data objects that Spark's executors read."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PoolPart:
-    """A segment of a data object, and which of its keys are asked for."""
+    """A segment of a data object, and the range of keys to read."""
 
     reader: ObjectReader
     path: tuple[str, ...]
     """The pool's key."""
     key_range: KeyRange
-    """Without bounds where all of the keys are in the range."""
+    """The range has no bounds if all keys of the segment are in it."""
 
     def columns(self) -> Iterator[list[Column]]:
         """Yield the values of a few frames at a time. Raises DamagedLake."""
@@ -80,10 +80,10 @@ Part: TypeAlias = PoolPart | EncodedPart
 def plan_tasks(
     store: ObjectStore, config: PoolConfig, objects: Sequence[DataObject], key_range: KeyRange, bytes_per_task: int
 ) -> list[list[PoolPart]]:
-    """Cut data objects into tasks of about so many bytes, in the order of the pool.
+    """Divide data objects into tasks of about `bytes_per_task` bytes, in the order of the pool.
 
-    The keys of a task are those of no other one, except where the data objects that overlap are too large together for
-    one task: these are read part by part.
+    The keys of two tasks do not overlap. Data objects that overlap, and together are too large for one task, are an
+    exception: they are read part by part.
     """
     tasks: list[list[PoolPart]] = []
     used = 0
@@ -113,7 +113,7 @@ def _parts(
     for segment in segments:
         if not key_range.overlaps(segment.min, segment.max):
             continue
-        # Keys between two that are in the range are in it, too.
+        # If the first and the last key are in the range, all keys between them are, too.
         segment_inside = not key_range.is_bounded or (
             key_range.holds(segment.min.under()) and key_range.holds(segment.max.under())
         )

@@ -1,4 +1,4 @@
-"""Pools as rows: the driver cuts data objects into tasks, and executors read them."""
+"""Reads pools as rows. The driver divides the data objects into tasks, and executors read them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 _BYTES_PER_TASK: Final = 32 << 20
-"""Bytes of data objects that a task reads. As rows they take several times as much."""
+"""About how many bytes of data objects a task reads. As rows, they take several times as much memory."""
 
 
 def read_pool(
@@ -47,26 +47,26 @@ def read_pool(
     truncate_times: bool = False,
     storage_options: Mapping[str, object] | None = None,
 ) -> DataFrame:
-    """Return the records of a pool as rows of one schema. What is read is fixed now: later commits do not show in it.
+    """Return the records of a pool as rows of one schema. The state to read is fixed now: later commits are not read.
 
-    Fields that a record lacks are null. A field of several types has the type that they have in common, or is JSON
-    text. A job of Spark finds the types first. The rows have no order; each task has a range of keys of its own, where
+    Fields that a record lacks are null. If a field has several types, the column has their common type, or else JSON
+    text. A first job of Spark finds the types. The rows have no order. Each task reads a range of keys of its own, if
     the pool's data objects allow it.
 
     Args:
         spark: A session, classic or of Connect.
         pool: A pool, or the location of its lake as `PoolLake.open` takes it.
-        name: The pool's name, where a location is given.
+        name: The pool's name, if `pool` is a location.
         branch: The branch.
-        commit: The id of a commit, to read the pool as it was then.
-        start: Leave out smaller keys; see `Pool.scan`.
-        stop: Leave out this key and larger ones.
-        shape: Read only records of one type: by its name, or as text such as `{ts:time,level:string}`.
-        truncate_times: Cut times off at microseconds, instead of an error for those between two.
-        storage_options: Those of the location.
+        commit: The id of a commit, to read an earlier state.
+        start: The smallest key to read. See `Pool.scan`.
+        stop: The key to stop before.
+        shape: The only type of records to read: its name, or a text such as `{ts:time,level:string}`.
+        truncate_times: Truncate times to microseconds. Otherwise a time with nanoseconds is an error.
+        storage_options: The storage options of the location.
 
     Raises:
-        NotALake, NoSuchPool, NoSuchBranch, NoSuchCommit: There is nothing to read.
+        NotALake, NoSuchPool, NoSuchBranch, NoSuchCommit: The lake, pool, branch or commit does not exist.
         NoSuchShape: No record has the shape.
         InvalidColumns: The names of fields differ only in case.
         InvalidValue: A bound is not a key.
@@ -94,11 +94,11 @@ def read_objects(
     Args:
         spark: A session, classic or of Connect.
         pool: The pool.
-        objects: Data objects of it.
-        ranges: The ranges of keys that are read, which do not overlap.
-        values: Values that are rows, too.
-        shape: As of `read_pool`.
-        truncate_times: As of `read_pool`.
+        objects: Data objects of the pool.
+        ranges: The ranges of keys to read. They do not overlap.
+        values: More values to return as rows.
+        shape: As in `read_pool`.
+        truncate_times: As in `read_pool`.
 
     Raises:
         NoSuchShape: No record has the shape.
@@ -128,34 +128,37 @@ def read_objects(
 def open_pool(
     pool: Pool | str | os.PathLike[str] | ObjectStore, name: str | None, storage_options: Mapping[str, object] | None
 ) -> Pool:
-    """Return a pool, or the one of a name in the lake at a location. Raises NotALake, NoSuchPool."""
+    """Return the pool itself, or open the pool with this name in the lake at a location.
+
+    Raises NotALake, NoSuchPool.
+    """
     if isinstance(pool, Pool):
         return pool
     if name is None:
-        raise ValueError("a location holds several pools: name one, or pass a Pool")
+        raise ValueError("a location can hold several pools: pass the name of one, or pass a Pool")
     return PoolLake.open(pool, storage_options=storage_options).pool(name)
 
 
 def _numbers(spark: SparkSession, count: int) -> DataFrame:
-    """Return the numbers of tasks, one a partition: `range` spreads them in order."""
+    """Return the numbers of tasks, one in each partition. `range` distributes them in order."""
     return spark.range(0, count, 1, count)
 
 
 def _types(spark: SparkSession, rows: PoolRows) -> list[Type]:
-    """Return each distinct type of the values, as executors find them. Raises SparkJobFailed."""
+    """Return the distinct types of the values. Executors find them. Raises SparkJobFailed."""
     texts = dict.fromkeys(text for texts in run_in(spark)(rows.types_of_task, len(rows.tasks)) for text in texts)
     return [parse_type(text) for text in texts]
 
 
 def _common_type(spark: SparkSession, rows: PoolRows, types: Sequence[Type]) -> Type:
-    """Return the type that types are fused into, with JSON text where they have none in common.
+    """Return the type that types are fused into. Types without a common one become JSON text.
 
     Raises SparkJobFailed.
     """
     rounded, exact = (fused_without_unions(types, round_integers=round_integers) for round_integers in (True, False))
     if rounded == exact:
         return exact
-    # Whole numbers of 64 bits meet fractions: they are fractions, too, if all of them are exact as such.
+    # Integers of 64 bits and floats occur in one field. Its type is a float if that holds all integers exactly.
     return rounded if all(run_in(spark)(rows.fits_task(rounded), len(rows.tasks))) else exact
 
 
@@ -165,14 +168,14 @@ class PoolRows:
 
     tasks: tuple[tuple[Part, ...], ...]
     chosen: tuple[str, ...] | None = None
-    """The types of the values that are read, as text; None for all."""
+    """The types of the values that are read, as text. None means all types."""
 
     def types_of_task(self, task: int) -> list[str]:
         """Return the distinct types of the values of a task, as text. Raises DamagedLake."""
         return list(dict.fromkeys(format_type(shape.type) for part in self.tasks[task] for shape in part.shapes()))
 
     def fits_task(self, type: Type) -> Callable[[int], bool]:
-        """Return what tells whether all whole numbers of a task are exact in a type that they are fused into."""
+        """Return a function that checks whether the fused type holds all integers of a task exactly."""
         text = format_type(type)
 
         def fits(task: int) -> bool:
@@ -187,7 +190,7 @@ class PoolRows:
         return fits
 
     def reader(self, type: Type, schema: pa.Schema, *, truncate_times: bool) -> BatchFunction:
-        """Return what turns numbers of tasks into rows of a type that the values are fused into."""
+        """Return a function that turns the numbers of tasks into rows of the fused type."""
         text = format_type(type)
 
         def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
-"""Rows into pools: executors sort them and write data objects, the driver commits these once.
+"""Writes rows to pools. Executors sort them and write data objects, and the driver commits the objects once.
 
-A task that failed or ran twice leaves at most data objects that no commit names: only the rows that reach the driver
-name objects.
+Only objects whose names reach the driver are committed. So a task that failed or ran twice leaves at most unreferenced
+data objects.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 _SORTED_BYTES: Final = 64 << 20
-"""How many bytes of values an executor sorts at once, at most: they take about three times as much memory."""
+"""The most bytes of values that an executor sorts at once. They take about three times as much memory."""
 _WRITTEN: Final = "object binary, error string"
-"""The rows that executors report: a data object that they wrote, or why they wrote none."""
+"""The rows that executors report: a data object that they wrote, or an error."""
 
 
 def load_pool(
@@ -63,30 +63,30 @@ def load_pool(
     txn: tuple[str, int] | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> Commit | None:
-    """Load rows into a pool, in one commit. Return None if there are no rows, or the branch has the `txn` already.
+    """Load rows into a pool in one commit. Return None if there are no rows, or the branch already has the `txn`.
 
-    Spark partitions the rows by ranges of keys, for which it evaluates the DataFrame twice. Executors sort them, and
-    write data objects whose keys hardly overlap. Columns that `read_pool` has returned get their former Zed types.
-    Other columns get the Zed types closest to theirs.
+    Spark partitions the rows by ranges of keys, and evaluates the DataFrame twice for that. Executors sort them, and
+    write data objects whose keys hardly overlap. Columns that `read_pool` returned keep their Zed types. Other columns
+    get the Zed types closest to theirs.
 
     Args:
         df: The rows, of classic Spark or of Connect.
         pool: A pool, or the location of its lake as `PoolLake.open` takes it.
-        name: The pool's name, where a location is given.
+        name: The pool's name, if `pool` is a location.
         branch: The branch.
-        author: Who loads.
-        message: Why; by default, what was loaded.
-        meta: Anything else to keep with the commit.
-        txn: An application and the version of its write. Where the branch has that version or a later one already,
-            Spark is not asked.
-        storage_options: Those of the location.
+        author: The author of the commit.
+        message: The message of the commit. The default describes the load.
+        meta: Any other value to keep with the commit.
+        txn: The id of an application and the version of its write. If the branch already has that version or a later
+            one, no job is run.
+        storage_options: The storage options of the location.
 
     Raises:
-        NotALake, NoSuchPool, NoSuchBranch: There is nothing to load into.
+        NotALake, NoSuchPool, NoSuchBranch: The lake, pool or branch does not exist.
         InvalidColumns: The DataFrame lacks the pool's key, or has a column without a Zed type.
         InvalidValue: A value does not fit the Zed type of its column.
-        WriteConflict: Other writers moved the branch first, each time.
-        SparkJobFailed: The job failed. Nothing of it is visible, as after all of these errors.
+        WriteConflict: Other writers moved the branch first in every attempt.
+        SparkJobFailed: The job failed. After this error, as after all others, nothing is visible.
     """
     opened = open_pool(pool, name, storage_options)
     opened.tip(branch)
@@ -99,24 +99,24 @@ def load_pool(
 def write_pool_objects(
     df: DataFrame, pool: Pool, ranges: Sequence[KeyRange] = (KeyRange(),), *, name: str = "the DataFrame"
 ) -> list[DataObject]:
-    """Write rows as data objects of a pool, which its `add_objects` or `replace` commits.
+    """Write rows as data objects of a pool. Commit them with its `add_objects` or `replace`.
 
     Args:
         df: The rows.
         pool: The pool.
         ranges: The ranges of keys that the rows may have.
-        name: What errors call the rows.
+        name: The name of the rows in errors.
 
     Raises:
         InvalidColumns: The DataFrame lacks the pool's key, or has a column without a Zed type.
         InvalidValue: A value does not fit the Zed type of its column.
-        OutsideRange: A row has a key that is in none of the ranges.
+        OutsideRange: The key of a row is outside of all ranges.
         SparkJobFailed: The job failed.
     """
     type = _record_type(df)
     for path in pool.config.keys:
         _check_key(df.schema, path, pool)
-    # Under plain names: `mapInArrow` resolves columns by name, and stumbles over dots and backticks.
+    # Plain names are needed, because `mapInArrow` resolves columns by name, and fails for dots and backticks.
     plain = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
     keys = [_key_column(df.columns, path).asc_nulls_last() for path in pool.config.keys]
     writer = PoolObjectWriter(
@@ -155,7 +155,10 @@ def _record_type(df: DataFrame) -> RecordType:
 
 
 def _stated_type(column: T.StructField) -> Type | None:
-    """Return the Zed type that `read_pool` noted for a column; None where there is none, or it holds a union."""
+    """Return the Zed type that `read_pool` stored in a column's metadata.
+
+    Return None if there is no type, or if it contains a union.
+    """
     text = (column.metadata or {}).get(TYPE_KEY.decode())
     try:
         type = parse_type(text) if isinstance(text, str) else None
@@ -165,14 +168,13 @@ def _stated_type(column: T.StructField) -> Type | None:
 
 
 def _check_key(schema: T.StructType, path: tuple[str, ...], pool: Pool) -> None:
-    """Raise InvalidColumns where a DataFrame lacks a pool's key, or Spark cannot sort by it."""
+    """Raise InvalidColumns if a DataFrame lacks a pool's key, or Spark cannot sort by it."""
     type: T.DataType = schema
     for part in path:
         if not isinstance(type, T.StructType) or part not in type.names:
             raise InvalidColumns(
                 f"the DataFrame lacks {'.'.join(path)!r}, the key by which the pool {pool.config.name!r} is sorted; "
-                "its columns are "
-                f"{', '.join(schema.names)}: add it, as null where there is none"
+                f"its columns are {', '.join(schema.names)}: add the key, with null for rows without one"
             )
         type = type[part].dataType
     if isinstance(type, T.MapType | T.VariantType):
@@ -206,11 +208,11 @@ class PoolObjectWriter:
     type: str
     """The type of the rows, as text."""
     schema: pa.Schema
-    """Its columns."""
+    """The columns of the rows."""
     ranges: tuple[KeyRange, ...]
     """The ranges of keys that rows may have."""
     name: str
-    """What errors call the rows."""
+    """The name of the rows in errors."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of batches, and yield rows of `_WRITTEN`."""
@@ -221,7 +223,7 @@ class PoolObjectWriter:
             ):
                 yield _written(each, None)
         except LakeError as error:
-            # Raised here, it would be tried again three times, and arrive inside the JVM's trace.
+            # If it were raised here, Spark would run the task three more times, and wrap the error in a JVM trace.
             yield _written(None, f"{type(error).__name__}: {error}")
 
     def _values(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ValueBatch]:

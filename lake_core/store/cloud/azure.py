@@ -40,7 +40,7 @@ _EMULATED = (
 """The account of every emulator and its key, which are public."""
 _SCOPE = "https://storage.azure.com/.default"
 
-_SAME = {
+_ALIASES = {
     "azure_storage_account_name": "account_name",
     "azure_storage_account_key": "account_key",
     "azure_storage_sas_key": "sas_token",
@@ -48,7 +48,7 @@ _SAME = {
     "access_key": "account_key",
     "skip_signature": "anon",
 }
-"""Names that mean the same as another one."""
+"""Other names of options, and the names that are used here."""
 _CREDENTIALS = {
     "authority_host",
     "client_id",
@@ -60,9 +60,9 @@ _CREDENTIALS = {
     "tenant_id",
     "use_azure_cli",
 }
-"""Options of obstore that say who asks."""
+"""Options of obstore that identify the caller."""
 _CONFIG = {"disable_tagging", "encryption_key", "use_fabric_endpoint"} | _CREDENTIALS
-_KNOWN = {
+_SUPPORTED = {
     "account_host",
     "account_key",
     "account_name",
@@ -91,7 +91,7 @@ _OF_FSSPEC = {
     "use_listings_cache",
     "version_aware",
 }
-"""Options of adlfs that say how files are read with it. They do not concern this store."""
+"""Options of adlfs about how it reads files. This store ignores them."""
 _OF_OBSTORE = {"client_options", "connect_timeout", "endpoint", "read_timeout", "use_emulator"} | (
     _CONFIG - {"client_id", "client_secret", "tenant_id"}
 )
@@ -107,14 +107,14 @@ _SECRETS = ("account_key", "sas_token", "client_secret", "encryption_key")
 class AzureBlobStore(CloudStore):
     """An object store below a prefix of a container of Azure Storage.
 
-    `storage_options` are those of adlfs or of obstore, and the environment's. If they name no credentials,
+    `storage_options` are those of adlfs or of obstore. The environment is read, too. If neither has credentials,
     azure-identity finds them: a service principal, workload identity, managed identity, `az login`.
     """
 
     service = "Azure Storage"
     hosts = _HOSTS
     container = "container"
-    # The name must be one of C#'s identifiers.
+    # The name must be a valid identifier in C#.
     put_id = "lakeput"
     suffix_ranges = False
 
@@ -127,9 +127,9 @@ class AzureBlobStore(CloudStore):
         retry: RetryPolicy | None = None,
     ) -> None:
         if not _CONTAINER.fullmatch(container):
-            raise InvalidUrl("an Azure URL must be az://container/prefix, and this one names no valid container")
+            raise InvalidUrl("an Azure URL must be az://container/prefix, but the container of this one is not valid")
         super().__init__(container, prefix, storage_options, retry)
-        values = canonical("Azure Storage", self._options, _SAME, _KNOWN, _OF_FSSPEC)
+        values = canonical("Azure Storage", self._options, _ALIASES, _SUPPORTED, _OF_FSSPEC)
         if "connection_string" in values:
             values = {**values, **_connection(text("connection_string", values.pop("connection_string")))}
         if "account_host" in values:
@@ -148,12 +148,12 @@ class AzureBlobStore(CloudStore):
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """What adlfs needs to read the same objects. Holds secrets: never log them."""
-        options = of_fsspec(self._options, _SAME, _OF_OBSTORE)
+        """Return the options with which adlfs reads the same objects. They hold secrets: never log them."""
+        options = of_fsspec(self._options, _ALIASES, _OF_OBSTORE)
         endpoint, account = self.endpoint(), self._value("account_name")
         name, credential = self._credential()
         if endpoint is not None and account and credential and "connection_string" not in options:
-            # adlfs takes another endpoint only so.
+            # adlfs takes another endpoint only from a connection string.
             for replaced in ("account_name", "account_key", "account_host", "sas_token"):
                 options.pop(replaced, None)
             scheme = endpoint.partition("://")[0]
@@ -162,12 +162,12 @@ class AzureBlobStore(CloudStore):
                 f"DefaultEndpointsProtocol={scheme};AccountName={account};{signed}={credential.removeprefix('?')};"
                 f"BlobEndpoint={endpoint}"
             )
-        # Without this, adlfs would ask as nobody where azure-identity finds who asks.
+        # Without this, adlfs would send anonymous requests where this store uses azure-identity.
         options.setdefault("anon", False)
         return options
 
     def endpoint(self, *, environment: bool = True) -> str | None:
-        """Return the endpoint that the options name, or else the environment. None: Azure's own."""
+        """Return the endpoint of the options, or else that of the environment. None means Azure's own."""
         if self._values.get("use_emulator"):
             return os.environ.get("AZURITE_BLOB_STORAGE_URL") or _EMULATOR
         return self._value("endpoint", environment=environment)
@@ -213,7 +213,7 @@ class AzureBlobStore(CloudStore):
         return super()._path(key)
 
     def _meta(self, key: str, item: Any) -> ObjectMeta:
-        # Listings give tags without their quotes.
+        # Listings return tags without their quotes.
         tag: str = item["e_tag"]
         return super()._meta(key, item if tag.endswith('"') else {**item, "e_tag": f'"{tag}"'})
 
@@ -246,7 +246,7 @@ class AzureBlobStore(CloudStore):
         endpoint = self.endpoint()
         if endpoint is not None:
             config["endpoint"] = endpoint
-        # Without this, AZURE_STORAGE_USE_EMULATOR would lead to another server than `endpoint` names.
+        # Without this, AZURE_STORAGE_USE_EMULATOR would override `endpoint`.
         config["use_emulator"] = False
         provider = None
         if flag("anon", self._values.get("anon", False)):
@@ -256,13 +256,13 @@ class AzureBlobStore(CloudStore):
             if credential is None:
                 provider = None if _CREDENTIALS & config.keys() else self._identity()
             else:
-                # As an option, a token would be overruled by a key of the environment.
+                # A key in the environment would override a token that is passed as an option.
                 provider = _fixed(name, credential.removeprefix("?"))
         client_options = {**client_options, **mapping("client_options", self._values.get("client_options", {}))}
         return self._open(Container, config, client_options, provider)
 
     def _identity(self) -> AzureCredentialProvider:
-        """Return what obstore asks for credentials. Raises AccessDenied where there are none."""
+        """Return a function that gives obstore its credentials. Raises AccessDenied if azure-identity is missing."""
         try:
             from azure.identity import DefaultAzureCredential
         except ImportError:
@@ -286,7 +286,7 @@ def _fixed(name: str, value: str) -> AzureCredentialProvider:
 
 
 def _connection(connection: str) -> dict[str, object]:
-    """Return the options that a connection string states."""
+    """Return the options that a connection string contains."""
     parts = dict(part.split("=", 1) for part in connection.split(";") if "=" in part)
     if parts.get("UseDevelopmentStorage") == "true":
         return {"use_emulator": True}
@@ -296,7 +296,7 @@ def _connection(connection: str) -> dict[str, object]:
     endpoint = parts.get("BlobEndpoint") or (f"{scheme}://{account}.blob.{suffix}" if account else "")
     host = urlsplit(endpoint).hostname or ""
     if account is None and host.endswith(_HOSTS):
-        # A string with a shared access signature names the account only here.
+        # If the string has a shared access signature, only the host names the account.
         account = host.partition(".")[0]
     values = {
         "account_name": account,

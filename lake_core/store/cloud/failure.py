@@ -20,10 +20,10 @@ _REGION = re.compile(r"<Region>([\w\-]+)</Region>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _PATH = re.compile(r'[Pp]ath "((?:[^"\\]|\\.)*)"|<Key>([^<]*)</Key>')
 _OF_BATCH = re.compile(r"request failed for key (.*): (.*) \(code: (\w+)\)", re.DOTALL)
-"""What is said of one object of a batch."""
+"""The part of an error about one object of a batch."""
 
 _RANGE_OF_NOTHING = 'CONTENT_RANGE header: "bytes 0--1/0"'
-"""What obstore says of the last bytes of an empty object, as MinIO answers."""
+"""The error of obstore if it reads the last bytes of an empty object, with the response of MinIO."""
 
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"}
 _ABSENT = {"NoSuchKey", "NotFound", "BlobNotFound"}
@@ -39,7 +39,7 @@ _STATE = {
     "LeaseIdMissing",
     "SnapshotsPresent",
 }
-"""What the object itself does not permit: to wait, to read again or to ask as another caller is of no use."""
+"""The state of the object does not permit the request. Neither a retry nor other credentials help."""
 _RANGE = {"InvalidRange"}
 _UNSUPPORTED = {"NotImplemented", "MethodNotAllowed", "UnsupportedHeader", "MissingContentMD5"}
 _DENIED = {
@@ -64,7 +64,7 @@ _DENIED = {
     "TokenRefreshRequired",
     "UnauthorizedAccess",
 }
-# Refused before anything was done. So another attempt cannot meet the traces of this one.
+# The service refuses these requests before it does anything. So a retry cannot find the result of an earlier attempt.
 _THROTTLED = {
     "RequestLimitExceeded",
     "ServerBusy",
@@ -84,19 +84,19 @@ class Kind(Enum):
     NO_BUCKET = auto()
     PRECONDITION = auto()
     CONFLICT = auto()
-    """Another conditional put of the same key was in progress. Nothing was done. The state of the key is unknown."""
+    """Another conditional put of the same key was in progress. This one had no effect. The key may have an object."""
     RANGE = auto()
     RANGE_IGNORED = auto()
     """The service answered with the whole object."""
     NAME = auto()
-    """A listing holds the name of an object that cannot be a key."""
+    """A listing contains the name of an object that is not a valid key."""
     REGION = auto()
     """The bucket is in another region."""
     DENIED = auto()
     THROTTLED = auto()
-    """Nothing was done."""
+    """The request had no effect."""
     UNKNOWN_OUTCOME = auto()
-    """It may have been done or not."""
+    """The request may have succeeded or not."""
     UNSUPPORTED = auto()
     OTHER = auto()
 
@@ -132,7 +132,7 @@ _STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed request. Its text holds no secret."""
+    """One failed request. Its texts contain no secrets."""
 
     kind: Kind
     code: str
@@ -140,17 +140,17 @@ class Failure:
     path: str = ""
     """The object that the service names in its error, if any."""
     after_unknown_outcome: bool = False
-    """Whether an earlier attempt at the same request may have been done."""
+    """True if an earlier attempt at the same request may have succeeded."""
     no_connection: bool = False
-    """Whether there was no response at all, so that the endpoint itself may be wrong."""
+    """True if there was no response at all. The endpoint may be wrong."""
     region: str = ""
     """The region of the bucket, if the service names it."""
 
 
 def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
-    """Return the meaning of an error that obstore raised.
+    """Return the meaning of an error of obstore.
 
-    Its text is not passed on, because it holds the URL, which may have a signature.
+    The error's text is not copied, because it contains the URL, which may have a signature.
     """
     text = str(error).partition("\n\nDebug source:")[0]
     name = type(error).__name__
@@ -168,10 +168,10 @@ def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
         region = match[1] if (match := _REGION.search(text)) else ""
         return Failure(_kind(code, status), code or status, redact(reason, secrets), path, region=region)
     if "redirect without LOCATION" in text:
-        # What else the answer says is not passed on by obstore.
+        # obstore does not pass on the rest of the response.
         return Failure(Kind.REGION, name, "a redirect")
     if "Wanted range starting at" in text:
-        return Failure(Kind.RANGE, name, "the range begins behind the object's end")
+        return Failure(Kind.RANGE, name, "the range begins after the object's end")
     if _RANGE_OF_NOTHING in text:
         return Failure(Kind.RANGE, name, "the object is empty")
     if "non-partial response" in text or (isinstance(error, NotSupportedError) and "range" in text):
@@ -179,7 +179,7 @@ def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
     if isinstance(error, (UnauthenticatedError, PermissionDeniedError)):
         return Failure(Kind.DENIED, name, f"no usable credentials ({name})")
     if isinstance(error, FileNotFoundError):
-        # A folder of Data Lake Storage exists, but is not an object.
+        # In Data Lake Storage, this may be a folder, which is not an object.
         return Failure(Kind.ABSENT, name, name)
     if isinstance(error, NotSupportedError):
         return Failure(Kind.UNSUPPORTED, name, name)
@@ -194,7 +194,7 @@ def reason_at(failure: Failure, service: str, endpoint: str | None) -> str:
     Args:
         failure: The failure.
         service: The name of the cloud's service.
-        endpoint: The endpoint of the request; None is the cloud's own.
+        endpoint: The endpoint of the request. None means the cloud's own.
     """
     if not failure.no_connection:
         return failure.reason
@@ -204,9 +204,9 @@ def reason_at(failure: Failure, service: str, endpoint: str | None) -> str:
             "storage_options"
         )
     parts = urlsplit(endpoint)
-    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    server = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     return (
-        f"{failure.reason}, at the endpoint {place}: check its host and port (endpoint_url), and that the server runs"
+        f"{failure.reason}, at the endpoint {server}: check its host and port (endpoint_url), and that the server runs"
     )
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9]")
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
-_SAME = {
+_ALIASES = {
     "google_service_account": "service_account",
     "google_service_account_path": "service_account",
     "google_service_account_key": "service_account_key",
@@ -41,11 +41,11 @@ _SAME = {
     "base_url": "endpoint_url",
     "endpoint": "endpoint_url",
 }
-"""Names that mean the same as another one."""
+"""Other names of options, and the names that are used here."""
 _SECRETS = ("private_key", "client_secret", "refresh_token")
-"""Fields of an account's JSON."""
+"""The secret fields of an account's JSON."""
 _FILES = ("service_account", "application_credentials")
-_KNOWN = {
+_SUPPORTED = {
     "bearer_token",
     "client_options",
     "connect_timeout",
@@ -75,7 +75,7 @@ _OF_FSSPEC = {
     "use_listings_cache",
     "version_aware",
 }
-"""Options of gcsfs that say how files are read with it. They do not concern this store."""
+"""Options of gcsfs about how it reads files. This store ignores them."""
 _OF_OBSTORE = {"bearer_token", "client_options", "connect_timeout", "read_timeout", "service_account_key"} | {
     "skip_signature",
     *_FILES,
@@ -102,10 +102,10 @@ class GCSStore(CloudStore):
     ) -> None:
         if not _BUCKET.fullmatch(bucket):
             raise InvalidUrl(
-                "a URL of Google Cloud Storage must be gs://bucket/prefix, and this one names no valid bucket"
+                "a URL of Google Cloud Storage must be gs://bucket/prefix, but the bucket of this one is not valid"
             )
         super().__init__(bucket, prefix, storage_options, retry)
-        self._values = canonical("Google Cloud Storage", self._options, _SAME, _KNOWN, _OF_FSSPEC)
+        self._values = canonical("Google Cloud Storage", self._options, _ALIASES, _SUPPORTED, _OF_FSSPEC)
         if "service_account_key" in self._values:
             self._values["service_account_key"] = _parsed(self._values["service_account_key"])
         token = self._values.get("token")
@@ -125,8 +125,8 @@ class GCSStore(CloudStore):
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """What gcsfs needs to read the same objects. Holds secrets: never log them."""
-        options = of_fsspec(self._options, _SAME, _OF_OBSTORE)
+        """Return the options with which gcsfs reads the same objects. They hold secrets: never log them."""
+        options = of_fsspec(self._options, _ALIASES, _OF_OBSTORE)
         if self._values.get("skip_signature"):
             options["token"] = "anon"
         elif key := self._values.get("service_account_key"):
@@ -136,14 +136,14 @@ class GCSStore(CloudStore):
         return options
 
     def endpoint(self, *, environment: bool = True) -> str | None:
-        """Return the endpoint that the options name, or else the environment. None: Google's own."""
-        named = self._values.get("endpoint_url")
-        if named is None and environment and (host := os.environ.get("STORAGE_EMULATOR_HOST")):
-            named = host if "://" in host else f"http://{host}"
-        if named is None and environment:
-            # obstore asks there without being told to.
-            named = os.environ.get("GOOGLE_BASE_URL") or None
-        return None if named is None else text("endpoint_url", named).rstrip("/")
+        """Return the endpoint of the options, or else that of the environment. None means Google's own."""
+        endpoint = self._values.get("endpoint_url")
+        if endpoint is None and environment and (host := os.environ.get("STORAGE_EMULATOR_HOST")):
+            endpoint = host if "://" in host else f"http://{host}"
+        if endpoint is None and environment:
+            # obstore reads this variable, too.
+            endpoint = os.environ.get("GOOGLE_BASE_URL") or None
+        return None if endpoint is None else text("endpoint_url", endpoint).rstrip("/")
 
     def _secrets(self) -> Iterator[str]:
         bearer = self._values.get("bearer_token")
@@ -160,7 +160,7 @@ class GCSStore(CloudStore):
     def _mode(self, key: str, if_absent: bool, if_match: str | None) -> Any:
         if if_match is None:
             return super()._mode(key, if_absent, if_match)
-        # Writes are conditional on an object's generation here, not on its tag.
+        # In this service, a put is conditional on an object's generation, not on its tag.
         path = self._path(key)
         try:
             meta = self.answer(key, lambda: obstore.head(self._client(), path))
@@ -182,7 +182,7 @@ class GCSStore(CloudStore):
         token = self._values.get("token")
         if self._values.get("skip_signature") or token == "anon":
             config["skip_signature"] = True
-            # obstore asks the metadata server for a token all the same. An emulator takes any.
+            # obstore asks the metadata server for a token even so. An emulator accepts any token.
             provider = None if self._is_own_endpoint() else _fixed("anonymous")
         elif bearer := self._values.get("bearer_token"):
             provider = _fixed(line("bearer_token", bearer))
@@ -207,7 +207,7 @@ class GCSStore(CloudStore):
         return _renewed(credentials)
 
     def _default(self) -> GCSCredentialProvider:
-        """Return what obstore asks for credentials. Raises AccessDenied where there are none."""
+        """Return a function that gives obstore its credentials. Raises AccessDenied if there are none."""
         auth = self._google_auth()
         try:
             credentials, _ = auth.default(scopes=[_SCOPE])
@@ -235,12 +235,12 @@ class GCSStore(CloudStore):
 
 
 def _path(token: object) -> str | None:
-    """Return the path of a file of credentials, where gcsfs's `token` is one and not a method of logging in."""
+    """Return gcsfs's `token` if it is the path of a file with credentials, and not a method of logging in."""
     return token if isinstance(token, str) and token not in ("google_default", "cloud", "cache", "browser") else None
 
 
 def _parsed(account: object) -> Mapping[str, object]:
-    """Return a service account of JSON text. Raises StoreError, which does not repeat it."""
+    """Return the service account in a JSON text. Raises StoreError, which does not repeat the text."""
     if isinstance(account, str):
         try:
             account = json.loads(account)
@@ -248,12 +248,12 @@ def _parsed(account: object) -> Mapping[str, object]:
             account = None
     if isinstance(account, dict):
         return account
-    # An error of json would hold the whole text.
+    # The error of json would contain the whole text.
     raise StoreError("the storage option service_account_key must be the JSON of a service account")
 
 
 def _read(path: str) -> Mapping[str, object]:
-    """Return the account in a file. Raises AccessDenied if there is none."""
+    """Return the account in a file. Raises AccessDenied if the file cannot be read or holds no account."""
     try:
         with open(path, encoding="utf-8") as file:
             account = json.load(file)

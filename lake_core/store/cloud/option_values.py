@@ -1,4 +1,4 @@
-"""The values of storage options, checked."""
+"""Checks the values of storage options."""
 
 from __future__ import annotations
 
@@ -44,28 +44,34 @@ def mapping(name: str, value: object) -> Mapping[str, object]:
 
 
 def canonical(
-    service: str, given: Mapping[str, object], same: Mapping[str, str], known: Set[str], ignored: Set[str] = frozenset()
+    service: str,
+    options: Mapping[str, object],
+    aliases: Mapping[str, str],
+    supported: Set[str],
+    ignored: Set[str] = frozenset(),
 ) -> dict[str, object]:
     """Return the options that have a value, each under one name.
 
     Args:
-        service: What the options are of, as a message says it.
-        given: The storage options.
-        same: Names that mean the same as another one, and that one.
-        known: The names that are returned.
-        ignored: Names that are accepted and left out.
+        service: The name of the service in messages.
+        options: The storage options.
+        aliases: Other names of options, and the names that are returned for them.
+        supported: The names that are returned.
+        ignored: Names that are accepted but left out.
 
     Raises:
-        StoreError: A name is unknown, or two mean the same. The message repeats no value.
+        StoreError: A name is unknown, or two names mean the same. The message contains no value.
     """
     values: dict[str, object] = {}
-    seen: dict[str, str] = {}
-    for name, value in given.items():
-        meaning = same.get(name, name)
-        if meaning in seen:
-            raise StoreError(f"the storage_options {seen[meaning]} and {name} mean the same: pass one of them")
-        seen[meaning] = name
-        if meaning in known:
+    name_by_meaning: dict[str, str] = {}
+    for name, value in options.items():
+        meaning = aliases.get(name, name)
+        if meaning in name_by_meaning:
+            raise StoreError(
+                f"the storage_options {name_by_meaning[meaning]} and {name} mean the same: pass only one of them"
+            )
+        name_by_meaning[meaning] = name
+        if meaning in supported:
             if value is not None:
                 values[meaning] = value
         elif name not in ignored:
@@ -73,6 +79,6 @@ def canonical(
     return values
 
 
-def of_fsspec(given: Mapping[str, object], same: Mapping[str, str], foreign: Set[str]) -> dict[str, object]:
-    """Return the options as fsspec names them, without those that only obstore has."""
-    return {same.get(name, name): value for name, value in given.items() if same.get(name, name) not in foreign}
+def of_fsspec(options: Mapping[str, object], aliases: Mapping[str, str], foreign: Set[str]) -> dict[str, object]:
+    """Return the options under the names of fsspec, without those that only obstore has."""
+    return {aliases.get(name, name): value for name, value in options.items() if aliases.get(name, name) not in foreign}

@@ -1,4 +1,4 @@
-"""Requests to a bucket, which are retried, and whose errors become those of this package."""
+"""Sends requests to a bucket, retries them, and turns their errors into those of this package."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Requests(ABC):
     """
 
     service: str
-    """The name of the cloud's service, as messages give it."""
+    """The name of the cloud's service in messages."""
     container: str = "bucket"
     """The service's word for a bucket."""
     _name: str
@@ -33,22 +33,23 @@ class Requests(ABC):
     _retry: RetryPolicy
 
     def ask(self, key: str | None, request: Callable[[], Answer], *, retry_conflicts: bool = True) -> Answer | Failure:
-        """Send a request. Return its response, or the reason of a final failure.
+        """Send a request. Return its response, or the failure if a retry does not help.
 
-        Raises StoreUnavailable when the retries are used up.
+        Raises StoreUnavailable if the last retry fails.
         """
         policy = self._retry
         deadline = runtime.monotonic() + policy.conflict_seconds
         attempts = conflicts = 0
         unknown = False
         while True:
-            # The reason is returned and not raised, so that no error has one with a signature as its cause.
+            # The failure is returned, not raised. Otherwise obstore's error, which may contain a signature, would be
+            # the cause of a later error.
             try:
                 return request()
             except StoreError:
                 raise
             except BaseException as error:
-                # obstore's panics are no Exception.
+                # The panics of obstore are not subclasses of Exception.
                 if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                     raise
                 failure = failure_of(error, self._secrets())
@@ -76,7 +77,7 @@ class Requests(ABC):
             policy.backoff.wait(attempts)
 
     def answer(self, key: str | None, request: Callable[[], Answer]) -> Answer:
-        """Send a request and return its answer.
+        """Send a request and return its response.
 
         Raises NotFound, AccessDenied, StoreUnavailable, StoreError.
         """
@@ -86,7 +87,7 @@ class Requests(ABC):
         return answer
 
     def fail(self, failure: Failure, key: str | None) -> NoReturn:
-        """Raise the error that a failure stands for."""
+        """Raise the error for a failure."""
         shown = self._shown(key)
         match failure.kind:
             case Kind.NO_BUCKET:
@@ -95,7 +96,7 @@ class Requests(ABC):
                 raise NotFound(f"there is no object at {shown}", key=key)
             case Kind.DENIED:
                 hint = (
-                    f". {self.service} also answers so for missing objects if the caller may not list the "
+                    f". {self.service} gives the same answer for missing objects if the caller may not list the "
                     f"{self.container}"
                     if failure.code == "403"
                     else ""
@@ -119,7 +120,7 @@ class Requests(ABC):
                     "may be in another region. Name its region in storage_options, as region",
                     key=key,
                 )
-            # An answer to HEAD has no body that could name the reason.
+            # A response to HEAD has no body, so it cannot name the reason.
             case Kind.OTHER if failure.code == "400" and (region := self._find_region()):
                 raise StoreError(self._elsewhere(region), key=key)
             case Kind.NAME:
@@ -133,11 +134,11 @@ class Requests(ABC):
 
     @abstractmethod
     def url(self, key: str = "") -> str:
-        """Return where fsspec finds an object."""
+        """Return the URL of an object for fsspec."""
 
     @abstractmethod
     def endpoint(self, *, environment: bool = True) -> str | None:
-        """Return the endpoint that the options name, or else the environment. None: the cloud's own."""
+        """Return the endpoint of the options, or else that of the environment. None means the cloud's own."""
 
     @abstractmethod
     def _is_own_endpoint(self) -> bool:
@@ -149,18 +150,18 @@ class Requests(ABC):
 
     @abstractmethod
     def _key_at(self, path: str) -> str | None:
-        """Return the key of an object that the service names. None: it names none, or one outside of the store."""
+        """Return the key of the object at a path in the bucket, or None if it is outside of this store."""
 
     def _find_region(self, answered: str = "") -> str | None:
-        """Return the region of the bucket, if it is another one than requests go to, and the service tells it.
+        """Return the region of the bucket if requests go to another one. Return None if the region is not known.
 
         Args:
-            answered: The region that the refusal named, so that none is asked for.
+            answered: The region that the refusal named, if any. Otherwise the service is asked for it.
         """
         return None
 
     def _elsewhere(self, region: str) -> str:
-        """Return the message for a bucket in a region to which requests do not go."""
+        """Return the message for a bucket that is in another region than requests go to."""
         return f"the {self.container} {self._name!r} is in the region {region}: name it in storage_options, as region"
 
     def _shown(self, key: str | None) -> str:

@@ -9,11 +9,11 @@ from lake_core.backoff import Backoff
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long requests without a response, or with the response to try later, are retried. All times in seconds."""
+    """The limits of retries, after no response or a response that says to try later. All times are in seconds."""
 
     attempts: int = 5
-    """Requests at most while the service is overloaded or out of reach."""
+    """The most attempts at a request while the service is overloaded or cannot be reached."""
     conflict_seconds: float = 30.0
-    """For how long a conditional put is tried again that met another one of the same key."""
+    """How long a conditional put is retried if it conflicts with another put of the same key."""
     backoff: Backoff = field(default_factory=lambda: Backoff(0.1, 5.0, shortest_share=0.2))
-    """How long to wait in between."""
+    """How long to wait between attempts."""

@@ -44,7 +44,7 @@ _CREDENTIAL_LIFE = timedelta(minutes=5)
 class S3Store(CloudStore):
     """An object store below a prefix of an S3 bucket.
 
-    `storage_options` are those of s3fs or of obstore; `lake_core.store.cloud.s3_options` lists them. If they name no
+    `storage_options` are those of s3fs or of obstore. `lake_core.store.cloud.s3_options` lists them. If they name no
     credentials, botocore finds them: the environment, profiles, single sign-on, web identity, instance roles.
     """
 
@@ -60,18 +60,18 @@ class S3Store(CloudStore):
         retry: RetryPolicy | None = None,
     ) -> None:
         if not _BUCKET.fullmatch(bucket):
-            # Not repeated: it may be half of a URL with credentials in it.
-            raise InvalidUrl("an S3 URL must be s3://bucket/prefix, and this one names no valid bucket")
+            # The message does not repeat the name, which may be a part of a URL with credentials.
+            raise InvalidUrl("an S3 URL must be s3://bucket/prefix, but the bucket of this one is not valid")
         if bucket.endswith("--x-s3"):
             raise InvalidUrl(
                 f"{bucket} is a directory bucket of S3 Express, which does not list in order: "
                 "use a general purpose bucket"
             )
         super().__init__(bucket, prefix, storage_options, retry)
-        self._given = S3Options.parse(self._options)
+        self._parsed = S3Options.parse(self._options)
         self._configured: str | None = None
         self._region_of_bucket: str | None = None
-        """The region that the service names; empty if it names none, None before it was asked."""
+        """The region that the service names. It is "" if the service names none, and None until it is asked."""
         if (endpoint := self.endpoint()) is not None:
             parts = urlsplit(endpoint)
             if parts.username is not None or parts.password is not None:
@@ -85,73 +85,73 @@ class S3Store(CloudStore):
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """What s3fs needs to read the same objects. Holds secrets: never log them."""
-        return self._given.for_fsspec()
+        """Return the options with which s3fs reads the same objects. They hold secrets: never log them."""
+        return self._parsed.for_fsspec()
 
     def endpoint(self, *, environment: bool = True) -> str | None:
-        """Return the endpoint that the options name, or else the environment or the profile. None: AWS."""
-        named = [self._given.endpoint]
+        """Return the endpoint of the options, or else that of the environment or the profile. None means AWS."""
+        candidates = [self._parsed.endpoint]
         if environment:
-            named += [os.environ.get(name) for name in _ENDPOINTS]
-        endpoint = next((endpoint for endpoint in named if endpoint), None)
+            candidates += [os.environ.get(name) for name in _ENDPOINTS]
+        endpoint = next((endpoint for endpoint in candidates if endpoint), None)
         return self._endpoint_of_profile() if endpoint is None and environment else endpoint
 
     def _endpoint_of_profile(self) -> str | None:
         """Return the endpoint that AWS's configuration file names."""
         if self._configured is None:
             self._configured = ""
-            # A profile that does not exist is refused at the first request.
+            # The first request raises an error if the profile does not exist.
             with suppress(BotoCoreError):
-                session = Session(profile=self._given.profile)
+                session = Session(profile=self._parsed.profile)
                 profile = session.get_scoped_config()
                 services = session.full_config.get("services", {}).get(profile.get("services"), {})
                 self._configured = services.get("s3", {}).get("endpoint_url") or profile.get("endpoint_url") or ""
         return self._configured or None
 
     def __getstate__(self) -> dict[str, object]:
-        # Elsewhere there may be another configuration file.
+        # The process that unpickles this store may have another configuration file.
         return {**super().__getstate__(), "_configured": None}
 
     def _secrets(self) -> Iterator[str]:
-        yield from self._given.secrets()
+        yield from self._parsed.secrets()
         for name in _SECRETS:
             if value := os.environ.get(name):
                 yield value
 
     def _limits(self) -> tuple[float, float]:
-        return self._given.connect_timeout, self._given.read_timeout
+        return self._parsed.connect_timeout, self._parsed.read_timeout
 
     def _metadata(self) -> dict[str, str]:
-        return self._given.metadata
+        return self._parsed.metadata
 
     def _connect(self, client_options: Mapping[str, object], one_by_one: bool) -> Any:
-        given = self._given
-        session = Session(profile=given.profile)
-        config: dict[str, object] = {**given.config, "region": self._region(session)}
+        options = self._parsed
+        session = Session(profile=options.profile)
+        config: dict[str, object] = {**options.config, "region": self._region(session)}
         if (address := self._address()) is not None:
-            # Another name of this option would be overruled by AWS_ENDPOINT_URL_S3.
+            # Under another name, AWS_ENDPOINT_URL_S3 would override this option.
             config["aws_endpoint_url_s3"] = address
         if one_by_one:
             config["disable_bulk_delete"] = True
         provider = None
-        if given.anonymous:
+        if options.anonymous:
             config["skip_signature"] = True
-        elif not given.names_identity:
+        elif not options.names_identity:
             provider = self._credentials(session)
-        return self._open(Bucket, config, {**client_options, **given.client_options}, provider)
+        return self._open(Bucket, config, {**client_options, **options.client_options}, provider)
 
     def _address(self) -> str | None:
-        """Return the endpoint as obstore takes it: with the bucket, where that is a part of the host's name."""
+        """Return the endpoint as obstore takes it. With virtual-hosted style, the host's name contains the bucket."""
         endpoint = self.endpoint()
-        if endpoint is None or not self._given.virtual_hosted:
+        if endpoint is None or not self._parsed.virtual_hosted:
             return endpoint
         scheme, _, host = endpoint.partition("://")
         return f"{scheme}://{self._name}.{host}"
 
     def _region(self, session: Session) -> str:
-        """Return the region that requests are signed for. Raises AccessDenied where there is no such profile."""
-        if self._given.region:
-            return self._given.region
+        """Return the region that requests are signed for. Raises AccessDenied if the profile does not exist."""
+        if self._parsed.region:
+            return self._parsed.region
         try:
             return session.get_config_variable("region") or os.environ.get("AWS_REGION") or "us-east-1"
         except BotoCoreError as error:
@@ -163,11 +163,14 @@ class S3Store(CloudStore):
         return region if region != self._region_asked() else None
 
     def _answered_region(self) -> str | None:
-        """Ask S3 for the bucket's region, once. It tells everyone, also with a refusal; obstore passes no header on."""
+        """Ask S3 for the bucket's region, once.
+
+        S3 sends the region to every caller, even if it refuses the request. obstore does not pass the header on.
+        """
         if self._region_of_bucket is None:
             try:
                 request = urllib.request.Request(self._bucket_url(), method="HEAD")
-                with urllib.request.urlopen(request, timeout=self._given.connect_timeout) as answer:
+                with urllib.request.urlopen(request, timeout=self._parsed.connect_timeout) as answer:
                     headers = answer.headers
             except HTTPError as refusal:
                 headers = refusal.headers
@@ -178,29 +181,29 @@ class S3Store(CloudStore):
         return self._region_of_bucket
 
     def _bucket_url(self) -> str:
-        """Return where the bucket itself is reached by HTTP."""
+        """Return the HTTP URL of the bucket itself."""
         address = self._address()
         if address is None:
             return f"https://s3.{self._region_asked()}.amazonaws.com/{self._name}"
-        return address if self._given.virtual_hosted else f"{address.rstrip('/')}/{self._name}"
+        return address if self._parsed.virtual_hosted else f"{address.rstrip('/')}/{self._name}"
 
     def _region_asked(self) -> str:
-        return self._region(Session(profile=self._given.profile))
+        return self._region(Session(profile=self._parsed.profile))
 
     def _elsewhere(self, region: str) -> str:
         return (
-            f"the bucket {self._name!r} is in the region {region}, and was asked for in {self._region_asked()}: "
+            f"the bucket {self._name!r} is in the region {region}, but the request went to {self._region_asked()}: "
             f"set {region=} in storage_options, or AWS_DEFAULT_REGION in the environment"
         )
 
     def _credentials(self, session: Session) -> S3CredentialProvider:
-        """Return what obstore asks for credentials. Raises AccessDenied where there are none."""
-        given = self._given
-        if given.key is not None:
+        """Return a function that gives obstore its credentials. Raises AccessDenied if there are none."""
+        options = self._parsed
+        if options.key is not None:
             fixed: S3Credential = {
-                "access_key_id": given.key,
-                "secret_access_key": given.secret or "",
-                "token": given.token,
+                "access_key_id": options.key,
+                "secret_access_key": options.secret or "",
+                "token": options.token,
                 "expires_at": None,
             }
             return lambda: fixed

@@ -1,4 +1,4 @@
-"""The options of S3, in s3fs's names or in obstore's."""
+"""The options of S3, under the names of s3fs or of obstore."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_FSSPEC = {
     "use_listings_cache",
     "version_aware",
 }
-"""Options of s3fs that say how files are read with it. They do not concern this store."""
+"""Options of s3fs about how it reads files. This store ignores them."""
 _OF_BOTOCORE = {
     "max_pool_connections",
     "request_checksum_calculation",
@@ -33,7 +33,7 @@ _OF_BOTOCORE = {
     "tcp_keepalive",
     "user_agent_extra",
 }
-"""Options of botocore that have no counterpart here."""
+"""Options of botocore that this store ignores."""
 _IDENTITY = {
     "container_authorization_token_file",
     "container_credentials_full_uri",
@@ -45,7 +45,7 @@ _IDENTITY = {
     "role_session_name",
     "web_identity_token_file",
 }
-"""Options of obstore by which it finds credentials itself."""
+"""Options with which obstore itself finds credentials."""
 _CONFIG = {
     "checksum_algorithm",
     "disable_bulk_delete",
@@ -64,8 +64,8 @@ _ENCRYPTION = {
     "SSEKMSKeyId": "sse_kms_key_id",
     "ServerSideEncryption": "server_side_encryption",
 }
-"""Arguments of requests, as `s3_additional_kwargs` gives them, and obstore's names of them."""
-_SAME = {
+"""Arguments of requests in `s3_additional_kwargs`, and their names in obstore."""
+_ALIASES = {
     "access_key_id": "key",
     "secret_access_key": "secret",
     "session_token": "token",
@@ -78,14 +78,14 @@ _SAME = {
     "default_region": "region",
     "region_name": "region",
 }
-"""Names that mean the same as another one."""
+"""Other names of options, and the names that are used here."""
 
 
 @dataclass(slots=True, repr=False)
 class S3Options:
-    """The options of a bucket, each under one name. Its repr shows none, for they hold secrets."""
+    """The options of a bucket, each under one name. The repr does not show them, because they hold secrets."""
 
-    given: dict[str, object]
+    passed: dict[str, object]
     key: str | None = None
     secret: str | None = None
     token: str | None = None
@@ -95,9 +95,9 @@ class S3Options:
     anonymous: bool = False
     virtual_hosted: bool = False
     connect_timeout: float = 10.0
-    """Seconds."""
+    """The most seconds to connect."""
     read_timeout: float = 60.0
-    """Seconds until an answer begins."""
+    """The most seconds until a response begins."""
     config: dict[str, object] = field(default_factory=dict)
     """Options of obstore that have no field of their own."""
     client_options: dict[str, object] = field(default_factory=dict)
@@ -106,16 +106,18 @@ class S3Options:
     """Metadata that every object gets."""
 
     @classmethod
-    def parse(cls, given: Mapping[str, object]) -> S3Options:
-        """Read storage options. Raises StoreError, which names an unknown option but no value."""
-        options = cls(dict(given))
-        seen: dict[str, str] = {}
-        for name, value in given.items():
+    def parse(cls, passed: Mapping[str, object]) -> S3Options:
+        """Read storage options. Raises StoreError for an unknown option. The message contains no value."""
+        options = cls(dict(passed))
+        name_by_meaning: dict[str, str] = {}
+        for name, value in passed.items():
             plain = name.removeprefix("aws_")
-            meaning = _SAME.get(plain, plain)
-            if meaning in seen:
-                raise StoreError(f"the storage_options {seen[meaning]} and {name} mean the same: pass one of them")
-            seen[meaning] = name
+            meaning = _ALIASES.get(plain, plain)
+            if meaning in name_by_meaning:
+                raise StoreError(
+                    f"the storage_options {name_by_meaning[meaning]} and {name} mean the same: pass only one of them"
+                )
+            name_by_meaning[meaning] = name
             if value is not None:
                 options._set(name, meaning, value)
         if (options.key is None) != (options.secret is None):
@@ -137,7 +139,8 @@ class S3Options:
                 self.virtual_hosted = flag(name, value)
                 self.config[meaning] = self.virtual_hosted
             case "use_ssl":
-                pass  # The endpoint's scheme says so.
+                # The scheme of the endpoint decides.
+                pass
             case "client_kwargs":
                 self._set_client(name, mapping(name, value))
             case "config_kwargs":
@@ -159,7 +162,7 @@ class S3Options:
                 case "endpoint_url" if self.endpoint is None:
                     self.endpoint = line(f"{name}.{inner}", value)
                 case "aws_access_key_id" | "aws_secret_access_key" | "aws_session_token":
-                    meaning = _SAME[inner.removeprefix("aws_")]
+                    meaning = _ALIASES[inner.removeprefix("aws_")]
                     setattr(self, meaning, line(f"{name}.{inner}", value))
                 case "verify":
                     self._set_verify(value)
@@ -208,18 +211,18 @@ class S3Options:
 
     @property
     def names_identity(self) -> bool:
-        """Whether they say how obstore is to find credentials."""
+        """Return whether the options let obstore itself find credentials."""
         return self.key is None and not _IDENTITY.isdisjoint(self.config)
 
     def for_fsspec(self) -> dict[str, object]:
-        """Return the options as s3fs takes them. Holds secrets: never log them."""
+        """Return the options as s3fs takes them. They hold secrets: never log them."""
         options: dict[str, object] = {}
         client: dict[str, object] = {}
         arguments: dict[str, object] = {}
         config: dict[str, object] = {}
-        for name, value in self.given.items():
+        for name, value in self.passed.items():
             plain = name.removeprefix("aws_")
-            meaning = _SAME.get(plain, plain)
+            meaning = _ALIASES.get(plain, plain)
             if meaning == "region":
                 client["region_name"] = value
             elif meaning == "virtual_hosted_style_request":

@@ -1,4 +1,4 @@
-"""The time by a server's clock, which the response to a put does not have."""
+"""The time by a server's clock. The response to a put does not contain it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _JUMP_SECONDS = 1.0
 
 @dataclass(slots=True)
 class ServerClock:
-    """The time of a server, compared with this machine's at an object that was just put, and followed from there."""
+    """Estimates the time of a server, from the time of an object that was just put and this machine's clocks."""
 
     _reading: tuple[datetime, float, float] | None = None
-    """The server's time, with this machine's two clocks at that moment. One value, since threads share it."""
+    """The server's time, with this machine's two clocks at that moment. It is one value, because threads share it."""
 
     def now(self, head: Callable[[], ObjectMeta]) -> datetime:
-        """Return the server's time in whole seconds, right to some seconds.
+        """Return the server's time in whole seconds. It may be wrong by a few seconds.
 
         Args:
             head: Reads the metadata of an object that was put just now. Called about every ten minutes.
@@ -35,7 +35,7 @@ class ServerClock:
         if self._reading is not None:
             server, monotonic_then, wall_then = self._reading
             elapsed = monotonic - monotonic_then
-            # The monotonic clock of some systems stands still while they sleep.
+            # On some systems, the monotonic clock stops while the machine sleeps.
             jumped = abs((wall - wall_then) - elapsed) > _JUMP_SECONDS
             if not jumped and elapsed <= _FRESH_SECONDS:
                 return (server + timedelta(seconds=elapsed)).astimezone(UTC).replace(microsecond=0)

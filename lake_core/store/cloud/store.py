@@ -42,16 +42,16 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 _TAG = re.compile(r"(?!\*$)[^\x00-\x1f\x7f,]+")
-"""The pattern of an object's etag: one tag, and not the star that matches any."""
+"""The pattern of an object's etag. It excludes the star, which matches any object."""
 _LARGEST_PUT = 5 * 2**30
 _LARGEST_KEY = 1024
 _DELETE_BATCH = 1000
 _PAGE = 1000
-_SIDE_BY_SIDE = 16
+_MOST_PARALLEL = 16
 _SLOWEST_UPLOAD = 64 * 1024
 """Bytes a second."""
 _SMALL = 4 * 2**20
-"""Bytes up to which all puts share a time limit."""
+"""The size in bytes up to which all puts have the same time limit."""
 _UNLIMITED = timedelta(days=1)
 
 
@@ -62,11 +62,11 @@ class _Safety(Enum):
 
 
 class _Runtime:
-    """Whether obstore's threads run. A forked child does not have them, so its requests would hang."""
+    """Records whether obstore's threads run. A forked child does not have them, so its requests would hang."""
 
     started: ClassVar[bool] = False
     lost: ClassVar[bool] = False
-    """Whether the process was forked from one in which they run."""
+    """True if this process was forked from one in which they run."""
 
     @classmethod
     def forked(cls) -> None:
@@ -80,21 +80,21 @@ os.register_at_fork(after_in_child=_Runtime.forked)
 class CloudStore(Requests, ObjectStore):
     """An object store below a prefix of a bucket.
 
-    A put is one request, so an object holds at most 5 GiB. A conditional put stores an id in the object's metadata, by
-    which a retry recognizes an earlier try.
+    A put is one request, so an object holds at most 5 GiB. A conditional put stores an id in the object's metadata. By
+    this id, a retry recognizes the object of an earlier attempt.
 
-    The clouds themselves honor conditional puts. Any other endpoint is tested, by `check_conditional_puts` (as
-    `open_store` does) or before the first put, with an object of a hidden name that is deleted afterwards.
+    The clouds themselves honor conditional puts. Any other endpoint is tested with an object that has a hidden name and
+    is deleted afterwards. `check_conditional_puts` does this (`open_store` calls it), or else the first put.
 
-    A child process that was forked after a request cannot send one: start it with `spawn` or `forkserver`.
+    A child process that was forked after the first request cannot send requests. Start it with `spawn` or `forkserver`.
     """
 
     hosts: ClassVar[tuple[str, ...]]
-    """How the names of the cloud's own servers end."""
+    """The domains of the cloud's own servers."""
     put_id: ClassVar[str] = "lake-put"
     """The name of the metadata that holds the id of a conditional put."""
     suffix_ranges: ClassVar[bool] = True
-    """Whether the service can read the last bytes of an object without its size."""
+    """True if the service can read the last bytes of an object without its size."""
 
     def __init__(
         self, name: str, prefix: str, storage_options: Mapping[str, object] | None, retry: RetryPolicy | None
@@ -119,9 +119,11 @@ class CloudStore(Requests, ObjectStore):
 
         Args:
             client_options: Time limits, and whether the endpoint is reached without TLS.
-            one_by_one: Whether objects are deleted by requests of their own, where the service has batches too.
+            one_by_one: Delete each object by a request of its own, even if the service supports batches.
 
-        Raises AccessDenied where there are no credentials, StoreError for options that do not fit.
+        Raises:
+            AccessDenied: There are no credentials.
+            StoreError: The options are not valid.
         """
 
     def _open(
@@ -131,7 +133,7 @@ class CloudStore(Requests, ObjectStore):
         client_options: Mapping[str, object],
         provider: Any,
     ) -> Any:
-        """Return an obstore store of this kind. Raises StoreError, without a secret, where it refuses the options."""
+        """Return an obstore store of this kind. Raises StoreError, without secrets, if obstore refuses the options."""
         try:
             return kind(
                 self._name,
@@ -146,17 +148,17 @@ class CloudStore(Requests, ObjectStore):
 
     @abstractmethod
     def _limits(self) -> tuple[float, float]:
-        """Return the seconds to connect, and to wait for an answer or for the next part of one."""
+        """Return the most seconds to connect, and the most seconds to wait for a response or for its next part."""
 
     def _metadata(self) -> dict[str, str]:
-        """Return the metadata that the options give every object."""
+        """Return the metadata that every object gets by the options."""
         return {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url()!r})"
 
     def __getstate__(self) -> dict[str, object]:
-        # Which endpoint the environment names is asked again elsewhere.
+        # The process that unpickles this store may have an environment with another endpoint.
         safety = self._safety if self.endpoint(environment=False) is not None else _Safety.UNKNOWN
         return {**self.__dict__, "_safety": safety, "_clients": {}, "_clock": ServerClock()}
 
@@ -185,11 +187,11 @@ class CloudStore(Requests, ObjectStore):
         return ObjectBytes(data, self._meta(key, meta))
 
     def _get_end(self, key: str, length: int) -> ObjectBytes:
-        """Read the last bytes of an object, whose size must be requested first."""
+        """Read the last bytes of an object. Request its size first."""
         while True:
             size = self._head(key).size
             data = self._get(key, max(0, size - length), None)
-            # Otherwise the object was replaced in between, and other bytes are its last.
+            # Otherwise the object was replaced in between, and these are not its last bytes.
             if data.size == size:
                 return data
 
@@ -200,11 +202,11 @@ class CloudStore(Requests, ObjectStore):
     def _get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> list[ObjectBytes]:
         if len(requests) < 2:
             return super()._get_many(requests)
-        return _side_by_side(lambda request: self._get(*request), requests)
+        return _in_parallel(lambda request: self._get(*request), requests)
 
     def gather(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
-        """Call functions concurrently, because each waits for the network."""
-        return tuple(_side_by_side(lambda call: call(), calls))
+        """Call functions in parallel, because each of them waits for the network."""
+        return tuple(_in_parallel(lambda call: call(), calls))
 
     def _head(self, key: str) -> ObjectMeta:
         path = self._path(key)
@@ -230,21 +232,21 @@ class CloudStore(Requests, ObjectStore):
                             "so it cannot be used",
                             key=prefix,
                         )
-                    # The marker of a folder stands where its name with a slash belongs: behind "folder-2".
+                    # Services sort the marker of a folder by its name with the slash: after "folder-2".
                     last = f"{path}/"
                     continue
                 last = path
                 key = path[len(self._prefix) :]
-                # Others are names of foreign tools, and probes.
+                # Names that are not keys belong to other tools, or to probes.
                 if key.startswith(prefix) and key > start_after and is_key(key):
                     metas.append(self._meta(key, item))
             yield from self._without_markers(metas)
             if last > self._prefix + prefix and not last.startswith(self._prefix + prefix):
-                # What follows sorts behind all keys with the prefix.
+                # All other objects sort after the keys with the prefix.
                 return
 
     def _sorted(self, pages: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-        """Return the pages of a listing in the order of their keys' UTF-8 bytes, which is most services' own."""
+        """Return the pages of a listing in the order of their keys' UTF-8 bytes. Most services list in this order."""
         return pages
 
     def _pages(self, folder: str, offset: str) -> Iterator[Sequence[Any]]:
@@ -259,25 +261,25 @@ class CloudStore(Requests, ObjectStore):
             try:
                 return next(stream, None)
             except Exception:
-                # A stream that failed ends as if nothing followed. The next attempt begins behind the last page.
+                # After a failure, the stream only ends. The next attempt begins after the last page.
                 stream = None
                 raise
 
         while page := self.answer(folder, next_page):
             yield page
-            # The last may be the marker of a folder, whose listed name sorts before what stands in front of it.
+            # The last item may be the marker of a folder, whose listed name sorts before the items in front of it.
             after = max(item["path"] for item in page)
 
     def _without_markers(self, metas: list[ObjectMeta]) -> Iterable[ObjectMeta]:
-        """Leave out the markers of folders, which are objects named `folder/` and are listed as `folder`.
+        """Leave out the markers of folders: objects named `folder/` that are listed as `folder`.
 
-        Only an empty object can be one; it is looked up by its listed name, which a marker does not have.
+        Only an empty object can be a marker. It is looked up by its listed name: a marker does not exist by that name.
         """
         empty = [meta.key for meta in metas if not meta.size]
         if not empty:
             return metas
-        there = _side_by_side(self.exists, empty)
-        markers = {key for key, exists in zip(empty, there, strict=True) if not exists}
+        existing = _in_parallel(self.exists, empty)
+        markers = {key for key, exists in zip(empty, existing, strict=True) if not exists}
         return (meta for meta in metas if meta.key not in markers)
 
     def _list_folders(self, prefix: str) -> list[str]:
@@ -307,10 +309,10 @@ class CloudStore(Requests, ObjectStore):
         refused = answer.kind is Kind.PRECONDITION or (answer.kind is Kind.ABSENT and if_match is not None)
         if not refused or put_id is None:
             self.fail(answer, key)
-        # A request may have been retried after a response was lost, so the object may be that of the first try.
+        # The request may have been retried after a response was lost. Then the object may be that of the first attempt.
         with suppress(NotFound, AccessDenied):
-            meta, standing_id = self._head_with_id(key)
-            if standing_id == put_id:
+            meta, existing_id = self._head_with_id(key)
+            if existing_id == put_id:
                 return meta
         if if_absent:
             raise AlreadyExists(f"there is already an object at {key!r}", key=key)
@@ -328,7 +330,7 @@ class CloudStore(Requests, ObjectStore):
         )
 
     def _mode(self, key: str, if_absent: bool, if_match: str | None) -> Any:
-        """Return obstore's name for the conditions of a put."""
+        """Return the condition of a put as obstore takes it."""
         if if_match is not None:
             return {"e_tag": if_match}
         return "create" if if_absent else "overwrite"
@@ -337,7 +339,7 @@ class CloudStore(Requests, ObjectStore):
         for begin in range(0, len(keys), _DELETE_BATCH):
             batch = keys[begin : begin + _DELETE_BATCH]
             if len(batch) == 1 or not self._delete_batch(batch):
-                _side_by_side(self._delete_one, batch)
+                _in_parallel(self._delete_one, batch)
 
     def _delete_one(self, key: str) -> None:
         path = self._path(key)
@@ -346,7 +348,7 @@ class CloudStore(Requests, ObjectStore):
             self.fail(answer, key)
 
     def _delete_batch(self, keys: Sequence[str]) -> bool:
-        """Delete the keys in one request. Returns False if this store takes no batches, or one is absent."""
+        """Delete the keys in one request. Return False if the service does not support this, or an object is absent."""
         paths = [self._path(key) for key in keys]
         answer = self.ask(keys[0], lambda: obstore.delete(self._client(), paths))
         if not isinstance(answer, Failure):
@@ -358,10 +360,15 @@ class CloudStore(Requests, ObjectStore):
     # Safety
 
     def check_conditional_puts(self) -> None:
-        """Test whether an endpoint that is not the cloud's own honors conditional puts. Raises UnsafeStore if not.
+        """Test whether an endpoint that is not the cloud's own honors conditional puts.
 
-        Without permission to write, this cannot be tested: the store can be read, and is tested again before the first
-        put. Raises NotFound (no such bucket) and StoreUnavailable too.
+        Without permission to write, this cannot be tested. Then the store can be read, and is tested again before the
+        first put.
+
+        Raises:
+            UnsafeStore: The endpoint ignores conditional puts.
+            NotFound: The bucket does not exist.
+            StoreUnavailable: The endpoint does not answer.
         """
         if self.endpoint() is None:
             return
@@ -384,23 +391,23 @@ class CloudStore(Requests, ObjectStore):
         return endpoint is None or (urlsplit(endpoint).hostname or "").endswith(self.hosts)
 
     def _probe(self, key: str) -> bool:
-        """Return whether conditions are honored, tested with an object at the key, which is deleted again."""
+        """Return whether the service honors conditional puts. Test it with an object at the key, and delete that."""
         path = self._path(key)
         created = self.ask(None, partial(self._send, path, b"", "create", None))
         if isinstance(created, Failure):
             if created.kind is Kind.UNSUPPORTED:
                 return False
-            # A first attempt whose answer was lost may have made it.
+            # An earlier attempt, whose response was lost, may have created the object.
             if created.kind is not Kind.PRECONDITION:
                 self.fail(created, None)
         try:
             return self._refused(path, "create") and self._refused(path, self._other_version())
         finally:
-            # Who may write but not delete leaves it behind: it is hidden.
+            # Without permission to delete, the object remains. It has a hidden name.
             self.ask(None, lambda: obstore.delete(self._client(one_by_one=True), path))
 
     def _other_version(self) -> Any:
-        """Return the condition that no object meets."""
+        """Return a condition that no object meets."""
         return {"e_tag": '"00000000000000000000000000000000"'}
 
     def _refused(self, path: str, mode: Any) -> bool:
@@ -428,7 +435,7 @@ class CloudStore(Requests, ObjectStore):
         return ObjectMeta(key, item["size"], item["e_tag"], item["last_modified"].replace(microsecond=0))
 
     def _client(self, body: int | None = None, *, one_by_one: bool = False) -> Any:
-        """Return an obstore store whose time limits fit a request with a body of so many bytes, or without one."""
+        """Return an obstore store whose time limits fit a request with a body of this size, or without a body."""
         if _Runtime.lost:
             raise StoreError(
                 f"this process was forked from one that had already sent requests to {self.service}, and cannot send "
@@ -445,7 +452,8 @@ class CloudStore(Requests, ObjectStore):
     def _client_options(self, limit: int | None) -> dict[str, object]:
         """Return obstore's options for requests whose bodies have up to `limit` bits in their length."""
         connect, read = self._limits()
-        # The answer to a put begins when all of it was sent. The body of any other answer may take as long as it comes.
+        # The response to a put begins after all of it was sent. The body of other responses may take any time, as long
+        # as its parts arrive.
         upload = 2**limit / _SLOWEST_UPLOAD if limit else 0
         endpoint = self.endpoint()
         return {
@@ -456,11 +464,11 @@ class CloudStore(Requests, ObjectStore):
         }
 
 
-def _side_by_side(function: Callable[[Argument], Result], arguments: Sequence[Argument]) -> list[Result]:
-    """Apply a function that sends requests. The first failure is raised, and what was not begun is left out."""
+def _in_parallel(function: Callable[[Argument], Result], arguments: Sequence[Argument]) -> list[Result]:
+    """Apply a function that sends requests to all arguments. After a failure, cancel the other calls and raise it."""
     if len(arguments) < 2:
         return [function(argument) for argument in arguments]
-    pool = ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(arguments)), thread_name_prefix="lake-request")
+    pool = ThreadPoolExecutor(min(_MOST_PARALLEL, len(arguments)), thread_name_prefix="lake-request")
     try:
         return list(pool.map(function, arguments))
     finally:
@@ -468,16 +476,19 @@ def _side_by_side(function: Callable[[Argument], Result], arguments: Sequence[Ar
 
 
 def _valid_offset(offset: str) -> str | None:
-    """Return the part of a text, never sorted later, at which obstore can begin a listing. None: there is none."""
+    """Return the longest prefix of a text at which obstore can begin a listing, or None if there is none.
+
+    It does not sort after the text.
+    """
     components = offset.split("/")
     valid = itertools.takewhile(lambda component: component not in ("", ".", ".."), components)
     return "/".join(valid) or None
 
 
 def _just_before(prefix: str) -> str:
-    """Return a text that sorts before every key with the prefix, and behind most other keys."""
+    """Return a text that sorts before every key with the prefix, and after most keys that sort before those."""
     previous = ord(prefix[-1]) - 1
     if 0xD800 <= previous <= 0xDFFF:
         previous = 0xD7FF
-    # A control character is no part of a name: then all of the folder is listed up to the prefix.
+    # Names cannot contain control characters. In that case, the whole folder is listed up to the prefix.
     return f"{prefix[:-1]}{chr(previous)}~~~~" if previous > 0x20 and not 0x7E < previous < 0xA1 else prefix[:-1]

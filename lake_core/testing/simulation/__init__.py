@@ -1,9 +1,9 @@
 """Deterministic simulation: several processes on one store, one operation at a time, in an order set by a seed.
 
-A `History` is data: what each process does, and which faults meet it. `run` plays it in virtual time on threads that
-pass one gate at every store operation, so that the same history always takes the same course. A `Scenario` says how an
-action is done and what must hold afterwards. `check_history` plays one, and tells a failure as the story of the
-smallest part of it that still fails.
+A `History` is data: the actions of each process, and the faults that occur. `run` plays it in virtual time. Its threads
+pass one gate at every store operation, so the same history always takes the same course. A `Scenario` carries out the
+actions and checks the invariants. `check_history` plays a history. If it fails, the error tells the story of the
+smallest part that still fails.
 """
 
 from lake_core.testing.simulation.history import Fault, FaultKind, History, Step, random_faults, shrink

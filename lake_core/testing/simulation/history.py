@@ -1,4 +1,4 @@
-"""What happens in a simulation, as data: the steps of each process, and the faults that meet them."""
+"""The course of a simulation as data: the steps of each process, and the faults that occur in them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 FaultKind = Literal["die before", "die after", "unavailable", "lost answer", "late", "stall"]
-"""What happens at a store operation.
+"""The kind of a fault at a store operation.
 
-- `die before`, `die after`: the process dies before or after the operation, and a new one takes its place
-- `unavailable`: the operation is not done, and the caller gets an error that its outcome is unknown
-- `lost answer`: the operation is done, and the caller gets an error that its outcome is unknown
-- `late`: the caller gets an error that the outcome is unknown, and the operation is done `seconds` later
-- `stall`: the process stands still for `seconds` before the operation
+- `die before`, `die after`: the process dies before or after the operation, and a new one replaces it
+- `unavailable`: the operation is not carried out, and the caller gets an error that its outcome is unknown
+- `lost answer`: the operation is carried out, and the caller gets an error that its outcome is unknown
+- `late`: the caller gets an error that the outcome is unknown, and the operation is carried out `seconds` later
+- `stall`: the process stops for `seconds` before the operation
 """
 
 
@@ -27,12 +27,12 @@ class Fault:
     """A fault at the n-th store operation of a step."""
 
     step: int
-    """The step's number."""
+    """The number of the step."""
     operation: int
-    """Which of the step's store operations, from 1."""
+    """The number of the store operation in its step, from 1."""
     kind: FaultKind
     seconds: float = 0.0
-    """How long a stall takes, or how late a late operation is."""
+    """The length of a stall, or the delay of a late operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Step(Generic[A]):
     number: int
     """Unique in the history.
 
-    It decides what random numbers the step draws, so that a step does the same in a smaller history.
+    It is the seed of the step's random numbers, so a step does the same in a smaller history.
     """
     action: A
 
@@ -57,11 +57,11 @@ class History(Generic[A]):
 
     @property
     def steps(self) -> int:
-        """Return how many steps there are."""
+        """Return the number of steps."""
         return sum(len(steps) for steps in self.processes)
 
     def only(self, numbers: set[int]) -> History[A]:
-        """Keep the steps of these numbers, and the faults that meet them."""
+        """Keep the steps with these numbers, and the faults in them."""
         processes = tuple(tuple(step for step in steps if step.number in numbers) for steps in self.processes)
         return replace(self, processes=processes, faults=tuple(fault for fault in self.faults if fault.step in numbers))
 
@@ -72,10 +72,10 @@ def random_faults(
     """Draw faults for the steps numbered 1 to `steps`.
 
     Args:
-        chance: where random numbers come from.
-        steps: how many steps the history has.
-        kinds: how likely a step meets a fault of each kind.
-        operations: faults hit one of the first so many store operations of a step.
+        chance: The source of random numbers.
+        steps: The number of steps of the history.
+        kinds: The probability that a step has a fault of each kind.
+        operations: Faults occur at one of the first so many store operations of a step.
     """
     for number in range(1, steps + 1):
         for kind, probability in kinds.items():
@@ -88,17 +88,17 @@ def shrink(history: History[A], fails: Callable[[History[A]], bool], *, tries: i
     """Find a small part of a failing history that still fails: fewest steps first, then fewest faults.
 
     Args:
-        history: one for which `fails` is true.
-        fails: plays a history, and tells whether it fails in the same way.
-        tries: how many histories are played at most.
+        history: A history for which `fails` returns True.
+        fails: Plays a history, and returns whether it fails in the same way.
+        tries: The most histories to play.
     """
-    left = tries
+    tries_left = tries
 
-    def still(smaller: History[A]) -> bool:
-        nonlocal left
-        if left <= 0:
+    def still_fails(smaller: History[A]) -> bool:
+        nonlocal tries_left
+        if tries_left <= 0:
             return False
-        left -= 1
+        tries_left -= 1
         return fails(smaller)
 
     numbers = [step.number for steps in history.processes for step in steps]
@@ -108,15 +108,15 @@ def shrink(history: History[A], fails: Callable[[History[A]], bool], *, tries: i
         while at < len(numbers):
             kept = numbers[:at] + numbers[at + size :]
             smaller = history.only(set(kept))
-            if kept and still(smaller):
+            if kept and still_fails(smaller):
                 numbers, history = kept, smaller
             else:
                 at += size
-        size = size // 2 if size > 1 or left <= 0 else 0
+        size = size // 2 if size > 1 or tries_left <= 0 else 0
     at = 0
     while at < len(history.faults):
         smaller = replace(history, faults=history.faults[:at] + history.faults[at + 1 :])
-        if still(smaller):
+        if still_fails(smaller):
             history = smaller
         else:
             at += 1

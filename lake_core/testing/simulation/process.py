@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 
 class ProcessDied(BaseException):
-    """Raised where a simulated process dies. No handler of errors may catch it and go on, so it is not an Exception."""
+    """A simulated process dies. This is not an Exception, so that no handler of errors catches it and goes on."""
 
 
 class InlineExecutor(Executor):
     """An executor that runs tasks immediately, in the thread that submits them."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run the function at once, in the calling thread, so that its order never varies."""
+        """Run the function immediately in the calling thread, so that the order of tasks is always the same."""
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -38,7 +38,7 @@ class InlineExecutor(Executor):
 
 
 class Process:
-    """One process of a simulated world. When it dies, a new one takes its place in the same thread."""
+    """One process of a simulated world. If it dies, a new one replaces it in the same thread."""
 
     def __init__(self, world: World, index: int) -> None:
         self.world = world
@@ -49,7 +49,7 @@ class Process:
         """How far this process's clock is ahead of the store's."""
         self.step = 0
         self.lives = 1
-        """How many processes have stood in this place."""
+        """The number of processes so far: this one, and those that it replaced."""
         self._dead = False
         self._operation = 0
         self._faults: dict[int, Fault] = {}
@@ -57,19 +57,19 @@ class Process:
         self._chance = random.Random()
 
     def begin(self, number: int, faults: dict[int, Fault]) -> None:
-        """Begin a step: its random numbers and faults depend only on its number."""
+        """Begin a step. Its random numbers and faults depend only on its number."""
         self.step, self._operation, self._faults, self._dead = number, 0, faults, False
         self._latency = random.Random(f"{self.world.seed}/{number}/latency")
         self._chance = random.Random(f"{self.world.seed}/{number}/chance")
 
     @property
     def place(self) -> str:
-        """A name that no other process has, in this world or another."""
+        """Return a name that no other process has, in this world or another."""
         return f"{self.world.id}-{self.name}{self.lives}"
 
     @property
     def runtime(self) -> Runtime:
-        """Return the runtime by which the library sleeps and draws random numbers in this process."""
+        """Return the runtime with which the library sleeps and draws random numbers in this process."""
         return Runtime(
             sleep=self.sleep,
             monotonic=lambda: self.world.now,
@@ -83,12 +83,12 @@ class Process:
         return self.world.time + self.skew
 
     def sleep(self, seconds: float) -> None:
-        """Let the others go on for so many seconds."""
+        """Let other processes go on for so many seconds."""
         self._check_alive()
         self.world.wait(self, max(0.0, seconds))
 
     def operate(self, name: str, operation: Callable[[], T], *, mutates: bool) -> T:
-        """Do a store operation when its turn comes, with the fault that meets it."""
+        """Wait for this process's turn, and then carry out a store operation, with its fault if it has one."""
         self._check_alive()
         self._operation += 1
         fault = self._faults.get(self._operation)
@@ -96,15 +96,15 @@ class Process:
         if self._latency.random() < 0.01:
             seconds += self._latency.uniform(0.1, 2.0)
         if fault is not None and fault.kind == "stall":
-            self.world.tell(self, f"stands still for {fault.seconds:g} s before {name}")
+            self.world.tell(self, f"stops for {fault.seconds:g} s before {name}")
             seconds += fault.seconds
         self.world.wait(self, seconds)
         if fault is not None:
-            self._meet(fault, name, operation, mutates)
+            self._inject(fault, name, operation, mutates)
         self.world.operated(self, name, mutates=mutates)
         return operation()
 
-    def _meet(self, fault: Fault, name: str, operation: Callable[[], Any], mutates: bool) -> None:
+    def _inject(self, fault: Fault, name: str, operation: Callable[[], Any], mutates: bool) -> None:
         match fault.kind:
             case "die before":
                 self._die(f"dies before {name}")
@@ -133,6 +133,6 @@ class Process:
         raise ProcessDied(story)
 
     def _check_alive(self) -> None:
-        # What handles an error of a dead process does nothing any longer.
+        # Error handlers of a dead process must not reach the store.
         if self._dead:
             raise ProcessDied(f"{self.name} is dead")

@@ -1,4 +1,4 @@
-"""Playing a history."""
+"""Plays a history."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _RESTART_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that was broken."""
+    """An invariant that was broken."""
 
     kind: str
-    """A short name: a smaller history fails in the same way if a violation of the same kind comes of it."""
+    """A short name. A smaller history fails in the same way if it has a violation of the same kind."""
     message: str
 
 
@@ -37,13 +37,13 @@ class Scenario(Protocol[A_contra]):
         """Fill the world's store before the first process starts."""
 
     def act(self, process: Process, action: A_contra) -> Iterable[Violation]:
-        """Do an action in a process; return what must not have come of it. ProcessDied must pass."""
+        """Carry out an action in a process, and return its violations. Do not catch ProcessDied."""
 
     def died(self, process: Process, action: A_contra) -> None:
-        """Forget what the process held: it died in the middle of an action."""
+        """Forget the state of a process that died during an action."""
 
     def check(self) -> Iterable[Violation]:
-        """Return what is wrong when all is quiet."""
+        """Return the violations after all processes have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Result:
     violations: tuple[Violation, ...]
     story: tuple[str, ...]
     operations: int
-    """How many store operations took place."""
+    """The number of store operations."""
     digest: str
     """The same for two runs that took the same course."""
 
@@ -62,9 +62,9 @@ def run(history: History[A], scenario_in: Callable[[World], Scenario[A]], *, tra
     """Play a history.
 
     Args:
-        history: what happens.
-        scenario_in: makes the scenario of a world.
-        trace: whether the story holds each operation that changes the store.
+        history: The history.
+        scenario_in: Creates the scenario for a world.
+        trace: Add each operation that changes the store to the story.
     """
     world = World(history.seed, trace=trace)
     scenario = scenario_in(world)

@@ -22,13 +22,13 @@ class SimulatedStore(ObjectStore):
 
     def url(self, key: str = "") -> str:
         """Return a URL that no other process or world has."""
-        # Processes share nothing: what the library keeps by URL must differ between them, and between worlds.
-        # The scheme is of a store that is not worth a cache on this machine, which histories would share.
+        # The library caches some state by URL. Processes and worlds must not share it, so their URLs differ.
+        # The scheme is that of a store without a cache on disk, which histories would share.
         return f"memory://{self._process.place}/{key}".rstrip("/")
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """Nothing: no other process can open the URLs."""
+        """Return no options, because no other process can open the URLs."""
         return {}
 
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
@@ -50,7 +50,7 @@ class SimulatedStore(ObjectStore):
         return self._process.operate(f"head {key}", lambda: self._inner.head(key), mutates=False)
 
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
-        # One page: a real listing is a request a page, and simulated stores are small.
+        # This is one operation. A real listing is a request for each page, and simulated stores have few objects.
         return iter(
             self._process.operate(f"list {prefix}", lambda: list(self._inner.list(prefix, start_after)), mutates=False)
         )

@@ -1,4 +1,4 @@
-"""A failing history, told as a person reads it."""
+"""Reports a failing history as a story that a person can read."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ A = TypeVar("A")
 
 
 class HistoryFailed(AssertionError):
-    """A history broke a promise. The message names the smallest part of it that still does."""
+    """A history broke an invariant. The message tells the smallest part of it that still does."""
 
 
 def check_history(history: History[A], scenario_in: Callable[[World], Scenario[A]], *, tries: int = 300) -> Result:
     """Play a history, and shrink it if it fails.
 
     Args:
-        history: what happens.
-        scenario_in: makes the scenario of a world.
-        tries: how many smaller histories are played at most.
+        history: The history.
+        scenario_in: Creates the scenario for a world.
+        tries: The most smaller histories to play.
 
     Raises:
-        HistoryFailed: a promise was broken.
+        HistoryFailed: An invariant was broken.
     """
     result = run(history, scenario_in)
     if not result.violations:
@@ -43,6 +43,6 @@ def check_history(history: History[A], scenario_in: Callable[[World], Scenario[A
     story = "\n".join(run(smallest, scenario_in, trace=True).story)
     raise HistoryFailed(
         f"seed {history.seed} breaks: {', '.join(sorted(kinds))}. The smallest part that breaks {first!r} has "
-        f"{smallest.steps} of "
-        f"{history.steps} steps and {len(smallest.faults)} of {len(history.faults)} faults:\n{story}"
+        f"{smallest.steps} of {history.steps} steps and {len(smallest.faults)} of {len(history.faults)} "
+        f"faults:\n{story}"
     )

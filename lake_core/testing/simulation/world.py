@@ -1,4 +1,4 @@
-"""Virtual time, and the gate: one thread runs at a time, and the one whose time comes first goes on."""
+"""Virtual time, and the gate of all processes. Only one thread runs at a time: the one whose time comes first."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class _Event:
     at: float
     number: int
     process: Actor | None = field(compare=False)
-    """Who goes on."""
+    """The process that goes on."""
     operation: Callable[[], object] | None = field(compare=False, default=None)
-    """What lands in the store, where no process waits for it."""
+    """A late store operation, for which no process waits."""
 
 
 class World:
@@ -51,7 +51,7 @@ class World:
     def __init__(self, seed: int, *, trace: bool = False) -> None:
         self.seed = seed
         self.id = next(_WORLDS)
-        """Tells this world's stores from another's. Never part of its course."""
+        """Distinguishes the stores of this world from those of others. The course does not depend on it."""
         self.now = 0.0
         """Seconds since the beginning."""
         self.store = MemoryStore(clock=lambda: self.time)
@@ -66,12 +66,12 @@ class World:
 
     @property
     def time(self) -> datetime:
-        """The time by the store's clock."""
+        """Return the time by the store's clock."""
         return START + timedelta(seconds=self.now)
 
     @property
     def digest(self) -> str:
-        """A digest of all that happened, in order: the same for two runs that took the same course."""
+        """Return a digest of all events in order. It is the same for two runs that took the same course."""
         return self._course.hexdigest()
 
     def tell(self, process: Actor | None, event: str) -> None:
@@ -81,16 +81,16 @@ class World:
         self._course.update(self.story[-1].encode())
 
     def operated(self, process: Actor, name: str, *, mutates: bool) -> None:
-        """Note that a store operation takes place."""
+        """Record a store operation."""
         self.operations += 1
         self._course.update(f"{self.now:.6f} {process.name} {name}\n".encode())
         if self._trace and mutates:
             self.story.append(f"{self.now:12.3f}  {process.name}      {name}")
         if self.operations > _MOST_OPERATIONS:
-            raise SimulationStuck(f"more than {_MOST_OPERATIONS} store operations: {process.name} seems not to end")
+            raise SimulationStuck(f"more than {_MOST_OPERATIONS} store operations: {process.name} does not seem to end")
 
     def wait(self, process: Actor, seconds: float) -> None:
-        """Let other processes go on until this one's time has come."""
+        """Let other processes go on for so many seconds of virtual time."""
         event = self._push(self.now + seconds, process)
         following = self._next()
         if following is event:
@@ -99,17 +99,17 @@ class World:
         process.turn.acquire()
 
     def later(self, process: Actor, seconds: float, name: str, operation: Callable[[], object]) -> None:
-        """Let a store operation land when nobody waits for it any longer."""
+        """Carry out a store operation so many seconds later, when no process waits for it any more."""
 
-        def land() -> None:
+        def carry_out() -> None:
             self.operated(process, f"{name}, late", mutates=True)
             with suppress(StoreError):
                 operation()
 
-        self._push(self.now + seconds, None, land)
+        self._push(self.now + seconds, None, carry_out)
 
     def start(self, processes: list[tuple[Actor, Callable[[], None]]]) -> None:
-        """Run processes to their end. Raises SimulationStuck, and what one of them raises."""
+        """Run processes to their end. Raises SimulationStuck, and the error of a process."""
         failures: list[BaseException] = []
 
         def work(process: Actor, body: Callable[[], None]) -> None:
@@ -157,7 +157,7 @@ class World:
         return event
 
     def _next(self) -> _Event | None:
-        """Take the first event of a process; what lands in the store before it lands now."""
+        """Return the first event of a process. First, carry out the late store operations that come before it."""
         while self._events:
             event = heapq.heappop(self._events)
             self.now = max(self.now, event.at)

@@ -1,4 +1,4 @@
-"""The Python types that outputs and inputs may have, one module a library.
+"""The Python types that outputs and inputs may have, with one module for each library.
 
 Only libraries that are already imported are used.
 """

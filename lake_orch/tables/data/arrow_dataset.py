@@ -34,7 +34,7 @@ class ArrowDatasets:
         return value.scanner().to_reader()
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
-        """Return a dataset over the table's files, or over rows in memory where those cannot be read as they are."""
+        """Return a dataset over the table's files, or over rows in memory if the files cannot be read as they are."""
         import pyarrow.dataset as ds
 
         return _in_place(part) or ds.dataset(part.to_arrow())

@@ -96,7 +96,7 @@ class TypeHandler(Protocol):
 
 
 def annotation_text(annotation: object) -> str:
-    """Return what an error says of a parameter's annotation. Dagster takes a missing one for Any."""
+    """Describe a parameter's annotation for an error. For Dagster, a missing annotation is Any."""
     return "has no type annotation" if annotation in (None, Any) else f"is annotated as {annotation!r}"
 
 

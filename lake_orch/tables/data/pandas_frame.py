@@ -1,4 +1,4 @@
-"""pandas: whole frames in memory. A named index becomes columns; an index without names is dropped."""
+"""pandas: whole frames in memory. A named index becomes columns. An index without names is dropped."""
 
 from __future__ import annotations
 

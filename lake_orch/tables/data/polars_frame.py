@@ -37,9 +37,9 @@ class PolarsLazyFrames:
     supported_types = ("polars.LazyFrame",)
 
     def to_rows(self, value: Any) -> TableData:
-        """Return a stream that runs the query chunk by chunk; polars before 1.34 collects it at once."""
+        """Return a stream that runs the query chunk by chunk. Before version 1.34, polars collects all rows at once."""
         schema = value.collect_schema().to_frame().to_arrow().schema
-        if not hasattr(value, "collect_batches"):  # polars before 1.34
+        if not hasattr(value, "collect_batches"):
             return value.collect(engine="streaming").to_arrow()
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -61,19 +61,21 @@ class PolarsLazyFrames:
 
         def source(columns: list[str] | None, predicate: Any, rows: int | None, _: int | None) -> Iterator[Any]:
             # A predicate may use columns that are not in the result.
-            needed = names if columns is None else [name for name in names if name in {*columns, *_roots(predicate)}]
-            left = rows
-            for batch in table.to_batches(needed or names[:1], where):
+            read_columns = (
+                names if columns is None else [name for name in names if name in {*columns, *_roots(predicate)}]
+            )
+            rows_left = rows
+            for batch in table.to_batches(read_columns or names[:1], where):
                 frame = pl.DataFrame(batch)
                 if predicate is not None:
                     frame = frame.filter(predicate)
                 if columns is not None:
                     frame = frame.select(columns)
-                if left is not None:
-                    frame = frame.head(left)
-                    left -= frame.height
+                if rows_left is not None:
+                    frame = frame.head(rows_left)
+                    rows_left -= frame.height
                 yield frame
-                if left is not None and left <= 0:
+                if rows_left is not None and rows_left <= 0:
                     return
 
         return register_io_source(source, schema=schema)

@@ -38,7 +38,7 @@ def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS
     """
     handler = _first(handlers, lambda supported: isinstance(value, supported))
     if handler is None:
-        raise UnsupportedData(f"{name} is a {_name(type(value))}: return one of {_known(handlers, returned=True)}")
+        raise UnsupportedData(f"{name} is a {_name(type(value))}: return one of {_type_names(handlers, returned=True)}")
     data = handler.to_rows(value)
     rows = rows_of(data)
     if rows is None:
@@ -70,15 +70,16 @@ def load(
         part: The rows to read.
         annotation: The annotation of the parameter.
         name: The name of the parameter in errors.
-        handlers: The handlers to choose from; of several that support the type, the first is used.
+        handlers: The handlers to choose from. The first one that supports the type is used.
         asset_key: The asset that column lineage names as the source of the columns.
 
-    Raises UnsupportedData for a missing annotation, or one that no handler supports.
+    Raises:
+        UnsupportedData: The annotation is missing, or no handler supports it.
     """
     handler = handler_of_annotation(annotation, handlers)
     if handler is None or not isinstance(annotation, type):
         raise UnsupportedData(
-            f"{name} {annotation_text(annotation)}: annotate the parameter as one of {_known(handlers)}"
+            f"{name} {annotation_text(annotation)}: annotate the parameter as one of {_type_names(handlers)}"
         )
     value = handler.from_table(part, annotation)
     rows = None if asset_key is None else rows_of(value)
@@ -97,7 +98,7 @@ def _name(kind: type) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _known(handlers: Sequence[TypeHandler], *, returned: bool = False) -> str:
+def _type_names(handlers: Sequence[TypeHandler], *, returned: bool = False) -> str:
     usable = [handler for handler in handlers if not (returned and isinstance(handler, DeltaTables))]
     names = [
         named if isinstance(named, str) else _name(named) for handler in usable for named in handler.supported_types

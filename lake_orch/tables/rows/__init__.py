@@ -1,4 +1,4 @@
-"""Rows to write to a table, one module a kind. `rows_of` chooses the kind for a value."""
+"""Rows to write to a table, with one module for each kind. `rows_of` chooses the kind for a value."""
 
 from lake_orch.tables.rows.kinds import is_spark, rows_of
 from lake_orch.tables.rows.protocol import BrokenRows, RowCondition, Rows

@@ -38,7 +38,7 @@ class ArrowRows:
         return self.data.schema
 
     def cast(self, schema: pa.Schema, name: str) -> ArrowRows:
-        """Return the columns of a schema in its types: a table at once, a stream batch by batch.
+        """Return the columns of a schema in its types. A table is converted at once, a stream batch by batch.
 
         Raises DefinitionMismatch for a value that cannot be converted exactly.
         """
@@ -78,12 +78,13 @@ class ArrowRows:
         return self._mapped(checked, self.schema)
 
     def sorted_by(self, columns: Sequence[str]) -> ArrowRows:
-        """Return a table sorted by these columns, nulls last; a stream keeps its order.
+        """Return a table sorted by these columns, nulls last. A stream keeps its order.
 
         Raises InvalidDefinition for types without order.
         """
         if not isinstance(self.data, pa.Table):
-            return self  # the rows of a stream are written in their order
+            # The rows of a stream are written in their order.
+            return self
         names = {name.lower(): name for name in self.data.column_names}
         try:
             return ArrowRows(self.data.sort_by([(names[name.lower()], "ascending") for name in columns]))
@@ -114,7 +115,7 @@ class ArrowRows:
         return table.merge(self.data, on, alias=alias)
 
     def head(self, count: int) -> pa.Table | None:
-        """Return the first rows of a table; None for a stream, which can be read only once."""
+        """Return the first rows of a table, or None for a stream, which can be read only once."""
         return self.data.slice(0, count) if isinstance(self.data, pa.Table) else None
 
     def tracked_as(self, asset_key: AssetKey) -> ArrowRows:

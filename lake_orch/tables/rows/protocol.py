@@ -63,7 +63,7 @@ class Rows(Protocol):
         """Return the rows with a check: reading a row outside the guard's slice raises RowsOutsidePredicate."""
 
     def sorted_by(self, columns: Sequence[str]) -> Self:
-        """Return sorted rows: Spark sorts each partition, a stream keeps its order.
+        """Return sorted rows. Spark sorts each partition, and a stream keeps its order.
 
         Raises InvalidDefinition for types without order.
         """
@@ -78,7 +78,7 @@ class Rows(Protocol):
         """Return a merge of the rows into a table. `alias` has the names of the table and the rows in expressions."""
 
     def head(self, count: int) -> pa.Table | None:
-        """Return the first rows; None for rows that can be read only once."""
+        """Return the first rows, or None for rows that can be read only once."""
 
     def tracked_as(self, asset_key: AssetKey) -> Self:
         """Label the rows with an asset's key for the lineage of what is computed from them."""

@@ -61,7 +61,7 @@ class SparkRows:
         """Return the rows with a filter that fails the job at a row outside the guard's slice."""
         scope = guard.scope_of_source(self.schema, name)
         inside = to_column(scope.predicate)
-        # This form is recognized as our error when the job fails with it.
+        # In this form, `lake_error` recognizes the error if the job fails with it.
         error = f"\n{RowsOutsidePredicate.__module__}.{RowsOutsidePredicate.__qualname__}: "
         shown = [
             part for path in dict.fromkeys(column.path for column in columns(scope.predicate)) for part in _shown(path)
@@ -76,7 +76,7 @@ class SparkRows:
 
     def with_unique(self, keys: Sequence[str]) -> SparkRows:
         """Return the same rows: the merge checks their keys in the executors."""
-        return self  # the merge checks the keys in the executors
+        return self
 
     def write(self, table: DeltaTable, plan: Write, txn: Txn) -> OperationResult:
         """Write the rows as data files in the executors, and commit them in this process."""
@@ -90,14 +90,14 @@ class SparkRows:
 
     def head(self, count: int) -> pa.Table | None:
         """Return None: reading the first rows would compute them again."""
-        return None  # reading the first rows would compute them again
+        return None
 
     def tracked_as(self, asset_key: AssetKey) -> SparkRows:
         """Return the rows with an asset's key in their plan, which `column_lineage` finds again."""
         return SparkRows(tracked(self.data, asset_key))
 
     def column_lineage(self, upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
-        """Return the columns of upstream assets that Spark's plan computes each column from; None if unknown."""
+        """Return the columns of upstream assets from which Spark's plan computes each column, or None if unknown."""
         return column_lineage(self.data, upstream)
 
     def broken(self, conditions: Sequence[RowCondition]) -> tuple[int, list[BrokenRows]]:
