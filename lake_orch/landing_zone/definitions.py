@@ -81,7 +81,7 @@ def batch_of(
     context: dg.AssetExecutionContext | dg.OpExecutionContext, zone: LandingZone, lake: LakeResource
 ) -> LandedBatch:
     """Start landing the batch of a run. Raises InvalidDefinition for a run without a batch in its tags, FilesGone."""
-    tags = context.run_tags
+    tags = context.run.tags
     if tags.get(ZONE_TAG) != zone.name or not tags.get(BATCH_TAG, "").isdecimal():
         raise InvalidDefinition(
             f"this run has no batch of landing zone {zone.name!r}: its sensor requests runs with the tags {ZONE_TAG} "

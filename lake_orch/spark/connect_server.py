@@ -179,7 +179,11 @@ def stop_servers(directory: Path) -> int:
         with _locked(base):
             (base / "current").unlink(missing_ok=True)
             for folder in (path for path in base.iterdir() if is_locked(path / "alive")):
-                os.kill(int((folder / "alive").read_text()), signal.SIGTERM)
+                process_id = (folder / "alive").read_text()
+                if not process_id.isdigit():
+                    # It has only just begun, and ends by itself when it sees that it is not the current one.
+                    continue
+                os.kill(int(process_id), signal.SIGTERM)
                 count += 1
                 until = time.monotonic() + _START_SECONDS
                 while is_locked(folder / "alive") and time.monotonic() < until:
