@@ -119,6 +119,9 @@ def main() -> None:
             make_table(table, options.files, commits=100)
             if "open" in chosen:
                 open_and_list(f"open + list paths, {options.files} files, 100 commits", str(table), options.rounds)
+                behind = Path(folder) / "behind"
+                make_table(behind, 100_000, commits=20_000)
+                open_and_list("open + list paths, 20,000 commits after the checkpoint", str(behind), options.rounds)
             if "plan" in chosen:
                 plan_partition(str(table), options.rounds)
             if "optimize" in chosen:
