@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lake_core.delta.operations.runner import Runner
+    from lake_core.runner import Runner
 
 T = TypeVar("T")
 _INSTANCE = "\x00lake-orch:instance"

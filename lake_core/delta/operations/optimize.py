@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from lake_core.delta.errors import InvalidPredicate, InvalidProperty, SchemaMismatch
 from lake_core.delta.numpy_arrays import integers, mask, numbers
 from lake_core.delta.operations.rewrite import on_partitions_only, predicate_parameter, sizes
-from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.row_rules import RowRules
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import DataFiles, Scan, files_of_partitions, open_data_files
@@ -32,6 +31,7 @@ from lake_core.delta.skipping import num_records
 from lake_core.delta.statistics import leaf_values
 from lake_core.delta.transaction import Operation
 from lake_core.expression import parse_predicate
+from lake_core.runner import Runner, run_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
