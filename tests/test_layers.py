@@ -98,7 +98,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.icechunk": _FOUNDATION,
     "lake_core.pool": (*_FOUNDATION, "lake_core.expression", "lake_core.journal"),
     "lake_core.cli": (*_FOUNDATION, *_TREE, "lake_core.lake", *_FORMATS),
-    "lake_core.spark": ("lake_core", *_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS),
+    "lake_core.spark": (
+        "lake_core",
+        "lake_core.version",
+        *_FOUNDATION,
+        "lake_core.expression",
+        *_TREE,
+        "lake_core.lake",
+        *_FORMATS,
+    ),
     "lake_core.workspace": (*_FOUNDATION, "lake_core.lake", *_FORMATS),
     "lake_pipes": (*_FOUNDATION, "lake_core.lake", *_FORMATS, "lake_core.workspace"),
     "lake_orch": ("lake_core.version", *_DEFINITIONS, "lake_orch.tables"),  # the names that users write

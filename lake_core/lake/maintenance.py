@@ -19,7 +19,7 @@ from lake_core.lake.repository import REFS
 from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.release import release
 from lake_core.lake.settings import LakeSettings
-from lake_core.runner import Runner, run_here
+from lake_core.runner import Runner, run_here, run_in_turn
 from lake_core.store import ObjectStore, store_at
 
 if TYPE_CHECKING:
@@ -60,16 +60,18 @@ class LakeMaintenance:
         dry_run: bool = False,
         history: timedelta | None = None,
         progress: Callable[[str, int], None] | None = None,
+        run: Runner = run_in_turn,
     ) -> Collection:
         """Delete all objects that no branch, tag, session or commit of the last `history` refers to.
 
         The default of `history` is the retention in the settings, 30 days unless it was changed. Objects younger than
         eight days are kept. After an interruption, the next call continues. `dry_run` deletes nothing.
+        `run` calls the tasks that compare old states, and that delete. By default they run in this process.
 
         Raises CollectionRefused if a live dataset cannot be read.
         """
         history = LakeSettings(self._repository).history if history is None else history
-        return collect(self._repository, history, dry_run=dry_run, progress=progress)
+        return collect(self._repository, history, dry_run=dry_run, progress=progress, run=run)
 
     def verify(
         self,
@@ -77,7 +79,7 @@ class LakeMaintenance:
         hashes: bool = True,
         full: bool = False,
         progress: Callable[[str, int], None] | None = None,
-        run: Runner = run_here,
+        run: Runner | None = None,
     ) -> list[Problem]:
         """List the problems of the lake.
 
@@ -90,7 +92,7 @@ class LakeMaintenance:
             hashes: Whether to read content, instead of only checking that it exists.
             full: Whether to read all content, also what was read before.
             progress: Called with a phase and a count; at the end with `not read again` and a number of objects.
-            run: Calls the tasks that read content. By default they run in this process.
+            run: Calls the tasks that compare old states, and that read content. By default they run in this process.
         """
         history = LakeSettings(self._repository).history
         return list(verify(self._repository, history, hashes=hashes, full=full, progress=progress, run=run))

@@ -35,7 +35,7 @@ from lake_core.spark.write import write_delta
 if TYPE_CHECKING:
     from lake_core.spark.arrays.read import read_array
     from lake_core.spark.arrays.write import ArrayWriteResult, write_array
-    from lake_core.spark.lakes import export_lake, verify_lake
+    from lake_core.spark.lakes import collect_lake, export_lake, verify_lake
     from lake_core.spark.pools.read import read_pool
     from lake_core.spark.pools.write import load_pool
 
@@ -57,6 +57,7 @@ __all__ = [
     "UnknownCoordinates",
     "UnreachableStore",
     "UnsupportedArray",
+    "collect_lake",
     "convert_delta",
     "delete_delta",
     "export_lake",
@@ -86,7 +87,7 @@ def __getattr__(name: str) -> object:
         from lake_core.spark.arrays import write
 
         return getattr(write, name)
-    if name in ("export_lake", "verify_lake"):
+    if name in ("collect_lake", "export_lake", "verify_lake"):
         from lake_core.spark import lakes
 
         return getattr(lakes, name)

@@ -59,38 +59,39 @@ def without_the_package(original: Callable[[Any], Callable[[Any], Any]]) -> Call
 
 
 class DeadlyStore(LocalStore):
-    """A folder that kills one process: the first one, besides that which made the store, that has used it a few times.
+    """A folder that kills the first process, besides that which made it, that uses it a few times in the same way.
 
-    It travels to executors by value.
+    It travels to executors by value. `flag` begins the names of files that tell of deaths.
     """
 
-    def __init__(self, root: Path, flag: Path, *, operations: int = 3) -> None:
+    def __init__(self, root: Path, flag: Path, *, after: int = 3) -> None:
         super().__init__(root)
         self._flag = str(flag)
-        self._left = operations
+        self._left = {"get": after, "put": after, "delete": 1}
         self._safe = os.getpid()
 
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
         data = super()._get(key, start, end)
-        self._die()
+        self._die("get")
         return data
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         meta = super()._put(key, data, if_absent, if_match, unique)
-        self._die()
+        self._die("put")
         return meta
 
     def _delete(self, keys: list[str]) -> None:
         super()._delete(keys[:1])
-        self._die()
+        self._die("delete")
         super()._delete(keys[1:])
 
-    def _die(self) -> None:
+    def _die(self, operation: str) -> None:
         if os.getpid() == self._safe:
             return
-        self._left -= 1
-        if self._left <= 0 and not os.path.exists(self._flag):
-            open(self._flag, "w").close()
+        self._left[operation] -= 1
+        flag = f"{self._flag}-{operation}"
+        if self._left[operation] <= 0 and not os.path.exists(flag):
+            open(flag, "w").close()
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -44,6 +44,7 @@ def test_the_examples_run(spark: SparkSession, tmp_path: Path) -> None:
         ("ts", "timestamp"),
     ]
     assert [row.request.status for row in names["requests"].collect()] == [500]
+    assert names["collected"].keys == ()
     assert names["problems"] == []
     assert names["exported"].copied > 0
     assert names["shared"].shared

@@ -15,7 +15,7 @@ from lake_core.lake.publish.checkout import is_checked_out
 from lake_core.lake.refs.commit_graph import CommitGraph
 from lake_core.lake.repository import REFS
 from lake_core.lake.state.content import nanoseconds
-from lake_core.runner import run_here
+from lake_core.runner import run_here, run_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Set
@@ -37,7 +37,7 @@ def verify(
     hashes: bool = True,
     full: bool = False,
     progress: Callable[[str, int], None] | None = None,
-    run: Runner = run_here,
+    run: Runner | None = None,
 ) -> Iterator[Problem]:
     """Yield the problems of a lake.
 
@@ -48,12 +48,12 @@ def verify(
         full: Whether to read all content. By default, objects that an earlier run has read, and that were not written
             since, are only checked to exist.
         progress: Called with a phase and a count; at the end with `not read again` and a number of objects.
-        run: Calls the tasks that read content.
+        run: Calls the tasks that compute remainders and read content. By default they run in this process.
     """
     tell = progress or (lambda phase, count: None)
     refs = repository.refs()
     now = repository.clock()
-    reachable, graph = Reachability(repository), CommitGraph()
+    reachable, graph = Reachability(repository, run or run_in_turn), CommitGraph()
     try:
         graph.update(refs)
         retention = retain(graph, refs, repository.format.branch, now - history)
@@ -75,7 +75,8 @@ def verify(
     def is_read(meta: ObjectMeta) -> bool:
         return hashes and is_named_by_content(meta.key) and meta not in before
 
-    for group in check_contents(repository.root, _objects(repository.root, reachable.keys - {""}), is_read, run):
+    objects = _objects(repository.root, reachable.keys - {""})
+    for group in check_contents(repository.root, objects, is_read, run or run_here):
         for key, meta in group.objects:
             if meta is None:
                 yield Problem("missing", key, "a live state refers to it, but it is missing: restore it from a backup")
