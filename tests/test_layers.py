@@ -19,6 +19,7 @@ _GROUND = (
     "lake_core.clock",
     "lake_core.varint",
     "lake_core.txn",
+    "lake_core.runner",
 )
 _FOUNDATION = (*_GROUND, "lake_core.dataset", "lake_core.key_rules", "lake_core.store")
 _TREE = ("lake_core.journal", "lake_core.graveler")
@@ -72,6 +73,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.varint": ("lake_core.errors",),
     "lake_core.txn": ("lake_core.errors",),
     "lake_core.backoff": ("lake_core.runtime",),
+    "lake_core.runner": ("lake_core.runtime",),
     "lake_core.store": ("lake_core.errors", "lake_core.runtime", "lake_core.backoff"),
     "lake_core.dataset": ("lake_core.errors", "lake_core.store"),  # a format is handed stores
     "lake_core.testing": (
@@ -96,7 +98,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.icechunk": _FOUNDATION,
     "lake_core.pool": (*_FOUNDATION, "lake_core.expression", "lake_core.journal"),
     "lake_core.cli": (*_FOUNDATION, *_TREE, "lake_core.lake", *_FORMATS),
-    "lake_core.spark": ("lake_core", *_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS),
+    "lake_core.spark": (
+        "lake_core",
+        "lake_core.version",
+        *_FOUNDATION,
+        "lake_core.expression",
+        *_TREE,
+        "lake_core.lake",
+        *_FORMATS,
+    ),
     "lake_core.workspace": (*_FOUNDATION, "lake_core.lake", *_FORMATS),
     "lake_pipes": (*_FOUNDATION, "lake_core.lake", *_FORMATS, "lake_core.workspace"),
     "lake_orch": ("lake_core.version", *_DEFINITIONS, "lake_orch.tables"),  # the names that users write

@@ -28,7 +28,6 @@ from lake_core.delta.operations.delete import delete
 from lake_core.delta.operations.merge import Merge, MergeText, merge
 from lake_core.delta.operations.optimize import optimize
 from lake_core.delta.operations.restore import restore
-from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.operations.update import update
 from lake_core.delta.operations.vacuum import Orphans, VacuumResult, vacuum
 from lake_core.delta.operations.write import SchemaMode, Write, plan_append, plan_overwrite
@@ -38,6 +37,7 @@ from lake_core.delta.set_transaction import recorded_version, set_transaction
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.table_view import Location, TableView
 from lake_core.delta.transaction import Committed, Operation, commit, commit_first, partition_by_text
+from lake_core.runner import Runner, run_here
 from lake_core.store import store_at
 from lake_core.txn import Txn, check_txn
 

@@ -2,14 +2,13 @@
 
 RocksDB's block-based table format, version 2. A stored block is its content, one byte for the compression, and the
 checksum of both.
+
+The packages for checksums and compression are imported when they are used, because Spark's executors may lack them.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
-
-import cramjam
-import google_crc32c
 
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.varint import read_uvarint, uvarint
@@ -48,6 +47,8 @@ def read_handle(data: bytes, at: int = 0) -> tuple[Handle, int]:
 
 def masked_crc32c(data: bytes) -> int:
     """Return the checksum of a block as SSTables store it: CRC-32C, rotated by 15 bits, plus a constant."""
+    import google_crc32c
+
     value: int = google_crc32c.value(data)
     return ((value >> 15 | value << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
@@ -59,6 +60,8 @@ def handle_bytes(handle: Handle) -> bytes:
 
 def read_block(file: bytes, handle: Handle) -> bytes:
     """Return the content of a block, checked and decompressed. Raises CorruptTable."""
+    import cramjam
+
     offset, length = handle
     end = offset + length
     if end + TRAILER > len(file):
@@ -82,6 +85,8 @@ def read_block(file: bytes, handle: Handle) -> bytes:
 
 def store_block(content: bytes, *, compress: bool = True) -> bytes:
     """Encode a block as a file stores it. It is compressed if that saves an eighth."""
+    import cramjam
+
     stored, kind = content, _UNCOMPRESSED
     if compress:
         smaller = bytes(cramjam.snappy.compress_raw(content))

@@ -11,17 +11,19 @@ from __future__ import annotations
 import json
 from collections import ChainMap
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from lake_core import runtime
 from lake_core.graveler.commit import Commit
 from lake_core.graveler.dump import write_dumps
 from lake_core.graveler.graveler import Graveler
-from lake_core.graveler.object_copy import ObjectCopy
+from lake_core.graveler.object_copy import ObjectCopy, TreeChange
 from lake_core.graveler.profile import LAKEFS
+from lake_core.runner import Runner, run_here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lake_core.graveler.entry import Entry
     from lake_core.graveler.record import Record
@@ -76,7 +78,8 @@ def export_commits(
     earlier: EarlierExport | None = None,
     may_exist: bool = True,
     progress: Callable[[str, int], None] | None = None,
-    workers: int = 8,
+    workers: int = 4,
+    run: Runner = run_here,
 ) -> Exported:
     """Write commits with their trees and objects as a lakeFS repository's storage namespace into `target`.
 
@@ -88,7 +91,8 @@ def export_commits(
         target: The namespace.
         records: Returns a commit's whole tree, sorted by key, with entries as values. For a `Graveler`, pass `lambda
             commit: graveler.scan(commit.metarange_id)`.
-        read: Returns the bytes [start, end) of an entry's object. It is called from up to `workers` threads.
+        read: Returns the bytes [start, end) of an entry's object. It is called from several threads, and is picklable
+            if `run` calls tasks in other processes.
         branches: The commit id of each branch, by its name.
         tags: The commit id of each tag, by its name.
         differences: Returns the changes between the trees of two commits, sorted by key: (key, the record in the second
@@ -97,7 +101,8 @@ def export_commits(
         earlier: The trees and commits that an earlier export into `target` wrote.
         may_exist: Whether `target` may have some of the objects. If False, no request asks for them.
         progress: Called with the kind of thing that was written ("object" or "commit") and how many there are by now.
-        workers: The number of objects that are copied at the same time.
+        workers: The number of objects that one task copies at the same time.
+        run: Calls the tasks that copy objects.
 
     Raises:
         ValueError: A branch or tag names a commit that is not among `commits`, the commits form a cycle, or a tree is
@@ -114,21 +119,40 @@ def export_commits(
     trees = Graveler(target, profile=LAKEFS)
     written: dict[str, Commit] = {}
     exported = ChainMap(written, earlier.commits)
-    with runtime.thread_pool(workers) as pool:
-        copy = ObjectCopy(target, read, pool, may_exist=may_exist, progress=progress)
-        for number, commit in enumerate(ordered.values()):
-            if commit.metarange_id not in earlier.trees:
-                parent = next((ordered[id] for id in commit.parents if id in ordered), None)
-                changes: Iterable[tuple[bytes, Record | None]]
-                if parent is None or differences is None:
-                    base, changes = "", ((record.key, record) for record in records(commit))
-                else:
-                    base, changes = earlier.trees[parent.metarange_id], differences(parent, commit)
-                earlier.trees[commit.metarange_id] = trees.build(base, copy.moved(changes), exact=True).tree
-                earlier.save()
-            written[commit.id] = _exported(commit, earlier.trees[commit.metarange_id], exported)
-            if progress is not None:
-                progress("commit", number + 1)
+    # The first commit of each tree that is not exported yet.
+    building: dict[str, Commit] = {}
+    for commit in ordered.values():
+        if commit.metarange_id not in earlier.trees:
+            building.setdefault(commit.metarange_id, commit)
+
+    def base_of(commit: Commit) -> Commit | None:
+        """Return the parent on whose tree that of a commit is built, or None."""
+        return None if differences is None else next((ordered[id] for id in commit.parents if id in ordered), None)
+
+    def changes() -> Iterator[TreeChange]:
+        for number, commit in enumerate(building.values()):
+            yield number, None, None
+            base = base_of(commit)
+            if base is None or differences is None:
+                yield from ((number, record.key, record) for record in records(commit))
+            else:
+                yield from ((number, key, record) for key, record in differences(base, commit))
+
+    copy = ObjectCopy(target, read, run, workers=workers, may_exist=may_exist, progress=progress)
+    by_tree = groupby(copy.moved(changes()), key=itemgetter(0))
+    for number, commit in enumerate(ordered.values()):
+        if commit.metarange_id not in earlier.trees:
+            base = base_of(commit)
+            _, moved = next(by_tree)
+            earlier.trees[commit.metarange_id] = trees.build(
+                "" if base is None else earlier.trees[base.metarange_id],
+                ((key, record) for _, key, record in moved if key is not None),
+                exact=True,
+            ).tree
+            earlier.save()
+        written[commit.id] = _exported(commit, earlier.trees[commit.metarange_id], exported)
+        if progress is not None:
+            progress("commit", number + 1)
     new = {old: commit.id for old, commit in written.items()}
     manifest = write_dumps(
         trees,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lake_core import runtime
 from lake_core.journal import Journal
 from lake_core.lake.gc.collect import Collection, collect
-from lake_core.lake.gc.verify import Problem, verify
+from lake_core.lake.gc.verify import verify
 from lake_core.lake.lake_format import upgrade_format
 from lake_core.lake.lakefs.export import export
 from lake_core.lake.lakefs.mirror import Mirrored, mirror
@@ -19,6 +19,7 @@ from lake_core.lake.repository import REFS
 from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.release import release
 from lake_core.lake.settings import LakeSettings
+from lake_core.runner import Runner, run_here, run_in_turn
 from lake_core.store import ObjectStore, store_at
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from lake_core.graveler.export import Exported
+    from lake_core.lake.gc.problem import Problem
     from lake_core.lake.publish.published import Published
     from lake_core.lake.repository import Repository
 
@@ -58,19 +60,26 @@ class LakeMaintenance:
         dry_run: bool = False,
         history: timedelta | None = None,
         progress: Callable[[str, int], None] | None = None,
+        run: Runner = run_in_turn,
     ) -> Collection:
         """Delete all objects that no branch, tag, session or commit of the last `history` refers to.
 
         The default of `history` is the retention in the settings, 30 days unless it was changed. Objects younger than
         eight days are kept. After an interruption, the next call continues. `dry_run` deletes nothing.
+        `run` calls the tasks that compare old states, and that delete. By default they run in this process.
 
         Raises CollectionRefused if a live dataset cannot be read.
         """
         history = LakeSettings(self._repository).history if history is None else history
-        return collect(self._repository, history, dry_run=dry_run, progress=progress)
+        return collect(self._repository, history, dry_run=dry_run, progress=progress, run=run)
 
     def verify(
-        self, *, hashes: bool = True, full: bool = False, progress: Callable[[str, int], None] | None = None
+        self,
+        *,
+        hashes: bool = True,
+        full: bool = False,
+        progress: Callable[[str, int], None] | None = None,
+        run: Runner | None = None,
     ) -> list[Problem]:
         """List the problems of the lake.
 
@@ -83,9 +92,10 @@ class LakeMaintenance:
             hashes: Whether to read content, instead of only checking that it exists.
             full: Whether to read all content, also what was read before.
             progress: Called with a phase and a count; at the end with `not read again` and a number of objects.
+            run: Calls the tasks that compare old states, and that read content. By default they run in this process.
         """
         history = LakeSettings(self._repository).history
-        return list(verify(self._repository, history, hashes=hashes, full=full, progress=progress))
+        return list(verify(self._repository, history, hashes=hashes, full=full, progress=progress, run=run))
 
     def adopt(self, dataset: str) -> Published:
         """Add the commits that another client made to a dataset in place, past the lake, to main.
@@ -125,6 +135,7 @@ class LakeMaintenance:
         rename: Mapping[str, str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         progress: Callable[[str, int], None] | None = None,
+        run: Runner = run_here,
     ) -> Exported:
         """Export branches and tags, with their data files, as a lakeFS repository in an empty folder or bucket.
 
@@ -136,12 +147,13 @@ class LakeMaintenance:
             rename: Names in lakeFS, by the names of branches and tags in the lake, for those that lakeFS refuses.
             storage_options: The options of fsspec that open the target.
             progress: Called with a phase and a count.
+            run: Calls the tasks that copy objects. By default they run in this process.
 
         Raises InvalidRef for names that lakeFS refuses, before anything is written; FolderInUse if the folder is a lake
         or holds anything but an earlier export of this lake.
         """
         store = store_at(target, storage_options)
-        return export(self._repository, store, history=history, rename=rename, progress=progress)
+        return export(self._repository, store, history=history, rename=rename, progress=progress, run=run)
 
     def mirror(
         self,

@@ -9,7 +9,7 @@ from lake_core.graveler import Graveler
 from lake_core.lake.refs.lease import LeaseConfig
 from lake_core.lake.refs.pending_deletions import DeletionLists, PendingDeletions
 from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.state.addresses import Addresses
+from lake_core.lake.state.addresses import ConfiguredAddresses
 from lake_core.lake.state.content import ContentStore, RecentContent
 from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.state_tree import StateTree
@@ -55,7 +55,7 @@ class Repository:
     @property
     def content(self) -> ContentStore:
         """Return the content-addressed objects of the lake."""
-        return ContentStore(self.root, Addresses(self.root, self.settings), self.recent_content)
+        return ContentStore(self.root, ConfiguredAddresses(self.root, self.settings), self.recent_content)
 
     def with_range_memory(self, memory_bytes: int) -> Repository:
         """Return the same lake with its own cache of decoded ranges, of at most this size."""

@@ -35,6 +35,7 @@ from lake_core.spark.write import write_delta
 if TYPE_CHECKING:
     from lake_core.spark.arrays.read import read_array
     from lake_core.spark.arrays.write import ArrayWriteResult, write_array
+    from lake_core.spark.lakes import collect_lake, export_lake, verify_lake
     from lake_core.spark.pools.read import read_pool
     from lake_core.spark.pools.write import load_pool
 
@@ -56,8 +57,10 @@ __all__ = [
     "UnknownCoordinates",
     "UnreachableStore",
     "UnsupportedArray",
+    "collect_lake",
     "convert_delta",
     "delete_delta",
+    "export_lake",
     "load_pool",
     "merge_delta",
     "optimize_delta",
@@ -68,6 +71,7 @@ __all__ = [
     "session",
     "update_delta",
     "vacuum_delta",
+    "verify_lake",
     "write_array",
     "write_delta",
 ]
@@ -83,6 +87,10 @@ def __getattr__(name: str) -> object:
         from lake_core.spark.arrays import write
 
         return getattr(write, name)
+    if name in ("collect_lake", "export_lake", "verify_lake"):
+        from lake_core.spark import lakes
+
+        return getattr(lakes, name)
     if name == "read_pool":
         from lake_core.spark.pools.read import read_pool
 

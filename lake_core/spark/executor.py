@@ -16,11 +16,13 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
 import lake_core
+from lake_core.dataset import format_releases
 from lake_core.delta import errors as delta_errors
 from lake_core.errors import LakeError
 from lake_core.expression import errors as expression_errors
 from lake_core.spark import errors as spark_errors
 from lake_core.spark.errors import SparkJobFailed, UnreachableStore
+from lake_core.version import __version__
 
 try:
     from py4j.protocol import Py4JJavaError
@@ -77,12 +79,15 @@ def by_value(obj: object) -> bytes:
                 _Pickler(buffer).dump(obj)  # type: ignore[no-untyped-call]
                 return buffer.getvalue()
         except (TypeError, pickle.PicklingError) as error:
-            raise UnreachableStore(
-                f"the store cannot be sent to Spark's executors ({error}): "
-                "keep tables and arrays for Spark in files or in S3"
-            ) from None
+            raise _unreachable(error) from None
         finally:
             cloudpickle.unregister_pickle_by_value(lake_core)  # type: ignore[no-untyped-call]
+
+
+def _unreachable(error: Exception) -> UnreachableStore:
+    return UnreachableStore(
+        f"the store cannot be sent to Spark's executors ({error}): keep what Spark is to read in files or in a bucket"
+    )
 
 
 def batch_function(function: BatchFunction) -> BatchFunction:
@@ -95,6 +100,45 @@ def batch_function(function: BatchFunction) -> BatchFunction:
         yield from pickle.loads(payload)(batches)
 
     # If this package is installed, Spark would pickle `run` as a name to import. This makes it pickle by value.
+    run.__module__ = "__main__"
+    return run
+
+
+def installed_releases() -> dict[str, str]:
+    """Return the installed releases of this package, and of the formats of datasets."""
+    return {**format_releases(), "": __version__}
+
+
+def named_function(task: Callable[[int], object]) -> BatchFunction:
+    """Return a function for `mapInArrow` that calls a task, pickled by name, for each number.
+
+    The executors need the same releases of this package and of the formats: a job fails on others.
+
+    Raises UnreachableStore for a task that cannot leave this process.
+    """
+    try:
+        payload, releases = pickle.dumps(task), installed_releases()
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise _unreachable(error) from None
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pickle
+
+        import pyarrow
+
+        from lake_core.spark.executor import installed_releases
+
+        if installed_releases() != releases:
+            raise RuntimeError(f"the executors have other releases: {installed_releases()} instead of {releases}")
+        unpickled = pickle.loads(payload)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                columns = [
+                    pyarrow.array([number], pyarrow.int64()),
+                    pyarrow.array([pickle.dumps(unpickled(number))], pyarrow.binary()),
+                ]
+                yield pyarrow.RecordBatch.from_arrays(columns, names=["number", "result"])
+
     run.__module__ = "__main__"
     return run
 

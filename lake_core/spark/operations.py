@@ -13,6 +13,7 @@ from lake_core.delta.operations.delete import delete
 from lake_core.delta.operations.optimize import optimize
 from lake_core.delta.operations.update import update
 from lake_core.spark.runner import run_in
+from lake_core.spark.zorder import sort_in
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -66,7 +67,9 @@ def optimize_delta(
 ) -> OperationResult:
     """Compact files in the executors, as `DeltaTable.optimize` does.
 
-    There is one task for each file that is written, or with `zorder_by` for each partition of the table.
+    There is one task for each file that is written. With `zorder_by` one task sorts a partition of the table, unless it
+    is written to more than four files: then tasks distribute the rows of its files over ranges of the curve, and others
+    sort and write one range each.
 
     Raises the same errors as that method, and SparkJobFailed.
     """
@@ -74,7 +77,15 @@ def optimize_delta(
     run = run_in(spark)
 
     def plan(snapshot: Any, now: int) -> Any:
-        return optimize(snapshot, now, where=where, target_size=target_size, zorder_by=zorder_by, run=run)
+        return optimize(
+            snapshot,
+            now,
+            where=where,
+            target_size=target_size,
+            zorder_by=zorder_by,
+            run=run,
+            sort_large=sort_in(spark),
+        )
 
     return target.operate(plan, txn)
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from lake_core.spark.executor import JOB_ERRORS, batch_function, raise_ours
+from lake_core.spark.executor import JOB_ERRORS, BatchFunction, batch_function, named_function, raise_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
-    from lake_core.delta.operations.runner import Runner
+    from lake_core.runner import Runner
 
 T = TypeVar("T")
 _INSTANCE = "\x00lake-orch:instance"
@@ -32,16 +32,56 @@ def run_in(spark: SparkSession) -> Runner:
     def run(task: Callable[[int], T], count: int) -> Iterable[T]:
         if not count:
             return []
-        # Each partition gets one number, so that tasks are retried one by one.
-        numbers = spark.range(0, count, 1, count)
-        try:
-            rows = numbers.mapInArrow(batch_function(_carry_out(task)), "number bigint, result binary").toArrow()
-        except JOB_ERRORS as error:
-            raise_ours(error)
+        rows = _results(spark, batch_function(_carry_out(task)), count)
         results = dict(zip(rows["number"].to_pylist(), rows["result"].to_pylist(), strict=True))
         return [unpacked(pickle.loads(results[number])) for number in range(count)]
 
     return run
+
+
+def run_installed_in(spark: SparkSession) -> Runner:
+    """Return a runner for tasks that need the installed package, such as those that ask the formats of datasets.
+
+    They are pickled by name, and so are their results. Executors with other releases of it, or of a format, fail.
+    """
+
+    def run(task: Callable[[int], T], count: int) -> Iterable[T]:
+        if not count:
+            return []
+        rows = _results(spark, named_function(task), count)
+        results = dict(zip(rows["number"].to_pylist(), rows["result"].to_pylist(), strict=True))
+        return [pickle.loads(results[number]) for number in range(count)]
+
+    return run
+
+
+def has_package(spark: SparkSession) -> bool:
+    """Return whether the executors have this package, judging by one of them."""
+    try:
+        rows = spark.range(0, 1, 1, 1).mapInArrow(batch_function(_look_for_package), "is_there boolean").toArrow()
+    except JOB_ERRORS as error:
+        raise_ours(error)
+    return all(rows["is_there"].to_pylist())
+
+
+def _look_for_package(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        try:
+            importlib.import_module("lake_core.version")
+        except ModuleNotFoundError:
+            is_there = False
+        else:
+            is_there = True
+        yield pa.RecordBatch.from_arrays([pa.array([is_there])], names=["is_there"])
+
+
+def _results(spark: SparkSession, function: BatchFunction, count: int) -> pa.Table:
+    # `range` spreads numbers over its partitions in order: one number each, so that tasks are retried one by one.
+    numbers = spark.range(0, count, 1, count)
+    try:
+        return numbers.mapInArrow(function, "number bigint, result binary").toArrow()
+    except JOB_ERRORS as error:
+        raise_ours(error)
 
 
 def _carry_out(task: Callable[[int], Any]) -> Any:

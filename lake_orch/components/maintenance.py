@@ -13,7 +13,7 @@ from lake_orch.components.scaffolding import scaffolds
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import TABLES
 from lake_orch.maintenance import HealthLimits, MaintenanceTarget, lake_maintenance
-from lake_orch.maintenance.definitions import POOL
+from lake_orch.maintenance.definitions import POOL, SPARK_ABOVE_COMMITS
 
 
 class MaintenanceSettings(dg.Model, dg.Resolvable):
@@ -140,7 +140,12 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
     limits: Annotated[CheckLimits | None, described("The limits from which checks warn.")] = None
     key_prefix: Annotated[str, described("The assets' keys are <prefix>/<task>.")] = "maintenance"
     group_name: Annotated[str, described("The assets' group.")] = "maintenance"
-    spark: Annotated[bool, described("Rearrange and vacuum large tables with the resource spark.")] = False
+    spark: Annotated[
+        bool, described("Rearrange and vacuum large tables, and collect large lakes, with the resource spark.")
+    ] = False
+    spark_above_commits: Annotated[
+        int, Field(ge=0), described("The number of retained commits of a lake from which Spark collects garbage.")
+    ] = SPARK_ABOVE_COMMITS
     pool: Annotated[str | None, described("The pool of the assets that rearrange tables and arrays.")] = POOL
     alert: Annotated[
         str | None, described("module:function, called with a SessionAlert by the task session_reaper.")
@@ -172,6 +177,7 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
             group_name=self.group_name,
             checks=checks,
             spark=self.spark,
+            spark_above_commits=self.spark_above_commits,
             pool=self.pool,
             alert=None if self.alert is None else load_function(self.alert, context),
         )

@@ -20,7 +20,7 @@ from lake_orch.maintenance.target import (
     TargetFormat,
     targets_of,
 )
-from lake_orch.maintenance.tasks import TABLE_TASKS, Task, TaskContext, garbage_collection
+from lake_orch.maintenance.tasks import TABLE_TASKS, SparkCollector, Task, TaskContext, garbage_collection
 from lake_orch.resources import LakeResource
 from lake_orch.spark.resource import SparkResource
 
@@ -40,6 +40,8 @@ _TASKS_OF: Mapping[TargetFormat, Mapping[str, Task]] = {
 }
 _DATASETS: Mapping[TargetFormat, str] = {"delta": "tables", "icechunk": "arrays", "pool": "pools"}
 
+SPARK_ABOVE_COMMITS = 10_000
+"""The number of retained commits from which Spark collects the garbage of a lake, if there is a Spark resource."""
 POOL = "lake_maintenance"
 """The concurrency pool of assets that rewrite data. Limit it so that they leave resources to writers."""
 
@@ -57,6 +59,7 @@ def lake_maintenance(
     group_name: str = "maintenance",
     checks: bool | HealthLimits = True,
     spark: bool = False,
+    spark_above_commits: int = SPARK_ABOVE_COMMITS,
     pool: str | None = POOL,
     alert: Alert | None = None,
     **settings: Any,
@@ -83,7 +86,8 @@ def lake_maintenance(
             measured in one step. It follows its own schedule, or else `schedule`, or else that of the first task that
             has one. `HealthLimits` sets the limits above which checks warn.
         spark: Rearrange tables above `spark_above` bytes, and vacuum plain ones above `spark_above_files` files, with
-            the resource `spark`.
+            the resource `spark`, and collect the garbage of a lake with at least `spark_above_commits` commits.
+        spark_above_commits: The number of retained commits from which Spark collects.
         pool: The concurrency pool of assets that rewrite data, or None for no limit.
         alert: A function that the task `session_reaper` calls for each session that needs attention.
         settings: For all tables, arrays and pools, the fields of `MaintenanceTarget`, such as
@@ -117,7 +121,10 @@ def lake_maintenance(
             asset = lake_session_reaper(key, alert=alert, **common)
         elif task == "garbage_collection":
             asset = _garbage_collection_asset(
-                key, [target for target in targets if target.format == "icechunk"], {**common, "pool": pool}
+                key,
+                [target for target in targets if target.format == "icechunk"],
+                spark_above_commits if spark else None,
+                {**common, "pool": pool},
             )
         else:
             asset = _dataset_asset(key, task, maintained, partitions, spark, {**common, "pool": pool})
@@ -259,11 +266,17 @@ def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, pat
 
 
 def _garbage_collection_asset(
-    key: dg.AssetKey, arrays: Sequence[MaintenanceTarget], options: dict[str, Any]
+    key: dg.AssetKey, arrays: Sequence[MaintenanceTarget], spark_above: int | None, options: dict[str, Any]
 ) -> dg.AssetsDefinition:
-    def collect(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource) -> Any:
+    def collect(
+        context: dg.AssetExecutionContext,
+        config: MaintenanceConfig,
+        lake: LakeResource,
+        collector: SparkCollector | None,
+    ) -> Any:
         if lake.is_lake() or not arrays:
-            return dg.MaterializeResult(metadata=garbage_collection(lake, dry_run=config.dry_run) | _dry(config))
+            collected = garbage_collection(lake, dry_run=config.dry_run, collector=collector)
+            return dg.MaterializeResult(metadata=collected | _dry(config))
         total: Counter[str] = Counter()
         for target in arrays:
             metadata = collect_repository(TaskContext(lake, target, config, lake.branch_of(context.run.tags)))
@@ -276,8 +289,23 @@ def _garbage_collection_asset(
             total.update(metadata)
         return dg.MaterializeResult(metadata={**total, **_dry(config)})
 
+    compute: Callable[..., Any]
+    if spark_above is not None:
+
+        def with_spark(
+            context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, spark: SparkResource
+        ) -> Any:
+            return collect(context, config, lake, SparkCollector(spark, spark_above))
+
+        compute = with_spark
+    else:
+
+        def without_spark(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource) -> Any:
+            return collect(context, config, lake, None)
+
+        compute = without_spark
     asset: Any = dg.asset(key=key, description=garbage_collection.__doc__, **options)
-    definition: dg.AssetsDefinition = asset(collect)
+    definition: dg.AssetsDefinition = asset(compute)
     return definition
 
 

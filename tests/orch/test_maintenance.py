@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.delta.operations.vacuum import VacuumResult
+from lake_core.lake.gc.collect import Collection
 from lake_core.spark import vacuum_delta
 from lake_orch import InvalidDefinition, LakeResource, SparkResource, testing
 from lake_orch.maintenance import HealthLimits, MaintenanceTarget, lake_maintenance, lake_table_checks, table_health
@@ -216,6 +217,26 @@ def test_a_lake_is_collected_and_its_sessions_are_seen_to(tmp_path: Path, instan
     (reaped,) = run(defs, "session_reaper", resource, instance).values()
     assert reaped["lake/running"] == 0
     assert reaped["lake/failed"] == 0, "a session of no run is none of its business"
+
+
+@pytest.mark.parametrize("above", [1, 1000])
+def test_spark_collects_lakes_of_many_commits(
+    spark: SparkSession, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, above: int
+) -> None:
+    Lake.create(tmp_path)
+    in_spark: list[str] = []
+
+    def collect_in_spark(spark: SparkSession, lake: Lake, *, dry_run: bool) -> Collection:
+        in_spark.append(lake.url)
+        return lake.maintenance.gc(dry_run=dry_run)
+
+    monkeypatch.setattr("lake_core.spark.lakes.collect_lake", collect_in_spark)
+    defs = lake_maintenance(
+        ["tables/a"], tasks=["garbage_collection"], checks=False, spark=True, spark_above_commits=above
+    )
+    resources = {"lake": LakeResource(root=str(tmp_path)), "spark": SparkResource()}
+    assert dg.materialize([asset_of(defs, "garbage_collection")], resources=resources, instance=instance).success
+    assert len(in_spark) == (above == 1)
 
 
 def failing(defs: dg.Definitions, resource: LakeResource, instance: dg.DagsterInstance) -> dict[str, str | None]:

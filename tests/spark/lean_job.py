@@ -13,13 +13,16 @@ from pyspark.sql import SparkSession
 from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.spark import (
+    collect_lake,
     delete_delta,
+    export_lake,
     merge_delta,
     optimize_delta,
     read_delta,
     register,
     session,
     update_delta,
+    verify_lake,
     write_delta,
 )
 from tests.spark import array_job
@@ -152,8 +155,15 @@ def report_of(spark: SparkSession, folder: str, storage_options: Mapping[str, An
         return sorted(read_delta(spark, lake.delta("t")).toArrow()["id"].to_pylist())
 
     step("session of a lake", in_a_session)
+    step("maintenance of a lake", lambda: _maintenance(spark, lake, f"{folder}/exported", storage_options))
     step("arrays and pools", lambda: array_job.report_of(spark, f"{folder}/repository", storage_options))
     return report
+
+
+def _maintenance(spark: SparkSession, lake: Lake, target: str, storage_options: Mapping[str, Any] | None) -> list[int]:
+    """Return how many problems a lake has, how many objects of it can be collected, and how many are exported."""
+    exported = export_lake(spark, lake, target, storage_options=storage_options)
+    return [len(verify_lake(spark, lake)), len(collect_lake(spark, lake).keys), exported.copied]
 
 
 if __name__ == "__main__":

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from lake_core.pool.metadata import Record
 from lake_core.pool.rows import value_of
 from lake_core.spark import SparkJobFailed, write_delta
-from lake_core.spark.executor import by_value
+from lake_core.spark.errors import UnreachableStore
+from lake_core.spark.executor import by_value, named_function
 from lake_core.store.key import check_key
 
 UNPICKLE = """
@@ -50,6 +53,22 @@ def field_of_a_record(name: str) -> int:
 def test_functions_that_use_cached_properties_travel_without_the_package(tmp_path: Path) -> None:
     field_of_a_record.__module__ = "__main__"
     assert run_without_the_package(field_of_a_record, tmp_path) == "7\n"
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def test_a_task_that_needs_the_package_runs_only_with_the_same_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = named_function(double)
+    numbers = pa.RecordBatch.from_arrays([pa.array([3, 4])], names=["number"])
+    results = [pickle.loads(batch.column(1)[0].as_py()) for batch in function(iter([numbers]))]
+    assert results == [6, 8]
+    monkeypatch.setattr("lake_core.spark.executor.installed_releases", lambda: {"delta": "0"})
+    with pytest.raises(RuntimeError, match="other releases"):
+        next(function(iter([numbers])))
+    with pytest.raises(UnreachableStore):
+        named_function(lambda number: number)
 
 
 def test_a_job_that_fails_in_the_jvm_is_an_error_of_ours(spark: SparkSession, tmp_path: Path) -> None:

@@ -69,6 +69,12 @@ def test_a_session_of_a_lake_runs_in_them(report: dict[str, Any]) -> None:
     assert report["session of a lake"] == [0, 1, 2, 3, 4]
 
 
+def test_a_lake_is_maintained_in_them(report: dict[str, Any]) -> None:
+    problems, collected, exported = report["maintenance of a lake"]
+    assert (problems, collected) == (0, 0)
+    assert exported > 3
+
+
 def test_a_data_source_is_planned_where_the_package_is(report: dict[str, Any]) -> None:
     """Spark plans Python data sources by the executors' Python, on the driver's machine."""
     assert "lake-orch is not installed for the Python with which Spark plans queries" in report["source"]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +28,7 @@ from lake_core.spark import (
 )
 from lake_core.spark import merge as spark_merge
 from lake_core.spark import write as spark_write
+from tests.spark.hostile import without_the_package
 from tests.spark.settings import settings
 
 EVERY_TYPE = """
@@ -129,46 +128,6 @@ def test_convert_takes_old_timestamps_at_any_depth(spark: SparkSession, tmp_path
     assert _rows(table.to_arrow()) == _rows(frame.toArrow())
 
 
-def _without_the_package(original: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Callable[[Any], Any]]:
-    """Hide this package and the packages that only it needs from the functions that workers run."""
-
-    def hidden(function: Any) -> Callable[[Any], Any]:
-        inner, streams = original(function), original is executor.batch_function
-
-        def hide() -> dict[str, Any]:
-            names = [
-                name for name in sys.modules if name.split(".")[0] in ("lake_core", "sqlglot", "pyroaring", "deltalake")
-            ]
-            modules = {name: sys.modules.pop(name) for name in names}
-            sys.modules.update(dict.fromkeys(("lake_core", "sqlglot", "pyroaring", "deltalake")))  # type: ignore[arg-type]
-            return modules
-
-        def show(modules: dict[str, Any]) -> None:
-            for name in ("lake_core", "sqlglot", "pyroaring", "deltalake"):
-                del sys.modules[name]
-            sys.modules.update(modules)
-
-        def run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            modules = hide()
-            try:
-                yield from inner(batches)
-            finally:
-                show(modules)
-
-        def run_table(table):  # type: ignore[no-untyped-def]
-            modules = hide()
-            try:
-                return inner(table)
-            finally:
-                show(modules)
-
-        for helper in (run_batches, run_table, hide, show):
-            helper.__module__ = "__main__"  # so that they travel by value
-        return run_batches if streams else run_table
-
-    return hidden
-
-
 def test_executors_need_no_package(
     spark: SparkSession, s3_url: str, s3_options: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,8 +136,8 @@ def test_executors_need_no_package(
     The table's columns have names that the jobs inside use as well.
     """
     for module in (spark_merge, runner, spark_write):
-        monkeypatch.setattr(module, "batch_function", _without_the_package(executor.batch_function))
-    monkeypatch.setattr(spark_merge, "table_function", _without_the_package(executor.table_function))
+        monkeypatch.setattr(module, "batch_function", without_the_package(executor.batch_function))
+    monkeypatch.setattr(spark_merge, "table_function", without_the_package(executor.table_function))
     flag = str(tmp_path / "killed")
 
     def die_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -29,7 +29,7 @@ def test_the_examples_run(spark: SparkSession, tmp_path: Path) -> None:
     lake.create_tag("v1")
     session = lake.open_session()
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     names: dict[str, Any] = {"date": date}
     for number, block in enumerate(blocks):
         if number == 2:  # from here on a session is at hand
@@ -44,6 +44,9 @@ def test_the_examples_run(spark: SparkSession, tmp_path: Path) -> None:
         ("ts", "timestamp"),
     ]
     assert [row.request.status for row in names["requests"].collect()] == [500]
+    assert names["collected"].keys == ()
+    assert names["problems"] == []
+    assert names["exported"].copied > 0
     assert names["shared"].shared
     assert names["cluster"].master == "spark://host:7077"
     assert set(names["metadata"]) == {"dagster/column_lineage", "lake/column_lineage"}

@@ -19,7 +19,6 @@ from lake_core.delta.definition import new_metadata
 from lake_core.delta.errors import ConvertFailed, CorruptDataFile, SchemaMismatch, TableAlreadyExists
 from lake_core.delta.features import READER_VERSION, WRITER_VERSION, upgraded_for
 from lake_core.delta.log_segment import log_exists
-from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.partition_value import parse
 from lake_core.delta.path import encode_path
 from lake_core.delta.scan import DataFiles
@@ -27,6 +26,7 @@ from lake_core.delta.schema import StructType, schema_from_arrow
 from lake_core.delta.schema_evolution import added
 from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves
 from lake_core.delta.transaction import Operation, partition_by_text
+from lake_core.runner import Runner, run_here
 from lake_core.store.object_file import open_object
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from lake_core.delta.operations.rewrite import (
     rows_of,
     sizes,
 )
-from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.row_writer import row_writer
 from lake_core.delta.scan import files_of_partitions, plan_scan
 from lake_core.delta.transaction import Operation
 from lake_core.expression import Predicate, parse_predicate
+from lake_core.runner import Runner, run_here
 
 if TYPE_CHECKING:
     from lake_core.delta.snapshot import Snapshot

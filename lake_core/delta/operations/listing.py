@@ -19,7 +19,7 @@ from lake_core.delta.numpy_arrays import mask
 from lake_core.errors import InvalidKey
 
 if TYPE_CHECKING:
-    from lake_core.delta.operations.runner import Runner
+    from lake_core.runner import Runner
     from lake_core.store import ObjectMeta, ObjectStore
 
 _LISTED = pa.schema([("key", pa.string()), ("size", pa.int64()), ("put", pa.int64())])

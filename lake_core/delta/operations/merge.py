@@ -35,7 +35,6 @@ from lake_core.delta.operations.merge_file import FileMerge, Matches, MergedFile
 from lake_core.delta.operations.merge_keys import check_keys
 from lake_core.delta.operations.merge_match import Condition, matching_pairs, numbered_keys, range_predicate, take_apart
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, sizes
-from lake_core.delta.operations.runner import run_here
 from lake_core.delta.row_writer import RowWriter, row_writer
 from lake_core.delta.scan import DataFiles, Scan, open_data_files
 from lake_core.delta.schema_evolution import evolved
@@ -43,6 +42,7 @@ from lake_core.delta.skipping import partition_filter, skip
 from lake_core.delta.transaction import Operation
 from lake_core.expression import And, Predicate, columns, parse_predicate
 from lake_core.readable import count_of
+from lake_core.runner import run_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

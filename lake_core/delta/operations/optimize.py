@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 from lake_core.delta.errors import InvalidPredicate, InvalidProperty, SchemaMismatch
 from lake_core.delta.numpy_arrays import integers, mask, numbers
 from lake_core.delta.operations.rewrite import on_partitions_only, predicate_parameter, sizes
-from lake_core.delta.operations.runner import Runner, run_here
+from lake_core.delta.operations.zorder import z_values
 from lake_core.delta.row_rules import RowRules
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import DataFiles, Scan, files_of_partitions, open_data_files
@@ -32,9 +33,10 @@ from lake_core.delta.skipping import num_records
 from lake_core.delta.statistics import leaf_values
 from lake_core.delta.transaction import Operation
 from lake_core.expression import parse_predicate
+from lake_core.runner import Runner, run_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lake_core.delta.data_file import AddFile
     from lake_core.delta.snapshot import Snapshot
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 DEFAULT_TARGET = 128 << 20
 _TARGET_PROPERTY = "delta.targetFileSize"
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+MANY_OUTPUTS = 4
+"""If a bin is sorted into more files, it is large."""
 _DELETED_SHARE = 0.05
 """A share of rows: if its deletion vector deletes more of them, a file is rewritten even if it is large."""
 
@@ -54,12 +58,14 @@ def optimize(
     target_size: int | None = None,
     zorder_by: Sequence[str] = (),
     run: Runner = run_here,
+    sort_large: Callable[[OptimizeTask], list[AddFile]] | None = None,
 ) -> Operation | None:
     """Plan and write an OPTIMIZE.
 
     `now`: milliseconds; `target_size`: bytes of a file, `delta.targetFileSize` or 128 MiB by default.
 
-    `where` selects partitions. Returns None if there is nothing to improve. Raises InvalidPredicate,
+    `where` selects partitions. `sort_large` writes those bins of a task that are to be sorted into many files; without
+    it, one task sorts each bin. Returns None if there is nothing to improve. Raises InvalidPredicate,
     InvalidExpression, SchemaMismatch, InvalidProperty and what reading and writing raise.
     """
     target = _target_size(snapshot, target_size)
@@ -79,7 +85,12 @@ def optimize(
         curve,
         RowWriter(snapshot.place, snapshot.metadata, RowRules(), now),
     )
-    adds = [add for part in run(task, len(bins)) for add in part]
+    large = task.chosen([bool(curve) and count > MANY_OUTPUTS for count in task.outputs])
+    adds = []
+    if sort_large is not None and large.bins:
+        adds += sort_large(large)
+        task = task.chosen([count <= MANY_OUTPUTS for count in task.outputs])
+    adds += [add for part in run(task, len(task.bins)) for add in part]
     metrics = {
         "numRemovedFiles": len(touched),
         "numRemovedBytes": sizes(touched),
@@ -218,6 +229,15 @@ class OptimizeTask:
             return self.writer.files().write_one(self._rows(index, self.files), values)
         return list(self._sorted(index, values))
 
+    def chosen(self, flags: Sequence[bool]) -> OptimizeTask:
+        """Return the task for some of the bins: those with a flag."""
+        return replace(
+            self,
+            bins=tuple(compress(self.bins, flags)),
+            values=tuple(compress(self.values, flags)),
+            outputs=tuple(compress(self.outputs, flags)),
+        )
+
     def _rows(self, index: int, files: DataFiles) -> Iterator[pa.Table]:
         for number in self.bins[index]:
             yield from files.batches(int(number))
@@ -258,21 +278,3 @@ class OptimizeTask:
                     part = pa.ipc.open_file(source).read_all()
                     order = np.argsort(np.concatenate(ranks[output]))
                     yield from self.writer.files().write_one([part.take(integers(order))], values)
-
-
-def z_values(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.uint64]:
-    """Return a number for each row that orders rows along a Z-shaped curve.
-
-    It interleaves the bits of the columns' ranks. Nulls come last.
-    """
-    bits = min(16, 64 // len(columns)) if len(columns) <= 64 else 1
-    total = np.zeros(len(columns[0]), dtype=np.uint64)
-    for number, column in enumerate(columns[:64]):
-        ranks = numbers(pc.rank(column, sort_keys="ascending", tiebreaker="dense")).astype(np.uint64)
-        highest = int(ranks.max(initial=1))
-        scaled = (ranks - 1) * ((1 << bits) - 1) // max(1, highest - 1)
-        for bit in range(bits):
-            total |= ((scaled >> np.uint64(bit)) & np.uint64(1)) << np.uint64(
-                bit * len(columns) + len(columns) - 1 - number
-            )
-    return total

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lake_core.delta.action import Metadata
-    from lake_core.delta.operations.runner import Runner
     from lake_core.delta.row_writer import RowWriter
     from lake_core.delta.snapshot import Snapshot
+    from lake_core.runner import Runner
 
 
 @dataclass(frozen=True, slots=True)

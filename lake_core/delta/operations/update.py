@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from lake_core.delta.operations.assignment import parse_assignments
 from lake_core.delta.operations.rewrite import check_not_append_only, rewrite, row_operation
-from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.row_writer import row_writer
 from lake_core.delta.scan import plan_scan
 from lake_core.expression import parse_predicate
+from lake_core.runner import Runner, run_here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

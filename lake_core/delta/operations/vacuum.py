@@ -30,11 +30,11 @@ from lake_core.delta.file_name import is_delta_name, is_own_name, named_time
 from lake_core.delta.log_segment import LOG_FOLDER, commit_key, list_log
 from lake_core.delta.numpy_arrays import booleans, mask
 from lake_core.delta.operations.listing import delete_keys, list_unknown
-from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.path import data_key, data_keys
 from lake_core.delta.properties import deleted_file_retention_ms, interval_ms
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.errors import NotFound
+from lake_core.runner import Runner, run_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -22,6 +22,7 @@ from lake_core.dataset import KeyClass, dataset_format
 from lake_core.errors import LakeError, NotFound
 from lake_core.graveler import CorruptTable, read_properties
 from lake_core.journal import Action, Add, Delete, State, Update
+from lake_core.lake.gc.deletion import delete_listed
 from lake_core.lake.gc.mark import Reachability
 from lake_core.lake.gc.retention import kept_commits, retain
 from lake_core.lake.lake_format import ORIGIN_KEY
@@ -33,10 +34,13 @@ from lake_core.lake.refs.values import instant_of, text_of
 from lake_core.lake.repository import TREES, Repository
 from lake_core.lake.state.claims import claimed
 from lake_core.lake.state.content import OBJECTS, digest_of
+from lake_core.runner import run_in_turn
 from lake_core.store import FolderStore, ObjectMeta, ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from lake_core.runner import Runner
 
 LISTS = "_lake/gc"
 _RANGE = re.compile(rf"{TREES}/[0-9a-f]{{64}}")
@@ -48,9 +52,6 @@ _MOST_COMMITS = 50_000
 """The most commits that one collection removes, because one entry of the refs journal names them."""
 _MOST_BATCHES = 10_000
 """The most batches of ended sessions that one collection removes."""
-_DELETE_AT_ONCE = 1000
-_MOST_SECONDS = 86_400.0
-"""A collector that takes longer stops, because listed objects may be in use again by then."""
 
 
 class CollectionRefused(LakeError):
@@ -74,22 +75,24 @@ def collect(
     *,
     dry_run: bool = False,
     progress: Callable[[str, int], None] | None = None,
+    run: Runner = run_in_turn,
 ) -> Collection:
     """Delete unreachable objects.
 
-    `history` is how long commits are kept, at least a week. Raises CollectionRefused, StoreError.
+    `history` is how long commits are kept, at least a week. `run` calls the tasks that compute remainders and delete.
+    Raises CollectionRefused, StoreError.
     """
     tell = progress or (lambda phase, count: None)
     finished: list[str] = []
     if not dry_run:
         _reap(repository)
         for id in sorted(repository.refs().under(PREFIX)):
-            finished += _finish(repository, id, history, tell)
+            finished += _finish(repository, id, history, tell, Reachability(repository, run))
     refs = repository.refs()
     now = repository.clock()
     history = max(history, MOST_EXPIRY)  # keeps the commits at which private sessions began
     cutoff = now - history
-    reachable, graph = Reachability(repository), CommitGraph()
+    reachable, graph = Reachability(repository, run), CommitGraph()
     dropped = _mark(repository, refs, cutoff, reachable, graph, now)
     tell("marked", len(reachable.keys))
     if not dry_run:
@@ -226,11 +229,9 @@ def _finish(
     marked = reachable or Reachability(repository)
     _mark(repository, refs, now - history, marked, graph or CommitGraph(), now)
     gone = sorted(listed - marked.keys - _renewed(repository.root, list_key) - {""})
-    for start in range(0, len(gone), _DELETE_AT_ONCE):
-        if runtime.monotonic() - started > _MOST_SECONDS:
-            return gone[:start]
-        repository.root.delete(gone[start : start + _DELETE_AT_ONCE])
-        tell("deleted", start)
+    deleted = delete_listed(repository.root, gone, list_key, started, tell, marked.run)
+    if len(deleted) < len(gone):
+        return deleted
     # From here on, writers may reuse the listed objects that were kept.
     done_key = f"{LISTS}/{id}-deleted"
     repository.root.put(done_key, encode_list(gone))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING
@@ -17,13 +16,15 @@ from typing import TYPE_CHECKING
 from lake_core.errors import LakeError
 from lake_core.graveler import Entry
 from lake_core.graveler.record import split_value
-from lake_core.lake.gc.remainder import Remainder, RemainderReader, log_entry, log_head
+from lake_core.lake.gc.remainder import Remainder, RemainderReader, Trees, log_entry, log_head
 from lake_core.lake.gc.remainder_memo import Pair, RemainderMemo
+from lake_core.lake.gc.remainder_task import compute_remainders
 from lake_core.lake.refs.values import instant_of
 from lake_core.lake.state.content import digest_of
+from lake_core.runner import Runner, run_in_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from lake_core.lake.gc.retention import RetainedState, Retention
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from lake_core.lake.state.dataset_view import DatasetView
     from lake_core.lake.state.state_store import StateStore
 
-_AT_ONCE = 32
-"""The number of remainders that are computed concurrently."""
 _LOOKED_AT = 3
 """States in which the version of a dataset is looked for."""
 _RANGE_MEMORY = 32 << 20
@@ -46,6 +45,8 @@ class Reachability:
     """The keys, below the lake's root, that live states reach. States are marked once."""
 
     repository: Repository
+    run: Runner = run_in_turn
+    """Calls the tasks that compute remainders."""
     keys: set[str] = field(default_factory=set)
     references: dict[str, set[tuple[int, str, int]]] = field(default_factory=dict)
     """Size, etag and time (in nanoseconds) of the imported objects, as in the tree, by key."""
@@ -161,20 +162,21 @@ class Reachability:
         for state in reversed(states):
             if state.successor is not None and state.tree != states[state.successor].tree:
                 pairs.setdefault((state.tree, states[state.successor].tree, state.is_followed), []).append(state)
-        reader = RemainderReader(self.repository)
+        reader = RemainderReader(Trees.of(self.repository))
         errors: dict[Pair, LakeError] = {}
 
-        def compute(missing: Sequence[Pair]) -> list[Remainder | None]:
-            computed: dict[Pair, Remainder | None] = {}
-            newest_first = missing[::-1]  # each successor has just been read
-            for start in range(0, len(missing), _AT_ONCE):
-                part = newest_first[start : start + _AT_ONCE]
-                calls = (partial(self._remainder_or_error, reader, pair) for pair in part)
-                for pair, remainder in zip(part, self.repository.root.gather(*calls), strict=True):
-                    if isinstance(remainder, LakeError):
-                        errors[pair] = remainder
-                    computed[pair] = None if isinstance(remainder, LakeError) else remainder
-            return [computed[pair] for pair in missing]
+        def compute(missing: Sequence[Pair]) -> Iterator[Remainder | None]:
+            remainders = compute_remainders(self.repository.root, reader, missing, self.run)
+            for pair, remainder in zip(missing, remainders, strict=True):
+                if remainder is not None:
+                    yield remainder
+                    continue
+                # Errors stay in the process that ran the task, which may be another one.
+                try:
+                    yield reader.remainder(*pair)
+                except LakeError as error:
+                    errors[pair] = error
+                    yield None
 
         remainders: Iterable[tuple[Pair, Remainder | None]]
         if self._pairs:
@@ -194,13 +196,6 @@ class Reachability:
             # The state or its successor cannot be read.
             for state in pairs[pair]:
                 self._add_state(state, ended, failed)
-
-    @staticmethod
-    def _remainder_or_error(reader: RemainderReader, pair: Pair) -> Remainder | LakeError:
-        try:
-            return reader.remainder(*pair)
-        except LakeError as error:
-            return error
 
     def _add_remainder(
         self, pair: Pair, remainder: Remainder, states: Sequence[RetainedState], ended: Mapping[str, datetime]

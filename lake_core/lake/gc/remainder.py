@@ -8,19 +8,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lake_core.clock import system_clock
 from lake_core.dataset import KeyClass, dataset_format
 from lake_core.graveler import Entry
 from lake_core.lake.state.content import digest_of
 from lake_core.lake.state.dataset_record import DATASETS, dataset_above
+from lake_core.lake.state.state_store import StateStore
+from lake_core.lake.state.state_tree import StateTree
+from lake_core.lake.state.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lake_core.graveler import Record
+    from lake_core.graveler import Graveler, Record
     from lake_core.lake.repository import Repository
+    from lake_core.lake.state.content import ContentStore
     from lake_core.lake.state.dataset_record import DatasetRecord
     from lake_core.lake.state.dataset_view import DatasetView
-    from lake_core.lake.state.state_store import StateStore
+    from lake_core.store import ObjectStore
 
 _CACHED_STATES = 8
 
@@ -37,11 +42,31 @@ class Remainder:
     """The UNIQUE objects of the datasets that differ, by the dataset's path."""
 
 
-class RemainderReader:
-    """Computes the remainders of a lake's trees. Safe to use from many threads."""
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """The trees of a lake, and the objects that they name. Picklable if the lake's store is."""
 
-    def __init__(self, repository: Repository) -> None:
-        self._repository = repository
+    root: ObjectStore
+    graveler: Graveler
+    content: ContentStore
+
+    @classmethod
+    def of(cls, repository: Repository) -> Trees:
+        """Return the trees of an open lake."""
+        return cls(repository.root, repository.graveler, repository.content.detached())
+
+    def state(self, tree: str) -> StateStore:
+        """Return a tree as a store."""
+        view = View(self.graveler, tree)
+        # Nothing that is compared depends on the time.
+        return StateStore(StateTree(self.root, view, system_clock, name=f"tree {tree[:12]}", content=self.content))
+
+
+class RemainderReader:
+    """Computes the remainders of a lake's trees. Safe to use from many threads, and picklable like the trees."""
+
+    def __init__(self, trees: Trees) -> None:
+        self._trees = trees
         self._states: dict[str, StateStore] = {}
         self._registered: dict[str, dict[str, DatasetRecord]] = {}
         self._versions: dict[tuple[str, str], int] = {}
@@ -55,7 +80,7 @@ class RemainderReader:
 
         Raises the error of a tree or a dataset that cannot be read.
         """
-        graveler, addresses = self._repository.graveler, self._repository.content.addresses
+        graveler, addresses = self._trees.graveler, self._trees.content.addresses
         keys = [f"{graveler.reader.folder}/{id}" for id in graveler.names(tree) - graveler.names(successor)]
         entries: list[Entry] = []
         differences = [
@@ -96,7 +121,7 @@ class RemainderReader:
         if state is None:
             if len(self._states) >= _CACHED_STATES:
                 self._states, self._registered = {}, {}
-            state = self._states[tree] = self._repository.state(tree, f"tree {tree[:12]}")
+            state = self._states[tree] = self._trees.state(tree)
         return state
 
     def _datasets(self, tree: str) -> dict[str, DatasetRecord]:
@@ -135,6 +160,9 @@ class RemainderReader:
         if later is not None and later.format.exists(later):
             keys.difference_update(later.format.reachable(later, None))
         return sorted(keys)
+
+    def __reduce__(self) -> tuple[type[RemainderReader], tuple[Trees]]:
+        return RemainderReader, (self._trees,)
 
 
 def _is_log_key(record: DatasetRecord, name: str) -> bool:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import zlib
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from lake_core.dataset import format_releases
@@ -47,21 +48,26 @@ class RemainderMemo:
     ) -> Iterator[tuple[Pair, Remainder | None]]:
         """Yield the remainder of each pair, in groups.
 
-        Remainders that are not stored are computed and stored. None stands for those that `compute` could not return.
+        Remainders that are not stored are computed and stored. `compute` yields those of given pairs, in order, and
+        None for those that it cannot compute.
         """
         groups = [(self._name(group), group) for group in _groups(pairs)]
         stored = {meta.key for meta in self._root.list(f"{FOLDER}/")}
         outdated = stored.difference(name for name, _ in groups)
-        known: dict[Pair, Remainder] | None = None
+        known: dict[Pair, Remainder] = {}
+        if any(name not in stored for name, _ in groups):
+            # Most pairs of a new group were in a group before.
+            known = {pair: each for key in outdated for pair, each in (self._read(key) or {}).items()}
+        new = [pair for name, group in groups if name not in stored for pair in group if pair not in known]
+        computed = iter(compute(new))
         for name, group in groups:
             remainders: Mapping[Pair, Remainder | None] | None = self._read(name) if name in stored else None
             if remainders is None or remainders.keys() != set(group):
-                if known is None:
-                    # Most pairs of a new group were in a group before.
-                    known = {pair: each for key in outdated for pair, each in (self._read(key) or {}).items()}
                 missing = [pair for pair in group if pair not in known]
-                computed = dict(zip(missing, compute(missing), strict=True))
-                remainders = {pair: known.get(pair) or computed[pair] for pair in group}
+                # A stored group that is damaged is not among the new ones.
+                source = compute(missing) if name in stored else islice(computed, len(missing))
+                results = dict(zip(missing, source, strict=True))
+                remainders = {pair: known.get(pair) or results[pair] for pair in group}
                 self._write(name, remainders)
             yield from remainders.items()
         if outdated:

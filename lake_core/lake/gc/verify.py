@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from hashlib import sha256
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from lake_core.errors import InvalidKey, LakeError, NotFound
-from lake_core.graveler import read_sstable
-from lake_core.graveler.identity import AFTER_HASHING, table_id
 from lake_core.journal.errors import JournalDamaged
+from lake_core.lake.gc.content_check import check_contents, is_named_by_content
 from lake_core.lake.gc.mark import Reachability
+from lake_core.lake.gc.problem import Problem
 from lake_core.lake.gc.retention import retain
 from lake_core.lake.gc.verified import VerifiedObjects
 from lake_core.lake.publish.checkout import is_checked_out
 from lake_core.lake.refs.commit_graph import CommitGraph
-from lake_core.lake.repository import REFS, TREES
-from lake_core.lake.state.content import digest_of, nanoseconds
+from lake_core.lake.repository import REFS
+from lake_core.lake.state.content import nanoseconds
+from lake_core.runner import run_here, run_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Set
@@ -24,19 +23,11 @@ if TYPE_CHECKING:
 
     from lake_core.graveler import Entry
     from lake_core.lake.repository import Repository
+    from lake_core.runner import Runner
     from lake_core.store import ObjectMeta, ObjectStore
 
 _LISTED_FROM = 1000
 """The most objects that are looked up one by one. For more objects the whole lake is listed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A defect of a lake."""
-
-    kind: Literal["missing", "corrupt", "changed", "unreadable", "not in place"]
-    key: str
-    detail: str
 
 
 def verify(
@@ -46,6 +37,7 @@ def verify(
     hashes: bool = True,
     full: bool = False,
     progress: Callable[[str, int], None] | None = None,
+    run: Runner | None = None,
 ) -> Iterator[Problem]:
     """Yield the problems of a lake.
 
@@ -56,11 +48,12 @@ def verify(
         full: Whether to read all content. By default, objects that an earlier run has read, and that were not written
             since, are only checked to exist.
         progress: Called with a phase and a count; at the end with `not read again` and a number of objects.
+        run: Calls the tasks that compute remainders and read content. By default they run in this process.
     """
     tell = progress or (lambda phase, count: None)
     refs = repository.refs()
     now = repository.clock()
-    reachable, graph = Reachability(repository), CommitGraph()
+    reachable, graph = Reachability(repository, run or run_in_turn), CommitGraph()
     try:
         graph.update(refs)
         retention = retain(graph, refs, repository.format.branch, now - history)
@@ -77,22 +70,26 @@ def verify(
     tell("marked", len(reachable.keys))
     verified = VerifiedObjects()
     before = VerifiedObjects.read(repository.root) if hashes and not full else verified
-    unchanged = 0
-    for number, (key, meta) in enumerate(_objects(repository.root, reachable.keys - {""})):
-        if number % 1000 == 0:
-            tell("checked", number)
-        if meta is None:
-            yield Problem("missing", key, "a live state refers to it, but it is missing: restore it from a backup")
-            continue
-        if hashes and _is_named_by_content(key):
-            unchanged += meta in before
-            problem = None if meta in before else _content_problem(repository, key)
-            if problem is None:
+    unchanged = number = 0
+
+    def is_read(meta: ObjectMeta) -> bool:
+        return hashes and is_named_by_content(meta.key) and meta not in before
+
+    objects = _objects(repository.root, reachable.keys - {""})
+    for group in check_contents(repository.root, objects, is_read, run or run_here):
+        for key, meta in group.objects:
+            if meta is None:
+                yield Problem("missing", key, "a live state refers to it, but it is missing: restore it from a backup")
+                continue
+            if key in group.problems:
+                yield group.problems[key]
+            elif hashes and is_named_by_content(key):
+                unchanged += meta in before
                 verified.add(meta)
-            else:
-                yield problem
-        if key in reachable.references:
-            yield from _check_reference(repository, meta, reachable.references[key])
+            if key in reachable.references:
+                yield from _check_reference(repository, meta, reachable.references[key])
+        number += len(group.objects)
+        tell("checked", number)
     if hashes:
         verified.write(repository.root)
     for entry in reachable.external.values():
@@ -123,30 +120,6 @@ def _objects(root: ObjectStore, keys: Set[str]) -> Iterator[tuple[str, ObjectMet
             yield meta.key, meta
     for key in sorted(missing):
         yield key, None
-
-
-def _is_named_by_content(key: str) -> bool:
-    return key.startswith(f"{TREES}/") or digest_of(key) is not None
-
-
-def _content_problem(repository: Repository, key: str) -> Problem | None:
-    """Read an object and compare it with its name."""
-    root = repository.root
-    digest = digest_of(key)
-    try:
-        if digest is not None:
-            if sha256(root.get(key)).hexdigest() == digest:
-                return None
-            return Problem("corrupt", key, "its bytes do not match its name: restore it from a backup")
-        table = read_sstable(root.get(key))
-        named = {name: str(value) for name, value in table.properties.items() if name not in AFTER_HASHING}
-        if table_id(table.pairs, named) == key.removeprefix(f"{TREES}/"):
-            return None
-        return Problem("corrupt", key, "its records do not match its name: restore it from a backup")
-    except NotFound:
-        return Problem("missing", key, "a live state refers to it, but it is missing: restore it from a backup")
-    except LakeError as error:
-        return Problem("corrupt", key, str(error))
 
 
 def _check_reference(

@@ -10,6 +10,7 @@ from lake_core.lake.lakefs.exported_trees import ExportedTrees
 from lake_core.lake.lakefs.history import joined_commits
 from lake_core.lake.lakefs.ref_names import exported_refs
 from lake_core.lake.refs.history import log
+from lake_core.runner import Runner, run_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ def export(
     rename: Mapping[str, str] | None = None,
     is_live: bool = False,
     progress: Callable[[str, int], None] | None = None,
+    run: Runner = run_here,
 ) -> Exported:
     """Write branches and tags, with their commits and data files, into another store in the layout of lakeFS.
 
@@ -36,6 +38,7 @@ def export(
         rename: New names of branches and tags, by their names in the lake.
         is_live: Whether a lakeFS server works in the folder too.
         progress: Called with what was written ("object", "commit") and the number of these.
+        run: Calls the tasks that copy data files.
 
     Raises InvalidRef for names that lakeFS does not accept, FolderInUse, and what reading the lake raises.
     """
@@ -61,6 +64,7 @@ def export(
         earlier=folder,
         may_exist=not folder.is_new,
         progress=progress,
+        run=run,
     )
     folder.finish(exported, history=history)
     return exported

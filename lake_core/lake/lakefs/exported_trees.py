@@ -6,6 +6,7 @@ An entry of a data file depends on the lake's contents alone: it has no etag and
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from lake_core.graveler import Commit, Record
     from lake_core.lake.repository import Repository
+    from lake_core.lake.state.content import ContentStore
     from lake_core.lake.state.state_store import StateStore
     from lake_core.store import ObjectMeta
 
@@ -33,18 +35,26 @@ _CACHED = 64
 """The number of datasets' states whose files are remembered: a commit is compared with its parent."""
 
 
+@dataclass(frozen=True, slots=True)
+class EntryReader:
+    """Reads the objects of a lake's entries. Picklable if the lake's store is."""
+
+    content: ContentStore
+
+    def __call__(self, entry: Entry, start: int, end: int) -> bytes:
+        """Return the bytes [start, end) of an entry's object. Raises ContentMissing, ContentChanged."""
+        return self.content.get(Item(entry), start, end)
+
+
 class ExportedTrees:
     """The exported trees of a lake's commits. Each data file is asked for once."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
+        self.read = EntryReader(repository.content.detached())
         self._sizes: dict[str, int] = {}
         self._files = lru_cache(maxsize=_CACHED)(self._read_files)
         self._states = lru_cache(maxsize=2)(lambda tree: repository.state(tree, f"the tree {tree[:12]}"))
-
-    def read(self, entry: Entry, start: int, end: int) -> bytes:
-        """Return the bytes [start, end) of an entry's object. Raises ContentMissing, ContentChanged."""
-        return self._repository.content.get(Item(entry), start, end)
 
     def records(self, commit: Commit) -> Iterator[Record]:
         """Yield the records of a commit's whole tree, by key."""

@@ -7,15 +7,16 @@ they are read only below the locations that the lake's settings list.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from lake_core.errors import InvalidUrl
+from lake_core.errors import InvalidUrl, LakeError
 from lake_core.graveler import AddressType, Entry
 from lake_core.lake.errors import ExternalAddress
 from lake_core.store import ObjectStore, store_at
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lake_core.journal import Journal
 
@@ -24,12 +25,14 @@ EXTERNAL = "external"
 
 
 class Addresses:
-    """The addresses of a lake's entries. `settings` is its configuration; without it no external URL is allowed."""
+    """The addresses of a lake's entries: below its root, and below locations whose stores are open.
 
-    def __init__(self, root: ObjectStore, settings: Journal | None = None) -> None:
+    Picklable if the stores are.
+    """
+
+    def __init__(self, root: ObjectStore, stores: Mapping[str, ObjectStore] | None = None) -> None:
         self._root = root
-        self._settings = settings
-        self._stores: dict[str, ObjectStore] = {}
+        self._stores = dict(stores or {})
 
     def key(self, entry: Entry) -> str | None:
         """Return the key of an entry's object below the lake's root; None if it is outside."""
@@ -51,9 +54,34 @@ class Addresses:
             "that it is in, such as with lake.settings.update(external=['s3://bucket/folder'])"
         )
 
+    def detached(self) -> Addresses:
+        """Return the same addresses for other processes, as they are now."""
+        return Addresses(self._root, self._stores)
+
     def _locations(self) -> Sequence[str]:
-        settings = self._settings
-        return () if settings is None else settings.state(refresh=False).get(EXTERNAL) or ()
+        return tuple(self._stores)
+
+    def _store(self, location: str) -> ObjectStore:
+        return self._stores[location]
+
+
+class ConfiguredAddresses(Addresses):
+    """Addresses below the locations that the lake's configuration lists at the moment. They are opened when needed."""
+
+    def __init__(self, root: ObjectStore, settings: Journal) -> None:
+        super().__init__(root)
+        self._settings = settings
+
+    def detached(self) -> Addresses:
+        """Return the addresses that are allowed now, without the configuration."""
+        stores = {}
+        for location in self._locations():
+            with suppress(LakeError):  # it may not be needed
+                stores[location] = self._store(location)
+        return Addresses(self._root, stores)
+
+    def _locations(self) -> Sequence[str]:
+        return self._settings.state(refresh=False).get(EXTERNAL) or ()
 
     def _store(self, location: str) -> ObjectStore:
         if location not in self._stores:

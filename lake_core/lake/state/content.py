@@ -148,6 +148,10 @@ class ContentStore:
         self.addresses = addresses or Addresses(root)
         self._recent = recent or RecentContent()
 
+    def detached(self) -> ContentStore:
+        """Return the same objects without the lake's configuration, for other processes to read them."""
+        return ContentStore(self._root, self.addresses.detached())
+
     def place(self, item: Item, is_pending: Callable[[str], bool]) -> Item:
         """Return an item with an address that no collection deletes, and with its bytes if they are to be stored.
 

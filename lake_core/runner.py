@@ -25,10 +25,15 @@ class Runner(Protocol):
         """Call the task for each number below `count`, and return the results."""
 
 
+def run_in_turn(task: Callable[[int], T], count: int) -> Iterator[T]:
+    """Call tasks in this thread, each when its result is needed."""
+    return map(task, range(count))
+
+
 def run_here(task: Callable[[int], T], count: int) -> Iterator[T]:
     """Call tasks in this process, a few at a time to limit memory."""
     if count <= 1:
-        yield from map(task, range(count))
+        yield from run_in_turn(task, count)
         return
     with runtime.thread_pool(_WORKERS) as pool:
         numbers = iter(range(count))

@@ -1,0 +1,15 @@
+"""Defects of a lake, as `verify` reports them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A defect of a lake."""
+
+    kind: Literal["missing", "corrupt", "changed", "unreadable", "not in place"]
+    key: str
+    detail: str
