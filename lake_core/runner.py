@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lake_core import runtime
+from lake_core.errors import LakeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _WORKERS = 2
+
+
+class RunnerFailed(LakeError):
+    """A runner could not call the tasks, or lost them. Their own errors are raised as they are."""
 
 
 class Runner(Protocol):

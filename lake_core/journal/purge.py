@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
+from lake_core.errors import NotFound
 from lake_core.journal.clock import NEVER_YOUNGER
-from lake_core.journal.errors import JournalDamaged, PurgeUnsupported
+from lake_core.journal.errors import HistoryPurged, JournalDamaged, PurgeUnsupported
 from lake_core.journal.pointer import Tail, raise_tail
 from lake_core.journal.upkeep import write_snapshot
 
@@ -38,12 +39,18 @@ def purge(reader: Reader, newest: State, before: datetime, now: datetime) -> int
         # The put returns the store's own time, and the snapshot makes later reads cheap.
         written = write_snapshot(reader, newest)
         if written is not None:
-            first = _first_retained(
-                reader, newest, tail, min(before, now - NEVER_YOUNGER), written.last_modified - NEVER_YOUNGER
-            )
-            if first > tail.first:
-                _write_base(reader, first - 1)
-                tail = raise_tail(reader.store, reader.prefix + reader.naming.tail, first)
+            try:
+                first = _first_retained(
+                    reader, newest, tail, min(before, now - NEVER_YOUNGER), written.last_modified - NEVER_YOUNGER
+                )
+                if first > tail.first:
+                    _write_base(reader, first - 1)
+                    tail = raise_tail(reader.store, reader.prefix + reader.naming.tail, first)
+            except (NotFound, HistoryPurged, JournalDamaged):
+                newer = reader.tail()
+                if newer.first == tail.first:
+                    raise
+                tail = newer  # another process is purging, and has deleted entries that were to be read
     deleted = _sweep(reader, tail)
     if newest.archive and written is not None:
         _delete_unnamed_segments(reader, written.last_modified - NEVER_YOUNGER)

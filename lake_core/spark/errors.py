@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lake_core.errors import LakeError
+from lake_core.runner import RunnerFailed
 
 
 class NoJava(LakeError):
@@ -13,11 +14,11 @@ class JavaTooOld(LakeError):
     """Spark needs a newer Java than the one that is installed."""
 
 
-class UnreachableStore(LakeError):
+class UnreachableStore(RunnerFailed):
     """Spark's executors cannot reach the table's store, because it exists only in this process."""
 
 
-class SparkJobFailed(LakeError):
+class SparkJobFailed(RunnerFailed):
     """A Spark job of a read or write failed in its executors. The cause is Spark's own error.
 
     Nothing that the job wrote is visible.

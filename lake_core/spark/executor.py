@@ -16,10 +16,13 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
 import lake_core
+from lake_core import errors
 from lake_core.dataset import format_releases
 from lake_core.delta import errors as delta_errors
-from lake_core.errors import LakeError
+from lake_core.errors import LakeError, StoreError
 from lake_core.expression import errors as expression_errors
+from lake_core.graveler import errors as graveler_errors
+from lake_core.lake import errors as lake_errors
 from lake_core.spark import errors as spark_errors
 from lake_core.spark.errors import SparkJobFailed, UnreachableStore
 from lake_core.version import __version__
@@ -34,6 +37,11 @@ else:
 
 They are its own errors, and in classic Spark also those of the JVM for which it has no class, such as lost executors.
 """
+
+_ERRORS = (errors, delta_errors, expression_errors, spark_errors, lake_errors, graveler_errors)
+"""The modules with the errors that tasks raise. Pools have more: importing them takes long."""
+_MESSAGE_ALONE = (LakeError.__init__, StoreError.__init__)
+"""How errors are initialized that need no more than a message."""
 
 _PICKLING = threading.Lock()
 _RAISED = re.compile(r"^(?:lake_core\.[\w.]+\.)(\w+): (.*)$", re.MULTILINE)
@@ -174,18 +182,10 @@ def named_error(name: str, message: str) -> LakeError:
 
     Return SparkJobFailed if there is no such class, or if it takes more than a message.
     """
-    # Importing pools takes long.
     from lake_core.pool import errors as pool_errors
 
-    kind = next(
-        (
-            getattr(module, name)
-            for module in (delta_errors, expression_errors, pool_errors, spark_errors)
-            if hasattr(module, name)
-        ),
-        None,
-    )
-    if isinstance(kind, type) and issubclass(kind, LakeError) and kind.__init__ is LakeError.__init__:
+    kind = next((getattr(module, name) for module in (*_ERRORS, pool_errors) if hasattr(module, name)), None)
+    if isinstance(kind, type) and issubclass(kind, LakeError) and kind.__init__ in _MESSAGE_ALONE:
         return kind(message)
     return SparkJobFailed(f"{name}: {message}")
 
@@ -193,9 +193,9 @@ def named_error(name: str, message: str) -> LakeError:
 def lake_error(error: Exception) -> LakeError:
     """Return this package's error that made a job fail in an executor, or SparkJobFailed."""
     text = str(error)
-    errors = _RAISED.findall(text)
-    if errors:
-        return named_error(*errors[-1])
+    raised_here = _RAISED.findall(text)
+    if raised_here:
+        return named_error(*raised_here[-1])
     raised = list(re.finditer(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Invalid)\w*: .+)$", text, re.MULTILINE))
     if raised:
         # This is the last line of the worker's traceback.

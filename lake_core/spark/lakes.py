@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lake_core.lake.gc.remainder_task import RemainderTask
 from lake_core.runner import run_in_turn
-from lake_core.spark.runner import has_package, run_in, run_installed_in
+from lake_core.spark.runner import has_same_releases, run_in, run_installed_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +40,8 @@ def verify_lake(
     """List the problems of a lake as `lake.maintenance.verify` does, reading content in the executors.
 
     There is one task for each thousand objects, or 256 MB, that are read, and for each 32 old states that are compared
-    with the next. Executors without this package compare none: the driver does. Executors without the packages
+    with the next. Executors without the driver's releases of this package and its formats compare none: the driver
+    does. Executors without the packages
     cramjam and google-crc32c read all objects but the ranges of trees, which the driver then reads.
 
     Raises what it raises, and SparkJobFailed.
@@ -59,7 +60,8 @@ def collect_lake(
     """Collect garbage as `lake.maintenance.gc` does, comparing old states and deleting objects in the executors.
 
     There is one task for each 32 states that are compared with the next, and for each thousand objects to delete.
-    Executors without this package compare none: the driver does. The driver lists the lake's objects.
+    Executors without the driver's releases of this package and its formats compare none: the driver does. The driver
+    lists the lake's objects.
 
     Raises what it raises, and SparkJobFailed.
     """
@@ -102,7 +104,7 @@ def _runner(spark: SparkSession) -> Runner:
         if not needs_package:
             return by_value(task, count)
         if not installed:
-            installed.append(run_installed_in(spark) if has_package(spark) else run_in_turn)
+            installed.append(run_installed_in(spark) if has_same_releases(spark) else run_in_turn)
         return installed[0](task, count)
 
     return run

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from lake_core.spark.executor import JOB_ERRORS, BatchFunction, batch_function, named_function, raise_ours
+from lake_core.spark.executor import (
+    JOB_ERRORS,
+    BatchFunction,
+    batch_function,
+    installed_releases,
+    named_function,
+    raise_ours,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -55,24 +62,32 @@ def run_installed_in(spark: SparkSession) -> Runner:
     return run
 
 
-def has_package(spark: SparkSession) -> bool:
-    """Return whether the executors have this package, judging by one of them."""
+def has_same_releases(spark: SparkSession) -> bool:
+    """Return whether the executors have this package and its formats, of the driver's releases.
+
+    One of the executors is asked.
+    """
+    function = batch_function(_compare_releases(installed_releases()))
     try:
-        rows = spark.range(0, 1, 1, 1).mapInArrow(batch_function(_look_for_package), "is_there boolean").toArrow()
+        rows = spark.range(0, 1, 1, 1).mapInArrow(function, "are_same boolean").toArrow()
     except JOB_ERRORS as error:
         raise_ours(error)
-    return all(rows["is_there"].to_pylist())
+    return all(rows["are_same"].to_pylist())
 
 
-def _look_for_package(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for _ in batches:
-        try:
-            importlib.import_module("lake_core.version")
-        except ModuleNotFoundError:
-            is_there = False
-        else:
-            is_there = True
-        yield pa.RecordBatch.from_arrays([pa.array([is_there])], names=["is_there"])
+def _compare_releases(releases: dict[str, str]) -> BatchFunction:
+    def compare(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            try:
+                # By its name, because the function itself is pickled with the driver's release.
+                executor = importlib.import_module("lake_core.spark.executor")
+            except ModuleNotFoundError:
+                are_same = False
+            else:
+                are_same = executor.installed_releases() == releases
+            yield pa.RecordBatch.from_arrays([pa.array([are_same])], names=["are_same"])
+
+    return compare
 
 
 def _results(spark: SparkSession, function: BatchFunction, count: int) -> pa.Table:

@@ -231,7 +231,7 @@ def test_arrays_that_have_no_rows_are_refused(spark: SparkSession, tmp_path: Pat
             read_array(spark, session, variables=[name])
     with pytest.raises(NodeNotFound):
         read_array(spark, session, variables=["absent"])
-    with pytest.raises(UnreachableStore, match="files or in S3"):
+    with pytest.raises(UnreachableStore, match="files or in a bucket"):
         read_array(spark, created(MemoryStore(), weather()), variables=["t2m"])
 
 
@@ -299,7 +299,7 @@ def test_a_creation_that_fails_leaves_the_session_as_it_was(spark: SparkSession,
         (df, DIMENSIONS, ArraySpec(grid | {"station": ["a"]}), InvalidColumns, "'station' is of the type int64"),
         (df, DIMENSIONS, ArraySpec(grid | {"station": 5}), InvalidArraySpec, "a list of coordinates"),
         (df, DIMENSIONS, ArraySpec(grid | {"level": [5]}), InvalidArraySpec, "dimensions of /t2m are time, station"),
-        (df, DIMENSIONS, ArraySpec(grid, {"chunks": (2,)}), InvalidArraySpec, "have 1 dimensions, and the array 2"),
+        (df, DIMENSIONS, ArraySpec(grid, {"chunks": (2,)}), InvalidArraySpec, "have 1 dimension, and the array 2"),
         (df, DIMENSIONS, ArraySpec(grid, {"chunk": (2, 2)}), InvalidArraySpec, "unexpected encoding"),
         (df, DIMENSIONS, ArraySpec(grid, {"dtype": "int16"}), InvalidArraySpec, "pass a _FillValue"),
         (text, DIMENSIONS, ArraySpec(grid), InvalidArraySpec, "pass a _FillValue"),

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from lake_core import Lake
+from lake_core.errors import AccessDenied, LakeError
+from lake_core.graveler import CorruptTable
+from lake_core.lake.errors import ContentMissing, StaleEpoch
 from lake_core.lake.gc.deletion import DeleteTask
 from lake_core.spark import collect_lake, executor, export_lake, runner, verify_lake
+from lake_core.spark.errors import SparkJobFailed
+from lake_core.spark.executor import lake_error
 from lake_core.store import LocalStore
 from lake_core.testing.manual_clock import ManualClock
-from tests.lake.lakes import SCHEMA, ids, rows
+from tests.lake.lakes import SCHEMA, TOY_FORMATS, forget_formats, ids, rows
 from tests.spark.hostile import DeadlyStore, without_the_package
 
 
 @pytest.fixture(params=["few packages", pytest.param("all packages", marks=pytest.mark.extended)])
-def packages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def packages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Let executors have all packages of this process, or only those that they need."""
+    # Other tests make this process know formats that executors do not have.
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(TOY_FORMATS)])
+    forget_formats()
     if request.param == "few packages":
         monkeypatch.setattr(runner, "batch_function", without_the_package(executor.batch_function))
-    return str(request.param)
+    yield str(request.param)
+    forget_formats()
 
 
 @pytest.fixture
@@ -118,10 +129,32 @@ def test_a_collection_deletes_the_same_objects(
 def test_a_deletion_that_comes_late_deletes_nothing(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     store.put("a", b"1")
-    store.put("list", b"")
     later, earlier = 2.0**40, 0.0
-    assert not DeleteTask(store, [["a"]], "list", earlier)(0)
-    assert not DeleteTask(store, [["a"]], "gone", later)(0)
+    assert not DeleteTask(store, [["a"]], earlier)(0)
     assert store.exists("a")
-    assert DeleteTask(store, [["a"]], "list", later)(0)
+    assert DeleteTask(store, [["a"]], later)(0)
     assert not store.exists("a")
+
+
+@pytest.mark.extended
+def test_executors_with_other_releases_leave_the_comparison_to_the_driver(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "installed_releases", lambda: {"delta": "lake-orch 0.0.1"})
+    assert verify_lake(spark, lake) == []
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [
+        ("lake_core.errors.AccessDenied: no", AccessDenied),
+        ("lake_core.lake.errors.ContentMissing: no", ContentMissing),
+        ("lake_core.graveler.errors.CorruptTable: no", CorruptTable),
+        ("lake_core.lake.errors.StaleEpoch: no", StaleEpoch),
+        ("lake_core.lake.errors.Diverged: no", SparkJobFailed),  # takes more than a message
+    ],
+)
+def test_an_error_of_a_task_keeps_its_class(raised: str, kind: type[LakeError]) -> None:
+    error = lake_error(Exception(f"Traceback (most recent call last):\n  File ...\n{raised}\n"))
+    assert type(error) is kind
+    assert str(error).endswith("no")

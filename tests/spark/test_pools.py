@@ -139,7 +139,7 @@ def test_what_a_pool_cannot_hold_is_refused_before_spark_is_asked(spark: SparkSe
     assert not data_files(pool)
     with pytest.raises(ValueError, match="pass the name of one"):
         read_pool(spark, str(tmp_path))
-    with pytest.raises(UnreachableStore, match="files or in S3"):
+    with pytest.raises(UnreachableStore, match="files or in a bucket"):
         read_pool(spark, created(MemoryStore(), [{"k": 1}]))
     pool.load([{"k": 1, "Name": "x"}, {"k": 1, "name": "y"}])
     with pytest.raises(InvalidColumns, match="'Name' and 'name', which Spark cannot tell apart"):

@@ -3,8 +3,9 @@
 1. Mark the live objects. The others, if they are older than any session may be, are put on a list, which an entry of
    the refs journal names. The entry also removes the commits that are not retained. From then on no process can find
    these commits, and no publish relies on a listed object.
-2. Mark again, as of that entry, because a commit that was published in between may reach listed objects.
-3. Delete the rest. Another entry records that the collection is complete.
+2. Mark again, as of that entry, because a commit that was published in between may reach listed objects. The rest is
+   the final list, which a second entry names. All collectors that complete the collection delete what is on it.
+3. Delete these objects. A third entry records that the collection is complete.
 
 After an interruption, the next collection continues from the refs journal. Unpublished objects are kept for more than
 eight days.
@@ -15,13 +16,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lake_core import runtime
 from lake_core.dataset import KeyClass, dataset_format
 from lake_core.errors import LakeError, NotFound
 from lake_core.graveler import CorruptTable, read_properties
-from lake_core.journal import Action, Add, Delete, State, Update
+from lake_core.journal import Action, Add, Append, Delete, State, Update
 from lake_core.lake.gc.deletion import delete_listed
 from lake_core.lake.gc.mark import Reachability
 from lake_core.lake.gc.retention import kept_commits, retain
@@ -34,7 +36,7 @@ from lake_core.lake.refs.values import instant_of, text_of
 from lake_core.lake.repository import TREES, Repository
 from lake_core.lake.state.claims import claimed
 from lake_core.lake.state.content import OBJECTS, digest_of
-from lake_core.runner import run_in_turn
+from lake_core.runner import RunnerFailed, run_in_turn
 from lake_core.store import FolderStore, ObjectMeta, ObjectStore
 
 if TYPE_CHECKING:
@@ -43,13 +45,14 @@ if TYPE_CHECKING:
     from lake_core.runner import Runner
 
 LISTS = "_lake/gc"
+_LIST = re.compile(rf"{LISTS}/(clock-)?[0-9a-f]{{32}}(-[0-9a-z]+)?")
 _RANGE = re.compile(rf"{TREES}/[0-9a-f]{{64}}")
 
 MIN_AGE = timedelta(days=8)
 """How long unpublished objects are kept at least. This is longer than the life of any session."""
 _UNDER_WAY = timedelta(seconds=10)
 _MOST_COMMITS = 50_000
-"""The most commits that one collection removes, because one entry of the refs journal names them."""
+"""The most commits that one entry of the refs journal removes."""
 _MOST_BATCHES = 10_000
 """The most batches of ended sessions that one collection removes."""
 
@@ -80,7 +83,7 @@ def collect(
     """Delete unreachable objects.
 
     `history` is how long commits are kept, at least a week. `run` calls the tasks that compute remainders and delete.
-    Raises CollectionRefused, StoreError.
+    Raises CollectionRefused, RunnerFailed, StoreError.
     """
     tell = progress or (lambda phase, count: None)
     finished: list[str] = []
@@ -98,19 +101,17 @@ def collect(
     if not dry_run:
         repository.journal.purge(now - MIN_AGE)
     old = _age_limit(repository)
-    unreached = (
-        meta for meta in _candidates(repository) if meta.key not in reachable.keys and meta.last_modified < old
-    )
+    needed = reachable.keys | {text_of(f"{PREFIX}{id}", value, "list") for id, value in refs.under(PREFIX).items()}
+    unreached = (meta for meta in _candidates(repository) if meta.key not in needed and meta.last_modified < old)
     garbage = [meta for meta in unreached if _is_own(repository.root, meta)]
-    dead = set(sorted(dropped)[:_MOST_COMMITS])
     size = sum(meta.size for meta in garbage)
-    if dry_run or not (garbage or dead):
-        return Collection((*finished, *(meta.key for meta in garbage)), size, len(dead), dry_run)
-    id = _announce(repository, [meta.key for meta in garbage], dead, graph, cutoff)
+    if dry_run or not (garbage or dropped):
+        return Collection((*finished, *(meta.key for meta in garbage)), size, len(dropped), dry_run)
+    id = _announce(repository, [meta.key for meta in garbage], dropped, graph, cutoff)
     tell("listed", len(garbage))
     deleted = _finish(repository, id, history, tell, reachable, graph)
     sizes = {meta.key: meta.size for meta in garbage}
-    return Collection((*finished, *deleted), sum(sizes.get(key, 0) for key in deleted), len(dead), False)
+    return Collection((*finished, *deleted), sum(sizes.get(key, 0) for key in deleted), len(dropped), False)
 
 
 def _mark(
@@ -123,12 +124,14 @@ def _mark(
 ) -> frozenset[str]:
     """Mark what the retained states reach, and return the commits that are not retained.
 
-    Raises CollectionRefused if a state cannot be read.
+    Raises CollectionRefused if a state cannot be read, and RunnerFailed.
     """
     try:
         graph.update(refs)
         retention = retain(graph, refs, repository.format.branch, cutoff)
         reachable.add(retention, refs, now)
+    except RunnerFailed:
+        raise
     except LakeError as error:
         raise CollectionRefused(
             f"a live state cannot be read, so it is unknown which objects it needs, and nothing was deleted: {error}"
@@ -162,6 +165,7 @@ def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
 def _collectable(root: ObjectStore) -> Iterator[ObjectMeta]:
     yield from root.list(f"{OBJECTS}/")
     yield from root.list(f"{TREES}/")
+    yield from (meta for meta in root.list(f"{LISTS}/") if _LIST.fullmatch(meta.key))
     for path, format in claimed(root):
         rules = dataset_format(format)
         for meta in FolderStore(root, path).list():
@@ -186,23 +190,32 @@ def _is_own(root: ObjectStore, meta: ObjectMeta) -> bool:
         return False
 
 
-def _announce(repository: Repository, keys: list[str], dead: set[str], graph: CommitGraph, cutoff: datetime) -> str:
-    """Record a list in the refs journal, and remove the commits that are not retained."""
+def _announce(
+    repository: Repository, keys: list[str], dropped: frozenset[str], graph: CommitGraph, cutoff: datetime
+) -> str:
+    """Remove the commits that are not retained from the refs journal, and record a list in it.
+
+    The list comes with the last of the commits. No branch can begin at a commit that only listed objects hold.
+    """
     id = runtime.uuid4().hex
     key = f"{LISTS}/{id}"
     repository.root.put(key, encode_list(keys), unique=True)
+    ordered = sorted(dropped)
+    parts = [ordered[start : start + _MOST_COMMITS] for start in range(0, len(ordered), _MOST_COMMITS)] or [[]]
 
-    def plan(state: State) -> Sequence[Action]:
+    def remove(part: Sequence[str], state: State) -> list[Action]:
         refs = RefsState(state)
         graph.update(refs)
-        gone = (dead & graph.nodes.keys()) - kept_commits(graph, refs, cutoff)
-        value = {"list": key, "time": repository.clock().isoformat()}
-        return [
-            Add(f"{PREFIX}{id}", value),
-            *(Delete(f"commit/{commit}") for commit in sorted(gone)),
-        ]
+        gone = (set(part) & graph.nodes.keys()) - kept_commits(graph, refs, cutoff)
+        return [Delete(f"commit/{commit}") for commit in sorted(gone)]
 
-    repository.journal.append(plan)
+    def announce(state: State) -> Sequence[Action]:
+        value = {"list": key, "time": repository.clock().isoformat()}
+        return [Add(f"{PREFIX}{id}", value), *remove(parts[-1], state)]
+
+    for part in parts[:-1]:
+        repository.journal.append(partial(remove, part))
+    repository.journal.append(announce)
     return id
 
 
@@ -216,43 +229,68 @@ def _finish(
 ) -> list[str]:
     """Delete the listed objects that are still not reached, and return their keys.
 
-    This can be repeated safely, by any process.
+    This can be repeated safely, by any process, also by several at once.
     """
     started = runtime.monotonic()
     refs = repository.refs()
     value = refs.under(PREFIX).get(id)
     if value is None or "done" in value:
         return []
-    now = repository.clock()
-    list_key = text_of(f"{PREFIX}{id}", value, "list")
-    listed = read_list(repository.root, list_key)
     marked = reachable or Reachability(repository)
-    _mark(repository, refs, now - history, marked, graph or CommitGraph(), now)
-    gone = sorted(listed - marked.keys - _renewed(repository.root, list_key) - {""})
-    deleted = delete_listed(repository.root, gone, list_key, started, tell, marked.run)
+    if "final" not in value:
+        _decide(repository, id, refs, history, marked, graph or CommitGraph())
+        value = repository.refs().under(PREFIX).get(id)
+        if value is None or "done" in value:
+            return []  # another process was faster
+    gone = sorted(read_list(repository.root, text_of(f"{PREFIX}{id}", value, "list")) - {""})
+    deleted = delete_listed(repository.root, gone, started, tell, marked.run)
     if len(deleted) < len(gone):
         return deleted
-    # From here on, writers may reuse the listed objects that were kept.
-    done_key = f"{LISTS}/{id}-deleted"
-    repository.root.put(done_key, encode_list(gone))
 
     def plan(state: State) -> Sequence[Action]:
         newest = RefsState(state).under(PREFIX).get(id)
         if newest is None or "done" in newest:
             return ()
-        return [
-            Update(f"{PREFIX}{id}", {"list": done_key, "time": newest["time"], "done": repository.clock().isoformat()})
-        ]
+        return [Update(f"{PREFIX}{id}", {**newest, "done": repository.clock().isoformat()})]
 
     repository.journal.append(plan)
-    repository.root.delete([list_key])
     return gone
 
 
-def _renewed(root: ObjectStore, place: str) -> set[str]:
+def _decide(
+    repository: Repository, id: str, refs: RefsState, history: timedelta, marked: Reachability, graph: CommitGraph
+) -> None:
+    """Record the final list of a collection: the listed objects that the states of `refs` do not reach.
+
+    The first process to record one decides for all. Otherwise a publish could use an object that one process has kept,
+    while another, which marked at another time, deletes it.
+    """
+    now = repository.clock()
+    key = f"{PREFIX}{id}"
+    list_key = text_of(key, refs.under(PREFIX)[id], "list")
+    listed = read_list(repository.root, list_key)
+    _mark(repository, refs, now - history, marked, graph, now)
+    gone = listed - marked.keys - _renewed(repository.root, list_key)
+    final_key = list_key
+    if gone != listed:
+        final_key = f"{list_key}-{runtime.uuid4().hex}"
+        repository.root.put(final_key, encode_list(sorted(gone)), unique=True)
+
+    def plan(state: State) -> Append[str]:
+        newest = RefsState(state).under(PREFIX).get(id, {"list": ""})
+        if newest["list"] != list_key or "final" in newest:
+            return Append((), newest["list"])
+        return Append([Update(key, {**newest, "list": final_key, "final": True})], final_key)
+
+    # Writers may now use the listed objects that were kept.
+    recorded = repository.journal.append(plan)
+    repository.root.delete([each for each in {list_key, final_key} if each != recorded])
+
+
+def _renewed(root: ObjectStore, list_key: str) -> set[str]:
     """List the content that was stored again after a list was made, because a writer is about to use it."""
     try:
-        listed = root.head(place).last_modified
+        listed = root.head(list_key).last_modified
     except NotFound:
         return set()
     return {meta.key for meta in root.list(f"{OBJECTS}/") if meta.last_modified > listed}

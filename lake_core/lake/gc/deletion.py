@@ -1,9 +1,8 @@
 """Deletion of listed objects in batches. Each batch is a task of a runner.
 
-A task may run late: again after its executor was lost, or when the collection is long complete. It then deletes nothing
-that is in use. It deletes only objects that the collection did not keep, which no publish uses for eight days after the
-collection is complete. Before that it looks whether the collection is still under way, by its list, which is deleted at
-the end, and by the time.
+A task may run late: again after its executor was lost, or when another process has completed the collection. It
+deletes only what is on the collection's final list. No publish uses that for eight days after the collection is
+complete. A task that runs more than a day after the collector read the list deletes nothing.
 """
 
 from __future__ import annotations
@@ -23,13 +22,12 @@ if TYPE_CHECKING:
 _KEYS_A_BATCH = 1000
 _BATCHES_AT_ONCE = 64
 MOST_SECONDS = 86_400.0
-"""A collector that takes longer stops, because listed objects may be in use again by then."""
+"""A collector that takes longer stops: eight days after another completed the collection, the objects may be in use."""
 
 
 def delete_listed(
     root: ObjectStore,
     keys: Sequence[str],
-    list_key: str,
     started: float,
     tell: Callable[[str, int], None],
     run: Runner,
@@ -39,8 +37,7 @@ def delete_listed(
     Args:
         root: The lake's root.
         keys: The keys of the objects.
-        list_key: The key of the list that they are on.
-        started: When the collector read which objects are needed, by the monotonic clock.
+        started: When the collector read that the collection is not complete, by the monotonic clock.
         tell: Called with "deleted" and the number of objects.
         run: Calls the tasks.
     """
@@ -51,7 +48,7 @@ def delete_listed(
             return deleted
         part = keys[start : start + _KEYS_A_BATCH * _BATCHES_AT_ONCE]
         batches = [part[first : first + _KEYS_A_BATCH] for first in range(0, len(part), _KEYS_A_BATCH)]
-        task = DeleteTask(root, batches, list_key, time.time() + left)
+        task = DeleteTask(root, batches, time.time() + left)
         for batch, is_in_time in zip(batches, run(task, len(batches)), strict=True):
             if is_in_time:
                 deleted += batch
@@ -65,13 +62,12 @@ class DeleteTask:
 
     root: ObjectStore
     batches: Sequence[Sequence[str]]
-    list_key: str
     until: float
     """When to stop, in seconds since the epoch."""
 
     def __call__(self, index: int) -> bool:
         """Delete the objects of the batch of this number. Return False, and delete nothing, if it is too late."""
-        if time.time() > self.until or not self.root.exists(self.list_key):
+        if time.time() > self.until:
             return False
         self.root.delete(self.batches[index])
         return True

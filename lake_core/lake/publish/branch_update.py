@@ -48,12 +48,12 @@ class HeadIs:
 
 @dataclass(frozen=True, slots=True)
 class NoNewCollection:
-    """No collection began since the update was prepared, so no content that it reuses is about to be deleted."""
+    """The collections and their lists are those of the update's preparation, so it uses nothing that they delete."""
 
-    collections: frozenset[str]
+    collections: frozenset[tuple[str, str]]
 
     def check(self, refs: RefsState) -> None:
-        """Raise RefsMoved if a collection has begun or ended since."""
+        """Raise RefsMoved if a collection has begun since, or if a list was replaced or removed."""
         if collections(refs) != self.collections:
             raise RefsMoved
 

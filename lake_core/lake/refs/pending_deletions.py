@@ -1,9 +1,10 @@
 """The objects that garbage collection may be deleting.
 
 A publish that reuses stored content must not rely on an object that is about to be deleted. Each collection has an
-entry in the refs journal, which stays there for longer than any session lives, and a list of the objects to delete.
-Publishes use none of the listed objects: they put content again under another address, and ranges under another name.
-So publishes and collections do not wait for each other.
+entry in the refs journal, which stays there for longer than any session lives. It names a list of the objects to
+delete. Once it is certain which of them are deleted, the entry names the final list instead. Publishes use none of the
+listed objects: they put content again under another address, and ranges under another name. So publishes and
+collections do not wait for each other.
 """
 
 from __future__ import annotations
@@ -56,13 +57,20 @@ class DeletionLists:
         return PendingDeletions(frozenset().union(*self._keys_of_list.values()))
 
 
-def collections(refs: RefsState) -> frozenset[str]:
-    """List the collections in the refs journal."""
-    return frozenset(refs.under(PREFIX))
+def collections(refs: RefsState) -> frozenset[tuple[str, str]]:
+    """List the collections in the refs journal, each with the key of its list.
+
+    An update of the refs is prepared with these lists. It must be prepared again if one of them has been replaced or
+    removed, because it may have been deleted before it was read.
+    """
+    return frozenset((id, text_of(f"{PREFIX}{id}", value, "list")) for id, value in refs.under(PREFIX).items())
 
 
 def read_list(store: ObjectStore, key: str) -> frozenset[str]:
-    """Read the keys on a collection's list. Raises DamagedLake."""
+    """Read the keys on a collection's list. Raises DamagedLake.
+
+    A list that does not exist is empty. The refs that name it are then out of date, and `collections` shows it.
+    """
     try:
         return frozenset(zlib.decompress(store.get(key)).decode().split("\n"))
     except NotFound:

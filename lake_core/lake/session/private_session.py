@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from lake_core.journal import Action, Add, State
+from lake_core.journal import Add, Append, State
 from lake_core.lake.errors import Conflict
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Change, Proposal, prepare_change
 from lake_core.lake.publish.tree_update import write_tree
+from lake_core.lake.refs.pending_deletions import collections
+from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, SessionRecord
 from lake_core.lake.session.earlier_publish import published_earlier, remedy
 from lake_core.lake.session.session_state import KEEP_FAILED
@@ -18,13 +20,12 @@ from lake_core.lake.state.changes import Changes
 from lake_core.lake.state.view import Overlay, View
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from types import TracebackType
 
     from lake_core.graveler import Commit
     from lake_core.lake.publish.branch_update import BranchUpdate
     from lake_core.lake.publish.published import Published
-    from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
 
 
@@ -92,19 +93,26 @@ class Session(WriteSession):
 
     def _keep_failed(self, error: Conflict) -> None:
         """Record the session in the journal, so that it can be read and forked."""
-        repository = self._repository
-        pending = repository.pending_deletions(repository.refs())
-        tree = write_tree(repository, self.view.tree, dict(self.view.overlay.items), pending)
+        while not self._try_keep_failed(error):
+            pass  # a collection has begun: the tree must not use what it deletes
 
-        def plan(state: State) -> Sequence[Action]:
+    def _try_keep_failed(self, error: Conflict) -> bool:
+        """Record the session, and return whether it is recorded."""
+        repository = self._repository
+        refs = repository.refs()
+        tree = write_tree(repository, self.view.tree, dict(self.view.overlay.items), repository.pending_deletions(refs))
+
+        def plan(state: State) -> Append[bool]:
+            if collections(RefsState(state)) != collections(refs):
+                return Append((), False)
             now = repository.clock()
             record = SessionRecord(
                 self.id, self.branch, self.commit, tree, 1, FAILED, now, now + KEEP_FAILED, self.opened_at, self.id,
                 self.message, self.isolation, self.reads, self.metadata, (), None, error.explanation[:1000],
             )  # fmt: skip
-            return [] if record.key in state else [Add(record.key, record.to_json())]
+            return Append(() if record.key in state else [Add(record.key, record.to_json())], True)
 
-        repository.journal.append(plan)
+        return repository.journal.append(plan)
 
     def __enter__(self) -> Self:
         return self

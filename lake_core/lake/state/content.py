@@ -190,10 +190,17 @@ class ContentStore:
             self._root.put(address, item.data, if_absent=True)
         except AlreadyExists:
             # An old object may be garbage that is about to be deleted. Putting it again makes it young.
-            if item.entry.last_modified - nanoseconds(self._root.head(address).last_modified) > _OLD:
+            if self._is_old(address, item.entry.last_modified):
                 self._root.put(address, item.data)
         self._recent.add(address, item.data)
         return Item(item.entry)
+
+    def _is_old(self, address: str, now: int) -> bool:
+        """Return whether an object is too old to be used again without being put again, or has just been deleted."""
+        try:
+            return now - nanoseconds(self._root.head(address).last_modified) > _OLD
+        except NotFound:
+            return True
 
     def get(self, item: Item, start: int | None = None, end: int | None = None) -> bytes:
         """Read an item's bytes, or a range of them as for `ObjectStore.get`."""
