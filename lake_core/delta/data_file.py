@@ -19,6 +19,7 @@ from lake_core import runtime
 from lake_core.delta import partition_value
 from lake_core.delta.conform import relabelled
 from lake_core.delta.file_name import CHANGES_FOLDER, COMPRESSION, new_name
+from lake_core.delta.ordered_rows import in_order
 from lake_core.delta.path import encode_path, partition_folder
 from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves, leaf_columns, leaf_values
 
@@ -266,7 +267,10 @@ def without_nan(rows: pa.Table) -> bool | list[str]:
 
 
 def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
-    """Yield rows by partition, with partition values as the log's text; rows keep their order within a partition."""
+    """Yield rows by partition, with partition values as the log's text; rows keep their order within a partition.
+
+    A partition with many bytes comes in several parts.
+    """
     if not data.num_rows:
         return
     if not partition_columns:
@@ -291,7 +295,8 @@ def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tu
         values = tuple(texts[indices[first]] for indices, texts in columns)
         # Contiguous rows need no copy, but a slice of a few rows would keep all the others in memory.
         whole = last - first == stop - start - 1 and 2 * (stop - start) >= data.num_rows
-        yield values, data.slice(first, stop - start) if whole else data.take(pa.array(order[start:stop]))
+        parts = [data.slice(first, stop - start)] if whole else in_order(data, order[start:stop])
+        yield from ((values, part) for part in parts)
 
 
 def _codes(values: pa.Array) -> tuple[npt.NDArray[np.int64], list[str | None]]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lake_core.delta.numpy_arrays import integers
 from lake_core.delta.operations.zorder import CurveRanges, plan_ranges, z_values
+from lake_core.delta.ordered_rows import in_order
 from lake_core.delta.statistics import leaf_values
 from lake_core.spark.errors import SparkJobFailed
 from lake_core.spark.executor import batch_function
@@ -158,5 +159,5 @@ class RangeWriter:
             parts = [pa.ipc.read_record_batch(piece.as_buffer(), self.schema) for _, piece in group]
             rows = pa.Table.from_batches(parts, self.schema)
             order = np.argsort(z_values([leaf_values(rows, path) for path in self.curve]), kind="stable")
-            sorted_rows = rows.take(integers(order))
-            yield file_rows(self.writer.files().write_one([sorted_rows], self.values[self.bins[output]]), [])
+            adds = self.writer.files().write_one(in_order(rows, order), self.values[self.bins[output]])
+            yield file_rows(adds, [])

@@ -126,8 +126,8 @@ PROCESSES = {
     ("step", "is_announced"),
     [
         (11, True),
-        pytest.param(1, True, marks=pytest.mark.extended),
-        pytest.param(1, False, marks=pytest.mark.extended),
+        pytest.param(1, True, marks=pytest.mark.exhaustive),
+        pytest.param(1, False, marks=pytest.mark.exhaustive),
     ],
 )
 @pytest.mark.parametrize("other", OTHERS)

@@ -25,6 +25,7 @@ from lake_core.delta.errors import InvalidPredicate, InvalidProperty, SchemaMism
 from lake_core.delta.numpy_arrays import integers, mask, numbers
 from lake_core.delta.operations.rewrite import on_partitions_only, predicate_parameter, sizes
 from lake_core.delta.operations.zorder import z_values
+from lake_core.delta.ordered_rows import in_order
 from lake_core.delta.row_rules import RowRules
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import DataFiles, Scan, files_of_partitions, open_data_files
@@ -277,4 +278,4 @@ class OptimizeTask:
                 with pa.memory_map(str(Path(folder) / str(output))) as source:
                     part = pa.ipc.open_file(source).read_all()
                     order = np.argsort(np.concatenate(ranks[output]))
-                    yield from self.writer.files().write_one([part.take(integers(order))], values)
+                    yield from self.writer.files().write_one(in_order(part, order), values)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from lake_core.lake.errors import Collected
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -61,6 +63,16 @@ class TreeUpdate:
 
     def __bool__(self) -> bool:
         return bool(self.items) or self.taken
+
+
+def check_references(update: TreeUpdate, pending: PendingDeletions) -> None:
+    """Raise Collected if the update would bring back an object that a collector may be deleting."""
+    gone = next((key for key in update.references if pending(key)), None)
+    if gone is not None:
+        raise Collected(
+            f"{gone}, which this change would bring back, is being garbage-collected, because "
+            "its commit is past the retention"
+        )
 
 
 def write_tree(repository: Repository, tree: str, items: Mapping[str, Item | None], pending: PendingDeletions) -> str:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from lake_core.journal import Add, Append, State
-from lake_core.lake.errors import Conflict
+from lake_core.lake.errors import Collected, Conflict
+from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Change, Proposal, prepare_change
-from lake_core.lake.publish.tree_update import write_tree
+from lake_core.lake.publish.tree_update import check_references, write_tree
 from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, SessionRecord
@@ -88,19 +89,31 @@ class Session(WriteSession):
             return commit_to_branch(self._repository, _PrivateSource(self._repository, self))
         except Conflict as error:
             self.changes.status = "failed"
-            self._keep_failed(error)
-            raise error.replace(session=self.id) from error.__cause__
+            if self._keep_failed(error):
+                raise error.replace(session=self.id) from error.__cause__
+            raise
 
-    def _keep_failed(self, error: Conflict) -> None:
-        """Record the session in the journal, so that it can be read and forked."""
-        while not self._try_keep_failed(error):
-            pass  # a collection has begun: the tree must not use what it deletes
+    def _keep_failed(self, error: Conflict) -> bool:
+        """Record the session in the journal, so that it can be read and forked.
+
+        Return whether it is recorded. It is not if it brings back what is being garbage-collected.
+        """
+        try:
+            while not self._try_keep_failed(error):
+                pass  # a collection has begun in the meantime: the tree must use nothing that it deletes
+        except Collected:
+            return False
+        return True
 
     def _try_keep_failed(self, error: Conflict) -> bool:
-        """Record the session, and return whether it is recorded."""
+        """Record the session, and return whether it is recorded. Raises Collected."""
         repository = self._repository
         refs = repository.refs()
-        tree = write_tree(repository, self.view.tree, dict(self.view.overlay.items), repository.pending_deletions(refs))
+        pending = repository.pending_deletions(refs)
+        if pending.keys:
+            now = repository.clock()
+            check_references(apply(self.base, self, self.base, now=now, session=self.id, commit=self.commit), pending)
+        tree = write_tree(repository, self.view.tree, dict(self.view.overlay.items), pending)
 
         def plan(state: State) -> Append[bool]:
             if collections(RefsState(state)) != collections(refs):
