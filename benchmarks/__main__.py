@@ -67,7 +67,7 @@ def open_and_list(name: str, url: str, rounds: int) -> None:
     compare(name, ours, theirs, rounds=rounds)
 
 
-def plan_partition(url: str, rounds: int) -> None:
+def plan_partition(url: str, rounds: int, files: int) -> None:
     """Open the latest version and list the files of one partition."""
     ours = Program(
         f"{OURS}\nfrom lake_core.delta.scan import plan_scan",
@@ -76,7 +76,7 @@ def plan_partition(url: str, rounds: int) -> None:
     theirs = Program(
         THEIRS, f"t = deltalake.DeltaTable({url!r}); result = len(t.file_uris([('day', '=', '2020-0500')]))"
     )
-    compare("open + files of one partition, 1M files", ours, theirs, rounds=rounds)
+    compare(f"open + files of one partition, {files} files", ours, theirs, rounds=rounds)
 
 
 def commits(folder: str, rounds: int, count: int = 200) -> None:
@@ -123,7 +123,7 @@ def main() -> None:
                 make_table(behind, 100_000, commits=20_000)
                 open_and_list("open + list paths, 20,000 commits after the checkpoint", str(behind), options.rounds)
             if "plan" in chosen:
-                plan_partition(str(table), options.rounds)
+                plan_partition(str(table), options.rounds, options.files)
             if "optimize" in chosen:
                 row_operations.optimize(str(table), options.rounds)
             if "vacuum" in chosen:

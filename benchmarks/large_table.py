@@ -28,6 +28,7 @@ SCHEMA = {
     ],
 }
 PROTOCOL_BODY = {"minReaderVersion": 1, "minWriterVersion": 2}
+_FILES_AT_ONCE = 1_000_000
 METADATA_BODY = {
     "id": str(uuid.UUID(int=1)),
     "format": {"provider": "parquet", "options": {}},
@@ -45,41 +46,20 @@ def make_table(folder: Path, files: int, commits: int) -> None:
     """
     log = folder / "_delta_log"
     log.mkdir(parents=True)
-    days = np.char.mod("2020-%04d", np.arange(files) % 1000)
-    paths = _text(
-        np.char.add(
-            np.char.add(np.char.add("day=", days), np.char.mod("/part-%08d-", np.arange(files))),
-            f"{uuid.UUID(int=2)}.parquet",
-        )
-    )
-    stats = _text(
-        np.char.mod('{"numRecords":1000,"minValues":{"id":%d,"value":0.5},"maxValues":{"id":', np.arange(files) * 1000)
-    )
-    ends = _text(np.char.mod('%d,"value":99.5},"nullCount":{"id":0,"value":0}}', np.arange(files) * 1000 + 999))
-    stats = pc.binary_join_element_wise(stats, ends, "")
-    add = pa.StructArray.from_arrays(
-        [
-            paths,
-            partition_map(pa.StructArray.from_arrays([_text(days)], ["day"]), ["day"]),
-            pa.array(np.full(files, 1 << 20)),
-            pa.array(np.full(files, 1_600_000_000_000)),
-            pa.array(np.zeros(files, dtype=bool)),
-            stats,
-        ],
-        ["path", "partitionValues", "size", "modificationTime", "dataChange", "stats"],
-    )
     metadata = {**METADATA_BODY, "format": {"provider": "parquet", "options": []}, "configuration": []}
-    protocol = pa.array([PROTOCOL_BODY], PROTOCOL)
-    meta = pa.array([metadata], METADATA)
-    table = pa.table(
-        {
-            "protocol": pa.chunked_array([protocol, pa.nulls(files + 1, protocol.type)]),
-            "metaData": pa.chunked_array([pa.nulls(1, meta.type), meta, pa.nulls(files, meta.type)]),
-            "add": pa.chunked_array([pa.nulls(2, add.type), add]),
-        }
-    )
-    pq.write_table(table, log / f"{10:020d}.checkpoint.parquet")
+    protocol, meta = pa.array([PROTOCOL_BODY], PROTOCOL), pa.array([metadata], METADATA)
+    schema = pa.schema([("protocol", PROTOCOL), ("metaData", METADATA), ("add", _adds(0, 0).type)])
+    with pq.ParquetWriter(log / f"{10:020d}.checkpoint.parquet", schema) as writer:
+        for start in range(0, files, _FILES_AT_ONCE):
+            add = _adds(start, min(start + _FILES_AT_ONCE, files))
+            columns: list[list[pa.Array]] = [[pa.nulls(len(add), PROTOCOL)], [pa.nulls(len(add), METADATA)], [add]]
+            if not start:
+                columns[0][:0] = [protocol, pa.nulls(1, PROTOCOL)]
+                columns[1][:0] = [pa.nulls(1, METADATA), meta]
+                columns[2][:0] = [pa.nulls(2, add.type)]
+            writer.write_table(pa.table([pa.chunked_array(column) for column in columns], schema=schema))
     (log / "_last_checkpoint").write_text(json.dumps({"version": 10, "size": files + 2}))
+    paths = pc.struct_field(_adds(0, min(files, 2 * commits)), ["path"]).to_pylist()
     for commit in range(commits):
         lines = [{"commitInfo": {"timestamp": 0, "operation": "WRITE"}}]
         for number in range(10):
@@ -97,9 +77,32 @@ def make_table(folder: Path, files: int, commits: int) -> None:
                 }
             )
         for number in range(2):
-            removed = paths[commit * 2 + number].as_py()
+            removed = paths[commit * 2 + number]
             lines.append({"remove": {"path": removed, "deletionTimestamp": 0, "dataChange": True}})
         (log / f"{11 + commit:020d}.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def _adds(start: int, stop: int) -> pa.StructArray:
+    """Return the add actions of files by their numbers."""
+    numbers = np.arange(start, stop)
+    days = np.char.mod("2020-%04d", numbers % 1000)
+    paths = np.char.add(np.char.add("day=", days), np.char.mod("/part-%08d-", numbers))
+    begins = _text(
+        np.char.mod('{"numRecords":1000,"minValues":{"id":%d,"value":0.5},"maxValues":{"id":', numbers * 1000)
+    )
+    ends = _text(np.char.mod('%d,"value":99.5},"nullCount":{"id":0,"value":0}}', numbers * 1000 + 999))
+    count = len(numbers)
+    return pa.StructArray.from_arrays(
+        [
+            _text(np.char.add(paths, f"{uuid.UUID(int=2)}.parquet")),
+            partition_map(pa.StructArray.from_arrays([_text(days)], ["day"]), ["day"]),
+            pa.array(np.full(count, 1 << 20)),
+            pa.array(np.full(count, 1_600_000_000_000)),
+            pa.array(np.zeros(count, dtype=bool)),
+            pc.binary_join_element_wise(begins, ends, ""),
+        ],
+        ["path", "partitionValues", "size", "modificationTime", "dataChange", "stats"],
+    )
 
 
 def _text(values: Any) -> pa.Array:
