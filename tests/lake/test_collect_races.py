@@ -3,13 +3,52 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from lake_core import Lake
 from lake_core.journal import Add, Delete, Journal
+from lake_core.lake.gc import collect
+from lake_core.lake.publish import merge
 from lake_core.lake.refs.pending_deletions import PREFIX, DeletionLists, encode_list
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.store import MemoryStore
 from lake_core.testing import FaultStore
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import opened
+
+
+def _lake(*contents: bytes) -> tuple[Lake, MemoryStore, ManualClock]:
+    """Return a lake with a commit per content of the file `f`."""
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    lake = Lake.create(store, clock=clock)
+    for content in contents:
+        with lake.session() as s:
+            s.put("f", content)
+    return lake, store, clock
+
+
+def _act(
+    patch: pytest.MonkeyPatch, step: str, *, before: Callable[[], Any] = bool, after: Callable[[], Any] = bool, at: int
+) -> None:
+    """Let another process act before or after a step of collection is taken for the `at`-th time."""
+    real, calls = getattr(collect, step), 0
+
+    def taken(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        is_due = calls == at
+        if is_due:
+            before()
+        result = real(*arguments, **options)
+        if is_due:
+            after()
+        return result
+
+    patch.setattr(collect, step, taken)
 
 
 def test_threads_with_refs_of_different_times_find_all_lists() -> None:
@@ -43,3 +82,28 @@ def test_threads_with_refs_of_different_times_find_all_lists() -> None:
     go_on.set()
     thread.join()
     assert found == [{"new", "newest"}]
+
+
+def test_a_cherry_pick_stores_again_what_a_collection_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, store, clock = _lake(b"f")
+    lake.create_branch("side")
+    with lake.session(branch="side") as s:
+        s.put("picked", b"precious")
+    clock.pass_days(60)
+    publish = merge.commit_to_branch
+    published = []
+
+    def publish_late(*arguments: Any) -> Any:
+        """Publish when the commit is no longer retained, and it is decided what will be deleted."""
+        other = opened(store, clock)
+        other.delete_branch("side")
+        with pytest.MonkeyPatch.context() as patch:
+            _act(patch, "_mark", after=lambda: published.append(publish(*arguments)), at=2)
+            other.maintenance.gc()
+        return published[0]
+
+    monkeypatch.setattr(merge, "commit_to_branch", publish_late)
+    lake.cherry_pick("side", onto="main")
+    assert published
+    assert opened(store, clock).maintenance.verify() == []
+    assert bytes(opened(store, clock).at().get("picked")) == b"precious"
