@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from lake_core import Lake
 from lake_core.journal import Add, Delete, Journal
+from lake_core.lake.errors import Collected
 from lake_core.lake.gc import collect
 from lake_core.lake.publish import merge
 from lake_core.lake.refs.pending_deletions import PREFIX, DeletionLists, encode_list
@@ -17,7 +19,9 @@ from lake_core.lake.refs.refs_state import RefsState
 from lake_core.store import MemoryStore
 from lake_core.testing import FaultStore
 from lake_core.testing.manual_clock import ManualClock
-from tests.lake.lakes import opened
+from tests.lake.lakes import create_tables, opened, rows
+
+WEEK = timedelta(days=7)
 
 
 def _lake(*contents: bytes) -> tuple[Lake, MemoryStore, ManualClock]:
@@ -28,6 +32,19 @@ def _lake(*contents: bytes) -> tuple[Lake, MemoryStore, ManualClock]:
     for content in contents:
         with lake.session() as s:
             s.put("f", content)
+    return lake, store, clock
+
+
+def _with_versions() -> tuple[Lake, MemoryStore, ManualClock]:
+    """Return a lake with a table, whose version 1 is past the retention."""
+    lake, store, clock = _lake(b"f")
+    create_tables(lake, "t/a")
+    for number in (1, 2):
+        with lake.session() as s:
+            s.delta("t/a").overwrite(rows([number]))
+    clock.pass_days(60)
+    with lake.session() as s:
+        s.put("f", b"another")
     return lake, store, clock
 
 
@@ -107,3 +124,55 @@ def test_a_cherry_pick_stores_again_what_a_collection_deletes(monkeypatch: pytes
     assert published
     assert opened(store, clock).maintenance.verify() == []
     assert bytes(opened(store, clock).at().get("picked")) == b"precious"
+
+
+def test_a_flush_does_not_bring_back_files_that_a_collection_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork of the session might be published when the collection is forgotten."""
+    lake, store, clock = _with_versions()
+    session = lake.open_session(expires_in=WEEK)
+    writer = opened(store, clock).get_session(session.id).join()
+
+    def restore() -> None:
+        writer.delta("t/a").restore(version=1)
+        with pytest.raises(Collected):
+            writer.flush()
+
+    _act(monkeypatch, "_mark", after=restore, at=2)
+    assert lake.maintenance.gc().keys
+    assert writer.state == "open"
+    assert lake.maintenance.verify() == []
+
+
+def test_a_session_that_uses_collected_files_is_not_kept() -> None:
+    lake, store, clock = _with_versions()
+    session = opened(store, clock).session()
+    session.delta("t/a").restore(version=1)
+    session.put("f", b"mine")
+    with lake.session() as s:
+        s.put("f", b"theirs")
+    assert lake.maintenance.gc().keys
+    clock.pass_days(6.9)
+    with pytest.raises(Collected):
+        session.publish()
+    assert lake.maintenance.verify() == []
+
+
+def test_a_fork_uses_nothing_that_a_collection_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session ends, and is collected, while it is forked."""
+    lake, store, clock = _lake(b"f")
+    session = lake.open_session(expires_in=WEEK)
+    with session.join() as part:
+        part.put("g", b"forked")
+    forking = opened(store, clock).get_session(session.id)
+    append = forking._repository.journal.append
+
+    def append_late(plan: Any) -> Any:
+        clock.pass_days(60)
+        lake.get_session(session.id).abandon()
+        lake.maintenance.gc()
+        return append(plan)
+
+    monkeypatch.setattr(forking._repository.journal, "append", append_late)
+    with pytest.raises(Exception, match=r"abandoned|expired|does not exist"):
+        forking.fork()
+    assert opened(store, clock).maintenance.verify() == []

@@ -9,7 +9,7 @@ from lake_core.journal import Add, Append, State
 from lake_core.lake.errors import Conflict
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Change, Proposal, prepare_change
-from lake_core.lake.publish.tree_update import write_tree
+from lake_core.lake.publish.tree_update import check_references, rebuilt, write_tree
 from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, SessionRecord
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lake_core.graveler import Commit
     from lake_core.lake.publish.branch_update import BranchUpdate
     from lake_core.lake.publish.published import Published
+    from lake_core.lake.refs.pending_deletions import PendingDeletions
     from lake_core.lake.repository import Repository
 
 
@@ -65,7 +66,8 @@ class Session(WriteSession):
     def publish(self) -> Published:
         """Publish now. A repeated call returns the same result.
 
-        Raises PublishTimeout; Conflict, after which the session is kept under its id as a failed one.
+        Raises PublishTimeout; Conflict, after which the session is kept under its id as a failed one; Collected, after
+        which it is not kept.
         """
         if self.result is None:
             self.changes.check_open()
@@ -92,15 +94,34 @@ class Session(WriteSession):
             raise error.replace(session=self.id) from error.__cause__
 
     def _keep_failed(self, error: Conflict) -> None:
-        """Record the session in the journal, so that it can be read and forked."""
+        """Record the session in the journal, so that it can be read and forked. Raises Collected."""
         while not self._try_keep_failed(error):
             pass  # a collection has begun: the tree must not use what it deletes
+
+    def _check_not_collected(self, pending: PendingDeletions) -> None:
+        """Raise Collected if datasets reach objects again that were collected since the session began."""
+        if not pending.keys:
+            return
+        for path, record in self.datasets().items():
+            if not self.view.overlay.under(f"{path}/"):
+                continue
+            view, before, version = self.folder_of(record), self.base.datasets().get(path), None
+            known: set[str] = set()
+            if before is not None:
+                base = self.base.folder_of(before)
+                version = base.format.version(base)
+                known.update(base.format.reachable(base, version))
+            keys = (key for key in view.format.reachable(view, version) if key not in known)
+            check_references([f"{path}/{key}" for key in keys], pending)
 
     def _try_keep_failed(self, error: Conflict) -> bool:
         """Record the session, and return whether it is recorded."""
         repository = self._repository
         refs = repository.refs()
-        tree = write_tree(repository, self.view.tree, dict(self.view.overlay.items), repository.pending_deletions(refs))
+        pending = repository.pending_deletions(refs)
+        self._check_not_collected(pending)
+        onto = rebuilt(repository, self.view.tree, pending)
+        tree = write_tree(repository, onto, dict(self.view.overlay.items), pending)
 
         def plan(state: State) -> Append[bool]:
             if collections(RefsState(state)) != collections(refs):

@@ -9,7 +9,7 @@ from lake_core import runtime
 from lake_core.journal import Action, Add, Append, Delete, State, Update
 from lake_core.lake.errors import Conflict, SessionClosed, StaleAttempt
 from lake_core.lake.publish.apply import apply
-from lake_core.lake.publish.tree_update import write_tree
+from lake_core.lake.publish.tree_update import check_references, write_tree
 from lake_core.lake.refs.pending_deletions import PendingDeletions, collections
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import OPEN, Batch, SessionRecord, batch_key
@@ -67,7 +67,8 @@ class SessionWriter(WriteSession):
     def flush(self) -> None:
         """Add the changes since the last flush to the session as one batch, and then see those of other writers.
 
-        Raises StaleEpoch, SessionClosed, StaleAttempt; Conflict if another writer made changes that conflict.
+        Raises StaleEpoch, SessionClosed, StaleAttempt, Collected; Conflict if another writer made changes that
+        conflict.
         """
         self.changes.check_open()
         with self.changes.lock:
@@ -101,6 +102,7 @@ class SessionWriter(WriteSession):
         state = repository.state(tree, f"session {record.id}")
         before = repository.state(self.view.tree, f"session {record.id}")
         update = apply(before, self, state, now=now, session=record.id, commit=record.base)
+        check_references(update.references, pending)
         after = write_tree(repository, update.onto, update.items, pending)
         reads = sorted({*record.reads, *self.reads})
         # An attempt that wrote nothing is recorded too, so that late writes of an older attempt are refused.
