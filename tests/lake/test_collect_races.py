@@ -101,6 +101,48 @@ def test_threads_with_refs_of_different_times_find_all_lists() -> None:
     assert found == [{"new", "newest"}]
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_branch_begins_only_at_a_commit_whose_objects_are_kept(
+    monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """The refs keep a commit, but no ref names it when the final list is made."""
+    lake, store, clock = _lake(b"one", b"two", b"three")
+    old = lake.log()[1].id
+    clock.pass_days(60)
+    other = opened(store, clock)
+    if is_late:  # it uses what is listed, and is past the retention when a later collector continues
+
+        def publish() -> None:
+            nonlocal old
+            for content in (b"two", b"four"):
+                with other.session() as s:
+                    s.put("f", content)
+            old = other.log()[1].id
+
+        with monkeypatch.context() as patch:
+            _act(patch, "_announce", before=publish, at=1)
+            patch.setattr(collect, "_finish", lambda *arguments: [])
+            lake.maintenance.gc()
+        clock.pass_days(40)
+        with other.session() as s:
+            s.put("f", b"five")
+        clock.pass_days(40)
+        _act(monkeypatch, "_announce", before=lambda: other.create_branch("late", at=old), at=1)
+    else:  # a branch was there when the commit would have been removed
+        _act(
+            monkeypatch,
+            "_announce",
+            before=lambda: other.create_branch("early", at=old),
+            after=lambda: other.delete_branch("early"),
+            at=1,
+        )
+    lake.maintenance.gc()
+    if not is_late:
+        other.create_branch("late", at=old)
+    assert other.maintenance.verify() == []
+    assert bytes(other.at("late").get("f")) == b"two"
+
+
 def test_a_cherry_pick_stores_again_what_a_collection_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
     lake, store, clock = _lake(b"f")
     lake.create_branch("side")

@@ -35,7 +35,7 @@ from lake_core.lake.refs.session_record import BATCHES, EXPIRED, FAILED, MOST_EX
 from lake_core.lake.refs.values import instant_of, text_of
 from lake_core.lake.repository import TREES, Repository
 from lake_core.lake.state.claims import claimed
-from lake_core.lake.state.content import OBJECTS, digest_of
+from lake_core.lake.state.content import EPOCH, OBJECTS, digest_of
 from lake_core.runner import RunnerFailed, run_in_turn
 from lake_core.store import FolderStore, ObjectMeta, ObjectStore
 
@@ -269,7 +269,11 @@ def _decide(
     key = f"{PREFIX}{id}"
     list_key = text_of(key, refs.under(PREFIX)[id], "list")
     listed = read_list(repository.root, list_key)
-    _mark(repository, refs, now - history, marked, graph, now)
+    left = _mark(repository, refs, now - history, marked, graph, now)
+    if left:
+        # A branch can begin at any commit that the refs still have. Some may have been collected by an earlier release.
+        everything = retain(graph, refs, repository.format.branch, EPOCH)
+        marked.add(everything, refs, now, lambda name, error: None)
     gone = listed - marked.keys - _renewed(repository.root, list_key)
     final_key = list_key
     if gone != listed:
