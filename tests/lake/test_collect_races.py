@@ -218,3 +218,58 @@ def test_a_fork_uses_nothing_that_a_collection_deletes(monkeypatch: pytest.Monke
     with pytest.raises(Exception, match=r"abandoned|expired|does not exist"):
         forking.fork()
     assert opened(store, clock).maintenance.verify() == []
+
+
+def test_a_list_that_is_named_late_is_not_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collector is suspended for days between the put of its list and the entry that names it."""
+    lake, store, clock = _lake(b"old", b"new")
+    clock.pass_days(60)
+    with lake.session() as s:
+        s.put("f", b"newest")
+    slow, other = opened(store, clock), opened(store, clock)
+    append = slow.repository.journal.append
+    results: list[Any] = []
+
+    def append_late(plan: Any) -> Any:
+        if "announce" not in getattr(plan, "func", plan).__qualname__ or results:
+            return append(plan)
+        clock.pass_days(9)
+        with pytest.MonkeyPatch.context() as patch:
+            _act(patch, "_decide", before=lambda: results.append(append(plan)), at=1)
+            other.maintenance.gc()
+        if not results:
+            results.append(append(plan))
+        _check_lists(other)
+        return results[0]
+
+    monkeypatch.setattr(slow.repository.journal, "append", append_late)
+    slow.maintenance.gc()
+    assert results
+    _check_lists(other)
+    assert other.maintenance.verify() == []
+
+
+def _check_lists(lake: Lake) -> None:
+    for value in lake.repository.refs().under(PREFIX).values():
+        assert lake.repository.root.exists(value["list"])
+
+
+def test_publishers_with_older_refs_find_the_first_list_until_all_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A publisher of an earlier release would not notice that the final list has replaced it."""
+    lake, store, clock = _lake(b"old", b"new")
+    clock.pass_days(60)
+    with lake.session() as s:
+        s.put("f", b"newest")
+    seen: list[frozenset[str]] = []
+    refs: list[RefsState] = []
+    _act(monkeypatch, "_announce", after=lambda: refs.append(lake.repository.refs()), at=1)
+    pending = lambda: seen.append(DeletionLists(store).pending(refs[0]).keys)  # noqa: E731
+    _act(monkeypatch, "_decide", before=lambda: (_renew(opened(store, clock), b"old"), pending()), after=pending, at=1)
+    opened(store, clock).maintenance.gc()
+    assert seen[0] == seen[1]
+    _check_lists(lake)
+
+
+def _renew(lake: Lake, content: bytes) -> None:
+    with lake.session() as s:
+        s.put("again", content)
