@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from lake_core import Lake
+from lake_core.delta import DeltaTable
 from lake_core.journal import Add, Delete, Journal
-from lake_core.lake.errors import Collected
+from lake_core.lake.errors import Collected, DatasetNotFound
 from lake_core.lake.gc import collect
 from lake_core.lake.publish import merge
 from lake_core.lake.refs.pending_deletions import PREFIX, DeletionLists, encode_list
 from lake_core.lake.refs.refs_state import RefsState
-from lake_core.store import MemoryStore
+from lake_core.store import FolderStore, MemoryStore
 from lake_core.testing import FaultStore
+from lake_core.testing.fault_store import StoreDied
 from lake_core.testing.manual_clock import ManualClock
-from tests.lake.lakes import create_tables, opened, rows
+from tests.lake.lakes import create_tables, ids, opened, rows
 
 WEEK = timedelta(days=7)
 
@@ -273,3 +276,56 @@ def test_publishers_with_older_refs_find_the_first_list_until_all_is_deleted(mon
 def _renew(lake: Lake, content: bytes) -> None:
     with lake.session() as s:
         s.put("again", content)
+
+
+def _others(store: MemoryStore, clock: ManualClock) -> DeltaTable:
+    return DeltaTable.open(FolderStore(store, "t/a"), clock=clock)
+
+
+def test_a_release_that_dies_leaves_the_files_of_others_alone() -> None:
+    at, is_over = 30, False
+    while not is_over:
+        at += 1
+        _, store, clock = _with_versions()
+        try:
+            opened(FaultStore(store, at), clock).maintenance.release("t/a")
+            is_over = True
+        except StoreDied:
+            with suppress(DatasetNotFound):
+                opened(store, clock).maintenance.release("t/a")
+        _others(store, clock).append(rows([3]))
+        for number in range(2):
+            clock.pass_days(40)
+            with opened(store, clock).session() as s:
+                s.put("f", b"%d" % number)
+            opened(store, clock).maintenance.gc()
+        assert ids(_others(store, clock)) == [2, 3], f"died at {at}"
+    assert at > 40
+
+
+def test_a_collection_spares_what_was_released_since_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, store, clock = _with_versions()
+    with monkeypatch.context() as patch:
+        patch.setattr(collect, "_finish", lambda *arguments: [])
+        opened(store, clock).maintenance.gc()
+    opened(store, clock).maintenance.release("t/a")
+    _others(store, clock).restore(version=1)
+    assert opened(store, clock).maintenance.gc().keys
+    assert ids(_others(store, clock)) == [1]
+
+
+def test_a_table_is_not_imported_while_its_files_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, store, clock = _with_versions()
+
+    def import_again() -> None:
+        other = opened(store, clock)
+        other.maintenance.release("t/a")
+        _others(store, clock).restore(version=1)
+        session = other.session()
+        session.import_delta("t/a")
+        with pytest.raises(Collected):
+            session.publish()
+
+    _act(monkeypatch, "delete_listed", before=import_again, at=1)
+    lake.maintenance.gc()
+    assert lake.maintenance.verify() == []

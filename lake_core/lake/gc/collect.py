@@ -34,13 +34,13 @@ from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import BATCHES, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED
 from lake_core.lake.refs.values import instant_of, text_of
 from lake_core.lake.repository import TREES, Repository
-from lake_core.lake.state.claims import claimed
+from lake_core.lake.state.claims import claimed, claimed_paths
 from lake_core.lake.state.content import EPOCH, OBJECTS, digest_of
 from lake_core.runner import RunnerFailed, run_in_turn
 from lake_core.store import FolderStore, ObjectMeta, ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence, Set
 
     from lake_core.runner import Runner
 
@@ -284,6 +284,7 @@ def _decide(
         marked.add(everything, refs, now, lambda name, error: None)
     lists = {each for _, each in collections(refs)}  # also those that a slow collector has named only now
     gone = listed - marked.keys - lists - _renewed(repository.root, list_key)
+    gone -= _released(repository.root, gone)
     final_key = list_key
     if gone != listed:
         final_key = f"{list_key}-{runtime.uuid4().hex}"
@@ -299,6 +300,18 @@ def _decide(
     recorded = repository.journal.append(plan)
     if final_key not in (list_key, recorded):
         repository.root.delete([final_key])
+
+
+def _released(root: ObjectStore, keys: Set[str]) -> set[str]:
+    """List the keys in the folders of datasets that were released from the lake after they were listed."""
+    paths = set(claimed_paths(root))
+    own = (f"{OBJECTS}/", f"{TREES}/", f"{LISTS}/")
+
+    def is_claimed(key: str) -> bool:
+        ends = (place for place, character in enumerate(key) if character == "/")
+        return any(key[:end] in paths for end in ends)
+
+    return {key for key in keys if key and not key.startswith(own) and not is_claimed(key)}
 
 
 def _renewed(root: ObjectStore, list_key: str) -> set[str]:
