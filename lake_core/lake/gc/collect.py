@@ -29,18 +29,18 @@ from lake_core.lake.gc.mark import Reachability
 from lake_core.lake.gc.retention import kept_commits, retain
 from lake_core.lake.lake_format import ORIGIN_KEY
 from lake_core.lake.refs.commit_graph import CommitGraph
-from lake_core.lake.refs.pending_deletions import PREFIX, encode_list, read_list
+from lake_core.lake.refs.pending_deletions import PREFIX, collections, encode_list, read_list
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import BATCHES, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED
 from lake_core.lake.refs.values import instant_of, text_of
 from lake_core.lake.repository import TREES, Repository
-from lake_core.lake.state.claims import claimed
-from lake_core.lake.state.content import OBJECTS, digest_of
+from lake_core.lake.state.claims import claimed, claimed_paths
+from lake_core.lake.state.content import EPOCH, OBJECTS, digest_of
 from lake_core.runner import RunnerFailed, run_in_turn
 from lake_core.store import FolderStore, ObjectMeta, ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence, Set
 
     from lake_core.runner import Runner
 
@@ -101,7 +101,7 @@ def collect(
     if not dry_run:
         repository.journal.purge(now - MIN_AGE)
     old = _age_limit(repository)
-    needed = reachable.keys | {text_of(f"{PREFIX}{id}", value, "list") for id, value in refs.under(PREFIX).items()}
+    needed = reachable.keys | {key for _, key in collections(refs)}
     unreached = (meta for meta in _candidates(repository) if meta.key not in needed and meta.last_modified < old)
     garbage = [meta for meta in unreached if _is_own(repository.root, meta)]
     size = sum(meta.size for meta in garbage)
@@ -197,9 +197,6 @@ def _announce(
 
     The list comes with the last of the commits. No branch can begin at a commit that only listed objects hold.
     """
-    id = runtime.uuid4().hex
-    key = f"{LISTS}/{id}"
-    repository.root.put(key, encode_list(keys), unique=True)
     ordered = sorted(dropped)
     parts = [ordered[start : start + _MOST_COMMITS] for start in range(0, len(ordered), _MOST_COMMITS)] or [[]]
 
@@ -209,14 +206,22 @@ def _announce(
         gone = (set(part) & graph.nodes.keys()) - kept_commits(graph, refs, cutoff)
         return [Delete(f"commit/{commit}") for commit in sorted(gone)]
 
-    def announce(state: State) -> Sequence[Action]:
-        value = {"list": key, "time": repository.clock().isoformat()}
-        return [Add(f"{PREFIX}{id}", value), *remove(parts[-1], state)]
+    def announce(id: str, known: frozenset[tuple[str, str]], state: State) -> Append[bool]:
+        if collections(RefsState(state)) != known:
+            return Append((), False)
+        value = {"list": f"{LISTS}/{id}", "time": repository.clock().isoformat()}
+        return Append([Add(f"{PREFIX}{id}", value), *remove(parts[-1], state)], True)
 
     for part in parts[:-1]:
         repository.journal.append(partial(remove, part))
-    repository.journal.append(announce)
-    return id
+    while True:
+        known = collections(repository.refs())
+        id = runtime.uuid4().hex
+        repository.root.put(f"{LISTS}/{id}", encode_list(keys), unique=True)
+        if repository.journal.append(partial(announce, id, known)):
+            return id
+        # Another collection began since the list was put. If that was long ago, it may be deleting the list.
+        repository.root.delete([f"{LISTS}/{id}"])
 
 
 def _finish(
@@ -254,6 +259,9 @@ def _finish(
         return [Update(f"{PREFIX}{id}", {**newest, "done": repository.clock().isoformat()})]
 
     repository.journal.append(plan)
+    # Not before: publishers with refs from before the final list must not find it missing.
+    if value["list"] != f"{LISTS}/{id}":
+        repository.root.delete([f"{LISTS}/{id}"])
     return gone
 
 
@@ -269,8 +277,14 @@ def _decide(
     key = f"{PREFIX}{id}"
     list_key = text_of(key, refs.under(PREFIX)[id], "list")
     listed = read_list(repository.root, list_key)
-    _mark(repository, refs, now - history, marked, graph, now)
-    gone = listed - marked.keys - _renewed(repository.root, list_key)
+    left = _mark(repository, refs, now - history, marked, graph, now)
+    if left:
+        # A branch can begin at any commit that the refs still have. Some may have been collected by an earlier release.
+        everything = retain(graph, refs, repository.format.branch, EPOCH)
+        marked.add(everything, refs, now, lambda name, error: None)
+    lists = {each for _, each in collections(refs)}  # also those that a slow collector has named only now
+    gone = listed - marked.keys - lists - _renewed(repository.root, list_key)
+    gone -= _released(repository.root, gone)
     final_key = list_key
     if gone != listed:
         final_key = f"{list_key}-{runtime.uuid4().hex}"
@@ -284,7 +298,20 @@ def _decide(
 
     # Writers may now use the listed objects that were kept.
     recorded = repository.journal.append(plan)
-    repository.root.delete([each for each in {list_key, final_key} if each != recorded])
+    if final_key not in (list_key, recorded):
+        repository.root.delete([final_key])
+
+
+def _released(root: ObjectStore, keys: Set[str]) -> set[str]:
+    """List the keys in the folders of datasets that were released from the lake after they were listed."""
+    paths = set(claimed_paths(root))
+    own = (f"{OBJECTS}/", f"{TREES}/", f"{LISTS}/")
+
+    def is_claimed(key: str) -> bool:
+        ends = (place for place, character in enumerate(key) if character == "/")
+        return any(key[:end] in paths for end in ends)
+
+    return {key for key in keys if key and not key.startswith(own) and not is_claimed(key)}
 
 
 def _renewed(root: ObjectStore, list_key: str) -> set[str]:

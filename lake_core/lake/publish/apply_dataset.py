@@ -131,7 +131,8 @@ class DatasetApplication:
         view = self.incoming.folder_of(record)
         log = dict(self.incoming.view.list(f"{record.path}/"))
         update = DatasetUpdate(record.format, view.format.version(view), "IMPORT")
-        return AppliedDataset(update, log | {record.key: record.item(self.now)})
+        references = [f"{record.path}/{key}" for key in view.format.reachable(view, update.version)]
+        return AppliedDataset(update, log | {record.key: record.item(self.now)}, references)
 
     def _drop(self, before: DatasetRecord, head: DatasetRecord) -> AppliedDataset:
         if head.imported:

@@ -24,7 +24,7 @@ from lake_core.lake.publish.branch_update import (
 from lake_core.lake.publish.checkout import check_free, check_out, has_pointers, pending_checkout
 from lake_core.lake.publish.conflict_commits import with_commits
 from lake_core.lake.publish.published import Published
-from lake_core.lake.publish.tree_update import Strategy, TreeUpdate, check_references, write_tree
+from lake_core.lake.publish.tree_update import Strategy, TreeUpdate, check_references, taken_tree, write_tree
 from lake_core.lake.refs.commit_record import DATASETS_FIELD
 from lake_core.lake.refs.pending_deletions import collections
 
@@ -195,12 +195,8 @@ def _write_commit(
 ) -> Commit:
     """Write everything of a commit except the entry that commits it. Raises Collected."""
     pending = repository.pending_deletions(refs)
-    check_references(update, pending)
-    onto = update.onto
-    if update.taken and any(pending.range(name) for name in repository.graveler.names(onto)):
-        # Ranges that the session wrote may have names that are on a collection's list.
-        records = ((record.key, record) for record in repository.graveler.scan(onto))
-        onto = repository.graveler.build("", records, avoid=pending.range).tree
+    check_references(update.references, pending)
+    onto = taken_tree(repository, update.onto, head.metarange_id, pending) if update.taken else update.onto
     tree = write_tree(repository, onto, update.items, pending)
     datasets = {path: dataset.to_json() for path, dataset in update.datasets.items()}
     metadata = dict(proposal.metadata)

@@ -7,9 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from lake_core.lake.errors import Collected
+from lake_core.lake.state.content import item_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lake_core.graveler import Record
     from lake_core.lake.refs.pending_deletions import PendingDeletions
@@ -65,9 +66,31 @@ class TreeUpdate:
         return bool(self.items) or self.taken
 
 
-def check_references(update: TreeUpdate, pending: PendingDeletions) -> None:
-    """Raise Collected if the update would bring back an object that a collector may be deleting."""
-    gone = next((key for key in update.references if pending(key)), None)
+def write_tree(
+    repository: Repository,
+    tree: str,
+    items: Mapping[str, Item | None],
+    pending: PendingDeletions,
+    *,
+    exact: bool = False,
+) -> str:
+    """Store items that are not stored yet, build the tree, and return its id.
+
+    With `exact`, items also replace those of the same content.
+    """
+    content = repository.content
+    placed = {key: None if item is None else content.place(item, pending) for key, item in items.items()}
+    storing = [partial(content.store, item) for item in placed.values() if item is not None]
+    built, _ = repository.root.gather(
+        lambda: repository.graveler.build(tree, _sorted_changes(placed), avoid=pending.range, exact=exact),
+        lambda: repository.root.gather(*storing),
+    )
+    return built.tree
+
+
+def check_references(keys: Iterable[str], pending: PendingDeletions) -> None:
+    """Raise Collected if a collector may be deleting one of the unique objects that datasets would reach again."""
+    gone = next((key for key in keys if pending(key)), None)
     if gone is not None:
         raise Collected(
             f"{gone}, which this change would bring back, is being garbage-collected, because "
@@ -75,16 +98,25 @@ def check_references(update: TreeUpdate, pending: PendingDeletions) -> None:
         )
 
 
-def write_tree(repository: Repository, tree: str, items: Mapping[str, Item | None], pending: PendingDeletions) -> str:
-    """Store items that are not stored yet, build the tree, and return its id."""
-    content = repository.content
-    placed = {key: None if item is None else content.place(item, pending) for key, item in items.items()}
-    storing = [partial(content.store, item) for item in placed.values() if item is not None]
-    built, _ = repository.root.gather(
-        lambda: repository.graveler.build(tree, _sorted_changes(placed), avoid=pending.range),
-        lambda: repository.root.gather(*storing),
-    )
-    return built.tree
+def taken_tree(repository: Repository, tree: str, head: str, pending: PendingDeletions) -> str:
+    """Return a tree with the records of `tree`, for a publish that takes all of it.
+
+    The tree may be one that is no longer retained. What it shares with `head`, a tree that is, needs no change.
+    """
+    if not pending.keys:
+        return tree
+    differences = repository.graveler.diff(head, tree, exact=True)
+    items = {each.key.decode(): item_of(each.after) for each in differences if each.after is not None}
+    moved: dict[str, Item | None] = {key: item for key, item in items.items() if pending(item.entry.address)}
+    return write_tree(repository, rebuilt(repository, tree, pending), moved, pending, exact=True)
+
+
+def rebuilt(repository: Repository, tree: str, pending: PendingDeletions) -> str:
+    """Return a tree with the same records, and without ranges that a collector may be deleting."""
+    if not any(pending.range(name) for name in repository.graveler.names(tree)):
+        return tree
+    records = ((record.key, record) for record in repository.graveler.scan(tree))
+    return repository.graveler.build("", records, avoid=pending.range).tree
 
 
 def _sorted_changes(items: Mapping[str, Item | None]) -> Iterator[tuple[bytes, Record | None]]:

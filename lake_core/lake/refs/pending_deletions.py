@@ -41,7 +41,7 @@ class PendingDeletions:
 
 
 class DeletionLists:
-    """The lists of the collections in the refs journal. They never change, so each is read once."""
+    """The lists of the collections in the refs journal. They never change, so each is read once. Shared by threads."""
 
     def __init__(self, root: ObjectStore) -> None:
         self._root = root
@@ -50,11 +50,11 @@ class DeletionLists:
     def pending(self, refs: RefsState) -> PendingDeletions:
         """Return the keys on all lists. Raises DamagedLake."""
         list_keys = {text_of(f"{PREFIX}{id}", value, "list") for id, value in refs.under(PREFIX).items()}
-        for key in list_keys.difference(self._keys_of_list):
-            self._keys_of_list[key] = read_list(self._root, key)
-        for key in set(self._keys_of_list).difference(list_keys):
-            del self._keys_of_list[key]
-        return PendingDeletions(frozenset().union(*self._keys_of_list.values()))
+        known = self._keys_of_list
+        lists = {key: known[key] if key in known else read_list(self._root, key) for key in list_keys}
+        # Replaced, not changed: another thread may be using it with older or newer refs.
+        self._keys_of_list = lists
+        return PendingDeletions(frozenset().union(*lists.values()))
 
 
 def collections(refs: RefsState) -> frozenset[tuple[str, str]]:

@@ -10,7 +10,7 @@ from lake_core.lake.errors import Collected, Conflict
 from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Change, Proposal, prepare_change
-from lake_core.lake.publish.tree_update import check_references, write_tree
+from lake_core.lake.publish.tree_update import check_references, rebuilt, write_tree
 from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, SessionRecord
@@ -66,7 +66,8 @@ class Session(WriteSession):
     def publish(self) -> Published:
         """Publish now. A repeated call returns the same result.
 
-        Raises PublishTimeout; Conflict, after which the session is kept under its id as a failed one.
+        Raises PublishTimeout, Collected; Conflict, after which the session is kept under its id as a failed one, unless
+        it brings back what is being garbage-collected.
         """
         if self.result is None:
             self.changes.check_open()
@@ -111,9 +112,12 @@ class Session(WriteSession):
         refs = repository.refs()
         pending = repository.pending_deletions(refs)
         if pending.keys:
-            now = repository.clock()
-            check_references(apply(self.base, self, self.base, now=now, session=self.id, commit=self.commit), pending)
-        tree = write_tree(repository, self.view.tree, dict(self.view.overlay.items), pending)
+            alone = apply(
+                self.base, self, self.base, now=repository.clock(), session=self.id, commit=self.commit, dry_run=True
+            )
+            check_references(alone.references, pending)
+        onto = rebuilt(repository, self.view.tree, pending)
+        tree = write_tree(repository, onto, dict(self.view.overlay.items), pending)
 
         def plan(state: State) -> Append[bool]:
             if collections(RefsState(state)) != collections(refs):

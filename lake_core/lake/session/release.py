@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lake_core.lake.errors import Conflict, Diverged, ProtectedBranch, PublishTimeout
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Proposal, head_of, prepare_tree
 from lake_core.lake.publish.tree_update import TreeUpdate
-from lake_core.lake.state.claims import disclaim
+from lake_core.lake.state.claims import claim, disclaim
 
 if TYPE_CHECKING:
     from lake_core.lake.publish.branch_update import BranchUpdate
@@ -31,9 +32,14 @@ def release(repository: Repository, session: Session, path: str) -> Published:
         view.format.release(view)
         session.publish()
 
-    published = commit_to_branch(repository, _Release(repository, session.branch, record))
+    # First, because the folder is no longer the lake's from the commit on, whatever happens to this process. If it ends
+    # before the commit, nothing in the folder is collected until the release is repeated.
     disclaim(repository.root, record.path)
-    return published
+    try:
+        return commit_to_branch(repository, _Release(repository, session.branch, record))
+    except (Conflict, Diverged, ProtectedBranch, PublishTimeout):
+        claim(repository.root, record.path, record.format, occupied=True)
+        raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,8 @@ class SessionWriter(WriteSession):
     def flush(self) -> None:
         """Add the changes since the last flush to the session as one batch, and then see those of other writers.
 
-        Raises StaleEpoch, SessionClosed, StaleAttempt; Conflict if another writer made changes that conflict;
-        Collected if the changes bring back what is being garbage-collected.
+        Raises StaleEpoch, SessionClosed, StaleAttempt, Collected; Conflict if another writer made changes that
+        conflict.
         """
         self.changes.check_open()
         with self.changes.lock:
@@ -102,7 +102,7 @@ class SessionWriter(WriteSession):
         state = repository.state(tree, f"session {record.id}")
         before = repository.state(self.view.tree, f"session {record.id}")
         update = apply(before, self, state, now=now, session=record.id, commit=record.base)
-        check_references(update, pending)
+        check_references(update.references, pending)
         after = write_tree(repository, update.onto, update.items, pending)
         reads = sorted({*record.reads, *self.reads})
         # An attempt that wrote nothing is recorded too, so that late writes of an older attempt are refused.

@@ -17,6 +17,7 @@ from lake_core.lake.publish.branch_update import BranchUpdate, RefsMoved
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Change, Proposal, prepare_change
 from lake_core.lake.publish.tree_update import write_tree
+from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState, check_name
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED, SessionRecord
 from lake_core.lake.session.earlier_publish import published_earlier, remedy
@@ -128,6 +129,12 @@ class SharedSession(StateStore):
 
         Raises SessionClosed if this session has ended.
         """
+        while (session := self._try_fork(without, expires_in)) is None:
+            pass  # the session has changed, or a collection has begun: the tree must not use what it deletes
+        return session
+
+    def _try_fork(self, without: Sequence[str], expires_in: timedelta) -> SharedSession | None:
+        """Try once to fork. Return None if the refs have changed so that it must be tried again."""
         repository = self._repository
         refs = repository.refs()
         record = refs.session(self.id)
@@ -143,17 +150,39 @@ class SharedSession(StateStore):
                     items[key] = base.view.get(key)
         tree = write_tree(repository, record.tree, items, repository.pending_deletions(refs))
         options = SharedOptions(record.branch, None, expires_in, record.isolation, record.message, record.metadata)
-        return open_shared(repository, options, origin=replace(record, tree=tree))
+        try:
+            return open_shared(repository, options, origin=Origin(refs, record, tree))
+        except RefsMoved:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The session that a new session continues, and the tree that the new one begins with."""
+
+    refs: RefsState
+    """The refs by which the tree was written."""
+    record: SessionRecord
+    tree: str
+
+    def check(self, refs: RefsState) -> None:
+        """Raise RefsMoved if a collector may have deleted what the tree uses."""
+        current = refs.session(self.record.id)
+        is_same = current.state in (OPEN, FAILED) and current.tree == self.record.tree
+        if not is_same or collections(refs) != collections(self.refs):
+            raise RefsMoved
 
 
 def open_shared(
-    repository: Repository, options: SharedOptions, *, resume: bool = True, origin: SessionRecord | None = None
+    repository: Repository, options: SharedOptions, *, resume: bool = True, origin: Origin | None = None
 ) -> SharedSession:
     """Open a session on a branch, or resume the session with this id: its epoch rises.
 
     Without `resume`, an open session keeps its epoch.
 
-    A new session begins with the base, tree and lineage of `origin`. Raises RefNotFound, SessionClosed.
+    A new session begins with the base, tree and lineage of `origin`.
+
+    Raises RefNotFound, SessionClosed; RefsMoved if the origin has changed.
     """
     options.check()
     name = check_name(options.id, "session") if options.id is not None else f"s-{runtime.uuid4().hex}"
@@ -171,8 +200,10 @@ def open_shared(
             expires = renewed_expiry(record, now, options.expires_in)
             record = replace(record, epoch=record.epoch + 1, state=OPEN, reason="", expires=expires)
             return Append([Update(record.key, record.to_json())], record)
-        commit = refs.commit(refs.branch(options.branch) if origin is None else origin.base)
-        tree, lineage = (commit.metarange_id, name) if origin is None else (origin.tree, origin.lineage)
+        if origin is not None:
+            origin.check(refs)
+        commit = refs.commit(refs.branch(options.branch) if origin is None else origin.record.base)
+        tree, lineage = (commit.metarange_id, name) if origin is None else (origin.tree, origin.record.lineage)
         record = SessionRecord(
             name, options.branch, commit.id, tree, 1, OPEN, now, now + options.expires_in, refs.number, lineage,
             options.message, options.isolation, (), dict(options.metadata),

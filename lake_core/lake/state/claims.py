@@ -54,8 +54,13 @@ def is_claimed(root: ObjectStore, path: str) -> bool:
 
 def claimed(root: ObjectStore) -> Iterator[tuple[str, str]]:
     """Yield the path and format of the folders that belong to the lake."""
-    for marker in root.list(f"{PATHS}/"):
-        yield unquote(marker.key[len(PATHS) + 1 :]), root.get(marker.key).decode()
+    for path in claimed_paths(root):
+        yield path, root.get(_key(path)).decode()
+
+
+def claimed_paths(root: ObjectStore) -> Iterator[str]:
+    """Yield the paths of the folders that belong to the lake."""
+    return (unquote(marker.key[len(PATHS) + 1 :]) for marker in root.list(f"{PATHS}/"))
 
 
 def _key(path: str) -> str:
