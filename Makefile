@@ -27,7 +27,7 @@ ui: java ## serve the same pipeline, with the demo's runs, at http://localhost:3
 	@.venv/bin/lake init --exist-ok "$(LAKE_ROOT)" >/dev/null
 	@exec $(PY) -m dagster dev -w workspace.yaml -h 127.0.0.1 -p $(or $(PORT),3000)
 
-test: java ## run the tests that hold the product: some 18 minutes on two cores
+test: java ## run the tests that hold the product: some ten minutes on two cores
 	@$(MAKE) .venv
 	@exec $(PY) -m pytest -n 3 --dist loadgroup -m "not extended and not exhaustive and not stress and not interop and not clouds" $(ARGS)
 
