@@ -42,7 +42,10 @@ class Exported:
     manifest: Mapping[str, str]
     """The content of `refs_manifest.json`."""
     copied: int
-    """Objects that were copied. Those that an earlier export had copied are not counted."""
+    """Objects that were copied. Those that an earlier export had copied are not counted.
+
+    A lower bound where tasks run again: what the lost run of a task had copied counts as copied earlier.
+    """
     copied_bytes: int
 
 

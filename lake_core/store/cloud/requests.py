@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from lake_core import runtime
 from lake_core.errors import AccessDenied, NotFound, StoreError, StoreUnavailable
+from lake_core.readable import count_of
 from lake_core.store.cloud.failure import Failure, Kind, failure_of, reason_at
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Requests(ABC):
             attempts += 1
             if attempts >= policy.attempts:
                 raise StoreUnavailable(
-                    f"{self.service} gave no final answer for {self._shown(key)} in {attempts} attempts: "
+                    f"{self.service} gave no final answer for {self._shown(key)} in {count_of(attempts, 'attempt')}: "
                     f"{reason_at(failure, self.service, self.endpoint())}",
                     key=key,
                 )
