@@ -14,7 +14,9 @@ from lake_core.lake.lakefs.export import export
 from lake_core.lake.lakefs.mirror import Mirrored, mirror
 from lake_core.lake.publish.adopt import adopt
 from lake_core.lake.publish.checkout import Checkout, check_out_branch
+from lake_core.lake.publish.derive import write_derived
 from lake_core.lake.refs.commit_archive import COMMIT_ARCHIVE
+from lake_core.lake.refs.revision import resolve_commit
 from lake_core.lake.repository import REFS
 from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.release import release
@@ -43,16 +45,20 @@ class LakeMaintenance:
         """Write main's logs to the folders of its datasets, if a publisher failed before it did. Raises Diverged."""
         return check_out_branch(self._repository, progress)
 
-    def checkpoint(self, dataset: str) -> None:
-        """Write the derived files of a dataset of main, such as the checkpoint of a Delta table, in place now.
+    def checkpoint(self, dataset: str, ref: str | None = None) -> None:
+        """Write the derived files of a dataset, such as the checkpoint of a Delta table, now.
 
-        Raises DatasetNotFound.
+        Those of main are written in place. `ref` names another branch or commit: its files are only for readers of
+        the lake.
+
+        Raises DatasetNotFound, RefNotFound.
         """
         repository = self._repository
         branch = repository.format.branch
         refs = repository.refs()
-        view = repository.commit_state(refs.commit(refs.branch(branch)), branch).dataset(dataset)
-        view.format.write_derived(view, view.place, repository.clock(), due=True)
+        commit = resolve_commit(refs, repository.journal, ref or branch)
+        view = repository.commit_state(commit, ref or branch).dataset(dataset)
+        write_derived(view, repository.clock(), in_place=commit.id == refs.branch(branch), due=True)
 
     def gc(
         self,
