@@ -14,7 +14,6 @@ from lake_core.lake.lakefs.export import export
 from lake_core.lake.lakefs.mirror import Mirrored, mirror
 from lake_core.lake.publish.adopt import adopt
 from lake_core.lake.publish.checkout import Checkout, check_out_branch
-from lake_core.lake.publish.derive import write_derived
 from lake_core.lake.refs.commit_archive import COMMIT_ARCHIVE
 from lake_core.lake.refs.revision import resolve_commit
 from lake_core.lake.repository import REFS
@@ -58,7 +57,8 @@ class LakeMaintenance:
         refs = repository.refs()
         commit = resolve_commit(refs, repository.journal, ref or branch)
         view = repository.commit_state(commit, ref or branch).dataset(dataset)
-        write_derived(view, repository.clock(), in_place=commit.id == refs.branch(branch), due=True)
+        place = view.derived_root if view.format.derived_prefix else view.place
+        view.format.write_derived(view, place, repository.clock(), due=True)
 
     def gc(
         self,

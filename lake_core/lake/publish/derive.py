@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 from lake_core.dataset import UnknownFormat
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from lake_core.lake.state.dataset_view import DatasetView
     from lake_core.lake.state.state_store import StateStore
     from lake_core.store import ObjectStore
 
@@ -26,21 +23,14 @@ def derive(state: StateStore, path: str, *, in_place: bool = True) -> None:
     if record is None:
         return
     try:
-        write_derived(state.folder_of(record), state.clock(), in_place=in_place)
+        view = state.folder_of(record)
+        place: ObjectStore | None = view.place
+        if not in_place:
+            # Nothing looks there for other formats, and imported entries are not named by their content.
+            place = view.place_beside() if view.format.derived_prefix else None
+        if place is not None:
+            view.format.write_derived(view, place, state.clock())
     except UnknownFormat:
         raise
     except Exception:
         _LOG.warning("%s is published, but the files derived from its log could not be written", path, exc_info=True)
-
-
-def write_derived(view: DatasetView, now: datetime, *, in_place: bool, due: bool = False) -> None:
-    """Write the derived objects of a dataset's state that are due, or with `due`, all.
-
-    Beside the datasets nothing is written for a format that does not look for it, and for an imported log that no
-    publish has changed.
-    """
-    place: ObjectStore | None = view.place
-    if not in_place:
-        place = view.place_beside() if view.format.derived_prefix else None
-    if place is not None:
-        view.format.write_derived(view, place, now, due=due)

@@ -60,9 +60,20 @@ class DatasetView(DatasetStore):
 
         None where there is no version, or where its log entry was imported.
         """
-        version = self._format.version(self)
-        keys = [] if version is None else self._format.log_keys(self, version)
+        keys = self._newest_keys()
         return self._derived.store_for(keys[-1]) if keys else None
+
+    def _newest_keys(self) -> Sequence[str]:
+        version = self._format.version(self)
+        return [] if version is None else self._format.log_keys(self, version)
+
+    @property
+    def derived_root(self) -> ObjectStore:
+        """Return the store for objects that are derived from the newest version: in place, if it has this version."""
+        keys = [] if self.provisional else self._newest_keys()
+        if keys and self._derived.is_in_place(keys[-1]):
+            return self._place
+        return (self._derived.store_for(keys[-1]) if keys else None) or self
 
     @property
     def provisional(self) -> bool:

@@ -83,7 +83,7 @@ class DerivedObjects:
             known = self._stores.get((key, content))
             if known is not None:
                 return known
-            places = [self._place] if self._is_in_place(source) else []
+            places = [self._place] if self.is_in_place(source) else []
             for store in (*places, FolderStore(self._beside, content)):
                 if store.exists(key):
                     self._stores[key, content] = store
@@ -114,12 +114,12 @@ class DerivedObjects:
 
         The two logs are equal up to some entry, and differ in all later ones.
         """
-        if not sources or self._is_in_place(sources[-1]):
+        if not sources or self.is_in_place(sources[-1]):
             return len(sources)
         low, high = 0, len(sources) - 1
         while low < high:
             middle = (low + high) // 2
-            if self._is_in_place(sources[middle]):
+            if self.is_in_place(sources[middle]):
                 low = middle + 1
             else:
                 high = middle
@@ -148,7 +148,7 @@ class DerivedObjects:
         item = self._tree.view.get(f"{self._prefix}{source}")
         return None if item is None else digest_of(item.entry.address)
 
-    def _is_in_place(self, source: str) -> bool:
+    def is_in_place(self, source: str) -> bool:
         """Return whether a log entry of this state is also in place, with the same content."""
         content = self._content(source)
         if content is None:
