@@ -22,7 +22,7 @@ from lake_core.delta.checkpoint import Checkpoint
 from lake_core.delta.checkpoint_writer import CheckpointActions, encode, write_checkpoint, write_hint
 from lake_core.delta.commit_file import add_tags
 from lake_core.delta.errors import CheckpointRace, CorruptCheckpoint, CorruptCommit
-from lake_core.delta.log_segment import LOG_FOLDER, LogSegment, find_segments, part_key
+from lake_core.delta.log_segment import LOG_FOLDER, LogSegment, entry_key, find_segments, part_key
 from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.replay import file_key, live_files, tombstones, transactions
 from lake_core.delta.snapshot import read_entries, replay_singles
@@ -173,8 +173,10 @@ def write_checkpoint_parts(
     for segment in find_segments(snapshot.store, snapshot.version):
         if segment.is_compacted:
             continue  # the commits are read instead: some writers' compactions are not reconciled
+        keys = [entry_key(*entry) for entry in segment.entries]
+        log = snapshot.store.detached([*keys, *(segment.checkpoint.keys if segment.checkpoint else ())])
         writer = PartWriter(
-            snapshot.store, store, segment, snapshot.protocol, snapshot.metadata, snapshot.domains, now, total, False
+            log, store, segment, snapshot.protocol, snapshot.metadata, snapshot.domains, now, total, as_text=False
         )
         try:
             parts = list(run(writer, total))

@@ -160,7 +160,11 @@ def checkpoint(context: TaskContext) -> dict[str, Any]:
     metadata = {"lake/uncheckpointed_commits": before.uncheckpointed_commits, "lake/due": due, VERSION: before.version}
     if context.config.dry_run or not due:
         return metadata
-    if context.lake.is_lake():
+    if context.spark is not None and before.files + before.tombstones >= context.target.spark_above_files:
+        from lake_core.spark import checkpoint_delta
+
+        checkpoint_delta(context.spark.session, context.table())
+    elif context.lake.is_lake():
         context.lake.open().maintenance.checkpoint(context.target.path, context.branch)
     else:
         context.table().checkpoint()

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lake_core.dataset import BufferT, DatasetFormat, DatasetStore, KeyClass, WriteBuffer, dataset_format
-from lake_core.errors import InvalidKey
+from lake_core.errors import InvalidKey, NotFound
 from lake_core.lake.errors import DatasetNotFound, ReadOnly
 from lake_core.lake.state.changes import Changes
 from lake_core.lake.state.content import Item, new_item
 from lake_core.lake.state.derived import DerivedObjects
 from lake_core.store import FolderStore, ObjectBytes, ObjectMeta, ObjectStore
 from lake_core.store.folder import renamed
+from lake_core.store.selection import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -151,6 +152,25 @@ class DatasetView(DatasetStore):
     def gather(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
         """Call functions concurrently if the lake's store gains from it."""
         return self._tree.root.gather(*calls)
+
+    def detached(self, keys: Sequence[str]) -> ObjectStore:
+        """Return a store that other processes can read these objects of the log from, by the same keys.
+
+        Raises NotFound, ExternalAddress; ReadOnly for what is not an object of its own.
+        """
+        objects: dict[str, tuple[ObjectStore, str]] = {}
+        for key in keys:
+            store = self._store_outside(key, found=True)
+            item = None if store is not None else self.item(key)
+            if store is not None:
+                objects[key] = (store, key)
+            elif item is None:
+                raise NotFound(f"there is no object at {self._prefix}{key} in {self._tree.name}", key=key)
+            elif item.data is not None or item.entry.metadata:
+                raise ReadOnly(f"{self._prefix}{key} cannot be read by other processes: publish the session first")
+            else:
+                objects[key] = self._tree.content.addresses.locate(item.entry)
+        return Selection(objects, self._place)
 
     # Reading
 
