@@ -73,7 +73,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.varint": ("lake_core.errors",),
     "lake_core.txn": ("lake_core.errors",),
     "lake_core.backoff": ("lake_core.runtime",),
-    "lake_core.runner": ("lake_core.runtime",),
+    "lake_core.runner": ("lake_core.errors", "lake_core.runtime"),
     "lake_core.store": ("lake_core.errors", "lake_core.runtime", "lake_core.backoff"),
     "lake_core.dataset": ("lake_core.errors", "lake_core.store"),  # a format is handed stores
     "lake_core.testing": (

@@ -47,8 +47,8 @@ class LakeMaintenance:
     def checkpoint(self, dataset: str, ref: str | None = None) -> None:
         """Write the derived files of a dataset, such as the checkpoint of a Delta table, now.
 
-        Those of main are written in place. `ref` names another branch or commit: its files are only for readers of
-        the lake.
+        `ref` names a branch or commit, main by default. The files of a version that is in place are written there.
+        Those of other versions are only for readers of the lake.
 
         Raises DatasetNotFound, RefNotFound.
         """
