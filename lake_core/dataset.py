@@ -325,9 +325,10 @@ class DatasetFormat(ABC):
         return None
 
     def write_derived(self, state: ObjectStore, place: ObjectStore, now: datetime, *, due: bool = False) -> None:
-        """Write the derived objects that are due (or with `due`, all) for a state with its log in place.
+        """Write the derived objects that are due (or with `due`, all) for a state.
 
-        If this fails, readers only lose time.
+        For the branch in place, `place` is the dataset's folder, and has the log. For other states it is a folder for
+        this version alone. If this fails, readers only lose time.
         """
         return
 

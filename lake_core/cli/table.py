@@ -136,8 +136,9 @@ def vacuum(context: Context, path: str, branch: str, retention: timedelta | None
 
 @table.command()
 @click.argument("path", type=TablePath())
+@click.option("--branch", default="main", show_default=True, type=Ref())
 @command
-def checkpoint(context: Context, path: str) -> None:
-    """Write a checkpoint of a table of main."""
-    context.open().maintenance.checkpoint(path)
+def checkpoint(context: Context, path: str, branch: str) -> None:
+    """Write a checkpoint of a table. That of a branch other than main is only for readers of the lake."""
+    context.open().maintenance.checkpoint(path, branch)
     context.output.show({"checkpoint": path}, f"{path} has a checkpoint of its latest version")

@@ -46,6 +46,8 @@ _BATCH_ROWS = 1 << 16
 
 FileFilter: TypeAlias = Callable[[pa.Table], "npt.NDArray[np.bool_]"]
 """Tells which of some files are wanted, from their `partitionValues`."""
+Share: TypeAlias = Callable[[pa.Table], "npt.NDArray[np.bool_]"]
+"""Tells which of some actions on files are wanted, from their `path`."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -74,9 +76,11 @@ class Checkpoint:
     Every method raises CorruptCheckpoint for damaged files. Threads may share it.
     """
 
-    def __init__(self, store: ObjectStore, files: CheckpointFiles) -> None:
+    def __init__(self, store: ObjectStore, files: CheckpointFiles, share: Share | None = None) -> None:
+        """Read a checkpoint. With a `share`, only these of its actions on files: read them with their paths."""
         self._store = store
         self._files = files
+        self._share = share
         self.lock = threading.RLock()
         """A lock that is held while the files are read."""
         self._top: list[pq.ParquetFile] | None = None
@@ -84,8 +88,8 @@ class Checkpoint:
         self._transactions: pa.Table | None = None
         self._vectors: bool | None = None
 
-    def __reduce__(self) -> tuple[type[Checkpoint], tuple[ObjectStore, CheckpointFiles]]:
-        return Checkpoint, (self._store, self._files)
+    def __reduce__(self) -> tuple[type[Checkpoint], tuple[ObjectStore, CheckpointFiles, Share | None]]:
+        return Checkpoint, (self._store, self._files, self._share)
 
     @property
     def version(self) -> int:
@@ -158,6 +162,9 @@ class Checkpoint:
             if any(leaf.startswith("add.tags.") for leaf in _leaves(file)):
                 for struct in self._structs(file, ["add.path", "add.tags"], "add"):
                     chosen = struct.filter(pc.struct_field(struct, ["tags"]).is_valid())
+                    if self._share is not None:
+                        paths = pc.struct_field(chosen, ["path"])
+                        chosen = chosen.filter(mask(self._share(pa.table({"path": paths}))))
                     tags |= {row["path"]: dict(row["tags"]) for row in chosen.to_pylist() if row["tags"]}
         return tags
 
@@ -165,6 +172,11 @@ class Checkpoint:
     def sidecars(self) -> list[str]:
         """Return the keys of the sidecar files that the checkpoint names."""
         return [_sidecar_key(row.get("path")) for row in self._singles("sidecar")]
+
+    @_damage_told
+    def count_rows(self) -> int:
+        """Return the number of all actions, without reading them."""
+        return sum(file.metadata.num_rows for file in [*self._top_files(), *self._sidecar_files()])
 
     @_damage_told
     def open(self) -> None:
@@ -325,7 +337,10 @@ class Checkpoint:
                     columns[name] = _as_type(pc.struct_field(struct, [name]), kind)
                 else:
                     columns[name] = pa.nulls(len(struct), kind)
-            chunks.append(pa.table(columns, schema=pa.schema(list(fields))))
+            rows = pa.table(columns, schema=pa.schema(list(fields)))
+            if self._share is not None and action in ("add", "remove"):
+                rows = rows.filter(mask(self._share(rows)))
+            chunks.append(rows)
         return pa.concat_tables(chunks) if chunks else pa.schema(list(fields)).empty_table()
 
 

@@ -1,11 +1,14 @@
 """Writing a checkpoint: the state of a snapshot as one classic Parquet file, then the hint that names it.
 
+`checkpoint_parts` writes several files.
+
 Protocol sections: Checkpoints, Checkpoint Format, Last Checkpoint File.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,82 +36,138 @@ from lake_core.delta.statistics import indexed_leaves
 from lake_core.delta.struct_statistics import parsed_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from lake_core.delta.action import DomainMetadata, Metadata, Protocol
     from lake_core.delta.snapshot import Snapshot
+    from lake_core.store import ObjectStore
 
 
-def write_checkpoint(snapshot: Snapshot, now: int) -> None:
+@dataclass(frozen=True, slots=True)
+class CheckpointActions:
+    """The actions of a checkpoint, or of a part of one."""
+
+    adds: pa.Table
+    removes: pa.Table
+    tags: Mapping[str, Mapping[str, str | None]]
+    transactions: pa.Table
+    metadata: Metadata
+    protocol: Protocol
+    domains: Sequence[DomainMetadata]
+
+    def table(self, now: int, *, has_definition: bool = True, as_text: bool = False) -> pa.Table | None:
+        """Return the actions in the columns of a checkpoint, without those that have expired at a time.
+
+        Args:
+            now: The time in milliseconds.
+            has_definition: Whether to include the protocol, the metadata and the domains.
+            as_text: Whether statistics are text in any case. Otherwise return None if the properties require columns
+                and these cannot hold the statistics.
+        """
+        # Readers use a checkpoint to rebuild the state, never to follow changes.
+        adds = self.adds.set_column(
+            self.adds.schema.get_field_index("dataChange"), "dataChange", pa.repeat(False, len(self.adds))
+        )
+        described = _with_columns(adds, self.metadata, as_text=as_text)
+        if described is None:
+            return None
+        adds = described
+        if self.tags:
+            values = [list(self.tags[path].items()) if path in self.tags else None for path in adds["path"].to_pylist()]
+            adds = adds.append_column("tags", pa.array(values, PARTITION_VALUES))
+        removes = self.removes
+        retention = deleted_file_retention_ms(self.metadata.configuration)
+        if retention is not None:
+            expired = pc.less_equal(pc.fill_null(removes["deletionTimestamp"], 0), now - retention)
+            removes = removes.filter(pc.invert(expired))
+        removes = removes.set_column(
+            removes.schema.get_field_index("dataChange"), "dataChange", pa.repeat(False, len(removes))
+        )
+        columns: list[tuple[str, pa.StructArray]] = [
+            ("protocol", _rows([self.protocol.to_json()], PROTOCOL)),
+            ("metaData", _rows([_pairs(self.metadata.to_json())], METADATA)),
+            ("domainMetadata", _rows([domain.to_json() for domain in self.domains], DOMAIN_METADATA)),
+        ]
+        if not has_definition:
+            columns = []
+        columns += [
+            ("txn", _struct(self._unexpired(now).select([name for name, _ in TRANSACTION_FIELDS]))),
+            ("remove", _struct(_without_empty(removes, REMOVE_FIELDS))),
+            ("add", _struct(_without_empty(adds, ADD_FIELDS))),
+        ]
+        columns = [(name, array) for name, array in columns if len(array) or name in ("txn", "remove", "add")]
+        total = sum(len(array) for _, array in columns)
+        before = 0
+        padded = {}
+        for name, array in columns:
+            after = total - before - len(array)
+            padded[name] = pa.chunked_array([pa.nulls(before, array.type), array, pa.nulls(after, array.type)])
+            before += len(array)
+        return pa.table(padded)
+
+    def _unexpired(self, now: int) -> pa.Table:
+        """Return the txn actions that have not expired."""
+        markers, retention = self.transactions, transaction_retention_ms(self.metadata.configuration)
+        if retention is None:
+            return markers
+        return markers.filter(pc.fill_null(pc.greater(markers["lastUpdated"], now - retention), True))
+
+
+def write_checkpoint(snapshot: Snapshot, now: int, target: ObjectStore | None = None) -> None:
     """Write the checkpoint of a snapshot's version. `now`, in milliseconds, decides which tombstones have expired.
 
-    A crash at any point leaves the table valid: the hint is written last, and never moves to an earlier checkpoint.
+    `target` is another store for it than the one of the log. A crash at any point leaves the table valid: the hint is
+    written last, and never moves to an earlier checkpoint.
     """
-    sink = pa.BufferOutputStream()
-    table, adds = _state(snapshot, now)
-    pq.write_table(table, sink, compression="snappy", write_page_checksum=True)
-    body = sink.getvalue()
-    snapshot.store.put(checkpoint_key(snapshot.version), memoryview(body))
-    hint = read_last_checkpoint(snapshot.store)
-    if hint is None or hint <= snapshot.version:
-        last = {"version": snapshot.version, "size": table.num_rows, "sizeInBytes": body.size, "numOfAddFiles": adds}
-        snapshot.store.put(LAST_CHECKPOINT, json.dumps(last, separators=(",", ":")).encode())
-
-
-def _state(snapshot: Snapshot, now: int) -> tuple[pa.Table, int]:
-    adds = snapshot.files([name for name, _ in ADD_FIELDS])
-    # Readers use a checkpoint to rebuild the state, never to follow changes.
-    adds = adds.set_column(adds.schema.get_field_index("dataChange"), "dataChange", pa.repeat(False, len(adds)))
-    adds = _with_columns(adds, snapshot)
-    tags = snapshot.tags()
-    if tags:
-        values = [list(tags.get(path, {}).items()) if path in tags else None for path in adds["path"].to_pylist()]
-        adds = adds.append_column("tags", pa.array(values, PARTITION_VALUES))
-    removes = snapshot.tombstones()
-    retention = deleted_file_retention_ms(snapshot.metadata.configuration)
-    if retention is not None:
-        expired = pc.less_equal(pc.fill_null(removes["deletionTimestamp"], 0), now - retention)
-        removes = removes.filter(pc.invert(expired))
-    removes = removes.set_column(
-        removes.schema.get_field_index("dataChange"), "dataChange", pa.repeat(False, len(removes))
+    store = target or snapshot.store
+    actions = CheckpointActions(
+        snapshot.files([name for name, _ in ADD_FIELDS]),
+        snapshot.tombstones(),
+        snapshot.tags(),
+        snapshot.transactions(),
+        snapshot.metadata,
+        snapshot.protocol,
+        snapshot.domains,
     )
-    columns: list[tuple[str, pa.StructArray]] = [
-        ("protocol", _rows([snapshot.protocol.to_json()], PROTOCOL)),
-        ("metaData", _rows([_pairs(snapshot.metadata.to_json())], METADATA)),
-        ("domainMetadata", _rows([domain.to_json() for domain in snapshot.domains], DOMAIN_METADATA)),
-        ("txn", _struct(_unexpired(snapshot, now).select([name for name, _ in TRANSACTION_FIELDS]))),
-        ("remove", _struct(_without_empty(removes, REMOVE_FIELDS))),
-        ("add", _struct(_without_empty(adds, ADD_FIELDS))),
-    ]
-    columns = [(name, array) for name, array in columns if len(array) or name in ("txn", "remove", "add")]
-    total = sum(len(array) for _, array in columns)
-    before = 0
-    padded = {}
-    for name, array in columns:
-        after = total - before - len(array)
-        padded[name] = pa.chunked_array([pa.nulls(before, array.type), array, pa.nulls(after, array.type)])
-        before += len(array)
-    return pa.table(padded), len(adds)
+    table = actions.table(now)
+    if table is None:
+        table = actions.table(now, as_text=True)
+    assert table is not None
+    body = encode(table)
+    store.put(checkpoint_key(snapshot.version), memoryview(body))
+    write_hint(store, snapshot.version, table.num_rows, body.size, len(actions.adds))
 
 
-def _unexpired(snapshot: Snapshot, now: int) -> pa.Table:
-    """Return the txn actions that have not expired."""
-    markers, retention = snapshot.transactions(), transaction_retention_ms(snapshot.metadata.configuration)
-    if retention is None:
-        return markers
-    return markers.filter(pc.fill_null(pc.greater(markers["lastUpdated"], now - retention), True))
+def encode(table: pa.Table) -> pa.Buffer:
+    """Return a file of a checkpoint. Equal tables have equal files."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="snappy", write_page_checksum=True)
+    return sink.getvalue()
 
 
-def _with_columns(adds: pa.Table, snapshot: Snapshot) -> pa.Table:
-    """Return adds with their statistics and partition values in the forms that the table's properties require."""
-    metadata = snapshot.metadata
-    as_json = stats_as_json(metadata.configuration)
+def write_hint(store: ObjectStore, version: int, rows: int, size: int, adds: int, parts: int | None = None) -> None:
+    """Point `_last_checkpoint` to a checkpoint of `parts` files (None: one), unless it points to a later one."""
+    hint = read_last_checkpoint(store)
+    if hint is None or hint <= version:
+        last = {"version": version, "size": rows, "sizeInBytes": size, "numOfAddFiles": adds}
+        if parts is not None:
+            last["parts"] = parts
+        store.put(LAST_CHECKPOINT, json.dumps(last, separators=(",", ":")).encode())
+
+
+def _with_columns(adds: pa.Table, metadata: Metadata, *, as_text: bool) -> pa.Table | None:
+    """Return adds with their statistics and partition values in the forms that the table's properties require.
+
+    None if columns cannot hold the statistics, unless they shall be text in any case.
+    """
+    as_json = stats_as_json(metadata.configuration) or as_text
     if stats_as_struct(metadata.configuration):
         mapping = metadata.column_mapping
         chosen = indexed_leaves(metadata.arrow_schema, metadata.partition_columns, metadata.configuration)
-        parsed = parsed_stats(adds["stats"], [(mapping.physical_path(path), kind) for path, kind in chosen])
-        if parsed is None:
-            as_json = True  # other writers' text that columns cannot hold
-        else:
+        if not as_text:
+            parsed = parsed_stats(adds["stats"], [(mapping.physical_path(path), kind) for path, kind in chosen])
+            if parsed is None:
+                return None  # other writers' text
             adds = adds.append_column("stats_parsed", parsed)
         if metadata.partition_columns:
             values = partition_table(adds, metadata)

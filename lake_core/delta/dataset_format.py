@@ -216,7 +216,7 @@ class DeltaFormat(DatasetFormat):
         """Write a checkpoint if `delta.checkpointInterval` or `due` asks for one."""
         snapshot = self.snapshot(state)
         if due or (snapshot.version and snapshot.version % checkpoint_interval(snapshot.metadata.configuration) == 0):
-            write_checkpoint(replace(snapshot, store=place), now_ms(lambda: now))
+            write_checkpoint(snapshot, now_ms(lambda: now), place)
 
     def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
         """Yield the data files, deletion vectors and change files of the versions from `since` on."""

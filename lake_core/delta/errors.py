@@ -37,6 +37,10 @@ class CorruptCheckpoint(DeltaError):
     """A checkpoint cannot be read, and no other checkpoint or commits cover its range."""
 
 
+class CheckpointRace(DeltaError):
+    """Another process writes the same parts of a checkpoint. The table is as it was."""
+
+
 class CheckpointGone(CorruptCheckpoint):
     """A file of a checkpoint was deleted, and no other checkpoint or commits cover its range."""
 

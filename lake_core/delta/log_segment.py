@@ -47,6 +47,11 @@ def checkpoint_key(version: int) -> str:
     return f"{LOG_FOLDER}/{version:020d}.checkpoint.parquet"
 
 
+def part_key(version: int, part: int, total: int) -> str:
+    """Return the key of a part, from 1 on, of a version's classic checkpoint of several parts in the log."""
+    return f"{LOG_FOLDER}/{version:020d}.checkpoint.{part:010d}.{total:010d}.parquet"
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointFiles:
     """A complete checkpoint: one file, or all the parts of a multi-part one."""

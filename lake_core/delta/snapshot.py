@@ -146,6 +146,11 @@ class Snapshot:
             tags |= add_tags(run)
         return tags
 
+    def count_actions(self) -> int:
+        """Return the number of actions on files since the checkpoint, and of all in it, without reading the latter."""
+        newer = sum(len(run.adds) + len(run.removes) for run in self._runs)
+        return newer + self._recovering(lambda s: s._checkpoint.count_rows() if s._checkpoint else 0)
+
     def refreshed(self) -> Snapshot:
         """Return the latest snapshot: this one if nothing was committed since."""
         newer = newer_versions(self.store, self.version)
@@ -162,7 +167,7 @@ class Snapshot:
         """Return this snapshot advanced by the commits that follow it, given as (version, bytes)."""
         if not commits:
             return self
-        protocol, metadata, runs, domains = _replay_singles(commits, self.protocol, self.metadata)
+        protocol, metadata, runs, domains = replay_singles(commits, self.protocol, self.metadata)
         assert protocol is not None
         assert metadata is not None
         check_readable(protocol, metadata)
@@ -315,9 +320,9 @@ class _DamagedCompaction(Exception):
 def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
     checkpoint = Checkpoint(store, segment.checkpoint) if segment.checkpoint else None
     if checkpoint is None:
-        commits = _read_entries(store, segment.entries)
+        commits = read_entries(store, segment.entries)
     else:
-        commits, _ = store.gather(lambda: _read_entries(store, segment.entries), checkpoint.open)
+        commits, _ = store.gather(lambda: read_entries(store, segment.entries), checkpoint.open)
     base_protocol = checkpoint.protocol() if checkpoint else None
     changes = [body for version, data in commits for body in single_actions(version, data, "protocol")]
     needed = Protocol.from_json(changes[-1]) if changes else base_protocol
@@ -328,7 +333,7 @@ def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
         )
     check_protocol(needed)  # before anything is made of the rest, which may follow rules that are not known here
     base_metadata = checkpoint.metadata() if checkpoint else None
-    protocol, metadata, runs, domains = _replay_singles(commits, base_protocol, base_metadata)
+    protocol, metadata, runs, domains = replay_singles(commits, base_protocol, base_metadata)
     for first, last in segment.entries:
         if first != last:
             _check_reconciled(runs, first, last)
@@ -358,10 +363,11 @@ def _check_reconciled(runs: Sequence[CommitRun], first: int, last: int) -> None:
 
 
 def _read_commits(store: ObjectStore, versions: Sequence[int]) -> list[tuple[int, bytes]]:
-    return _read_entries(store, [(version, version) for version in versions])
+    return read_entries(store, [(version, version) for version in versions])
 
 
-def _read_entries(store: ObjectStore, entries: Sequence[tuple[int, int]]) -> list[tuple[int, bytes]]:
+def read_entries(store: ObjectStore, entries: Sequence[tuple[int, int]]) -> list[tuple[int, bytes]]:
+    """Read the entries of a `LogSegment`: their last versions and bytes. Raises VersionNotFound, CorruptCommit."""
     if not entries:
         return []
     try:
@@ -377,9 +383,10 @@ def _read_entries(store: ObjectStore, entries: Sequence[tuple[int, int]]) -> lis
     return [(last, data) for (_, last), data in zip(entries, bodies, strict=True)]
 
 
-def _replay_singles(
+def replay_singles(
     commits: Sequence[tuple[int, bytes]], protocol: Protocol | None, metadata: Metadata | None
 ) -> tuple[Protocol | None, Metadata | None, list[CommitRun], list[DomainMetadata]]:
+    """Parse commits, and return the definition of the table after them, from the one before them."""
     runs: list[CommitRun] = []
     domains: list[DomainMetadata] = []
     for changed, group in split_runs(commits):

@@ -11,6 +11,7 @@ import pyarrow as pa
 from lake_core import runtime
 from lake_core.clock import Clock, now_ms, system_clock
 from lake_core.delta.action import Protocol
+from lake_core.delta.checkpoint_parts import PART_ROWS, write_checkpoint_parts
 from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol, check_empty, check_same, new_metadata
@@ -352,10 +353,20 @@ class DeltaTable(TableView):
             self._snapshot, data, now, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by
         )
 
-    def checkpoint(self) -> None:
-        """Write a checkpoint of this version, and point `_last_checkpoint` to it unless it points to a later one."""
+    def checkpoint(self, *, run: Runner | None = None, part_rows: int = PART_ROWS) -> None:
+        """Write a checkpoint of this version, and point `_last_checkpoint` to it unless it points to a later one.
+
+        With `run`, which calls tasks, a table with more than `part_rows` files and tombstones gets a checkpoint of
+        several parts, one written by each task. The log is then not cleaned.
+
+        Raises CheckpointRace if another process writes the same parts.
+        """
         self._check_writable()
-        write_checkpoint(self._snapshot, now_ms(self._clock))
+        now, target = now_ms(self._clock), self.store.derived_root
+        if run is not None:
+            write_checkpoint_parts(self._snapshot, now, run, part_rows=part_rows, target=target)
+            return
+        write_checkpoint(self._snapshot, now, target)
         self.clean_log()
 
     def clean_log(self) -> list[str]:

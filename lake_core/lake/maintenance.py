@@ -15,6 +15,7 @@ from lake_core.lake.lakefs.mirror import Mirrored, mirror
 from lake_core.lake.publish.adopt import adopt
 from lake_core.lake.publish.checkout import Checkout, check_out_branch
 from lake_core.lake.refs.commit_archive import COMMIT_ARCHIVE
+from lake_core.lake.refs.revision import resolve_commit
 from lake_core.lake.repository import REFS
 from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.release import release
@@ -43,16 +44,21 @@ class LakeMaintenance:
         """Write main's logs to the folders of its datasets, if a publisher failed before it did. Raises Diverged."""
         return check_out_branch(self._repository, progress)
 
-    def checkpoint(self, dataset: str) -> None:
-        """Write the derived files of a dataset of main, such as the checkpoint of a Delta table, in place now.
+    def checkpoint(self, dataset: str, ref: str | None = None) -> None:
+        """Write the derived files of a dataset, such as the checkpoint of a Delta table, now.
 
-        Raises DatasetNotFound.
+        `ref` names a branch or commit, main by default. The files of a version that is in place are written there.
+        Those of other versions are only for readers of the lake.
+
+        Raises DatasetNotFound, RefNotFound.
         """
         repository = self._repository
         branch = repository.format.branch
         refs = repository.refs()
-        view = repository.commit_state(refs.commit(refs.branch(branch)), branch).dataset(dataset)
-        view.format.write_derived(view, view.place, repository.clock(), due=True)
+        commit = resolve_commit(refs, repository.journal, ref or branch)
+        view = repository.commit_state(commit, ref or branch).dataset(dataset)
+        place = view.derived_root if view.format.derived_prefix else view.place
+        view.format.write_derived(view, place, repository.clock(), due=True)
 
     def gc(
         self,

@@ -27,7 +27,14 @@ from lake_core.spark.errors import (
     UnsupportedArray,
 )
 from lake_core.spark.merge import merge_delta
-from lake_core.spark.operations import convert_delta, delete_delta, optimize_delta, update_delta, vacuum_delta
+from lake_core.spark.operations import (
+    checkpoint_delta,
+    convert_delta,
+    delete_delta,
+    optimize_delta,
+    update_delta,
+    vacuum_delta,
+)
 from lake_core.spark.read import read_delta
 from lake_core.spark.session import session
 from lake_core.spark.write import write_delta
@@ -57,6 +64,7 @@ __all__ = [
     "UnknownCoordinates",
     "UnreachableStore",
     "UnsupportedArray",
+    "checkpoint_delta",
     "collect_lake",
     "convert_delta",
     "delete_delta",

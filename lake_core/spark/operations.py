@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lake_core.delta import DeltaTable, OperationResult
+from lake_core.delta.checkpoint_parts import PART_ROWS
 from lake_core.delta.operations.delete import delete
 from lake_core.delta.operations.optimize import optimize
 from lake_core.delta.operations.update import update
@@ -111,6 +112,24 @@ def vacuum_delta(
     return opened(table, storage_options).vacuum(
         retention, mode=mode, orphans=orphans, dry_run=dry_run, allow_unsafe=allow_unsafe, run=run_in(spark)
     )
+
+
+def checkpoint_delta(
+    spark: SparkSession,
+    table: Target,
+    *,
+    part_rows: int = PART_ROWS,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a checkpoint as `DeltaTable.checkpoint` does, in parts that the executors write.
+
+    There is one task for each `part_rows` files and tombstones. Each reads the checkpoint before and the commits since,
+    and keeps the files whose paths belong to its part: the driver holds none of them. A smaller table gets a single
+    file. In a lake, the checkpoint of a branch is only for readers of the lake.
+
+    Raises the same errors as that method, and SparkJobFailed.
+    """
+    opened(table, storage_options).checkpoint(run=run_in(spark), part_rows=part_rows)
 
 
 def convert_delta(

@@ -257,6 +257,15 @@ class ObjectStore(ABC):
         """Return the store of the objects with unique names, which all states share."""
         return self
 
+    @property
+    def derived_root(self) -> ObjectStore:
+        """Return the store for new objects that are derived from the newest version, such as checkpoints."""
+        return self
+
+    def detached(self, keys: Sequence[str]) -> ObjectStore:
+        """Return a store that other processes can read these objects from, by the same keys."""
+        return self
+
     def note_scan(self) -> None:  # noqa: B027 - without effect unless a state overrides it
         """Record that the caller has read the contents of the objects, so that a later change of them can conflict."""
 

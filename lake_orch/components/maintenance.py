@@ -42,7 +42,7 @@ class MaintenanceSettings(dg.Model, dg.Resolvable):
     spark_above_files: Annotated[
         int | None,
         Field(ge=0),
-        described("The number of a table's files, removed ones included, from which Spark vacuums it."),
+        described("The number of a table's files, removed ones included, from which Spark vacuums and checkpoints it."),
     ] = None
     max_mergeable_manifests: Annotated[
         int | None, Field(gt=0), described("The number of mergeable manifests of arrays from which a rewrite is due.")

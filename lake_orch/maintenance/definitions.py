@@ -85,8 +85,9 @@ def lake_maintenance(
         checks: Add the task `health`: assets `<key_prefix>/health/<key>`, whose checks say what each target needs, all
             measured in one step. It follows its own schedule, or else `schedule`, or else that of the first task that
             has one. `HealthLimits` sets the limits above which checks warn.
-        spark: Rearrange tables above `spark_above` bytes, and vacuum plain ones above `spark_above_files` files, with
-            the resource `spark`, and collect the garbage of a lake with at least `spark_above_commits` commits.
+        spark: Rearrange tables above `spark_above` bytes, write the checkpoints of those above `spark_above_files`
+            files and vacuum the plain ones of these, with the resource `spark`, and collect the garbage of a lake with
+            at least `spark_above_commits` commits.
         spark_above_commits: The number of retained commits from which Spark collects.
         pool: The concurrency pool of assets that rewrite data, or None for no limit.
         alert: A function that the task `session_reaper` calls for each session that needs attention.

@@ -60,7 +60,10 @@ class MaintenanceTarget:
     spark_above: int = 8 << 30
     """The size of a table in bytes from which Spark rewrites it, if there is a Spark resource."""
     spark_above_files: int = 1_000_000
-    """The number of files from which Spark vacuums a table, if there is a Spark resource. Removed files count, too."""
+    """The number of files, removed ones included, from which Spark vacuums a table and writes its checkpoints.
+
+    This needs a Spark resource.
+    """
     max_mergeable_manifests: int = 10
     """The number of mergeable manifests from which they are rewritten."""
     max_mergeable_objects: int = 10

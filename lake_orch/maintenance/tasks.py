@@ -158,15 +158,14 @@ def checkpoint(context: TaskContext) -> dict[str, Any]:
     before = table_health(context.table())
     due = before.uncheckpointed_commits >= context.target.max_uncheckpointed_commits
     metadata = {"lake/uncheckpointed_commits": before.uncheckpointed_commits, "lake/due": due, VERSION: before.version}
-    if (
-        context.config.dry_run
-        or not due
-        or (context.lake.is_lake() and context.branch != context.lake.open().repository.format.branch)
-    ):
-        # Only tables of the checked-out branch have checkpoints.
+    if context.config.dry_run or not due:
         return metadata
-    if context.lake.is_lake():
-        context.lake.open().maintenance.checkpoint(context.target.path)
+    if context.spark is not None and before.files + before.tombstones >= context.target.spark_above_files:
+        from lake_core.spark import checkpoint_delta
+
+        checkpoint_delta(context.spark.session, context.table())
+    elif context.lake.is_lake():
+        context.lake.open().maintenance.checkpoint(context.target.path, context.branch)
     else:
         context.table().checkpoint()
     return metadata | {"lake/uncheckpointed_commits": table_health(context.table()).uncheckpointed_commits}

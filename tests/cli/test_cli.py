@@ -134,6 +134,11 @@ def test_upkeep(root: str) -> None:
     run(root, "table", "vacuum", "t/orders")
     run(root, "table", "checkpoint", "t/orders")
     assert list(Path(root, "t/orders/_delta_log").glob("*.checkpoint.parquet"))
+    lake.create_branch("aside")
+    with lake.session("aside") as s:
+        s.delta("t/orders").append(rows([99]))
+    run(root, "table", "checkpoint", "t/orders", "--branch", "aside")
+    assert len(list(Path(root, "_lake/derived").rglob("*.checkpoint.parquet"))) == 1
     assert run_json(root, "gc", "--dry-run")["keys"] == []
     assert run_json(root, "gc", "--history", "7d")["keys"] == []
     assert "7 days at least" in run(root, "gc", "--history", "1h", code=2)

@@ -74,12 +74,14 @@ def test_derived_objects_are_written_for_main(lake: Lake, store: MemoryStore) ->
     assert read_index(FolderStore(store, "names"), 0) == "Ada\nGrace"
 
 
-def test_derived_objects_of_main_are_not_those_of_a_branch(lake: Lake) -> None:
+def test_a_branch_has_its_own_derived_objects(lake: Lake, store: MemoryStore) -> None:
     lake.create_branch("dev")
     for branch in ("main", "dev"):
         with lake.session(branch) as s:
             s.open("names").add(f"of {branch}")
-    assert read_index(lake.at("dev").dataset("names"), 1) is None
+    indexes = [read_index(lake.at(branch).dataset("names"), 1) for branch in ("main", "dev")]
+    assert indexes == ["Ada\nGrace\nof main", "Ada\nGrace\nof dev"]
+    assert read_index(FolderStore(store, "names"), 1) == "Ada\nGrace\nof main"
 
 
 # Merge and revert

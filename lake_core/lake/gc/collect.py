@@ -25,6 +25,7 @@ from lake_core.errors import LakeError, NotFound
 from lake_core.graveler import CorruptTable, read_properties
 from lake_core.journal import Action, Add, Append, Delete, State, Update
 from lake_core.lake.gc.deletion import delete_listed
+from lake_core.lake.gc.derived import needed_derived
 from lake_core.lake.gc.mark import Reachability
 from lake_core.lake.gc.retention import kept_commits, retain
 from lake_core.lake.lake_format import ORIGIN_KEY
@@ -36,6 +37,7 @@ from lake_core.lake.refs.values import instant_of, text_of
 from lake_core.lake.repository import TREES, Repository
 from lake_core.lake.state.claims import claimed, claimed_paths
 from lake_core.lake.state.content import EPOCH, OBJECTS, digest_of
+from lake_core.lake.state.derived import DERIVED
 from lake_core.runner import RunnerFailed, run_in_turn
 from lake_core.store import FolderStore, ObjectMeta, ObjectStore
 
@@ -101,7 +103,7 @@ def collect(
     if not dry_run:
         repository.journal.purge(now - MIN_AGE)
     old = _age_limit(repository)
-    needed = reachable.keys | {key for _, key in collections(refs)}
+    needed = reachable.keys | {key for _, key in collections(refs)} | needed_derived(repository, refs)
     unreached = (meta for meta in _candidates(repository) if meta.key not in needed and meta.last_modified < old)
     garbage = [meta for meta in unreached if _is_own(repository.root, meta)]
     size = sum(meta.size for meta in garbage)
@@ -153,7 +155,7 @@ def _age_limit(repository: Repository) -> datetime:
 
 
 def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
-    """Yield the objects that the lake may delete: content, ranges, old collections' lists, datasets' unique objects."""
+    """Yield the objects that the lake may delete: content, ranges, derived objects, old lists, unique objects."""
     root = repository.root
     # In the storage namespace of a lakeFS repository, objects older than the lake belong to the repository.
     since = root.head(ORIGIN_KEY).last_modified if repository.format.origin else None
@@ -165,6 +167,7 @@ def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
 def _collectable(root: ObjectStore) -> Iterator[ObjectMeta]:
     yield from root.list(f"{OBJECTS}/")
     yield from root.list(f"{TREES}/")
+    yield from root.list(f"{DERIVED}/")
     yield from (meta for meta in root.list(f"{LISTS}/") if _LIST.fullmatch(meta.key))
     for path, format in claimed(root):
         rules = dataset_format(format)
@@ -305,7 +308,7 @@ def _decide(
 def _released(root: ObjectStore, keys: Set[str]) -> set[str]:
     """List the keys in the folders of datasets that were released from the lake after they were listed."""
     paths = set(claimed_paths(root))
-    own = (f"{OBJECTS}/", f"{TREES}/", f"{LISTS}/")
+    own = (f"{OBJECTS}/", f"{TREES}/", f"{DERIVED}/", f"{LISTS}/")
 
     def is_claimed(key: str) -> bool:
         ends = (place for place, character in enumerate(key) if character == "/")

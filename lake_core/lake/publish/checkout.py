@@ -14,9 +14,9 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from lake_core.dataset import UnknownFormat
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed, StoreError
 from lake_core.lake.errors import Diverged
+from lake_core.lake.publish.derive import derive
 from lake_core.lake.refs.commit_record import changed_datasets, version_of
 from lake_core.lake.state.claims import claim
 
@@ -315,17 +315,3 @@ def _diverged(view: DatasetView, key: str) -> Diverged:
         f"{path}. Run `lake adopt {path}` to bring what it wrote into the lake",
         path=path,
     )
-
-
-def derive(state: StateStore, path: str) -> None:
-    """Write the derived files of a dataset, such as checkpoints, if they are due. Errors do not affect the commit."""
-    record = state.datasets().get(path)
-    if record is None:
-        return
-    try:
-        view = state.folder_of(record)
-        view.format.write_derived(view, view.place, state.clock())
-    except UnknownFormat:
-        raise
-    except Exception:
-        _LOG.warning("%s is in place, but the files derived from its log could not be written", path, exc_info=True)

@@ -8,14 +8,17 @@ datasets.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lake_core.lake.errors import Conflict, Diverged, PublishTimeout
 from lake_core.lake.publish.adoption import Adoption
 from lake_core.lake.publish.branch_update import BranchUpdate, RefsMoved, Source
 from lake_core.lake.publish.checkout import has_moved, try_check_out
+from lake_core.lake.publish.derive import derive
 from lake_core.lake.publish.prepare import head_of
 from lake_core.lake.publish.published import Published
+from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.lease import lease
 
 if TYPE_CHECKING:
@@ -56,7 +59,15 @@ def _commit(repository: Repository, update: BranchUpdate) -> Published:
     """Commit an update, and check main out. Raises RefsMoved, and what the update's requirements raise."""
     if update.updates:
         repository.journal.append(update.plan)
-    if update.commit is None or update.branch != repository.format.branch or try_check_out(repository, [update.commit]):
+    if update.commit is None:
+        return update.published
+    if update.branch != repository.format.branch:
+        state = repository.commit_state(update.commit, update.branch)
+        repository.root.gather(
+            *(partial(derive, state, path, in_place=False) for path in sorted(changed_datasets(update.commit)))
+        )
+        return update.published
+    if try_check_out(repository, [update.commit]):
         return update.published
     return replace(update.published, is_checked_out=False)
 

@@ -9,8 +9,10 @@ from lake_core.errors import InvalidKey, NotFound
 from lake_core.lake.errors import DatasetNotFound, ReadOnly
 from lake_core.lake.state.changes import Changes
 from lake_core.lake.state.content import Item, new_item
+from lake_core.lake.state.derived import DerivedObjects
 from lake_core.store import FolderStore, ObjectBytes, ObjectMeta, ObjectStore
 from lake_core.store.folder import renamed
+from lake_core.store.selection import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,13 +24,17 @@ if TYPE_CHECKING:
 
 
 class DatasetView(DatasetStore):
-    """The objects of a dataset by their keys within it. Its log is read from the tree, all others in place."""
+    """The objects of a dataset by their keys within it. Its log is read from the tree, all others in place.
+
+    Derived objects of a state are in place, or beside the datasets (see `derived`).
+    """
 
     def __init__(self, tree: StateTree, record: DatasetRecord) -> None:
         self._tree, self._record = tree, record
         self._prefix = f"{record.path}/"
         self._format = dataset_format(record.format)
         self._place = FolderStore(tree.root, record.path)
+        self._derived = DerivedObjects(tree, record, self._format, self._place)
 
     @property
     def record(self) -> DatasetRecord:
@@ -44,6 +50,31 @@ class DatasetView(DatasetStore):
     def place(self) -> ObjectStore:
         """Return the dataset's folder in place, which has the UNIQUE objects of all states."""
         return self._place
+
+    @property
+    def derived(self) -> DerivedObjects:
+        """Return the derived objects of this state, such as checkpoints."""
+        return self._derived
+
+    def place_beside(self) -> ObjectStore | None:
+        """Return the store for objects that are derived from the newest version, beside the datasets.
+
+        None where there is no version, or where its log entry was imported.
+        """
+        keys = self._newest_keys()
+        return self._derived.store_for(keys[-1]) if keys else None
+
+    def _newest_keys(self) -> Sequence[str]:
+        version = self._format.version(self)
+        return [] if version is None else self._format.log_keys(self, version)
+
+    @property
+    def derived_root(self) -> ObjectStore:
+        """Return the store for objects that are derived from the newest version: in place, if it has this version."""
+        keys = [] if self.provisional else self._newest_keys()
+        if keys and self._derived.is_in_place(keys[-1]):
+            return self._place
+        return (self._derived.store_for(keys[-1]) if keys else None) or self
 
     @property
     def provisional(self) -> bool:
@@ -84,15 +115,24 @@ class DatasetView(DatasetStore):
         return self._tree.view.get(f"{self._prefix}{key}")
 
     def in_place(self, key: str) -> bool:
-        """Return whether a key's object is at its natural place for all states, not in the tree."""
+        """Return whether a key's object is outside of the tree: unique for all states, or derived."""
+        return self._store_outside(key) is not None
+
+    def _store_outside(self, key: str, *, found: bool = False) -> ObjectStore | None:
+        """Return the store of an object outside of the tree, None for one in it.
+
+        Raises NotFound for a derived object that does not belong to this state, if it must be `found`.
+        """
         match self._class_of(key):
             case KeyClass.UNIQUE:
-                return True
+                return self._place
             case KeyClass.DERIVED:
                 # An imported log may begin with a checkpoint, which is then in the tree like the log.
-                return self.item(key) is None
+                if self.item(key) is not None:
+                    return None
+                return self._derived.store_of(key) if found else self._place
             case _:
-                return False
+                return None
 
     def _class_of(self, key: str) -> KeyClass:
         kind = self._format.key_class(key)
@@ -113,16 +153,39 @@ class DatasetView(DatasetStore):
         """Call functions concurrently if the lake's store gains from it."""
         return self._tree.root.gather(*calls)
 
+    def detached(self, keys: Sequence[str]) -> ObjectStore:
+        """Return a store that other processes can read these objects of the log from, by the same keys.
+
+        Raises NotFound, ExternalAddress; ReadOnly for what is not an object of its own.
+        """
+        objects: dict[str, tuple[ObjectStore, str]] = {}
+        for key in keys:
+            store = self._store_outside(key, found=True)
+            item = None if store is not None else self.item(key)
+            if store is not None:
+                objects[key] = (store, key)
+            elif item is None:
+                raise NotFound(f"there is no object at {self._prefix}{key} in {self._tree.name}", key=key)
+            elif item.data is not None or item.entry.metadata:
+                raise ReadOnly(f"{self._prefix}{key} cannot be read by other processes: publish the session first")
+            else:
+                objects[key] = self._tree.content.addresses.locate(item.entry)
+        return Selection(objects, self._place)
+
     # Reading
 
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
         return self._get_many([(key, start, end)])[0]
 
     def _get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> list[ObjectBytes]:
-        in_place = [number for number, (key, _, _) in enumerate(requests) if self.in_place(key)]
-        for number in in_place:
-            self._check_derived(requests[number][0])
-        bodies = dict(zip(in_place, self._place.get_many([requests[number] for number in in_place]), strict=True))
+        bodies: dict[int, ObjectBytes] = {}
+        outside: dict[int, tuple[ObjectStore, list[int]]] = {}
+        for number, (key, _, _) in enumerate(requests):
+            store = self._store_outside(key, found=True)
+            if store is not None:
+                outside.setdefault(id(store), (store, []))[1].append(number)
+        for store, numbers in outside.values():
+            bodies |= zip(numbers, store.get_many([requests[number] for number in numbers]), strict=True)
         remaining = [number for number in range(len(requests)) if number not in bodies]
         ranges = [(self._prefix + key, start, end) for key, start, end in (requests[number] for number in remaining)]
         with renamed(self._prefix, ""):
@@ -130,9 +193,9 @@ class DatasetView(DatasetStore):
         return [bodies[number] for number in range(len(requests))]
 
     def _head(self, key: str) -> ObjectMeta:
-        if self.in_place(key):
-            self._check_derived(key)
-            return self._place.head(key)
+        store = self._store_outside(key, found=True)
+        if store is not None:
+            return store.head(key)
         with renamed(self._prefix, ""):
             return self._named(self._tree.head(self._prefix + key))
 
@@ -147,12 +210,12 @@ class DatasetView(DatasetStore):
     def listed(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
         """List the dataset's log and the derived objects of this state under a prefix (keys of the lake).
 
-        The log is in the tree, derived objects are in place. Unique objects are not listed, because those of other
-        states are in the same folder.
+        The log is in the tree, derived objects are in place or beside. Unique objects are not listed, because those of
+        other states are in the same folder.
         """
         stored = ((key, item.meta(key)) for key, item in self._tree.view.list(prefix, start_after))
         # Only readers that begin at the start of the log use derived objects.
-        derived = {} if start_after > prefix else {meta.key: meta for meta in self._derived(prefix)}
+        derived = {} if start_after > prefix else self._listed_derived(prefix)
         pending = sorted(derived)
         for key, meta in stored:
             while pending and pending[0] < key:
@@ -163,45 +226,13 @@ class DatasetView(DatasetStore):
         for key in pending:
             yield derived[key]
 
-    def _derived(self, prefix: str) -> list[ObjectMeta]:
-        """List the newest derived objects in place that belong to this state. Older ones are not needed."""
-        inner = prefix[len(self._prefix) :]
-        groups: dict[str, list[ObjectMeta]] = {}
-        folder = self._format.derived_prefix
-        if not folder or not (inner.startswith(folder) or folder.startswith(inner)):
-            return []
-        for meta in self._place.list(max(inner, folder, key=len)):
-            if self._format.key_class(meta.key) is KeyClass.DERIVED:
-                source = self._format.derived_from(meta.key)
-                if source:
-                    groups.setdefault(source, []).append(meta)
-        for source in sorted(groups, reverse=True):
-            if self._is_own(groups[source][0].key):
-                return [
-                    ObjectMeta(f"{self._prefix}{meta.key}", meta.size, meta.etag, meta.last_modified)
-                    for meta in groups[source]
-                ]
-        return []
-
-    def _check_derived(self, key: str) -> None:
-        if self._format.key_class(key) is KeyClass.DERIVED and not self._is_own(key):
-            raise NotFound(f"{self._prefix}{key} does not belong to {self._tree.name}", key=key)
-
-    def _is_own(self, key: str) -> bool:
-        """Return whether a derived object in place belongs to this state.
-
-        It does if the log entry in place that it was derived from is also in this state.
-        """
-        source = self._format.derived_from(key)
-        if not source:
-            return source is not None
-        item = self.item(source)
-        if item is None:
-            return False
-        try:
-            return new_item(self._place.get(source), self._tree.clock()).entry.etag == item.entry.etag
-        except NotFound:
-            return False
+    def _listed_derived(self, prefix: str) -> dict[str, ObjectMeta]:
+        """Return the newest derived objects of this state under a prefix, by their keys in the lake."""
+        found = self._derived.newest(prefix[len(self._prefix) :])
+        return {
+            f"{self._prefix}{key}": ObjectMeta(f"{self._prefix}{key}", meta.size, meta.etag, meta.last_modified)
+            for key, (meta, _) in found.items()
+        }
 
     def _own(self, data: ObjectBytes) -> ObjectBytes:
         return ObjectBytes(data, self._named(data.meta))
