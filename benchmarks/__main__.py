@@ -94,6 +94,33 @@ def commits(folder: str, rounds: int, count: int = 200) -> None:
     compare(f"{count} commits, one writer", ours, theirs, rounds=rounds)
 
 
+def _measure_large_tables(chosen: set[str], folder: str, files: int, rounds: int) -> None:
+    if chosen & {"open", "plan", "vacuum", "optimize"}:
+        table = Path(folder) / "table"
+        make_table(table, files, commits=100)
+        if "open" in chosen:
+            open_and_list(f"open + list paths, {files} files, 100 commits", str(table), rounds)
+            behind = Path(folder) / "behind"
+            make_table(behind, 100_000, commits=20_000)
+            open_and_list("open + list paths, 20,000 commits after the checkpoint", str(behind), rounds)
+        if "plan" in chosen:
+            plan_partition(str(table), rounds, files)
+        if "optimize" in chosen:
+            row_operations.optimize(str(table), rounds)
+        if "vacuum" in chosen:
+            row_operations.make_files(table)
+            row_operations.vacuum(str(table), rounds)
+    if "large" in chosen:
+        if LARGE.exists():
+            open_and_list(
+                "open + list paths, 300k files of 100 columns",
+                str(unpack(LARGE, Path(folder) / "large")),
+                rounds,
+            )
+        else:
+            print(f"not measured: {LARGE} is absent")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--files", type=int, default=1_000_000, help="files in the large table's checkpoint")
@@ -114,30 +141,7 @@ def main() -> None:
     if "promises" in chosen:
         tell()
     with tempfile.TemporaryDirectory() as folder:
-        if chosen & {"open", "plan", "vacuum", "optimize"}:
-            table = Path(folder) / "table"
-            make_table(table, options.files, commits=100)
-            if "open" in chosen:
-                open_and_list(f"open + list paths, {options.files} files, 100 commits", str(table), options.rounds)
-                behind = Path(folder) / "behind"
-                make_table(behind, 100_000, commits=20_000)
-                open_and_list("open + list paths, 20,000 commits after the checkpoint", str(behind), options.rounds)
-            if "plan" in chosen:
-                plan_partition(str(table), options.rounds, options.files)
-            if "optimize" in chosen:
-                row_operations.optimize(str(table), options.rounds)
-            if "vacuum" in chosen:
-                row_operations.make_files(table)
-                row_operations.vacuum(str(table), options.rounds)
-        if "large" in chosen:
-            if LARGE.exists():
-                open_and_list(
-                    "open + list paths, 300k files of 100 columns",
-                    str(unpack(LARGE, Path(folder) / "large")),
-                    options.rounds,
-                )
-            else:
-                print(f"not measured: {LARGE} is absent")
+        _measure_large_tables(chosen, folder, options.files, options.rounds)
         if "commits" in chosen:
             commits(folder, options.rounds)
         if "race" in chosen:

@@ -23,7 +23,7 @@ from lake_orch.definition_metadata import Ownership, read_ownership
 from lake_orch.environment import from_environment
 from lake_orch.errors import InvalidDefinition, NotALake
 from lake_orch.location import checked_path, table_path
-from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext
+from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext, partition_keys
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.reading import pinned
 from lake_orch.runs.run_session import (
@@ -493,10 +493,3 @@ def _own_table(context: StepContext) -> tuple[Owner, Ownership] | None:
     key = context.assets_def.key
     metadata = context.assets_def.metadata_by_key.get(key, {})
     return Owner.of_asset(key, context.run), read_ownership(metadata, f"asset {key.to_user_string()}")
-
-
-def partition_keys(context: StepContext) -> Sequence[str]:
-    """Return the partitions of a step. Empty if it is not partitioned."""
-    if context.has_partition_key or context.has_partition_key_range:
-        return [str(key) for key in context.partition_keys]
-    return ()

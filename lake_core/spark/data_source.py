@@ -195,10 +195,14 @@ def _source_class(name_: str, access: _Access) -> type[DataSource]:
 
             return LakeWriter(*_plan(self.access, self.options, schema, overwrite))
 
-    for kind in (LakeReader, LakeWriter, LakeSource):
-        # Classes of this module are pickled by value.
-        kind.__module__ = "__main__"
+    _pickle_by_value(LakeReader, LakeWriter, LakeSource)
     return LakeSource
+
+
+def _pickle_by_value(*classes: type) -> None:
+    """Let classes be pickled by value, as those of a program are."""
+    for kind in classes:
+        kind.__module__ = "__main__"
 
 
 # The functions below run on the driver's machine.

@@ -17,8 +17,8 @@ from lake_orch.pools.metadata import PoolResult, pool_metadata
 from lake_orch.pools.owner import claim
 from lake_orch.pools.settings import PoolSettings
 from lake_orch.pools.times import with_times
-from lake_orch.resources import LakeResource, StepContext, partition_keys
-from lake_orch.runs.attempt import Attempt
+from lake_orch.resources import LakeResource, StepContext
+from lake_orch.runs.attempt import Attempt, partition_keys
 from lake_orch.tables.owner import Owner
 
 

@@ -151,3 +151,10 @@ def run_of(context: InputContext) -> RunOfStep | None:
 
 def _aware(moment: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def partition_keys(context: StepContext) -> Sequence[str]:
+    """Return the partitions of a step. Empty if it is not partitioned."""
+    if context.has_partition_key or context.has_partition_key_range:
+        return [str(key) for key in context.partition_keys]
+    return ()
