@@ -287,6 +287,7 @@ def test_a_server_ends_with_its_parent_and_its_files_are_not_trusted(tmp_path: P
     killed.release()
 
 
+@pytest.mark.spark
 def test_what_files_say_is_not_trusted_without_a_process_behind_it(tmp_path: Path) -> None:
     broken = {**CONFIG, "spark.driver.memory": "much"}
     with pytest.raises(SparkServerFailed, match="much"):  # what Spark said stands in the message
@@ -313,6 +314,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
         lease_server(tmp_path / "link", CONFIG)
 
 
+@pytest.mark.spark
 def test_those_who_wait_for_a_start_that_fails_try_themselves(tmp_path: Path) -> None:
     failures: list[BaseException] = []
 
