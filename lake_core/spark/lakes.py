@@ -41,8 +41,8 @@ def verify_lake(
 
     There is one task for each thousand objects, or 256 MB, that are read, and for each 32 old states that are compared
     with the next. Executors without the driver's releases of this package and its formats compare none: the driver
-    does. Executors without the packages
-    cramjam and google-crc32c read all objects but the ranges of trees, which the driver then reads.
+    does. Executors without the packages cramjam and google-crc32c read all objects but the ranges of trees, which the
+    driver then reads.
 
     Raises what it raises, and SparkJobFailed.
     """

@@ -55,7 +55,7 @@ class FolderStore(ObjectStore):
         return 0  # the temporary files of `inner` are not separated by folders
 
     def _named(self, meta: ObjectMeta) -> ObjectMeta:
-        return ObjectMeta(meta.key[len(self._prefix) :], meta.size, meta.etag, meta.last_modified)
+        return meta.with_key(meta.key[len(self._prefix) :])
 
     def _own(self, data: ObjectBytes) -> ObjectBytes:
         data.meta = self._named(data.meta)

@@ -145,7 +145,7 @@ class MemoryStore(ObjectStore):
 
     def _meta(self, key: str, stored: ObjectBytes) -> ObjectMeta:
         meta = stored.meta
-        return meta if meta.key == key else ObjectMeta(key, meta.size, meta.etag, meta.last_modified)
+        return meta if meta.key == key else meta.with_key(key)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _same_process, (os.getpid(), self._space.name, self._prefix, self._clock)

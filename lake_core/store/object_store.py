@@ -47,6 +47,10 @@ class ObjectMeta:
     The time that `put` returns may differ by some seconds from that of `head`.
     """
 
+    def with_key(self, key: str) -> ObjectMeta:
+        """Return the same metadata under another key, for a store that names the object so."""
+        return ObjectMeta(key, self.size, self.etag, self.last_modified)
+
 
 class ObjectBytes(bytes):
     """The bytes that `get` returns, with the metadata of the object that they were read from.

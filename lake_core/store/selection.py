@@ -21,7 +21,7 @@ class Selection(ObjectStore):
 
     def url(self, key: str = "") -> str:
         """Return the URL of an object, or that of the store with the other objects."""
-        store, inner = self._found(key) if key else (self._others, key)
+        store, inner = self._location(key) if key else (self._others, key)
         return store.url(inner)
 
     @property
@@ -29,28 +29,28 @@ class Selection(ObjectStore):
         """Return the options of the store with the other objects."""
         return self._others.storage_options
 
-    def _found(self, key: str) -> tuple[ObjectStore, str]:
+    def _location(self, key: str) -> tuple[ObjectStore, str]:
         return self._objects.get(key, (self._others, key))
 
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
-        store, inner = self._found(key)
+        store, inner = self._location(key)
         data = store.get(inner, start, end)
-        return ObjectBytes(data, _named(data.meta, key))
+        return ObjectBytes(data, data.meta.with_key(key))
 
     def _get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> list[ObjectBytes]:
         groups: dict[int, tuple[ObjectStore, list[tuple[int, tuple[str, int | None, int | None]]]]] = {}
         for number, (key, start, end) in enumerate(requests):
-            store, inner = self._found(key)
+            store, inner = self._location(key)
             groups.setdefault(id(store), (store, []))[1].append((number, (inner, start, end)))
         bodies: dict[int, ObjectBytes] = {}
         for store, group in groups.values():
             for (number, _), data in zip(group, store.get_many([each for _, each in group]), strict=True):
-                bodies[number] = ObjectBytes(data, _named(data.meta, requests[number][0]))
+                bodies[number] = ObjectBytes(data, data.meta.with_key(requests[number][0]))
         return [bodies[number] for number in range(len(requests))]
 
     def _head(self, key: str) -> ObjectMeta:
-        store, inner = self._found(key)
-        return _named(store.head(inner), key)
+        store, inner = self._location(key)
+        return store.head(inner).with_key(key)
 
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
         self._refuse(prefix)
@@ -66,7 +66,3 @@ class Selection(ObjectStore):
 
     def _refuse(self, key: str) -> NoReturn:
         raise AccessDenied(f"{key!r} is among objects that are only to be read by their keys", key=key)
-
-
-def _named(meta: ObjectMeta, key: str) -> ObjectMeta:
-    return ObjectMeta(key, meta.size, meta.etag, meta.last_modified)

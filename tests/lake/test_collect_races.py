@@ -94,14 +94,14 @@ def test_threads_with_refs_of_different_times_find_all_lists() -> None:
             return super()._get(key, start, end)
 
     lists = DeletionLists(Slow(store, 0))
-    found: list[frozenset[str]] = []
-    thread = threading.Thread(target=lambda: found.append(lists.pending(later).keys))
+    pending: list[frozenset[str]] = []
+    thread = threading.Thread(target=lambda: pending.append(lists.pending(later).keys))
     thread.start()
     assert is_reading.wait(10)
     assert lists.pending(earlier).keys == {"old"}
     go_on.set()
     thread.join()
-    assert found == [{"new", "newest"}]
+    assert pending == [{"new", "newest"}]
 
 
 @pytest.mark.parametrize("is_late", [False, True])

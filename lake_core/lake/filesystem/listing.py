@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from lake_core.errors import InvalidKey, NotFound
 from lake_core.lake.errors import ContentMissing
 from lake_core.lake.state.dataset_record import dataset_above
-from lake_core.store import ObjectMeta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lake_core.lake.filesystem.files import OpenState
     from lake_core.lake.state.dataset_view import DatasetView
+    from lake_core.store import ObjectMeta
 
 _HIDDEN = re.compile(r"(?:^|/)(?:\.|_[^/=]*(?:/|$))")
 """Folders such as that of change files, which only readers of the format use."""
@@ -127,7 +127,7 @@ def _live(place: OpenState, view: DatasetView, prefix: str, start_after: str) ->
                 f"{folder}{key} is missing, though {place.state.name} refers to it: "
                 "run `lake verify` to find what else is missing"
             ) from None
-        yield ObjectMeta(folder + key, meta.size, meta.etag, meta.last_modified)
+        yield meta.with_key(folder + key)
 
 
 def _files(place: OpenState, view: DatasetView) -> list[str]:

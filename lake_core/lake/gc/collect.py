@@ -173,7 +173,7 @@ def _collectable(root: ObjectStore) -> Iterator[ObjectMeta]:
         rules = dataset_format(format)
         for meta in FolderStore(root, path).list():
             if rules.key_class(meta.key) is KeyClass.UNIQUE and rules.collectable(meta.key):
-                yield ObjectMeta(f"{path}/{meta.key}", meta.size, meta.etag, meta.last_modified)
+                yield meta.with_key(f"{path}/{meta.key}")
 
 
 def _is_own(root: ObjectStore, meta: ObjectMeta) -> bool:

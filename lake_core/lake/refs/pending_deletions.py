@@ -49,7 +49,7 @@ class DeletionLists:
 
     def pending(self, refs: RefsState) -> PendingDeletions:
         """Return the keys on all lists. Raises DamagedLake."""
-        list_keys = {text_of(f"{PREFIX}{id}", value, "list") for id, value in refs.under(PREFIX).items()}
+        list_keys = {key for _, key in collections(refs)}
         known = self._keys_of_list
         lists = {key: known[key] if key in known else read_list(self._root, key) for key in list_keys}
         # Replaced, not changed: another thread may be using it with older or newer refs.

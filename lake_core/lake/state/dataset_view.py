@@ -118,10 +118,10 @@ class DatasetView(DatasetStore):
         """Return whether a key's object is outside of the tree: unique for all states, or derived."""
         return self._store_outside(key) is not None
 
-    def _store_outside(self, key: str, *, found: bool = False) -> ObjectStore | None:
+    def _store_outside(self, key: str, *, must_exist: bool = False) -> ObjectStore | None:
         """Return the store of an object outside of the tree, None for one in it.
 
-        Raises NotFound for a derived object that does not belong to this state, if it must be `found`.
+        Raises NotFound for a derived object that does not belong to this state, if it `must_exist`.
         """
         match self._class_of(key):
             case KeyClass.UNIQUE:
@@ -130,7 +130,7 @@ class DatasetView(DatasetStore):
                 # An imported log may begin with a checkpoint, which is then in the tree like the log.
                 if self.item(key) is not None:
                     return None
-                return self._derived.store_of(key) if found else self._place
+                return self._derived.store_of(key) if must_exist else self._place
             case _:
                 return None
 
@@ -160,7 +160,7 @@ class DatasetView(DatasetStore):
         """
         objects: dict[str, tuple[ObjectStore, str]] = {}
         for key in keys:
-            store = self._store_outside(key, found=True)
+            store = self._store_outside(key, must_exist=True)
             item = None if store is not None else self.item(key)
             if store is not None:
                 objects[key] = (store, key)
@@ -181,7 +181,7 @@ class DatasetView(DatasetStore):
         bodies: dict[int, ObjectBytes] = {}
         outside: dict[int, tuple[ObjectStore, list[int]]] = {}
         for number, (key, _, _) in enumerate(requests):
-            store = self._store_outside(key, found=True)
+            store = self._store_outside(key, must_exist=True)
             if store is not None:
                 outside.setdefault(id(store), (store, []))[1].append(number)
         for store, numbers in outside.values():
@@ -193,7 +193,7 @@ class DatasetView(DatasetStore):
         return [bodies[number] for number in range(len(requests))]
 
     def _head(self, key: str) -> ObjectMeta:
-        store = self._store_outside(key, found=True)
+        store = self._store_outside(key, must_exist=True)
         if store is not None:
             return store.head(key)
         with renamed(self._prefix, ""):
@@ -228,17 +228,14 @@ class DatasetView(DatasetStore):
 
     def _listed_derived(self, prefix: str) -> dict[str, ObjectMeta]:
         """Return the newest derived objects of this state under a prefix, by their keys in the lake."""
-        found = self._derived.newest(prefix[len(self._prefix) :])
-        return {
-            f"{self._prefix}{key}": ObjectMeta(f"{self._prefix}{key}", meta.size, meta.etag, meta.last_modified)
-            for key, (meta, _) in found.items()
-        }
+        newest = self._derived.newest(prefix[len(self._prefix) :])
+        return {f"{self._prefix}{key}": meta.with_key(f"{self._prefix}{key}") for key, (meta, _) in newest.items()}
 
     def _own(self, data: ObjectBytes) -> ObjectBytes:
         return ObjectBytes(data, self._named(data.meta))
 
     def _named(self, meta: ObjectMeta) -> ObjectMeta:
-        return ObjectMeta(meta.key[len(self._prefix) :], meta.size, meta.etag, meta.last_modified)
+        return meta.with_key(meta.key[len(self._prefix) :])
 
     # Writing
 

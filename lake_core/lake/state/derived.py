@@ -60,13 +60,13 @@ class DerivedObjects:
         newest = max(groups, default="")
         if self._has_many_after(newest):
             groups |= {source: group for source, group in self._groups_beside().items() if source > newest}
-        found = {}
+        objects = {}
         for source in sorted(groups)[-_NEWEST:]:
             for key, meta, store in groups[source]:
                 if key.startswith(inner):
                     self._stores[key, self._content(source) or ""] = store
-                    found[key] = (meta, store)
-        return found
+                    objects[key] = (meta, store)
+        return objects
 
     def needed(self) -> set[str]:
         """Return the keys, in the lake, of the newest objects beside the datasets that belong to this state."""

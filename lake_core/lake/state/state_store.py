@@ -163,7 +163,7 @@ class StateStore(ObjectStore):
             with renamed("", f"{path}/"):
                 stored = view.get_many(ranges)
             for number, data in zip(numbers, stored, strict=True):
-                bodies[number] = ObjectBytes(data, _named(data.meta, requests[number][0]))
+                bodies[number] = ObjectBytes(data, data.meta.with_key(requests[number][0]))
         bodies |= zip(plain, self._tree.get_many([requests[number] for number in plain]), strict=True)
         return [bodies[number] for number in range(len(requests))]
 
@@ -174,7 +174,7 @@ class StateStore(ObjectStore):
             return self._tree.head(key)
         view, inner = owner
         with renamed("", key[: -len(inner)]):
-            return _named(view.head(inner), key)
+            return view.head(inner).with_key(key)
 
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
         datasets = self.datasets()
@@ -222,7 +222,3 @@ class StateStore(ObjectStore):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r} of {self.root.url()!r})"
-
-
-def _named(meta: ObjectMeta, key: str) -> ObjectMeta:
-    return ObjectMeta(key, meta.size, meta.etag, meta.last_modified)

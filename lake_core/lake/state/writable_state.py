@@ -9,13 +9,13 @@ from lake_core.lake.errors import DatasetExists
 from lake_core.lake.state.content import new_item
 from lake_core.lake.state.dataset_record import dataset_above
 from lake_core.lake.state.state_store import StateStore
-from lake_core.store import ObjectMeta
 from lake_core.store.folder import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lake_core.lake.state.changes import Changes
+    from lake_core.store import ObjectMeta
     from lake_core.store.object_store import Bytes
 
 
@@ -80,7 +80,7 @@ class WritableState(StateStore):
             view, inner = owner
             with renamed("", key[: -len(inner)]):
                 meta = view.put(inner, data, if_absent=if_absent, if_match=if_match, unique=unique)
-            return ObjectMeta(key, meta.size, meta.etag, meta.last_modified)
+            return meta.with_key(key)
         if key in self.datasets():
             raise InvalidKey(f"{key!r} is a dataset, not a file", key=key)
         changes.check_conditions(key, if_absent, if_match)
