@@ -32,6 +32,7 @@ from lake_orch.runs.run_session import (
     PublishScope,
     RunSession,
     backfill_branch,
+    from_tags,
     gate_of,
     inherited_session,
     open_run_session,
@@ -122,6 +123,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     _lake: Lake | None = PrivateAttr(default=None)
     _is_lake: bool | None = PrivateAttr(default=None)
+    _run_sessions: dict[str, RunSession] = PrivateAttr(default_factory=dict)
+    """The sessions of runs, by run id. A process keeps its epoch: it never takes that of a worker that replaced it."""
 
     @model_validator(mode="after")
     def _check_root(self) -> "LakeResource":
@@ -207,6 +210,12 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
         A run without the lake's executor opens the session here. Tearing down the run's resources publishes it.
         """
+        session = self._run_sessions.get(run.run_id) or self._open_run_session(instance, run)
+        if session is not None:
+            self._run_sessions[run.run_id] = session
+        return session
+
+    def _open_run_session(self, instance: DagsterInstance, run: DagsterRun) -> RunSession | None:
         session = session_of(instance, run.run_id)
         if session is not None:
             return session
@@ -447,7 +456,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if run is None or instance is None:
             return
         stored = instance.get_run_by_id(run.run_id)
-        session = session_of(instance, run.run_id)
+        session = None if stored is None else from_tags(stored)
         if (
             stored is None
             or session is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from example_pipelines.flights import assets, checks
+from example_pipelines.flights import assets, checks, spark_settings
 from example_pipelines.flights.assets import LAKE_ROOT, REPOSITORY
 from lake_orch import (
     DeltaIOManager,
@@ -103,16 +103,7 @@ late = landing_zone_sensor(
 )
 
 lake = LakeResource(root=LAKE_ROOT)
-spark = SparkResource(
-    app_name="flights",
-    master="local[2]",
-    config={
-        "spark.sql.shuffle.partitions": "4",
-        "spark.log.level": "ERROR",
-        # Many short jobs: a JVM that compiles less is sooner done with them.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    },
-)
+spark = SparkResource(app_name=spark_settings.APP_NAME, master=spark_settings.MASTER, config=spark_settings.CONFIG)
 
 defs = dg.Definitions.merge(
     dg.Definitions(

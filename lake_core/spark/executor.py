@@ -8,8 +8,9 @@ import pickle
 import re
 import struct
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType
+from typing import Any, ClassVar, NoReturn
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -51,17 +52,43 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class _Pickler(cloudpickle.Pickler):
-    """A pickler that also pickles cached functions, cached properties and `struct.Struct`, unlike cloudpickle."""
+    """A pickler that also pickles cached functions, cached properties and `struct.Struct`, unlike cloudpickle.
+
+    It keeps how this package's functions are pickled. For each of them, cloudpickle looks through all imported modules.
+    """
+
+    _kept: ClassVar[dict[FunctionType, Any]] = {}
+    _globals_ref: ClassVar[dict[int, dict[str, Any]]] = {}
+    """The globals that unpickled functions of a module share, by the id of the module's own."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)  # type: ignore[no-untyped-call]
+        self.globals_ref = dict(self._globals_ref)
 
     def reducer_override(self, obj: object) -> Any:
+        if isinstance(obj, FunctionType) and _is_ours(obj) and "<locals>" not in obj.__qualname__:
+            reduced = self._kept.get(obj)
+            if reduced is None or not _has_globals(obj, reduced[2][1]["__globals__"]):
+                reduced = self._kept[obj] = super().reducer_override(obj)  # type: ignore[no-untyped-call]
+                self._globals_ref[id(obj.__globals__)] = self.globals_ref[id(obj.__globals__)]
+            return reduced
         if isinstance(obj, struct.Struct):
             return struct.Struct, (obj.format,)
-        if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__.partition(".")[0] == lake_core.__name__:
+        if isinstance(obj, functools._lru_cache_wrapper) and _is_ours(obj):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         # Before Python 3.12, it has a lock, which cannot be pickled.
         if isinstance(obj, functools.cached_property):
             return _cached_property, (obj.func, obj.attrname)
         return super().reducer_override(obj)  # type: ignore[no-untyped-call]
+
+
+def _is_ours(function: FunctionType | functools._lru_cache_wrapper[Any]) -> bool:
+    return function.__module__.partition(".")[0] == lake_core.__name__
+
+
+def _has_globals(function: FunctionType, values: Mapping[str, Any]) -> bool:
+    """Return whether the globals that a function uses are still these."""
+    return all(function.__globals__.get(name) is value for name, value in values.items())
 
 
 def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:

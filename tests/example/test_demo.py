@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 import xarray as xr
 
+from example_pipelines.flights import assets, report, source
 from example_pipelines.flights import demo as script
-from example_pipelines.flights import report, source
 from lake_core import Lake
 from lake_core.delta import DeltaTable
 from tests.conftest import DEMO_SECONDS, Demo
@@ -122,6 +122,6 @@ def test_only_its_own_lake_is_removed(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_files_arrive_in_a_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script.assets, "LANDING", "s3://bucket/landing")
+    monkeypatch.setattr(assets, "LANDING", "s3://bucket/landing")
     with pytest.raises(SystemExit, match="in a folder of this machine"):
-        script.main()
+        script.tell_story()

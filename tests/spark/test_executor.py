@@ -17,7 +17,8 @@ from lake_core.pool.rows import value_of
 from lake_core.spark import SparkJobFailed, write_delta
 from lake_core.spark.errors import UnreachableStore
 from lake_core.spark.executor import by_value, named_function
-from lake_core.store.key import check_key
+from lake_core.store import key
+from lake_core.store.key import check_key, is_key
 
 UNPICKLE = """
 import pickle, sys
@@ -44,6 +45,13 @@ def run_without_the_package(function: Callable[[str], object], folder: Path) -> 
 
 def test_functions_with_a_cache_travel_without_the_package(tmp_path: Path) -> None:
     assert run_without_the_package(check_key, tmp_path) == "a/b\n"
+
+
+def test_functions_travel_with_the_globals_that_they_have_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_without_the_package(is_key, tmp_path)
+    monkeypatch.setattr(key, "_MAX_KEY", 1)
+    monkeypatch.setattr(key, "check_key", str.upper)
+    assert run_without_the_package(is_key, tmp_path) == "False\n"
 
 
 def field_of_a_record(name: str) -> int:
