@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,9 @@ from tests.clouds.azurite import azurite
 from tests.clouds.fake_gcs import fake_gcs
 from tests.clouds.minio import minio
 from tests.clouds.servers import CloudServer
+
+# Otherwise gcsfs asks Google itself what kind each bucket is, whatever its endpoint. It reads this when it is imported.
+os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """fake-gcs-server, and before it the part of Google's XML API that it leaves out.
 
 The server keeps the objects, their generations and its preconditions; it offers those by the JSON API alone. Clients of
-the XML API are answered here by asking that one.
+the XML API are answered here by asking that one. What gcsfs asks by the JSON API is passed on.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from xml.sax.saxutils import escape
 from tests.clouds.servers import CloudServer, executable, free_port, running
 
 _METADATA = "x-goog-meta-"
+_JSON_API = ("/storage/v1/", "/download/storage/v1/")
 _CODES = {404: "NoSuchKey", 412: "PreconditionFailed", 416: "InvalidRange", 304: "NotModified"}
 
 
@@ -88,6 +89,8 @@ class _XMLHandler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
+        if self.path.startswith(_JSON_API):
+            return self._pass_on()
         parts = urlsplit(self.path)
         if parts.path.strip("/").count("/") == 0:
             return self._list(
@@ -109,6 +112,14 @@ class _XMLHandler(BaseHTTPRequestHandler):
             ranged = {"Content-Range": given["Content-Range"]} if "Content-Range" in given else {}
             self._reply(status, data, {**headers, **ranged})
         return None
+
+    def _pass_on(self) -> None:
+        headers = {"Range": self.headers["Range"]} if "Range" in self.headers else {}
+        answer = self._ask("GET", self.path, None, headers)
+        if answer is not None:
+            status, data, given = answer
+            names = ("Content-Type", "Content-Range", "X-Goog-Hash")
+            self._reply(status, data, {name: given[name] for name in names if name in given})
 
     def _list(self, bucket: str, query: dict[str, str]) -> None:
         names = {"prefix": "prefix", "delimiter": "delimiter", "continuation-token": "pageToken"}

@@ -177,7 +177,9 @@ def failure_of(error: BaseException, secrets: Iterable[str]) -> Failure:
     if "non-partial response" in text or (isinstance(error, NotSupportedError) and "range" in text):
         return Failure(Kind.RANGE_IGNORED, name, "the range was ignored")
     if isinstance(error, (UnauthenticatedError, PermissionDeniedError)):
-        return Failure(Kind.DENIED, name, f"no usable credentials ({name})")
+        return Failure(
+            Kind.DENIED, name, "no usable credentials: check those of storage_options, or of the environment"
+        )
     if isinstance(error, FileNotFoundError):
         # In Data Lake Storage, this may be a folder, which is not an object.
         return Failure(Kind.ABSENT, name, name)

@@ -203,6 +203,10 @@ class GCSStore(CloudStore):
 
     def _account(self, account: Mapping[str, object]) -> GCSCredentialProvider:
         auth = self._google_auth()
+        if account.get("type") == "service_account":
+            from google.oauth2.service_account import Credentials
+
+            return _renewed(Credentials.from_service_account_info(dict(account), scopes=[_SCOPE]))
         credentials, _ = auth.load_credentials_from_dict(dict(account), scopes=[_SCOPE])
         return _renewed(credentials)
 
