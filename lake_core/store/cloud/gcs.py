@@ -206,7 +206,8 @@ class GCSStore(CloudStore):
         if account.get("type") == "service_account":
             from google.oauth2.service_account import Credentials
 
-            return _renewed(Credentials.from_service_account_info(dict(account), scopes=[_SCOPE]))
+            signed = Credentials.from_service_account_info(dict(account), scopes=[_SCOPE])  # type: ignore[no-untyped-call]
+            return _renewed(signed)
         credentials, _ = auth.load_credentials_from_dict(dict(account), scopes=[_SCOPE])
         return _renewed(credentials)
 
