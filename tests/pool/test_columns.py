@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lake_core.pool import types
+from lake_core.pool.arrow import column_writer
 from lake_core.pool.arrow.arrow_type import arrow_type, inferred_type
 from lake_core.pool.arrow.bodies import Bodies, buffer_of
 from lake_core.pool.arrow.column_reader import read_column
@@ -79,6 +80,19 @@ def test_columns_are_written_into_the_same_bytes_as_values(threshold: int) -> No
     columnar.end_stream()
     assert as_columns.getvalue() == one_by_one.getvalue()
     assert columnar.position == scalar.position
+
+
+@pytest.mark.parametrize("seed", seeds(10, 100))
+def test_columns_are_written_into_the_same_bytes_some_rows_at_a_time(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    monkeypatch.setattr(column_writer, "_BLOCK_BYTES", rng.choice((1, 100, 1000)))
+    monkeypatch.setattr(column_writer, "_BLOCK_ELEMENTS", rng.choice((1, 10, 100)))
+    type = record(first=random_type(rng), second=random_record_type(rng), third=types.STRING)
+    values = [random_value(rng, type) for _ in range(rng.randint(1, 60))]
+    assert values_of(type, column_of(values)) == values
+    assert values_of(type, column_of(values).slice(len(values))) == []
 
 
 def test_slices_of_columns_are_written_as_what_they_show() -> None:

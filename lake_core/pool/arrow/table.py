@@ -6,6 +6,7 @@ Metadata keeps the Zed types: of each field, and of the table.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -91,11 +92,17 @@ def _stated_type(metadata: dict[bytes, bytes] | None) -> Type | None:
             text = (
                 column[TYPE_KEY.decode()].encode() if isinstance(column, dict) and TYPE_KEY.decode() in column else None
             )
-        return None if text is None else parse_type(text.decode())
+        return None if text is None else _parsed_type(text)
     except (InvalidZson, ValueError, AttributeError) as error:
         raise InvalidValue(
             f"the metadata {TYPE_KEY.decode()!r} is not a Zed type: {error}; remove it from the field or schema"
         ) from None
+
+
+@lru_cache(maxsize=1024)
+def _parsed_type(text: bytes) -> Type:
+    """Return a type, given its text. Each batch of a stream has the same ones. Raises InvalidZson, ValueError."""
+    return parse_type(text.decode())
 
 
 def _struct(batch: pa.RecordBatch) -> pa.Array:
