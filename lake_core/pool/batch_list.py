@@ -11,14 +11,30 @@ import pyarrow as pa
 from lake_core.pool.value_batch import ValueBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lake_core.pool.arrow.bodies import Positions
     from lake_core.pool.types import Type
     from lake_core.pool.value import Value
     from lake_core.pool.value_batch import Codes
 
-_PART_BYTES: Final = 8 << 20
+_LARGE_BYTES: Final = 8 << 20
+
+
+def large_batches(batches: Iterable[ValueBatch]) -> Iterator[ValueBatch]:
+    """Yield the values of batches in batches of some megabytes, in which each step on a batch has less to do."""
+    group: list[ValueBatch] = []
+    size = 0
+    for batch in batches:
+        group.append(batch)
+        size += batch.nbytes
+        if size >= _LARGE_BYTES:
+            # The batches that were copied together are not needed while the next ones are read.
+            large = ValueBatch.concat(group)
+            group, size = [], 0
+            yield large
+    if group:
+        yield ValueBatch.concat(group)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,19 +54,8 @@ class BatchList:
     starts: Positions
 
     @classmethod
-    def of(cls, batches: Sequence[ValueBatch]) -> BatchList:
-        """Return batches as one. Small neighbors are copied together, so that taking values visits few batches."""
-        parts: list[ValueBatch] = []
-        group: list[ValueBatch] = []
-        size = 0
-        for batch in batches:
-            group.append(batch)
-            size += batch.nbytes
-            if size >= _PART_BYTES:
-                parts.append(ValueBatch.concat(group))
-                group, size = [], 0
-        if group:
-            parts.append(ValueBatch.concat(group))
+    def of(cls, parts: Sequence[ValueBatch]) -> BatchList:
+        """Return batches as one. Taking values visits each batch, so there should be few; see `large_batches`."""
         types: dict[Type, int] = {}
         codes = []
         for part in parts:
