@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lake_core.pool import types
-from lake_core.pool.arrow import column_writer
+from lake_core.pool.arrow import bodies, column_writer
 from lake_core.pool.arrow.arrow_type import arrow_type, inferred_type
 from lake_core.pool.arrow.bodies import Bodies, buffer_of
 from lake_core.pool.arrow.column_reader import read_column
@@ -80,6 +80,34 @@ def test_columns_are_written_into_the_same_bytes_as_values(threshold: int) -> No
     columnar.end_stream()
     assert as_columns.getvalue() == one_by_one.getvalue()
     assert columnar.position == scalar.position
+
+
+@pytest.mark.parametrize("most_bodies", [1, 50, 1 << 18])
+@pytest.mark.parametrize("seed", seeds(10, 100))
+def test_texts_of_records_are_read_some_fields_at_a_time(
+    seed: int, most_bodies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    monkeypatch.setattr(bodies, "_COPIED_TOGETHER", most_bodies)
+    texts = (types.STRING, types.BYTES, NamedType("name", types.STRING), types.INT64)
+    inner = record(**{f"f{number}": rng.choice(texts) for number in range(8)})
+    type = record(first=types.STRING, inner=inner, last=types.BYTES)
+    values = [random_value(rng, type) for _ in range(rng.randint(1, 60))]
+    column = column_of(values)
+    column.validate(full=True)
+    assert values_of(type, column) == values
+    if column.null_count < len(column):
+        assert values_of(inner, column.field("inner").slice(3)) == values_of(
+            inner, column_of([value.field("inner") or Value(inner, None) for value in values]).slice(3)
+        )
+
+
+def test_text_that_is_not_utf_8_is_refused_in_every_field() -> None:
+    type = record(a=types.BYTES, b=types.STRING, c=types.BYTES, d=types.STRING)
+    with pytest.raises(InvalidZng, match="UTF-8"):
+        column_of([Value(type, b"".join(map(tagged, (b"a", b"b", b"c", b"\xff"))))])
+    whole = Value(type, b"".join(map(tagged, (b"\xff", "é".encode(), b"\xfe", b"d"))))
+    assert values_of(type, column_of([whole])) == [whole]
 
 
 @pytest.mark.parametrize("seed", seeds(10, 100))
