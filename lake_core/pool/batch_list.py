@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from lake_core.pool.arrow.arrays import binaries, integers
 from lake_core.pool.value_batch import ValueBatch
 
 if TYPE_CHECKING:
@@ -89,11 +90,11 @@ class BatchList:
         # Values are taken part by part, and then put in order.
         by_part = np.argsort(part_of, kind="stable")
         bounds = np.searchsorted(part_of[by_part], np.arange(len(self.parts) + 1))
-        pieces = [pa.array([], pa.binary())]
+        pieces = [binaries([])]
         for number, part in enumerate(self.parts):
             of_part = by_part[bounds[number] : bounds[number + 1]]
             if len(of_part):
-                pieces.append(part.encoded.take(pa.array(rows[of_part] - self.starts[number])))
+                pieces.append(part.encoded.take(integers(rows[of_part] - self.starts[number])))
         position = np.empty(len(rows), np.int64)
         position[by_part] = np.arange(len(rows))
-        return ValueBatch(self.types, self.codes[rows], pa.concat_arrays(pieces).take(pa.array(position)))
+        return ValueBatch(self.types, self.codes[rows], pa.concat_arrays(pieces).take(integers(position)))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lake_core.pool.arrow.arrays import Integers, Mask, integers
 from lake_core.pool.errors import InvalidZng
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 Buffer: TypeAlias = npt.NDArray[np.uint8]
-Integers: TypeAlias = "npt.NDArray[np.integer[Any]]"
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 PADDING: Final = bytes(16)
 """Zeros after the end of a buffer. They allow numbers to be read at every position."""
@@ -109,7 +108,7 @@ def _copied(columns: Sequence[Bodies], have_nulls: bool) -> pa.Array:
         pa.binary(), 2 * rows * count, [None, pa.py_buffer(offsets), pa.py_buffer(columns[0].data)]
     )
     by_column = np.arange(0, 2 * rows * count, 2, dtype=np.int32).reshape(rows, count).T.ravel()
-    return elements.take(pa.array(by_column))
+    return elements.take(integers(by_column))
 
 
 def buffer_of(*pieces: bytes | pa.Buffer) -> Buffer:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.pool import types
+from lake_core.pool.arrow.arrays import integers, numbers_of, true
 from lake_core.pool.arrow.arrow_type import arrow_type
 from lake_core.pool.arrow.bodies import Bodies, Positions, binary_columns, buffer_of, split_records, tagged_at, validity
 from lake_core.pool.arrow.walk import walk_elements
@@ -181,7 +182,7 @@ def _ip(type: PrimitiveType, bodies: Bodies) -> pa.Array:
     if not len(bodies) or bool((bodies.sizes != 4).any()):
         return _texts(bodies, lambda body: format_ip(decode_ip(body)))
     octets = bodies.numbers("<u4").view(np.uint8).reshape(-1, 4)
-    return pc.binary_join_element_wise(*(pa.array(octets[:, number]).cast(pa.string()) for number in range(4)), ".")
+    return pc.binary_join_element_wise(*(integers(octets[:, number]).cast(pa.string()) for number in range(4)), ".")
 
 
 def _net(type: PrimitiveType, bodies: Bodies) -> pa.Array:
@@ -272,7 +273,7 @@ def _check_order(encoded: pa.Array, offsets: Positions, what: str) -> None:
     """Raise InvalidZng unless the elements of each container are in the order of their bytes, without duplicates."""
     if len(encoded) < 2:
         return
-    ascending = pc.less(encoded.slice(0, len(encoded) - 1), encoded.slice(1)).to_numpy(zero_copy_only=False)
+    ascending = true(pc.less(encoded.slice(0, len(encoded) - 1), encoded.slice(1)))
     firsts = offsets[(offsets > 0) & (offsets < len(encoded))]
     ascending[firsts - 1] = True
     if not ascending.all():
@@ -284,7 +285,7 @@ def _map(type: MapType, bodies: Bodies) -> pa.Array:
     if bool((offsets % 2).any()):
         raise InvalidZng("a map has a key without a value")
     evens = np.arange(0, len(elements), 2)
-    _check_order(encoded.take(pa.array(evens)), offsets // 2, "the keys of a map")
+    _check_order(encoded.take(integers(evens)), offsets // 2, "the keys of a map")
     keys = read_column(type.key, elements.select(evens))
     values = read_column(type.value, elements.select(evens + 1))
     entry = arrow_type(type).value_type
@@ -300,7 +301,7 @@ def _union(type: UnionType, bodies: Bodies) -> pa.Array:
     values, at = tagged_at(rows.data, at, ends)
     if bool((at != ends).any()) or not bool(tags.valid().all()):
         raise InvalidZng("a value of a union does not consist of a tag and a value")
-    numbers = _signed(types.INT64, tags).to_numpy(zero_copy_only=False)
+    numbers = numbers_of(_signed(types.INT64, tags), "<i8")
     if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(type.types):
         raise InvalidZng(f"a value of a union of {len(type.types)} types has a tag that is out of range")
     codes = np.full(len(bodies), len(type.types), np.int8)
@@ -314,7 +315,7 @@ def _union(type: UnionType, bodies: Bodies) -> pa.Array:
     offsets[~valid] = np.arange(nulls)
     children.append(pa.nulls(nulls))
     names = [arrow.field(number).name for number in range(arrow.num_fields)]
-    return pa.UnionArray.from_dense(pa.array(codes), pa.array(offsets), children, names)
+    return pa.UnionArray.from_dense(integers(codes), integers(offsets), children, names)
 
 
 def _enum(type: EnumType, bodies: Bodies) -> pa.Array:

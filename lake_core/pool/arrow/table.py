@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from lake_core.pool.arrow.arrays import valid
 from lake_core.pool.arrow.arrow_type import arrow_type, inferred_type
 from lake_core.pool.arrow.bodies import validity
 from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZson
@@ -114,5 +115,5 @@ def struct_array(
 ) -> pa.Array:
     """Return columns as a struct array. `nulls_of`: an array that is null where the structs are."""
     type = pa.struct([pa.field(name, column.type) for name, column in zip(names, columns, strict=True)])
-    bitmap = None if nulls_of is None else validity(nulls_of.is_valid().to_numpy(zero_copy_only=False))
+    bitmap = None if nulls_of is None else validity(valid(nulls_of))
     return pa.Array.from_buffers(type, rows, [bitmap], children=list(columns))
