@@ -20,6 +20,7 @@ from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZng
 from lake_core.pool.types import ArrayType, EnumType, MapType, NamedType, SetType, Type, UnionType, record
 from lake_core.pool.value import Value
 from lake_core.pool.value_batch import ValueBatch
+from lake_core.pool.zng import writer
 from lake_core.pool.zng.reader import read_values
 from lake_core.pool.zng.tag import tagged
 from lake_core.pool.zng.writer import ZngWriter, encode_values
@@ -65,9 +66,13 @@ def test_streams_of_several_types_are_read_as_they_are_value_by_value(seed: int)
     assert values_in_order(data) == list(read_values(data)) == values
 
 
+@pytest.mark.parametrize("large_value", [0, 1 << 30])
 @pytest.mark.parametrize("threshold", [1, 100, 1000, 1 << 20])
-def test_columns_are_written_into_the_same_bytes_as_values(threshold: int) -> None:
+def test_columns_are_written_into_the_same_bytes_as_values(
+    threshold: int, large_value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(threshold)
+    monkeypatch.setattr(writer, "_LARGE_VALUE", large_value)
     one_by_one, as_columns = BytesIO(), BytesIO()
     scalar, columnar = (ZngWriter(file, frame_threshold=threshold) for file in (one_by_one, as_columns))
     for _ in range(8):
