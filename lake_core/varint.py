@@ -23,7 +23,7 @@ def uvarint(number: int) -> bytes:
     return bytes(out)
 
 
-def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
+def read_uvarint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """Return the unsigned number at a position, and the position after it. Raises InvalidVarint."""
     number = 0
     for index, byte in enumerate(data[at : at + _LONGEST]):

@@ -8,17 +8,34 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from lake_core.pool.arrow.arrays import binaries, integers
 from lake_core.pool.value_batch import ValueBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lake_core.pool.arrow.bodies import Positions
     from lake_core.pool.types import Type
     from lake_core.pool.value import Value
     from lake_core.pool.value_batch import Codes
 
-_PART_BYTES: Final = 8 << 20
+_LARGE_BYTES: Final = 8 << 20
+
+
+def large_batches(batches: Iterable[ValueBatch]) -> Iterator[ValueBatch]:
+    """Yield the values of batches in batches of some megabytes, in which each step on a batch has less to do."""
+    group: list[ValueBatch] = []
+    size = 0
+    for batch in batches:
+        group.append(batch)
+        size += batch.nbytes
+        if size >= _LARGE_BYTES:
+            # The batches that were copied together are not needed while the next ones are read.
+            large = ValueBatch.concat(group)
+            group, size = [], 0
+            yield large
+    if group:
+        yield ValueBatch.concat(group)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,19 +55,8 @@ class BatchList:
     starts: Positions
 
     @classmethod
-    def of(cls, batches: Sequence[ValueBatch]) -> BatchList:
-        """Return batches as one. Small neighbors are copied together, so that taking values visits few batches."""
-        parts: list[ValueBatch] = []
-        group: list[ValueBatch] = []
-        size = 0
-        for batch in batches:
-            group.append(batch)
-            size += batch.nbytes
-            if size >= _PART_BYTES:
-                parts.append(ValueBatch.concat(group))
-                group, size = [], 0
-        if group:
-            parts.append(ValueBatch.concat(group))
+    def of(cls, parts: Sequence[ValueBatch]) -> BatchList:
+        """Return batches as one. Taking values visits each batch, so there should be few; see `large_batches`."""
         types: dict[Type, int] = {}
         codes = []
         for part in parts:
@@ -84,11 +90,11 @@ class BatchList:
         # Values are taken part by part, and then put in order.
         by_part = np.argsort(part_of, kind="stable")
         bounds = np.searchsorted(part_of[by_part], np.arange(len(self.parts) + 1))
-        pieces = [pa.array([], pa.binary())]
+        pieces = [binaries([])]
         for number, part in enumerate(self.parts):
             of_part = by_part[bounds[number] : bounds[number + 1]]
             if len(of_part):
-                pieces.append(part.encoded.take(pa.array(rows[of_part] - self.starts[number])))
+                pieces.append(part.encoded.take(integers(rows[of_part] - self.starts[number])))
         position = np.empty(len(rows), np.int64)
         position[by_part] = np.arange(len(rows))
-        return ValueBatch(self.types, self.codes[rows], pa.concat_arrays(pieces).take(pa.array(position)))
+        return ValueBatch(self.types, self.codes[rows], pa.concat_arrays(pieces).take(integers(position)))

@@ -14,6 +14,7 @@ from lake_core.expression import And, Column, Comparison, Literal, Predicate, co
 from lake_core.expression.evaluate import Rows, evaluate_batch
 from lake_core.expression.parse import parse_known
 from lake_core.pool import types
+from lake_core.pool.arrow.arrays import true
 from lake_core.pool.arrow.arrow_type import arrow_type
 from lake_core.pool.arrow.fuse import widen_columns
 from lake_core.pool.fused_type import fused_types
@@ -25,7 +26,7 @@ from lake_core.pool.value import Value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from lake_core.pool.arrow.bodies import Mask
+    from lake_core.pool.arrow.arrays import Mask
     from lake_core.pool.value_batch import ValueBatch
 
 _SQL_TYPES: Final = {
@@ -79,10 +80,7 @@ class Filter:
         They may have more fields than it needs. Raises EvaluationFailed.
         """
         fields = {name: _for_sql(pc.struct_field(records, name)) for name in self.names} if self.names else {}
-        mask: Mask = (
-            evaluate_batch(self.predicate, Rows(len(records), fields)).fill_null(False).to_numpy(zero_copy_only=False)
-        )
-        return mask
+        return true(evaluate_batch(self.predicate, Rows(len(records), fields)))
 
 
 def implied_range(text: str, path: Sequence[str], key_types: Iterable[Type]) -> KeyRange:

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.pool import types
-from lake_core.pool.arrow.bodies import Bodies, Mask, Positions, distinct, split_records
+from lake_core.pool.arrow.arrays import Mask, integers, numbers_of, true
+from lake_core.pool.arrow.bodies import Bodies, Positions, distinct, split_records
 from lake_core.pool.arrow.column_reader import read_column
-from lake_core.pool.arrow.column_writer import numbers_of
 from lake_core.pool.order import pool_key
 from lake_core.pool.types import FLOATS, SIGNED, UNSIGNED, ErrorType, PrimitiveType, Type, UnionType, fields_of, under
 from lake_core.pool.value_batch import ValueBatch
@@ -116,12 +116,12 @@ class KeyColumn:
         if isinstance(self.keys, np.ndarray):
             below: Mask = self.keys < bound.keys[0]
         else:
-            below = pc.less(self.keys, bound.keys[0]).fill_null(False).to_numpy(zero_copy_only=False)
+            below = true(pc.less(self.keys, bound.keys[0]))
         return below
 
     def take(self, rows: Positions) -> KeyColumn:
         """Return the keys at positions."""
-        keys = self.keys[rows] if isinstance(self.keys, np.ndarray) else self.keys.take(pa.array(rows))
+        keys = self.keys[rows] if isinstance(self.keys, np.ndarray) else self.keys.take(integers(rows))
         return KeyColumn(self.family, keys, self.valid[rows], self.sizes[rows])
 
     def slice(self, start: int, stop: int) -> KeyColumn:
@@ -155,7 +155,7 @@ def _ordered_numbers(type: Type, bodies: Bodies) -> npt.NDArray[np.int64] | None
     """Return numbers that sort as the keys do; None for integers above those of int64."""
     array = read_column(type, bodies)
     if type == types.BOOL:
-        flags: npt.NDArray[np.int64] = array.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int64)
+        flags: npt.NDArray[np.int64] = true(array).astype(np.int64)
         return flags
     if not isinstance(type, PrimitiveType):
         return None

@@ -19,7 +19,7 @@ from lake_core.pool.value import Value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from lake_core.pool.arrow.bodies import Mask
+    from lake_core.pool.arrow.arrays import Mask
     from lake_core.pool.sorted_batch import SortedBatch
     from lake_core.pool.value_batch import ValueBatch
 

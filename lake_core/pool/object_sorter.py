@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lake_core.pool.batch_list import BatchList
+from lake_core.pool.batch_list import BatchList, large_batches
 from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.object_writer import write_object
 from lake_core.pool.sorted_batch import keys_of, sort_batch
@@ -45,11 +45,9 @@ def write_unsorted(
     Raises:
         InvalidZng: A key is damaged.
     """
-    for part in _parts(batches, min(config.threshold, most_bytes)):
+    for part in _parts(large_batches(batches), min(config.threshold, most_bytes)):
         keys = KeyColumn.concat([keys_of(batch, config) for batch in part])
         batch = BatchList.of(part)
-        # Small batches were copied together: from here on, their values are in memory only once.
-        part.clear()
         yield write_object(store, config, sort_batch(batch, keys, config), new_id())
 
 

@@ -17,7 +17,7 @@ from lake_core.pool.zson.formatter import format_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lake_core.pool.arrow.bodies import Mask
+    from lake_core.pool.arrow.arrays import Mask
     from lake_core.pool.commit_store import CommitStore
     from lake_core.pool.config import PoolConfig
     from lake_core.pool.data_object import DataObject

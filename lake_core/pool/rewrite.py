@@ -11,7 +11,7 @@ from lake_core.pool.object_writer import write_objects
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lake_core.pool.arrow.bodies import Mask
+    from lake_core.pool.arrow.arrays import Mask
     from lake_core.pool.data_object import DataObject
     from lake_core.pool.load import Loader
     from lake_core.pool.sorted_batch import SortedBatch

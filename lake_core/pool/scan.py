@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lake_core.pool.arrow.arrays import booleans
 from lake_core.pool.arrow.fuse import widen_columns
 from lake_core.pool.arrow.shapes import Shape
 from lake_core.pool.arrow.table import to_table
@@ -235,7 +236,7 @@ class Scan:
         type = self.type if names is None else projected_type(self._whole_type, names)
         for columns in groups:
             for array in widen_columns(columns, type):
-                rows = array if where is None else array.filter(pa.array(where.mask_of_records(array)))
+                rows = array if where is None else array.filter(booleans(where.mask_of_records(array)))
                 # The fields of a null record are null themselves.
                 arrays = [rows.field(each.name) for each in schema] if fields_of(type) else [rows]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -10,13 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.pool.arrow.arrays import booleans, integers, numbers_of, true
 from lake_core.pool.key_column import KeyColumn, Keys, key_sizes
 from lake_core.pool.order import compare_in_pool, compare_values, pool_key, sorted_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lake_core.pool.arrow.bodies import Mask, Positions
+    from lake_core.pool.arrow.arrays import Mask
+    from lake_core.pool.arrow.bodies import Positions
     from lake_core.pool.batch_list import BatchList
     from lake_core.pool.config import PoolConfig
     from lake_core.pool.value import Value
@@ -95,10 +97,10 @@ class SortedBatch:
         if not ties.any():
             return True
         bodies = self.batch.bodies.binary()
-        before_bodies, after_bodies = (bodies.slice(start, len(self) - 1).filter(pa.array(ties)) for start in (0, 1))
+        before_bodies, after_bodies = (bodies.slice(start, len(self) - 1).filter(booleans(ties)) for start in (0, 1))
         one_body, other_body = (after_bodies, before_bodies) if descending else (before_bodies, after_bodies)
         falls = pc.if_else(one_body.is_null(), other_body.is_valid(), pc.greater(one_body, other_body))
-        return not pc.any(falls).as_py()
+        return not true(falls).any()
 
     def count_before(self, bound: Value, bound_keys: KeyColumn | None, *, equal: bool) -> int:
         """Return how many values come before a value.
@@ -126,7 +128,7 @@ def _greater(ones: Keys, others: Keys) -> Mask:
     if isinstance(ones, np.ndarray):
         greater: Mask = ones > others
     else:
-        greater = pc.greater(ones, others).fill_null(False).to_numpy(zero_copy_only=False)
+        greater = true(pc.greater(ones, others))
     return greater
 
 
@@ -181,10 +183,10 @@ def _order_by_body(batch: ValueBatch | BatchList, rows: Positions, runs: Positio
     """Return the positions of values in the order of their bodies, then of the positions, run by run."""
     bodies = batch.take(rows).bodies.binary()
     indices = pc.sort_indices(
-        pa.table({"run": runs, "body": bodies, "row": rows}),
+        pa.table({"run": integers(runs), "body": bodies, "row": integers(rows)}),
         [("run", "ascending"), ("body", *_direction(descending)), ("row", "ascending")],
     )
-    in_order: Positions = rows[indices.to_numpy()]
+    in_order: Positions = rows[numbers_of(indices, "<u8")]
     return in_order
 
 
@@ -196,10 +198,10 @@ def _order_by_key(keys: KeyColumn, *, descending: bool) -> Positions:
         order: Positions = valid[np.argsort(~numbers if descending else numbers, kind="stable")]
         return np.concatenate([nulls, order] if descending else [order, nulls])
     indices = pc.sort_indices(
-        pa.table({"key": keys.keys, "row": np.arange(len(keys))}),
+        pa.table({"key": keys.keys, "row": integers(np.arange(len(keys)))}),
         [("key", *_direction(descending)), ("row", "ascending")],
     )
-    positions: Positions = indices.to_numpy().astype(np.int64)
+    positions: Positions = numbers_of(indices, "<u8").astype(np.int64)
     return positions
 
 
@@ -214,7 +216,7 @@ def _repeated(keys: KeyColumn) -> Mask:
     if isinstance(before.keys, np.ndarray):
         same = before.keys == after.keys
     else:
-        same = pc.equal(before.keys, after.keys).fill_null(False).to_numpy(zero_copy_only=False)
+        same = true(pc.equal(before.keys, after.keys))
     repeated: Mask = np.where(before.valid & after.valid, same, before.valid == after.valid)
     return repeated
 

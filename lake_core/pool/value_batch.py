@@ -12,16 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lake_core.pool.arrow.bodies import (
-    Bodies,
-    Mask,
-    Positions,
-    buffer_of,
-    distinct,
-    occurrences,
-    read_uvarints,
-    tagged_at,
-)
+from lake_core.pool.arrow.arrays import Mask, binaries, integers
+from lake_core.pool.arrow.bodies import Bodies, Positions, buffer_of, distinct, occurrences, read_uvarints, tagged_at
 from lake_core.pool.arrow.column_writer import offsets_of, write_column
 from lake_core.pool.arrow.columns import Column, column_of
 from lake_core.pool.arrow.shapes import Shape
@@ -66,7 +58,7 @@ class ValueBatch:
         """Return values as a batch."""
         types: dict[Type, int] = {}
         codes = np.array([types.setdefault(value.type, len(types)) for value in values], np.int32)
-        return cls(tuple(types), codes, pa.array([tagged(value.body) for value in values], pa.binary()))
+        return cls(tuple(types), codes, binaries([tagged(value.body) for value in values]))
 
     @classmethod
     def of_column(cls, type: Type, array: pa.Array) -> ValueBatch:
@@ -87,7 +79,7 @@ class ValueBatch:
         return cls(
             tuple(types),
             np.concatenate(codes) if codes else np.zeros(0, np.int32),
-            pa.concat_arrays(encoded or [pa.array([], pa.binary())]),
+            pa.concat_arrays(encoded or [binaries([])]),
         )
 
     def __len__(self) -> int:
@@ -119,7 +111,7 @@ class ValueBatch:
 
     def take(self, rows: Positions) -> ValueBatch:
         """Return the values at positions."""
-        return ValueBatch(self.types, self.codes[rows], self.encoded.take(pa.array(rows)))
+        return ValueBatch(self.types, self.codes[rows], self.encoded.take(integers(rows)))
 
     def filter(self, mask: Mask) -> ValueBatch:
         """Return the values for which a mask is true."""
@@ -199,5 +191,5 @@ def read_batches(source: Source) -> Iterator[ValueBatch]:
         between = pa.Array.from_buffers(
             pa.binary(), 2 * len(starts), [None, pa.py_buffer(bounds), pa.py_buffer(payload)]
         )
-        encoded = between.take(pa.array(np.arange(1, 2 * len(starts), 2, dtype=np.int32)))
+        encoded = between.take(integers(np.arange(1, 2 * len(starts), 2, dtype=np.int32)))
         yield ValueBatch(tuple(types.lookup(int(id)) for id in type_ids), codes.astype(np.int32), encoded)

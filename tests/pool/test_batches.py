@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lake_core.pool import batch_list, sorted_batch, types
-from lake_core.pool.batch_list import BatchList
+from lake_core.pool.batch_list import BatchList, large_batches
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import data_key, seek_index_key
 from lake_core.pool.key_column import KeyColumn
@@ -186,7 +186,7 @@ def test_repeated_keys_are_those_that_compare_as_equal(kind: str) -> None:
 def test_several_batches_are_sorted_as_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(kind)
     # Some batches are copied together, and values with equal keys are compared in many groups.
-    monkeypatch.setattr(batch_list, "_PART_BYTES", 3000)
+    monkeypatch.setattr(batch_list, "_LARGE_BYTES", rng.choice((1, 3000)))
     monkeypatch.setattr(sorted_batch, "_TIED_BYTES", 2000)
     for _ in range(5):
         _, pool = new_pool(rng)
@@ -196,7 +196,7 @@ def test_several_batches_are_sorted_as_one(kind: str, monkeypatch: pytest.Monkey
         bounds[-1] = len(values)
         batches = [ValueBatch.of_values(values[start:stop]) for start, stop in pairwise(bounds)]
         keys = KeyColumn.concat([keys_of(batch, pool.config) for batch in batches])
-        together = sort_batch(BatchList.of(batches), keys, pool.config)
+        together = sort_batch(BatchList.of(list(large_batches(batches))), keys, pool.config)
         expected = sort_values(values, pool.config.keys, descending=pool.config.descending)
         assert [value for batch in together for value in batch.batch.values()] == expected
 

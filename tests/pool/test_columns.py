@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lake_core.pool import types
+from lake_core.pool.arrow import bodies, column_writer
 from lake_core.pool.arrow.arrow_type import arrow_type, inferred_type
 from lake_core.pool.arrow.bodies import Bodies, buffer_of
 from lake_core.pool.arrow.column_reader import read_column
@@ -19,6 +20,7 @@ from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZng
 from lake_core.pool.types import ArrayType, EnumType, MapType, NamedType, SetType, Type, UnionType, record
 from lake_core.pool.value import Value
 from lake_core.pool.value_batch import ValueBatch
+from lake_core.pool.zng import writer
 from lake_core.pool.zng.reader import read_values
 from lake_core.pool.zng.tag import tagged
 from lake_core.pool.zng.writer import ZngWriter, encode_values
@@ -64,9 +66,13 @@ def test_streams_of_several_types_are_read_as_they_are_value_by_value(seed: int)
     assert values_in_order(data) == list(read_values(data)) == values
 
 
+@pytest.mark.parametrize("large_value", [0, 1 << 30])
 @pytest.mark.parametrize("threshold", [1, 100, 1000, 1 << 20])
-def test_columns_are_written_into_the_same_bytes_as_values(threshold: int) -> None:
+def test_columns_are_written_into_the_same_bytes_as_values(
+    threshold: int, large_value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(threshold)
+    monkeypatch.setattr(writer, "_LARGE_VALUE", large_value)
     one_by_one, as_columns = BytesIO(), BytesIO()
     scalar, columnar = (ZngWriter(file, frame_threshold=threshold) for file in (one_by_one, as_columns))
     for _ in range(8):
@@ -79,6 +85,47 @@ def test_columns_are_written_into_the_same_bytes_as_values(threshold: int) -> No
     columnar.end_stream()
     assert as_columns.getvalue() == one_by_one.getvalue()
     assert columnar.position == scalar.position
+
+
+@pytest.mark.parametrize("most_bodies", [1, 50, 1 << 18])
+@pytest.mark.parametrize("seed", seeds(10, 100))
+def test_texts_of_records_are_read_some_fields_at_a_time(
+    seed: int, most_bodies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    monkeypatch.setattr(bodies, "_COPIED_TOGETHER", most_bodies)
+    texts = (types.STRING, types.BYTES, NamedType("name", types.STRING), types.INT64)
+    inner = record(**{f"f{number}": rng.choice(texts) for number in range(8)})
+    type = record(first=types.STRING, inner=inner, last=types.BYTES)
+    values = [random_value(rng, type) for _ in range(rng.randint(1, 60))]
+    column = column_of(values)
+    column.validate(full=True)
+    assert values_of(type, column) == values
+    if column.null_count < len(column):
+        assert values_of(inner, column.field("inner").slice(3)) == values_of(
+            inner, column_of([value.field("inner") or Value(inner, None) for value in values]).slice(3)
+        )
+
+
+def test_text_that_is_not_utf_8_is_refused_in_every_field() -> None:
+    type = record(a=types.BYTES, b=types.STRING, c=types.BYTES, d=types.STRING)
+    with pytest.raises(InvalidZng, match="UTF-8"):
+        column_of([Value(type, b"".join(map(tagged, (b"a", b"b", b"c", b"\xff"))))])
+    whole = Value(type, b"".join(map(tagged, (b"\xff", "é".encode(), b"\xfe", b"d"))))
+    assert values_of(type, column_of([whole])) == [whole]
+
+
+@pytest.mark.parametrize("seed", seeds(10, 100))
+def test_columns_are_written_into_the_same_bytes_some_rows_at_a_time(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    monkeypatch.setattr(column_writer, "_BLOCK_BYTES", rng.choice((1, 100, 1000)))
+    monkeypatch.setattr(column_writer, "_BLOCK_ELEMENTS", rng.choice((1, 10, 100)))
+    type = record(first=random_type(rng), second=random_record_type(rng), third=types.STRING)
+    values = [random_value(rng, type) for _ in range(rng.randint(1, 60))]
+    assert values_of(type, column_of(values)) == values
+    assert values_of(type, column_of(values).slice(len(values))) == []
 
 
 def test_slices_of_columns_are_written_as_what_they_show() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lake_core.pool import types
 from lake_core.pool.data_object import data_key, seek_index_key
 from lake_core.pool.errors import (
     InvalidPoolConfig,
@@ -20,9 +23,11 @@ from lake_core.pool.errors import (
 )
 from lake_core.pool.lake import PoolLake
 from lake_core.pool.pool import Pool
+from lake_core.pool.types import record
 from lake_core.pool.value import Value
 from lake_core.pool.zng.frame import read_frames
 from lake_core.pool.zng.reader import read_values
+from lake_core.pool.zng.writer import encode_values
 from lake_core.store import MemoryStore, ObjectStore, open_store
 from lake_core.testing import ManualClock
 from tests.pool.cases import expected_branches, lake_path
@@ -203,3 +208,23 @@ def test_objects_have_the_frames_and_segments_that_zed_gives_them() -> None:
                 ], name
                 compared += 1
     assert compared
+
+
+def test_a_load_and_a_scan_do_not_import_pandas(tmp_path: Path) -> None:
+    # An import of pandas takes longer than either.
+    zng = tmp_path / "rows.zng"
+    type = record(k=types.INT64, text=types.STRING, inner=record(list=types.ArrayType(types.STRING)))
+    zng.write_bytes(
+        encode_values([Value.of(type, {"k": k % 7, "text": "x", "inner": {"list": ["a"]}}) for k in range(100)])
+    )
+    program = f"""
+import sys
+from pathlib import Path
+from lake_core.pool import PoolLake
+pool = PoolLake.create({str(tmp_path / "lake")!r}).create_pool("p", key="k")
+pool.load(Path({str(zng)!r}))
+pool.load(pool.scan().to_table())
+assert sum(batch.num_rows for batch in pool.scan().to_reader()) == 200
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

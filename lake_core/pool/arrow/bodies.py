@@ -9,18 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lake_core.pool.arrow.arrays import Integers, Mask, integers
 from lake_core.pool.errors import InvalidZng
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 Buffer: TypeAlias = npt.NDArray[np.uint8]
-Integers: TypeAlias = "npt.NDArray[np.integer[Any]]"
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 PADDING: Final = bytes(16)
 """Zeros after the end of a buffer. They allow numbers to be read at every position."""
+_COPIED_TOGETHER: Final = 1 << 18
+"""How many bodies of several columns are copied at once, at most: few enough for a processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +66,49 @@ class Bodies:
 
     def binary(self) -> pa.Array:
         """Return the bodies as a binary array, without the bytes between them."""
-        count = len(self)
-        starts, ends = self.starts, self.starts + self.sizes
-        if self.has_nulls():
-            ends = np.maximum.accumulate(np.where(self.sizes < 0, 0, ends))
-            starts = np.where(self.sizes < 0, ends, starts)
-        # Every second element is a body; the elements between them are the bytes between two bodies.
-        offsets = np.zeros(2 * count + 1, np.int32)
-        offsets[0 : 2 * count : 2] = starts
-        offsets[1::2] = ends
-        offsets[2 * count] = ends[-1] if count else 0
-        between = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)])
-        bodies = between.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
-        bitmap = validity(self.valid()) if self.has_nulls() else None
-        return pa.Array.from_buffers(pa.binary(), count, [bitmap, *bodies.buffers()[1:]])
+        return next(binary_columns([self]))
+
+
+def binary_columns(columns: Sequence[Bodies]) -> Iterator[pa.Array]:
+    """Yield columns as binary arrays, without the bytes between the bodies. Some of the arrays share their buffers.
+
+    Args:
+        columns: Fields of the same records, in the order of the fields. Their bodies are in one buffer.
+    """
+    if not columns:
+        return
+    rows = len(columns[0])
+    together = max(1, _COPIED_TOGETHER // max(rows, 1))
+    for first in range(0, len(columns), together):
+        group = columns[first : first + together]
+        have_nulls = [column.has_nulls() for column in group]
+        offsets, data = _copied(group, any(have_nulls)).buffers()[1:]
+        for number, column in enumerate(group):
+            bitmap = validity(column.valid()) if have_nulls[number] else None
+            of_column = offsets.slice(4 * rows * number, 4 * (rows + 1))
+            yield pa.Array.from_buffers(pa.binary(), rows, [bitmap, of_column, data])
+
+
+def _copied(columns: Sequence[Bodies], have_nulls: bool) -> pa.Array:
+    """Return the bodies of columns, one column after another, as a binary array. Nulls become empty."""
+    rows, count = len(columns[0]), len(columns)
+    # Every second element is a body, row by row; the elements between them are the bytes between two bodies.
+    offsets = np.zeros(2 * rows * count + 1, np.int32)
+    bounds = offsets[:-1].reshape(rows, count, 2)
+    for number, column in enumerate(columns):
+        bounds[:, number, 0] = column.starts
+        bounds[:, number, 1] = column.starts + column.sizes
+    if have_nulls:
+        is_null = np.stack([column.sizes < 0 for column in columns], axis=1)
+        ends = np.maximum.accumulate(np.where(is_null, 0, bounds[:, :, 1]).ravel()).reshape(rows, count)
+        bounds[:, :, 0] = np.where(is_null, ends, bounds[:, :, 0])
+        bounds[:, :, 1] = ends
+    offsets[-1] = offsets[-2] if rows else 0
+    elements = pa.Array.from_buffers(
+        pa.binary(), 2 * rows * count, [None, pa.py_buffer(offsets), pa.py_buffer(columns[0].data)]
+    )
+    by_column = np.arange(0, 2 * rows * count, 2, dtype=np.int32).reshape(rows, count).T.ravel()
+    return elements.take(integers(by_column))
 
 
 def buffer_of(*pieces: bytes | pa.Buffer) -> Buffer:
@@ -99,6 +129,8 @@ def read_uvarints(data: Buffer, at: Positions) -> tuple[Positions, Positions]:
     first = data[at]
     numbers = first.astype(np.int64)
     ends = at + 1
+    if not len(at) or first.max() < 0x80:
+        return numbers, ends
     rows = np.flatnonzero(first >= 0x80)
     numbers[rows] &= 0x7F
     shift = 7

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.pool import types
+from lake_core.pool.arrow.arrays import integers, numbers_of, true
 from lake_core.pool.arrow.arrow_type import arrow_type
-from lake_core.pool.arrow.bodies import Bodies, Positions, buffer_of, split_records, tagged_at, validity
+from lake_core.pool.arrow.bodies import Bodies, Positions, binary_columns, buffer_of, split_records, tagged_at, validity
 from lake_core.pool.arrow.walk import walk_elements
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.primitive import decode_ip, decode_net
@@ -40,8 +41,10 @@ from lake_core.pool.zson.primitive_text import format_ip, format_net
 from lake_core.pool.zson.type_text import format_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
+_COPIED: Final = (types.BYTES, types.STRING)
+"""The types whose values are the bytes of their bodies."""
 _LOW_BYTES: Final = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 """Masks that keep as many low bytes of a number as a body has."""
 
@@ -132,13 +135,40 @@ def _bytes(type: PrimitiveType, bodies: Bodies) -> pa.Array:
 
 def _string(type: PrimitiveType, bodies: Bodies) -> pa.Array:
     binary = bodies.binary()
+    return _checked_text(binary, is_ascii=_is_ascii(binary))
+
+
+def _is_ascii(binary: pa.Array) -> bool:
     data = binary.buffers()[2]
-    if data is None or not len(data) or np.frombuffer(data, np.uint8).max() < 0x80:
+    return data is None or not len(data) or bool(np.frombuffer(data, np.uint8).max() < 0x80)
+
+
+def _checked_text(binary: pa.Array, *, is_ascii: bool) -> pa.Array:
+    """Return a binary array as strings. Raises InvalidZng for bytes that are not UTF-8."""
+    if is_ascii:
         return pa.Array.from_buffers(pa.string(), len(binary), binary.buffers())
     try:
         return binary.cast(pa.string())
     except pa.ArrowInvalid:
         raise InvalidZng("a string is not UTF-8") from None
+
+
+def _texts_of(types_: Sequence[Type], columns: Sequence[Bodies]) -> Iterator[pa.Array]:
+    """Yield fields of records that are strings or bytes as arrays. They are copied together, which takes fewer steps.
+
+    Raises InvalidZng.
+    """
+    checked: pa.Buffer | None = None
+    is_ascii = False
+    for type, binary in zip(types_, binary_columns(columns), strict=True):
+        if under(type) == types.BYTES:
+            yield binary
+            continue
+        data = binary.buffers()[2]
+        # Consecutive columns share a buffer, which is looked at once.
+        if checked is None or data is None or data.address != checked.address:
+            checked, is_ascii = data, _is_ascii(binary)
+        yield _checked_text(binary, is_ascii=is_ascii)
 
 
 def _texts(bodies: Bodies, text: Callable[[bytes], str]) -> pa.Array:
@@ -152,7 +182,7 @@ def _ip(type: PrimitiveType, bodies: Bodies) -> pa.Array:
     if not len(bodies) or bool((bodies.sizes != 4).any()):
         return _texts(bodies, lambda body: format_ip(decode_ip(body)))
     octets = bodies.numbers("<u4").view(np.uint8).reshape(-1, 4)
-    return pc.binary_join_element_wise(*(pa.array(octets[:, number]).cast(pa.string()) for number in range(4)), ".")
+    return pc.binary_join_element_wise(*(integers(octets[:, number]).cast(pa.string()) for number in range(4)), ".")
 
 
 def _net(type: PrimitiveType, bodies: Bodies) -> pa.Array:
@@ -204,7 +234,10 @@ def _record(type: RecordType, bodies: Bodies, names: Collection[str] | None = No
     columns = split_records(bodies, len(places) if names is None else max(places, default=0), exact=names is None)
     # `zip` exhausts only its first argument. `split_records` has to run to its end, where it checks the sizes.
     pairs = zip(columns, type.fields, strict=False)
-    children = [read_column(field.type, column) for column, field in pairs if names is None or field.name in names]
+    fields = [(field.type, column) for column, field in pairs if names is None or field.name in names]
+    texts = [(kind, column) for kind, column in fields if under(kind) in _COPIED]
+    arrays = _texts_of([kind for kind, _ in texts], [column for _, column in texts])
+    children = [next(arrays) if under(kind) in _COPIED else read_column(kind, column) for kind, column in fields]
     return pa.Array.from_buffers(arrow_type(projected), len(bodies), [validity(bodies.valid())], children=children)
 
 
@@ -240,7 +273,7 @@ def _check_order(encoded: pa.Array, offsets: Positions, what: str) -> None:
     """Raise InvalidZng unless the elements of each container are in the order of their bytes, without duplicates."""
     if len(encoded) < 2:
         return
-    ascending = pc.less(encoded.slice(0, len(encoded) - 1), encoded.slice(1)).to_numpy(zero_copy_only=False)
+    ascending = true(pc.less(encoded.slice(0, len(encoded) - 1), encoded.slice(1)))
     firsts = offsets[(offsets > 0) & (offsets < len(encoded))]
     ascending[firsts - 1] = True
     if not ascending.all():
@@ -252,7 +285,7 @@ def _map(type: MapType, bodies: Bodies) -> pa.Array:
     if bool((offsets % 2).any()):
         raise InvalidZng("a map has a key without a value")
     evens = np.arange(0, len(elements), 2)
-    _check_order(encoded.take(pa.array(evens)), offsets // 2, "the keys of a map")
+    _check_order(encoded.take(integers(evens)), offsets // 2, "the keys of a map")
     keys = read_column(type.key, elements.select(evens))
     values = read_column(type.value, elements.select(evens + 1))
     entry = arrow_type(type).value_type
@@ -268,7 +301,7 @@ def _union(type: UnionType, bodies: Bodies) -> pa.Array:
     values, at = tagged_at(rows.data, at, ends)
     if bool((at != ends).any()) or not bool(tags.valid().all()):
         raise InvalidZng("a value of a union does not consist of a tag and a value")
-    numbers = _signed(types.INT64, tags).to_numpy(zero_copy_only=False)
+    numbers = numbers_of(_signed(types.INT64, tags), "<i8")
     if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(type.types):
         raise InvalidZng(f"a value of a union of {len(type.types)} types has a tag that is out of range")
     codes = np.full(len(bodies), len(type.types), np.int8)
@@ -282,7 +315,7 @@ def _union(type: UnionType, bodies: Bodies) -> pa.Array:
     offsets[~valid] = np.arange(nulls)
     children.append(pa.nulls(nulls))
     names = [arrow.field(number).name for number in range(arrow.num_fields)]
-    return pa.UnionArray.from_dense(pa.array(codes), pa.array(offsets), children, names)
+    return pa.UnionArray.from_dense(integers(codes), integers(offsets), children, names)
 
 
 def _enum(type: EnumType, bodies: Bodies) -> pa.Array:

@@ -5,7 +5,7 @@ The bytes are those of values that are encoded one by one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.pool import types
+from lake_core.pool.arrow.arrays import Mask, binaries, booleans, integers, numbers_of, true, valid
 from lake_core.pool.arrow.arrow_type import NULL_CHILD, arrow_type, is_list
-from lake_core.pool.arrow.bodies import Mask, Positions, validity
+from lake_core.pool.arrow.bodies import Positions, validity
 from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZson
 from lake_core.pool.primitive import ENCODERS, encode_int
 from lake_core.pool.type_value import encode_type
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 
 _BOUNDS: Final = np.array([1 << 8 * size for size in range(8)], np.uint64)
 """The smallest numbers that take one byte, two bytes, and so on up to eight."""
+_BLOCK_BYTES: Final = 1 << 20
+"""How many bytes are brought into the order of their rows at once, about: few enough for a processor's cache."""
+_BLOCK_ELEMENTS: Final = 1 << 20
+"""How many parts of rows are brought into that order at once, at most."""
 _TOO_LARGE: Final = "the values of one column take more than 2 GiB; write fewer rows at a time"
 
 
@@ -56,15 +61,24 @@ def write_column(type: Type, array: pa.Array) -> pa.Array:
     Raises:
         InvalidValue: A value cannot be stored as the type.
     """
-    parts = _parts(type, array)
-    return parts[0] if len(parts) == 1 else _joined(*parts)
+    arrays = _parts(type, array).arrays
+    return arrays[0] if len(arrays) == 1 else _joined(*arrays)
 
 
-def _parts(type: Type, array: pa.Array) -> list[pa.Array]:
-    """Return binary arrays that, concatenated row by row, are the tagged bodies of the values.
+class _Parts(NamedTuple):
+    """The tagged bodies of values, in parts: so the bytes of nested records are copied once.
 
-    The fields of a record stay apart, so that the bytes of nested records are copied once. A null adds no bytes.
+    Attributes:
+        arrays: Binary arrays that, concatenated row by row, are the tagged bodies. A null adds no bytes.
+        sizes: How many bytes they add to each row.
     """
+
+    arrays: list[pa.Array]
+    sizes: Positions
+
+
+def _parts(type: Type, array: pa.Array) -> _Parts:
+    """Return the tagged bodies of the values of an array. The fields of a record stay apart."""
     match type:
         case NamedType(_, inner) | ErrorType(inner):
             return _parts(inner, array)
@@ -73,21 +87,29 @@ def _parts(type: Type, array: pa.Array) -> list[pa.Array]:
         case types.STRING:
             return _tagged_parts(_cast(type, array).cast(pa.binary()))
         case PrimitiveType():
-            return [_PRIMITIVE[type](type, array)]
+            return _whole(_PRIMITIVE[type](type, array))
         case RecordType():
             return _record(type, array)
         case ArrayType() | SetType() | MapType():
-            return [_container(type, array)]
+            return _whole(_container(type, array))
         case UnionType():
-            return [_union(type, array)]
+            return _whole(_union(type, array))
         case EnumType():
-            return [_enum(type, array)]
+            return _whole(_enum(type, array))
     raise AssertionError(f"unexpected type {type!r}")
+
+
+def _whole(tagged_bodies: pa.Array) -> _Parts:
+    return _Parts([tagged_bodies], _lengths(tagged_bodies))
 
 
 def offsets_of(array: pa.Array) -> Positions:
     """Return where the elements of a binary array begin in its data, and where the last one ends."""
-    return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
+    return _offsets(array).astype(np.int64)
+
+
+def _offsets(array: pa.Array) -> npt.NDArray[np.int32]:
+    return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)
 
 
 def _binary(offsets: npt.NDArray[Any], data: Any, valid: Mask | None = None) -> pa.Array:
@@ -106,12 +128,20 @@ def _joined(*columns: pa.Array) -> pa.Array:
     Raises InvalidValue beyond 2 GiB.
     """
     rows, count = len(columns[0]), len(columns)
-    if sum(int(offsets[-1] - offsets[0]) for offsets in map(offsets_of, columns)) > np.iinfo(np.int32).max:
+    size = sum(int(offsets[-1]) - int(offsets[0]) for offsets in map(_offsets, columns))
+    if size > np.iinfo(np.int32).max:
         raise InvalidValue(_TOO_LARGE)
-    kind = np.int32 if rows * count <= np.iinfo(np.int32).max else np.int64
-    by_row = np.arange(rows * count, dtype=kind).reshape(count, rows).T
-    joined = pa.concat_arrays(columns).take(pa.array(by_row.ravel()))
-    return _binary(offsets_of(joined)[::count], joined.buffers()[2] or b"")
+    # The parts of a row are far apart in the columns. Those of few rows fit into the processor's cache together.
+    most_rows = max(1, min(rows, _BLOCK_BYTES * rows // max(size, 1), _BLOCK_ELEMENTS // count))
+    by_row = np.arange(most_rows * count, dtype=np.int32).reshape(count, most_rows).T.ravel()
+    blocks = [_binary(np.zeros(1), b"")]
+    for start in range(0, rows, most_rows):
+        block_rows = min(most_rows, rows - start)
+        if block_rows < most_rows:
+            by_row = np.arange(block_rows * count, dtype=np.int32).reshape(count, block_rows).T.ravel()
+        joined = pa.concat_arrays([column.slice(start, block_rows) for column in columns]).take(integers(by_row))
+        blocks.append(_binary(_offsets(joined)[::count], joined.buffers()[2] or b""))
+    return blocks[1] if len(blocks) == 2 else pa.concat_arrays(blocks)
 
 
 def _uvarints(numbers: Positions) -> pa.Array:
@@ -132,33 +162,24 @@ def _uvarints(numbers: Positions) -> pa.Array:
 
 def _lengths(array: pa.Array) -> Positions:
     """Return how many bytes each element of a binary array adds: none for null."""
-    lengths: Positions = np.diff(offsets_of(array))
-    return np.where(_valid(array), lengths, 0) if array.null_count else lengths
+    offsets = _offsets(array)
+    lengths: Positions = np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)
+    return np.where(valid(array), lengths, 0) if array.null_count else lengths
 
 
 def _tagged(bodies: pa.Array) -> pa.Array:
     """Return bodies with their tags in front of them; null stays null."""
-    return _joined(*_tagged_parts(bodies))
+    return _joined(*_tagged_parts(bodies).arrays)
 
 
-def _tagged_parts(bodies: pa.Array) -> list[pa.Array]:
+def _tagged_parts(bodies: pa.Array) -> _Parts:
     """Return the tags of bodies, and the bodies."""
-    lengths = np.diff(offsets_of(bodies)) + 1
-    return [_uvarints(np.where(_valid(bodies), lengths, 0) if bodies.null_count else lengths), bodies]
-
-
-def _valid(array: pa.Array) -> Mask:
-    valid: Mask = array.is_valid().to_numpy(zero_copy_only=False)
-    return valid
-
-
-def numbers_of(array: pa.Array, dtype: str) -> npt.NDArray[Any]:
-    """Return the numbers of an array as its buffer holds them; those of nulls are arbitrary."""
-    kind = np.dtype(dtype)
-    buffer = array.buffers()[1]
-    if buffer is None or not len(array):
-        return np.zeros(len(array), kind)
-    return np.frombuffer(buffer, kind, len(array), array.offset * kind.itemsize)
+    lengths = _lengths(bodies)
+    numbers = lengths + 1
+    if bodies.null_count:
+        numbers[~valid(bodies)] = 0
+    tags = _uvarints(numbers)
+    return _Parts([tags, bodies], lengths + _lengths(tags))
 
 
 def _cast(type: Type, array: pa.Array) -> pa.Array:
@@ -198,12 +219,12 @@ def _integer_rows(numbers: npt.NDArray[np.uint64], valid: Mask) -> pa.Array:
 
 def _unsigned(type: PrimitiveType, array: pa.Array) -> pa.Array:
     column = _cast(type, array)
-    return _integer_rows(numbers_of(column, f"<u{UNSIGNED[type] // 8}").astype(np.uint64), _valid(column))
+    return _integer_rows(numbers_of(column, f"<u{UNSIGNED[type] // 8}").astype(np.uint64), valid(column))
 
 
 def _signed(type: PrimitiveType, array: pa.Array) -> pa.Array:
     column = _cast(type, array)
-    return _integer_rows(_with_sign(numbers_of(column, f"<i{SIGNED[type] // 8}").astype(np.int64)), _valid(column))
+    return _integer_rows(_with_sign(numbers_of(column, f"<i{SIGNED[type] // 8}").astype(np.int64)), valid(column))
 
 
 def _with_sign(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -220,13 +241,13 @@ def _float(type: PrimitiveType, array: pa.Array) -> pa.Array:
     size = FLOATS[type]
     column = _cast(type, array)
     raw = np.ascontiguousarray(numbers_of(column, f"<u{size}")).view(np.uint8).reshape(-1, size)
-    return _tagged_rows(np.full(len(column), size), raw, _valid(column))
+    return _tagged_rows(np.full(len(column), size), raw, valid(column))
 
 
 def _bool(type: PrimitiveType, array: pa.Array) -> pa.Array:
     column = _cast(type, array)
-    raw = column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint8).reshape(-1, 1)
-    return _tagged_rows(np.full(len(column), 1), raw, _valid(column))
+    raw = true(column).astype(np.uint8).reshape(-1, 1)
+    return _tagged_rows(np.full(len(column), 1), raw, valid(column))
 
 
 def _from_texts(parse: Callable[[str], bytes]) -> Callable[[PrimitiveType, pa.Array], pa.Array]:
@@ -234,7 +255,7 @@ def _from_texts(parse: Callable[[str], bytes]) -> Callable[[PrimitiveType, pa.Ar
 
     def write(type: PrimitiveType, array: pa.Array) -> pa.Array:
         encoded = _cast(type, array).dictionary_encode()
-        bodies = pa.array([parse(text) for text in encoded.dictionary.to_pylist()], pa.binary())
+        bodies = binaries([parse(text) for text in encoded.dictionary.to_pylist()])
         return _tagged(bodies.take(encoded.indices))
 
     return write
@@ -265,18 +286,22 @@ _PRIMITIVE: Final[dict[PrimitiveType, Callable[[PrimitiveType, pa.Array], pa.Arr
 }
 
 
-def _record(type: RecordType, array: pa.Array) -> list[pa.Array]:
+def _record(type: RecordType, array: pa.Array) -> _Parts:
     if not pa.types.is_struct(array.type) or [each.name for each in array.type] != [each.name for each in type.fields]:
         raise InvalidValue(f"a column of type {array.type} cannot be stored as {format_type(type)}: field names differ")
-    parts = [part for number, each in enumerate(type.fields) for part in _parts(each.type, array.field(number))]
-    valid = _valid(array)
-    if not parts:
-        return _tagged_parts(_binary(np.zeros(len(array) + 1, np.int64), b"", valid))
-    if valid.all():
-        lengths = np.sum([_lengths(part) for part in parts], axis=0)
-        return [_uvarints(lengths + 1), *parts]
-    bodies = _joined(*parts) if len(parts) > 1 else parts[0]
-    return _tagged_parts(pc.if_else(pa.array(valid), bodies, pa.scalar(None, pa.binary())))
+    fields = [_parts(each.type, array.field(number)) for number, each in enumerate(type.fields)]
+    arrays = [each for field in fields for each in field.arrays]
+    is_valid = valid(array)
+    if not arrays:
+        return _tagged_parts(_binary(np.zeros(len(array) + 1), b"", is_valid))
+    if not is_valid.all():
+        bodies = _joined(*arrays) if len(arrays) > 1 else arrays[0]
+        return _tagged_parts(pc.if_else(booleans(is_valid), bodies, pa.nulls(1, pa.binary())[0]))
+    sizes = np.zeros(len(array), np.int64)
+    for field in fields:
+        sizes += field.sizes
+    tags = _uvarints(sizes + 1)
+    return _Parts([tags, *arrays], sizes + _lengths(tags))
 
 
 def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array:
@@ -284,7 +309,7 @@ def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array
         array = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
     if not is_list(array.type):
         raise InvalidValue(f"a column of type {array.type} cannot be stored as {format_type(type)}: it is not a list")
-    lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    lengths = _list_lengths(array)
     bounds = np.append(0, np.cumsum(lengths, dtype=np.int64))
     values = array.flatten()
     match type:
@@ -301,7 +326,13 @@ def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array
                     f"a map in a column of type {array.type} has duplicate keys; the keys of a Zed map must be unique"
                 )
     offsets = offsets_of(elements)
-    return _tagged(_binary(offsets[bounds], elements.buffers()[2] or b"", _valid(array)))
+    return _tagged(_binary(offsets[bounds], elements.buffers()[2] or b"", valid(array)))
+
+
+def _list_lengths(array: pa.Array) -> Positions:
+    """Return how many elements each list has; 0 for null."""
+    lengths = array.value_lengths()
+    return np.where(valid(array), numbers_of(lengths, f"<i{lengths.type.bit_width // 8}"), 0).astype(np.int64)
 
 
 def _normalized(keys: pa.Array, entries: pa.Array, bounds: Positions) -> tuple[pa.Array, Positions]:
@@ -314,21 +345,19 @@ def _normalized(keys: pa.Array, entries: pa.Array, bounds: Positions) -> tuple[p
     if count < 2 or _is_ascending(keys, owners):
         return entries, bounds
     order = pc.sort_indices(
-        pa.table({"owner": owners, "key": keys, "row": np.arange(count)}),
+        pa.table({"owner": integers(owners), "key": keys, "row": integers(np.arange(count))}),
         [("owner", "ascending"), ("key", "ascending"), ("row", "ascending")],
     )
-    keys, owners = keys.take(order), owners[order.to_numpy()]
-    same = pc.equal(keys.slice(0, count - 1), keys.slice(1)).to_numpy(zero_copy_only=False) & (
-        owners[1:] == owners[:-1]
-    )
+    keys, owners = keys.take(order), owners[numbers_of(order, "<u8")]
+    same = true(pc.equal(keys.slice(0, count - 1), keys.slice(1))) & (owners[1:] == owners[:-1])
     first = np.append(True, ~same)
     counts = np.bincount(owners[first], minlength=len(bounds) - 1)
-    return entries.take(order.filter(pa.array(first))), np.append(0, np.cumsum(counts))
+    return entries.take(order.filter(booleans(first))), np.append(0, np.cumsum(counts))
 
 
 def _is_ascending(keys: pa.Array, owners: Positions) -> bool:
     """Return whether the keys of each owner are in the order of their bytes, without duplicates."""
-    ascending = pc.less(keys.slice(0, len(keys) - 1), keys.slice(1)).to_numpy(zero_copy_only=False)
+    ascending = true(pc.less(keys.slice(0, len(keys) - 1), keys.slice(1)))
     return bool((ascending | (owners[1:] != owners[:-1])).all())
 
 
@@ -347,14 +376,14 @@ def _union(type: UnionType, array: pa.Array) -> pa.Array:
     parts, rows = [], []
     for number, member in enumerate(type.types):
         of_member = np.flatnonzero(codes == number)
-        values = write_column(member, array.field(number).take(pa.array(offsets[of_member])))
-        tag = pa.array([tagged(encode_int(number))], pa.binary()).take(pa.array(np.zeros(len(of_member), np.int64)))
+        values = write_column(member, array.field(number).take(integers(offsets[of_member])))
+        tag = binaries([tagged(encode_int(number))]).take(integers(np.zeros(len(of_member), np.int64)))
         parts.append(_tagged(_joined(tag, values)))
         rows.append(of_member)
     nulls = np.flatnonzero(codes == len(type.types))
     parts.append(_uvarints(np.zeros(len(nulls), np.int64)))
     rows.append(nulls)
-    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(rows), kind="stable")))
+    return pa.concat_arrays(parts).take(integers(np.argsort(np.concatenate(rows), kind="stable")))
 
 
 def union_codes(array: pa.Array) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int32]]:
@@ -375,4 +404,4 @@ def _enum(type: EnumType, array: pa.Array) -> pa.Array:
             shown = ", ".join(map(repr, used[:10]))
             raise InvalidValue(f"the column has values that are not symbols of {format_type(type)}: {shown}")
     column = positions.take(encoded.indices)
-    return _integer_rows(numbers_of(column, "<i4").astype(np.uint64), _valid(column))
+    return _integer_rows(numbers_of(column, "<i4").astype(np.uint64), valid(column))

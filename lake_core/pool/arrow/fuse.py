@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lake_core.pool.arrow.arrays import integers, valid
 from lake_core.pool.arrow.arrow_type import NULL_CHILD, arrow_type
 from lake_core.pool.arrow.bodies import validity
 from lake_core.pool.arrow.column_writer import union_codes
@@ -60,7 +61,7 @@ def widen_columns(columns: Sequence[Column], type: Type) -> list[pa.Array]:
     rows = np.concatenate([column.rows for column in columns]) if columns else np.zeros(0, np.int64)
     if bool((np.diff(rows) < 0).any()):
         order = np.argsort(rows)
-        arrays = [pa.concat_arrays(arrays).take(pa.array(order))]
+        arrays = [pa.concat_arrays(arrays).take(integers(order))]
     return arrays
 
 
@@ -102,7 +103,7 @@ def _widened(array: pa.Array, type: Type, target: Type) -> pa.Array:
 
 
 def _list(array: pa.Array, type: Type, values: pa.Array) -> pa.Array:
-    bitmap = validity(array.is_valid().to_numpy(zero_copy_only=False))
+    bitmap = validity(valid(array))
     return pa.Array.from_buffers(
         arrow_type(type), len(array), [bitmap, array.offsets.buffers()[1]], children=[values], offset=array.offset
     )
@@ -133,7 +134,7 @@ def _union(
     nulls = pa.nulls(int((codes == len(type.types)).sum()))
     names = [*(str(number) for number in range(len(type.types))), NULL_CHILD]
     return pa.UnionArray.from_dense(
-        pa.array(codes, pa.int8()), pa.array(offsets, pa.int32()), [*children, nulls], names
+        integers(codes.astype(np.int8)), integers(offsets.astype(np.int32)), [*children, nulls], names
     )
 
 
@@ -145,19 +146,15 @@ def _in_union(array: pa.Array, type: Type, target: UnionType) -> pa.Array:
     else:
         # An error can hold a value of a union, which is null by its code.
         is_union = pa.types.is_union(array.type)
-        valid = (
-            union_codes(array)[0] < array.type.num_fields - 1
-            if is_union
-            else array.is_valid().to_numpy(zero_copy_only=False)
-        )
-        sources = [(type, array, valid, np.arange(len(array), dtype=np.int32))]
+        has_value = union_codes(array)[0] < array.type.num_fields - 1 if is_union else valid(array)
+        sources = [(type, array, has_value, np.arange(len(array), dtype=np.int32))]
     children: list[list[pa.Array]] = [[] for _ in target.types]
     new_codes = np.full(len(array), len(target.types), np.int8)
     new_offsets = np.zeros(len(array), np.int32)
     for member, values, rows, places in sources:
         code = _code_of(member, target)
         start = sum(map(len, children[code]))
-        selected = values.take(pa.array(places[rows]))
+        selected = values.take(integers(places[rows]))
         children[code].append(_widened(selected, member, target.types[code]))
         new_codes[rows] = code
         new_offsets[rows] = start + np.arange(len(selected))

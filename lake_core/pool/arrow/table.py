@@ -6,10 +6,12 @@ Metadata keeps the Zed types: of each field, and of the table.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from lake_core.pool.arrow.arrays import valid
 from lake_core.pool.arrow.arrow_type import arrow_type, inferred_type
 from lake_core.pool.arrow.bodies import validity
 from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZson
@@ -91,11 +93,17 @@ def _stated_type(metadata: dict[bytes, bytes] | None) -> Type | None:
             text = (
                 column[TYPE_KEY.decode()].encode() if isinstance(column, dict) and TYPE_KEY.decode() in column else None
             )
-        return None if text is None else parse_type(text.decode())
+        return None if text is None else _parsed_type(text)
     except (InvalidZson, ValueError, AttributeError) as error:
         raise InvalidValue(
             f"the metadata {TYPE_KEY.decode()!r} is not a Zed type: {error}; remove it from the field or schema"
         ) from None
+
+
+@lru_cache(maxsize=1024)
+def _parsed_type(text: bytes) -> Type:
+    """Return a type, given its text. Each batch of a stream has the same ones. Raises InvalidZson, ValueError."""
+    return parse_type(text.decode())
 
 
 def _struct(batch: pa.RecordBatch) -> pa.Array:
@@ -107,5 +115,5 @@ def struct_array(
 ) -> pa.Array:
     """Return columns as a struct array. `nulls_of`: an array that is null where the structs are."""
     type = pa.struct([pa.field(name, column.type) for name, column in zip(names, columns, strict=True)])
-    bitmap = None if nulls_of is None else validity(nulls_of.is_valid().to_numpy(zero_copy_only=False))
+    bitmap = None if nulls_of is None else validity(valid(nulls_of))
     return pa.Array.from_buffers(type, rows, [bitmap], children=list(columns))

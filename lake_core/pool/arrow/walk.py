@@ -17,6 +17,8 @@ _SMALL: Final = 1 << 15
 """The largest buffer, in bytes, for which a loop over the values is faster."""
 _HEAD: Final = 1 << 11
 """How many bytes are looked at to learn the ids of all values."""
+_FEW_IN_HEAD: Final = 4
+"""If no more values begin there, values are so large that a loop over them is faster than a look at each byte."""
 _BLOCK: Final = 1 << 18
 """How many bytes are compared at once: few enough for a processor's cache."""
 _ID_AND_TAG: Final = 20
@@ -28,9 +30,13 @@ _MAX_ROUNDS: Final = 16
 
 def walk_values(data: Buffer) -> Positions:
     """Return where each value begins, with the id of its type. Raises InvalidZng where the last is cut short."""
-    if len(data) >= _SMALL and (positions := _walk_by_ids(data)) is not None:
-        return positions
-    payload = data.tobytes()
+    first_ids = _first_ids(data) if len(data) >= _SMALL else []
+    if len(first_ids) > _FEW_IN_HEAD:
+        positions = _walk_by_ids(data, set(first_ids))
+        if positions is not None:
+            return positions
+    # Bytes are faster to index than a memory view, but have to be copied. Few of the bytes of large values are indexed.
+    payload: bytes | memoryview = data.data if 0 < len(first_ids) <= _FEW_IN_HEAD else data.tobytes()
     try:
         starts = _walk_short(payload, 1)
     except InvalidZng:
@@ -43,13 +49,14 @@ def walk_elements(payload: bytes) -> Positions:
     return _walk_short(payload, 0)
 
 
-def _walk_by_ids(data: Buffer) -> Positions | None:
-    """Walk over values of a few types, whose ids take one byte and whose tags take at most two; None for any others.
+def _walk_by_ids(data: Buffer, ids: set[int]) -> Positions | None:
+    """Walk over values whose types have a few ids, which were seen at the first values.
+
+    Return None unless the ids take one byte and the tags at most two.
 
     Each byte that equals one of the ids can be the start of a value. Those at which no other candidate ends are
     dropped, again and again. Each one that is left is then reached from the first value.
     """
-    ids = _first_ids(data)
     if len(ids) > _MAX_IDS or max(ids) >= 0x80:
         return None
     at = _positions_of(ids, data[:-1])
@@ -69,15 +76,15 @@ def _walk_by_ids(data: Buffer) -> Positions | None:
     return None
 
 
-def _first_ids(data: Buffer) -> set[int]:
-    """Return the first bytes of some of the first values."""
+def _first_ids(data: Buffer) -> list[int]:
+    """Return the first byte of each of the first values."""
     head = data[:_HEAD].tobytes()
-    ids: set[int] = set()
+    ids: list[int] = []
     at = 0
     while at + _ID_AND_TAG <= len(head):
-        ids.add(head[at])
+        ids.append(head[at])
         at = _end_of(head, at, with_ids=True)
-    return ids or set(head[:1])
+    return ids or list(head[:1])
 
 
 def _positions_of(bytes_: set[int], data: Buffer) -> Positions:
@@ -109,7 +116,7 @@ def _ends(data: Buffer, at: Positions) -> Positions:
     return ends + np.maximum(tags, 1)
 
 
-def _walk_short(payload: bytes, before_tag: int) -> Positions:
+def _walk_short(payload: bytes | memoryview, before_tag: int) -> Positions:
     """Walk over values whose ids take one byte or none."""
     positions = array("q")
     add = positions.append
@@ -135,7 +142,7 @@ def _walk_short(payload: bytes, before_tag: int) -> Positions:
     return np.frombuffer(positions, np.int64) if positions else np.zeros(0, np.int64)
 
 
-def _walk_any(payload: bytes) -> Positions:
+def _walk_any(payload: bytes | memoryview) -> Positions:
     """Walk over values with ids of any size."""
     positions = array("q")
     at, end = 0, len(payload)
@@ -147,7 +154,7 @@ def _walk_any(payload: bytes) -> Positions:
     return np.frombuffer(positions, np.int64)
 
 
-def _end_of(payload: bytes, at: int, *, with_ids: bool) -> int:
+def _end_of(payload: bytes | memoryview, at: int, *, with_ids: bool) -> int:
     """Return the position after a value, which begins with an id and a tag of any length."""
     try:
         if with_ids:
