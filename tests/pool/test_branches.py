@@ -122,6 +122,58 @@ def test_branches_are_merged_into_one_another_in_turns(pool: Pool) -> None:
     assert keys(pool, "dev") == [2]
 
 
+def crossed(pool: Pool) -> None:
+    """Merge main and dev into one another as two writers do at the same time: neither sees the other's merge."""
+    pool.create_branch("main-before", at="main")
+    pool.load([{"k": 2}], "dev")
+    pool.load([{"k": 3}], "main-before")
+    pool.merge("main-before")
+    pool.merge("dev")
+    pool.merge("main-before", into="dev")
+    assert keys(pool) == keys(pool, "dev") == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("source", "target"), [("main", "dev"), ("dev", "main")])
+def test_what_was_rewritten_after_crossed_merges_is_merged_once(pool: Pool, source: str, target: str) -> None:
+    crossed(pool)
+    pool.compact(branch=source)
+    pool.merge(source, into=target)
+    assert keys(pool, target) == [1, 2, 3]
+
+
+def test_what_both_rewrote_after_crossed_merges_is_a_conflict(pool: Pool) -> None:
+    crossed(pool)
+    rewrite(pool, "dev", 2, 3, [2, 2])
+    pool.compact()
+    with pytest.raises(DeleteConflict, match="both branches deleted or rewrote"):
+        pool.merge("main", into="dev")
+
+
+def test_what_was_deleted_before_crossed_merges_stays_deleted(pool: Pool) -> None:
+    rewrite(pool, "main", 1, 2, [])
+    pool.create_branch("main-before", at="main")
+    pool.load([{"k": 2}], "dev")
+    pool.merge("dev")
+    pool.merge("main-before", into="dev")
+    pool.compact(branch="dev") if len(pool.objects("dev")) > 1 else None
+    pool.load([{"k": 3}])
+    pool.merge("main", into="dev")
+    pool.merge("dev")
+    assert keys(pool) == keys(pool, "dev") == [2, 3]
+
+
+def test_what_both_merged_from_a_third_branch_and_one_rewrote_is_merged_once(pool: Pool) -> None:
+    pool.create_branch("third")
+    pool.load([{"k": 2}], "third")
+    pool.load([{"k": 3}], "third")
+    for branch in ("main", "dev"):
+        pool.load([{"k": 4}], branch)
+        pool.merge("third", into=branch)
+    pool.compact()
+    pool.merge("main", into="dev")
+    assert keys(pool, "dev") == [1, 2, 3, 4, 4]
+
+
 def test_rewriting_the_same_objects_on_both_sides_is_a_conflict(pool: Pool) -> None:
     (original,) = pool.objects()
     rewrite(pool, "dev", 1, 2, [1, 1])
