@@ -221,11 +221,13 @@ def apply_replaced(after: Snapshot, commits: CommitRange, head: Snapshot, contex
     return _committed(operation, head, [Reads.WHOLE_TABLE], (), context, now, commits.absorbed())
 
 
-def _check_not_append_only(ours: SnapshotDifference, head: Snapshot) -> None:
+def _check_not_append_only(ours: SnapshotDifference, head: Snapshot, *, mixed: bool = False) -> None:
     if len(ours.removes) and head.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
-        raise DatasetConflict(
-            "it is append-only (delta.appendOnly): its rows cannot be reverted or changed", kind="AppendOnlyTable"
-        )
+        if mixed:
+            reason = "these commits add rows and optimize, which cannot be one version: merge up to each commit in turn"
+        else:
+            reason = "its rows cannot be reverted or changed"
+        raise DatasetConflict(f"it is append-only (delta.appendOnly): {reason}", kind="AppendOnlyTable")
 
 
 def apply_changed(
@@ -242,6 +244,9 @@ def apply_changed(
         return Applied({}, head.version, SKIPPED)
     replaced = before.metadata.id != after.metadata.id  # dropped and created again
     reads = [Reads.WHOLE_TABLE] if replaced else commits.reads(before.metadata)
+    if context.session is not None:
+        commits.check_not_mixed()
+    # Commits of a branch that do both become one version that changes rows, as an update does that rewrites whole files.
     rearranged = commits.only_rearranges()
     moved = before.version != head.version or log_etag(before.store, before.version) != log_etag(
         head.store, head.version
@@ -249,7 +254,7 @@ def apply_changed(
     if moved:
         check_applicable(ours, reads, before, head, rearranges=rearranged, now=now)
     if not rearranged:
-        _check_not_append_only(ours, head)
+        _check_not_append_only(ours, head, mixed=commits.is_mixed())
     absorbed = commits.absorbed()
     adds = _lacking(ours.adds, commits, absorbed, head, before, context)
     whole, ours = len(adds) == len(ours.adds), replace(ours, adds=adds)

@@ -126,18 +126,25 @@ class CommitRange:
         return total
 
     def only_rearranges(self) -> bool:
-        """Return whether the commits only rearrange rows.
+        """Return whether the commits only rearrange rows."""
+        return self._kinds() == {True}
 
-        Raises MixedRearrangement if some do so and others change rows.
-        """
-        kinds = {kind for version, body in self.bodies if (kind := rearranges(version, body)) is not None}
-        if len(kinds) > 1:
+    def is_mixed(self) -> bool:
+        """Return whether some of the commits rearrange rows and others change them."""
+        return len(self._kinds()) > 1
+
+    def check_not_mixed(self) -> None:
+        """Raise MixedRearrangement if some of the commits rearrange rows and others change them."""
+        if self.is_mixed():
             raise MixedRearrangement(
                 "the session both rearranged this table (optimize, Z-order) and changed its rows, and in one "
                 "version its new rows could not be distinguished: "
                 "publish the changes first, and optimize in another session"
             )
-        return kinds == {True}
+
+    def _kinds(self) -> set[bool]:
+        """Return whether commits rearrange rows, for those that touch files."""
+        return {kind for version, body in self.bodies if (kind := rearranges(version, body)) is not None}
 
 
 def log_etag(store: ObjectStore, version: int) -> str | None:

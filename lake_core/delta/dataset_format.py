@@ -169,7 +169,7 @@ class DeltaFormat(DatasetFormat):
             # An imported log may hold any history. Only the commits of the session count.
             brought = self.version(store.place) if before is None else None
             session_commits = [commit for commit in commits.bodies if brought is None or commit[0] > brought]
-            CommitRange([*session_commits, (int(match[1]), data)], continues=True).only_rearranges()
+            CommitRange([*session_commits, (int(match[1]), data)], continues=True).check_not_mixed()
 
     def apply(
         self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
