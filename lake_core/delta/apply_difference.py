@@ -246,7 +246,7 @@ def apply_changed(
     reads = [Reads.WHOLE_TABLE] if replaced else commits.reads(before.metadata)
     if context.session is not None:
         commits.check_not_mixed()
-    # Commits of a branch that do both become one version that changes rows, as an update does that rewrites whole files.
+    # Commits of a branch that do both become one version, which changes rows as an update of whole files does.
     rearranged = commits.only_rearranges()
     moved = before.version != head.version or log_etag(before.store, before.version) != log_etag(
         head.store, head.version
