@@ -111,6 +111,7 @@ class LocalStore(ObjectStore):
 
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
         root = os.path.realpath(self._root)
+        start = os.path.join(root, "")  # joined once: there may be millions of files
         folders = [self._names(root, prefix[: prefix.rfind("/") + 1], prefix, start_after)]
         while folders:
             name = next(folders[-1], None)
@@ -118,7 +119,7 @@ class LocalStore(ObjectStore):
                 folders.pop()
             elif name.endswith("/"):
                 folders.append(self._names(root, name, prefix, start_after))
-            elif (status := _stat(name, os.path.join(root, name))) is None:
+            elif (status := _stat(name, start + name)) is None:
                 continue
             elif stat.S_ISLNK(status.st_mode):
                 # It may lead nowhere, or outside.

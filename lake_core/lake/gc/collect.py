@@ -103,8 +103,13 @@ def collect(
     if not dry_run:
         repository.journal.purge(now - MIN_AGE)
     old = _age_limit(repository)
-    needed = reachable.keys | {key for _, key in collections(refs)} | needed_derived(repository, refs)
-    unreached = (meta for meta in _candidates(repository) if meta.key not in needed and meta.last_modified < old)
+    # Not in one set with the reachable keys, which may be millions.
+    needed = {key for _, key in collections(refs)} | needed_derived(repository, refs)
+    unreached = (
+        meta
+        for meta in _candidates(repository)
+        if meta.key not in reachable.keys and meta.key not in needed and meta.last_modified < old
+    )
     garbage = [meta for meta in unreached if _is_own(repository.root, meta)]
     size = sum(meta.size for meta in garbage)
     if dry_run or not (garbage or dropped):

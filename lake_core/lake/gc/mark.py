@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _LOOKED_AT = 3
 """States in which the version of a dataset is looked for."""
+_NO_KEYS: Mapping[str, Sequence[str]] = {}
+"""Shared, because there is one for nearly each commit."""
 _RANGE_MEMORY = 32 << 20
 """The size of the cache of ranges. It is small, because trees are read one by one and each is similar to the last."""
 
@@ -215,7 +217,7 @@ class Reachability:
                 self.keys.update(keys)
             else:
                 left_out[path] = keys
-        self._pairs[pair] = left_out
+        self._pairs[pair] = left_out or _NO_KEYS
 
     def _add_ends(
         self,
