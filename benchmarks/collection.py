@@ -43,7 +43,7 @@ _COMMITS_PER_ENTRY = 500
 """The synthetic commits that one entry of the refs journal adds."""
 _CREATED, _OLDEST, _SYNTHETIC_UNTIL, _BASE = (timedelta(days=days) for days in (21, 20, 9, 8))
 """The ages of the tables, of the first synthetic commit, of the last one, and of the commit before the new ones."""
-_WRITTEN_AFTER = timedelta(hours=12)
+_WRITTEN_AFTER = timedelta(hours=23)
 """How long after a synthetic commit its log entry claims to be written.
 
 A run opens the tree that was committed after the version that readers a week ago may have open. So this is a real one.
@@ -54,11 +54,10 @@ _REMEMBERED = "remembered"
 """The folder beside the lake with a copy of what the run before the new commits remembered."""
 
 _SETUP = """
-import os, time
 import lake_core.cli.main
 from lake_core import Lake
 """
-_COLLECT = "result = len(Lake.open({lake!r}).maintenance.gc(dry_run={dry_run}).keys)"
+_COLLECT = "result = len(Lake.open({lake!r}).maintenance.gc(dry_run=True).keys)"
 _VERIFY = "result = [str(problem) for problem in Lake.open({lake!r}).maintenance.verify()][:3]"
 
 
@@ -70,13 +69,14 @@ def measure(folder: str, rounds: int, commits: int = 100_000) -> None:
     lake = Path(folder) / "lake"
     if not (Path(folder) / _REMEMBERED).exists():
         write_lake(lake, commits)
-    for name, body in (("gc", _COLLECT.format(lake=str(lake), dry_run=True)), ("verify", _VERIFY.format(lake=lake))):
+    for name, body in (("gc", _COLLECT), ("verify", _VERIFY)):
+        program = Program(_SETUP, body.format(lake=str(lake)))
         few: list[Run] = []
         none: list[Run] = []
         for _ in range(rounds):
             _forget_new(lake)
-            few.append(run(Program(_SETUP, body)))
-            none.append(run(Program(_SETUP, body)))
+            few.append(run(program))
+            none.append(run(program))
         for new, runs in (("1 % new", few), ("nothing new", none)):
             cpu, peak = (statistics.median(values) for values in zip(*((r.cpu, r.peak) for r in runs), strict=True))
             print(f"{name:7} {commits} commits, {new:12} {cpu:7.1f} s  {peak:7.1f} MB  {runs[0].result}", flush=True)
