@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks import (
     arrays,
     clouds,
+    collection,
     graveler,
     lake,
     overhead,
@@ -45,6 +46,7 @@ NAMES = (
     "pools",
     "clouds",
     "size",
+    "collection",
 )
 LARGE = Path(__file__).parents[2] / "shared" / "cases" / "delta-large" / "300k-add-files-100-col-partitioned.tar.zst"
 
@@ -165,6 +167,8 @@ def main() -> None:
             clouds.measure(options.rounds)
         if "size" in chosen:
             size.measure(options.rounds)
+        if "collection" in chosen:
+            collection.measure(folder, min(options.rounds, 3))
         if "overhead" in chosen:
             overhead.measure(options.rounds)
         if "steps" in chosen:

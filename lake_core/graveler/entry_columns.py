@@ -1,4 +1,4 @@
-"""Entries of many records at once: sizes, etags and times, without an object for each.
+"""Entries of many records at once: sizes, etags and times, or addresses, without an object for each.
 
 Entries of the usual shape are decoded by columns: fields in ascending order, an identity of 32 bytes, lengths of up to
 two bytes, and no metadata. Others are decoded one by one.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from lake_core.graveler.entry import Entry
+from lake_core.graveler.entry import AddressType, Entry
 from lake_core.graveler.record import split_value
 
 if TYPE_CHECKING:
@@ -62,6 +62,30 @@ def entry_columns(values: Sequence[bytes]) -> EntryColumns:
         columns.etags[index] = entry.etag
         columns.modified[index] = entry.last_modified // 1000
     return columns
+
+
+def relative_addresses(values: Sequence[bytes]) -> list[str | None]:
+    """Return the address of each entry of the usual shape that is relative to the root, and None for the others.
+
+    The others are to be decoded one by one. This raises no error for those that are damaged.
+    """
+    if not values:
+        return []
+    reader = _Reader(values)
+    reader.skip_identity()
+    starts, ends = reader.octets(1)
+    reader.timestamp(2)
+    reader.number(3)
+    reader.octets(4)
+    types = reader.number(6)
+    reader.octets(7)
+    usual = reader.usual() & (types == AddressType.RELATIVE)
+    data = reader.data
+    rows = zip(starts.tolist(), ends.tolist(), usual.tolist(), strict=True)
+    try:
+        return [data[start:end].decode() if is_usual else None for start, end, is_usual in rows]
+    except UnicodeDecodeError:
+        return [None] * len(values)
 
 
 class _Reader:

@@ -110,46 +110,52 @@ class LocalStore(ObjectStore):
     # Listing
 
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
-        top = prefix[: prefix.rfind("/") + 1]
-        folders = [self._entries(top, prefix, start_after)]
+        root = os.path.realpath(self._root)
+        start = os.path.join(root, "")  # joined once: there may be millions of files
+        folders = [self._names(root, prefix[: prefix.rfind("/") + 1], prefix, start_after)]
         while folders:
-            name, entry = next(folders[-1], (None, None))
-            if name is None or entry is None:
+            name = next(folders[-1], None)
+            if name is None:
                 folders.pop()
             elif name.endswith("/"):
-                folders.append(self._entries(name, prefix, start_after))
-            elif entry.is_symlink():
+                folders.append(self._names(root, name, prefix, start_after))
+            elif (status := _stat(name, start + name)) is None:
+                continue
+            elif stat.S_ISLNK(status.st_mode):
                 # It may lead nowhere, or outside.
                 with suppress(NotFound, InvalidKey):
                     yield self._head(name)
-            elif (status := _stat(name, entry)) is not None and stat.S_ISREG(status.st_mode):
+            elif stat.S_ISREG(status.st_mode):
                 yield _meta(name, status)
 
     def _list_folders(self, prefix: str) -> list[str]:
         return [
             name[len(prefix) : -1]
-            for name, _ in self._entries(prefix, prefix, "")
+            for name in self._names(os.path.realpath(self._root), prefix, prefix, "")
             if name.endswith("/") and next(self._list(name, ""), None) is not None
         ]
 
-    def _entries(self, folder: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Yield the entries of a folder ("" or ending in "/") that match, in order: keys, and folders ending in "/"."""
-        entries_by_name: list[tuple[str, os.DirEntry[str]]] = []
+    def _names(self, root: str, folder: str, prefix: str, start_after: str) -> Iterator[str]:
+        """Yield what matches in a folder ("" or ending in "/"), in order: keys, and folders ending in "/".
+
+        `root` is the path of the store with all links resolved. Only names are held, because a folder may have
+        millions of files.
+        """
+        names: list[str] = []
         with _translated(folder, reading=True), suppress(FileNotFoundError, NotADirectoryError):
-            root = os.path.realpath(self._root)
             path = os.path.join(root, folder.rstrip("/")) if folder else root
             # Links to folders are not followed: a listing could leave the root, or never end.
-            if os.path.realpath(path) != path:
+            if not _is_free_of_links(path) and os.path.realpath(path) != path:
                 return
             with os.scandir(path) as entries:
                 for entry in entries:
                     name = folder + entry.name
                     # Names that can't be keys, temporary files among them, could not be read either.
                     if is_key(name):
-                        entries_by_name.append((name + "/" if entry.is_dir(follow_symlinks=False) else name, entry))
+                        names.append(name + "/" if entry.is_dir(follow_symlinks=False) else name)
         # Code points sort as their UTF-8 bytes do, and a folder as its keys do: by its name with "/".
-        entries_by_name.sort(key=lambda pair: pair[0])
-        for name, entry in entries_by_name:
+        names.sort()
+        for name in names:
             if name.endswith("/"):
                 matches = name.startswith(prefix) or prefix.startswith(name)
                 passed = name < start_after and not start_after.startswith(name)
@@ -157,7 +163,7 @@ class LocalStore(ObjectStore):
                 matches = name.startswith(prefix)
                 passed = name <= start_after
             if matches and not passed:
-                yield name, entry
+                yield name
 
     # Writing
 
@@ -383,13 +389,13 @@ def _etag(status: os.stat_result) -> str:
     return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
 
-def _stat(key: str, entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Return the status of a listed file; None if it has been deleted since.
+def _stat(key: str, path: str) -> os.stat_result | None:
+    """Return the status of a listed file or link; None if it has been deleted since.
 
     No context managers: there may be millions.
     """
     try:
-        return entry.stat(follow_symlinks=False)
+        return os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return None
     except OSError:

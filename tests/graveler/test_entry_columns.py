@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake_core.graveler import AddressType, CorruptTable, Entry
-from lake_core.graveler.entry_columns import EntryColumns, entry_columns
+from lake_core.graveler.entry_columns import EntryColumns, entry_columns, relative_addresses
 from lake_core.graveler.record import join_value
 from lake_core.graveler.wire import put_number, put_text
 
@@ -37,6 +37,21 @@ def one_by_one(entries: list[Entry]) -> EntryColumns:
 @given(st.lists(_ENTRIES, max_size=6))
 def test_they_are_as_decoded_one_by_one(entries: list[Entry]) -> None:
     assert entry_columns([join_value(entry.identity, entry.encode()) for entry in entries]) == one_by_one(entries)
+
+
+@settings(max_examples=30)
+@given(st.lists(_ENTRIES, max_size=6))
+def test_addresses_are_as_decoded_one_by_one(entries: list[Entry]) -> None:
+    addresses = relative_addresses([join_value(entry.identity, entry.encode()) for entry in entries])
+    pairs = [(entry, address) for entry, address in zip(entries, addresses, strict=True) if address is not None]
+    assert all(entry.address == address for entry, address in pairs)
+    assert all(entry.address_type is AddressType.RELATIVE and not entry.metadata for entry, _ in pairs)
+
+
+def test_addresses_of_usual_entries_are_not_left_out() -> None:
+    entries = [Entry(f"data/{number}", number, f"etag-{number}", 10**18) for number in range(50)]
+    values = [join_value(entry.identity, entry.encode()) for entry in entries]
+    assert relative_addresses(values) == [entry.address for entry in entries]
 
 
 @settings(max_examples=20)

@@ -15,9 +15,10 @@ from lake_core import Lake
 from lake_core.errors import StoreError
 from lake_core.graveler import Entry
 from lake_core.lake.errors import Conflict, DatasetNotFound, NothingToApply, RefNotFound
-from lake_core.lake.gc import remainder_memo
+from lake_core.lake.gc import content_check, remainder_memo
 from lake_core.lake.gc.collect import CollectionRefused
 from lake_core.lake.gc.mark import Reachability
+from lake_core.lake.gc.remainder import log_head
 from lake_core.lake.gc.remainder_memo import FOLDER
 from lake_core.lake.gc.retention import retain
 from lake_core.lake.refs.commit_graph import CommitGraph
@@ -436,6 +437,35 @@ def test_verify_tells_how_many_objects_it_did_not_read_again() -> None:
     assert counts["not read again"] > 10
     lake.maintenance.verify(full=True, progress=counts.__setitem__)
     assert counts["not read again"] == 0
+
+
+def test_verify_remembers_more_objects_than_one_group_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content_check, "_OBJECTS_A_GROUP", 2)
+    monkeypatch.setattr(content_check, "_GROUPS_AT_ONCE", 2)
+    lake, store, _ = history(3)
+    counts: dict[str, int] = {}
+    lake.maintenance.verify(progress=counts.__setitem__)
+    with lake.session() as s:
+        s.put("newer", b"newer")
+    key = lake.at().view.get("newer").entry.address  # type: ignore[union-attr]
+    checked = counts["checked"]
+    store.put(key, b"other")
+    assert [(each.kind, each.key) for each in lake.maintenance.verify(progress=counts.__setitem__)] == [
+        ("corrupt", key)
+    ]
+    assert counts["checked"] > checked, "all are looked up"
+    assert 10 < counts["not read again"] < counts["checked"]
+
+
+@pytest.mark.parametrize("guess", [None, 0, 1, 2, 5, 6, 7, 8, 40])
+def test_the_version_of_a_dataset_is_found_from_any_guess(guess: int | None) -> None:
+    lake = Lake.create(MemoryStore())
+    create_tables(lake, "t/a")
+    for number in range(6):
+        with lake.session() as s:
+            s.delta("t/a").append(rows([number]))
+    view = lake.at().dataset("t/a")
+    assert log_head(view, guess) == view.format.version(view) == 6
 
 
 def test_verify_reads_an_object_again_that_was_put_again() -> None:

@@ -39,12 +39,12 @@ from lake_core.lake.state.claims import claimed, claimed_paths
 from lake_core.lake.state.content import EPOCH, OBJECTS, digest_of
 from lake_core.lake.state.derived import DERIVED
 from lake_core.runner import RunnerFailed, run_in_turn
-from lake_core.store import FolderStore, ObjectMeta, ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence, Set
 
     from lake_core.runner import Runner
+    from lake_core.store import ObjectMeta, ObjectStore
 
 LISTS = "_lake/gc"
 _LIST = re.compile(rf"{LISTS}/(clock-)?[0-9a-f]{{32}}(-[0-9a-z]+)?")
@@ -103,8 +103,13 @@ def collect(
     if not dry_run:
         repository.journal.purge(now - MIN_AGE)
     old = _age_limit(repository)
-    needed = reachable.keys | {key for _, key in collections(refs)} | needed_derived(repository, refs)
-    unreached = (meta for meta in _candidates(repository) if meta.key not in needed and meta.last_modified < old)
+    # Not in one set with the reachable keys, which may be millions.
+    needed = {key for _, key in collections(refs)} | needed_derived(repository, refs)
+    unreached = (
+        meta
+        for meta in _candidates(repository)
+        if meta.key not in reachable.keys and meta.key not in needed and meta.last_modified < old
+    )
     garbage = [meta for meta in unreached if _is_own(repository.root, meta)]
     size = sum(meta.size for meta in garbage)
     if dry_run or not (garbage or dropped):
@@ -171,9 +176,10 @@ def _collectable(root: ObjectStore) -> Iterator[ObjectMeta]:
     yield from (meta for meta in root.list(f"{LISTS}/") if _LIST.fullmatch(meta.key))
     for path, format in claimed(root):
         rules = dataset_format(format)
-        for meta in FolderStore(root, path).list():
-            if rules.key_class(meta.key) is KeyClass.UNIQUE and rules.collectable(meta.key):
-                yield meta.with_key(f"{path}/{meta.key}")
+        for meta in root.list(f"{path}/"):
+            key = meta.key[len(path) + 1 :]
+            if rules.key_class(key) is KeyClass.UNIQUE and rules.collectable(key):
+                yield meta
 
 
 def _is_own(root: ObjectStore, meta: ObjectMeta) -> bool:

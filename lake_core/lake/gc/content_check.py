@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from lake_core.errors import LakeError, NotFound
@@ -30,12 +29,12 @@ _READ_AT_ONCE = 8
 
 @dataclass(slots=True)
 class ObjectGroup:
-    """Objects next to one another in a listing."""
+    """Objects near one another in a listing."""
 
     objects: list[tuple[str, ObjectMeta | None]] = field(default_factory=list)
     """Keys, with the objects' metadata, or None for those that do not exist."""
     read: list[str] = field(default_factory=list)
-    """The keys of those whose content is compared with their names."""
+    """The keys of those whose content is compared with their names: all of the group, or none."""
     problems: dict[str, Problem] = field(default_factory=dict)
     """The problems of their contents, by key."""
 
@@ -46,7 +45,7 @@ def check_contents(
     is_read: Callable[[ObjectMeta], bool],
     run: Runner,
 ) -> Iterator[ObjectGroup]:
-    """Yield the objects in groups, in their order, after the content of those that are to be read was compared.
+    """Yield the objects in groups, after the content of those that are to be read was compared.
 
     Args:
         root: The lake's root.
@@ -54,33 +53,51 @@ def check_contents(
         is_read: Returns whether to read the content of an object.
         run: Calls the tasks.
     """
-    groups = _groups(objects, is_read)
-    while batch := list(islice(groups, _GROUPS_AT_ONCE)):
-        reading = [group for group in batch if group.read]
-        results = iter(run(ContentTask(root, tuple(tuple(group.read) for group in reading)), len(reading)))
-        for group in batch:
-            if group.read:
-                checked = next(results)
-                here = (content_problem(root, key) for key in checked.unread)
-                problems = [*checked.problems, *(problem for problem in here if problem is not None)]
-                group.problems = {problem.key: problem for problem in problems}
-            yield group
+    reading: list[ObjectGroup] = []
+    for group in _groups(objects, is_read):
+        if not group.read:
+            yield group  # not held until others are read: there may be millions of such objects
+            continue
+        reading.append(group)
+        if len(reading) == _GROUPS_AT_ONCE:
+            yield from _checked(root, reading, run)
+            reading = []
+    if reading:
+        yield from _checked(root, reading, run)
+
+
+def _checked(root: ObjectStore, groups: Sequence[ObjectGroup], run: Runner) -> Iterator[ObjectGroup]:
+    """Compare the contents of groups, and yield these."""
+    results = run(ContentTask(root, tuple(tuple(group.read) for group in groups)), len(groups))
+    for group, checked in zip(groups, results, strict=True):
+        here = (content_problem(root, key) for key in checked.unread)
+        problems = [*checked.problems, *(problem for problem in here if problem is not None)]
+        group.problems = {problem.key: problem for problem in problems}
+        yield group
 
 
 def _groups(
     objects: Iterable[tuple[str, ObjectMeta | None]], is_read: Callable[[ObjectMeta], bool]
 ) -> Iterator[ObjectGroup]:
-    group, size = ObjectGroup(), 0
+    """Divide objects into groups that are read as a whole, and groups of which nothing is read."""
+    reading, others = ObjectGroup(), ObjectGroup()
+    size = 0
     for key, meta in objects:
-        if len(group.objects) >= _OBJECTS_A_GROUP or size >= _BYTES_A_GROUP:
+        if meta is None or not is_read(meta):
+            others.objects.append((key, meta))
+            if len(others.objects) >= _OBJECTS_A_GROUP:
+                yield others
+                others = ObjectGroup()
+            continue
+        reading.objects.append((key, meta))
+        reading.read.append(key)
+        size += meta.size
+        if len(reading.objects) >= _OBJECTS_A_GROUP or size >= _BYTES_A_GROUP:
+            yield reading
+            reading, size = ObjectGroup(), 0
+    for group in (reading, others):
+        if group.objects:
             yield group
-            group, size = ObjectGroup(), 0
-        group.objects.append((key, meta))
-        if meta is not None and is_read(meta):
-            group.read.append(key)
-            size += meta.size
-    if group.objects:
-        yield group
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from lake_core.errors import LakeError
 from lake_core.graveler import Entry
+from lake_core.graveler.entry_columns import relative_addresses
 from lake_core.graveler.record import split_value
 from lake_core.lake.gc.remainder import Remainder, RemainderReader, Trees, log_entry, log_head
 from lake_core.lake.gc.remainder_memo import Pair, RemainderMemo
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 _LOOKED_AT = 3
 """States in which the version of a dataset is looked for."""
+_NO_KEYS: Mapping[str, Sequence[str]] = {}
+"""Shared, because there is one for nearly each commit."""
 _RANGE_MEMORY = 32 << 20
 """The size of the cache of ranges. It is small, because trees are read one by one and each is similar to the last."""
 
@@ -126,8 +129,12 @@ class Reachability:
         self.keys.update(f"{graveler.reader.folder}/{id}" for id in graveler.names(tree))
         for each in graveler.ranges(tree):
             if each.id not in self._ranges:
-                for value in graveler.reader.columns(each.id).values:
-                    self._add_entry(Entry.decode(split_value(value)[1]))
+                values = graveler.reader.columns(each.id).values
+                for value, address in zip(values, relative_addresses(values), strict=True):
+                    if address is not None and digest_of(address) is not None:
+                        self.keys.add(address)
+                    else:
+                        self._add_entry(Entry.decode(split_value(value)[1]))
                 self._ranges.add(each.id)
 
     def _add_entry(self, entry: Entry) -> None:
@@ -210,7 +217,7 @@ class Reachability:
                 self.keys.update(keys)
             else:
                 left_out[path] = keys
-        self._pairs[pair] = left_out
+        self._pairs[pair] = left_out or _NO_KEYS
 
     def _add_ends(
         self,

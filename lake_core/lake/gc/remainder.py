@@ -196,11 +196,10 @@ def log_head(view: DatasetView, hint: int | None) -> int | None:
     if hint is None:
         version = view.format.version(view)
         return version if version is not None and view.format.log_keys(view, version) else None
-    if exists(hint):
-        while exists(hint + 1):
-            hint += 1
-        return hint
     step, low, high = 1, hint, hint
+    if exists(hint):
+        while exists(high := low + step):
+            low, step = high, step * 2
     while not exists(low):
         if low == 0:
             return view.format.version(view)  # a log whose first entries were cleaned up

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lake_core.lake.gc.checked_file import read_checked, write_checked
@@ -19,26 +21,37 @@ class VerifiedObjects:
     """Objects by key, etag and size. An object that was written again is another object."""
 
     def __init__(self) -> None:
-        self._digests: set[bytes] = set()
+        # Digests one after the other, because a set of them takes seven times the memory.
+        self._earlier = b""
+        """Those of the last run, in order."""
+        self._added = bytearray()
 
     @classmethod
     def read(cls, root: ObjectStore) -> VerifiedObjects:
         """Read the record of the last run. Empty if it is missing or damaged."""
         verified = cls()
-        content = read_checked(root, RECORD) or b""
-        verified._digests = {content[at : at + _DIGEST] for at in range(0, len(content), _DIGEST)}
+        verified._earlier = read_checked(root, RECORD) or b""
         return verified
 
     def write(self, root: ObjectStore) -> None:
-        """Replace the record. Without effect for a caller who may only read the lake."""
-        write_checked(root, RECORD, b"".join(sorted(self._digests)))
+        """Replace the record by the objects that were added. Has no effect for a caller who may only read the lake."""
+        digests = {_part(self._added, place) for place in range(len(self._added) // _DIGEST)}
+        write_checked(root, RECORD, b"".join(sorted(digests)))
 
     def add(self, meta: ObjectMeta) -> None:
-        """Add an object as it is now."""
-        self._digests.add(_digest(meta))
+        """Add an object as it is now, for the next run."""
+        self._added += _digest(meta)
 
     def __contains__(self, meta: ObjectMeta) -> bool:
-        return _digest(meta) in self._digests
+        """Return whether the record of the last run has an object as it is now."""
+        digest = _digest(meta)
+        count = len(self._earlier) // _DIGEST
+        place = bisect_left(range(count), digest, key=partial(_part, self._earlier))
+        return place < count and _part(self._earlier, place) == digest
+
+
+def _part(digests: bytes | bytearray, place: int) -> bytes:
+    return bytes(digests[place * _DIGEST : (place + 1) * _DIGEST])
 
 
 def _digest(meta: ObjectMeta) -> bytes:

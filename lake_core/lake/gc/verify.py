@@ -18,7 +18,7 @@ from lake_core.lake.state.content import nanoseconds
 from lake_core.runner import run_here, run_in_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Set
+    from collections.abc import Callable, Collection, Iterator
     from datetime import timedelta
 
     from lake_core.graveler import Entry
@@ -75,7 +75,7 @@ def verify(
     def is_read(meta: ObjectMeta) -> bool:
         return hashes and is_named_by_content(meta.key) and meta not in before
 
-    objects = _objects(repository.root, reachable.keys - {""})
+    objects = _objects(repository.root, reachable.keys)
     for group in check_contents(repository.root, objects, is_read, run or run_here):
         for key, meta in group.objects:
             if meta is None:
@@ -84,13 +84,14 @@ def verify(
             if key in group.problems:
                 yield group.problems[key]
             elif hashes and is_named_by_content(key):
-                unchanged += meta in before
+                unchanged += not group.read
                 verified.add(meta)
             if key in reachable.references:
                 yield from _check_reference(repository, meta, reachable.references[key])
         number += len(group.objects)
         tell("checked", number)
     if hashes:
+        del before  # nothing is looked up any longer, and its memory is needed to sort the new ones
         verified.write(repository.root)
     for entry in reachable.external.values():
         yield from _check_external(repository, entry)
@@ -104,16 +105,16 @@ def verify(
     tell("not read again", unchanged)
 
 
-def _objects(root: ObjectStore, keys: Set[str]) -> Iterator[tuple[str, ObjectMeta | None]]:
+def _objects(root: ObjectStore, keys: set[str]) -> Iterator[tuple[str, ObjectMeta | None]]:
     """Yield each key with the object's metadata, or None if it does not exist."""
-    if len(keys) <= _LISTED_FROM:
-        for key in sorted(keys):
+    missing = keys - {""}
+    if len(missing) <= _LISTED_FROM:
+        for key in sorted(missing):
             try:
                 yield key, root.head(key)
             except (NotFound, InvalidKey):  # a tree that another program wrote may name what no object can be called
                 yield key, None
         return
-    missing = set(keys)
     for meta in root.list():
         if meta.key in missing:
             missing.remove(meta.key)

@@ -213,14 +213,14 @@ class DatasetView(DatasetStore):
         The log is in the tree, derived objects are in place or beside. Unique objects are not listed, because those of
         other states are in the same folder.
         """
-        stored = ((key, item.meta(key)) for key, item in self._tree.view.list(prefix, start_after))
+        stored = self._tree.view.list_metadata(prefix, start_after)
         # Only readers that begin at the start of the log use derived objects.
         derived = {} if start_after > prefix else self._listed_derived(prefix)
         pending = sorted(derived)
-        for key, meta in stored:
-            while pending and pending[0] < key:
+        for meta in stored:
+            while pending and pending[0] < meta.key:
                 yield derived[pending.pop(0)]
-            if pending and pending[0] == key:
+            if pending and pending[0] == meta.key:
                 pending.pop(0)
             yield meta
         for key in pending:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from lake_core.graveler import Record
 from lake_core.graveler.entry_columns import entry_columns
+from lake_core.graveler.record import split_value
 from lake_core.lake.state.content import EPOCH, Item, item_of
 from lake_core.lake.state.dataset_record import DATASETS, DatasetRecord
 from lake_core.store import ObjectMeta
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 RESERVED = ("_lake/", "_lakefs/")
 """Prefixes that belong to the lake itself."""
+_FEW = 16
+"""Up to so many entries are decoded faster one by one than by columns, also because these are often cached."""
 
 
 @dataclass(slots=True)
@@ -117,6 +121,10 @@ class View:
             yield from (item.meta(key) for key, item in self.list(prefix, start_after))
             return
         for keys, values in self.graveler.scan_columns(self.tree, prefix.encode(), start_after.encode()):
+            if len(values) <= _FEW:
+                for key, value in zip(keys, values, strict=True):
+                    yield item_of(Record(key, *split_value(value))).meta(key.decode())
+                continue
             columns = entry_columns(values)
             for key, size, etag, modified in zip(keys, columns.sizes, columns.etags, columns.modified, strict=True):
                 yield ObjectMeta(key.decode(), size, etag, EPOCH + timedelta(microseconds=modified))
