@@ -123,8 +123,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     _lake: Lake | None = PrivateAttr(default=None)
     _is_lake: bool | None = PrivateAttr(default=None)
+    # By run id. A process keeps its epoch: it never takes that of a worker that replaced it.
     _run_sessions: dict[str, RunSession] = PrivateAttr(default_factory=dict)
-    """The sessions of runs, by run id. A process keeps its epoch: it never takes that of a worker that replaced it."""
 
     @model_validator(mode="after")
     def _check_root(self) -> "LakeResource":
@@ -216,8 +216,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return session
 
     def _open_run_session(self, instance: DagsterInstance, run: DagsterRun) -> RunSession | None:
-        session = session_of(instance, run.run_id)
-        if session is not None:
+        if (session := session_of(instance, run.run_id)) is not None:
             return session
         if self._scope(instance, run) == "asset" and not self._continues_failed_run(instance, run):
             return None
@@ -457,12 +456,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             return
         stored = instance.get_run_by_id(run.run_id)
         session = None if stored is None else from_tags(stored)
-        if (
-            stored is None
-            or session is None
-            or stored.tags.get(PUBLISHER_TAG) != "teardown"
-            or not all_succeeded(instance, stored)
-        ):
+        if stored is None or session is None or stored.tags.get(PUBLISHER_TAG) != "teardown":
+            return
+        if not all_succeeded(instance, stored):
             return
         try:
             published = publish_session(

@@ -136,11 +136,7 @@ class LocalStore(ObjectStore):
         ]
 
     def _names(self, root: str, folder: str, prefix: str, start_after: str) -> Iterator[str]:
-        """Yield what matches in a folder ("" or ending in "/"), in order: keys, and folders ending in "/".
-
-        `root` is the path of the store with all links resolved. Only names are held, because a folder may have
-        millions of files.
-        """
+        """Yield what matches in a folder ("" or ending in "/"), in order: keys, and folders ending in "/"."""
         names: list[str] = []
         with _translated(folder, reading=True), suppress(FileNotFoundError, NotADirectoryError):
             path = os.path.join(root, folder.rstrip("/")) if folder else root
@@ -390,11 +386,8 @@ def _etag(status: os.stat_result) -> str:
 
 
 def _stat(key: str, path: str) -> os.stat_result | None:
-    """Return the status of a listed file or link; None if it has been deleted since.
-
-    No context managers: there may be millions.
-    """
-    try:
+    """Return the status of a listed file or link; None if it has been deleted since."""
+    try:  # without context managers, because there may be millions
         return os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return None
