@@ -221,9 +221,9 @@ def apply_replaced(after: Snapshot, commits: CommitRange, head: Snapshot, contex
     return _committed(operation, head, [Reads.WHOLE_TABLE], (), context, now, commits.absorbed())
 
 
-def _check_not_append_only(ours: SnapshotDifference, head: Snapshot, *, mixed: bool = False) -> None:
+def _check_not_append_only(ours: SnapshotDifference, head: Snapshot, commits: CommitRange | None = None) -> None:
     if len(ours.removes) and head.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
-        if mixed:
+        if commits is not None and commits.is_mixed():
             reason = "these commits add rows and optimize, which cannot be one version: merge up to each commit in turn"
         else:
             reason = "its rows cannot be reverted or changed"
@@ -244,17 +244,17 @@ def apply_changed(
         return Applied({}, head.version, SKIPPED)
     replaced = before.metadata.id != after.metadata.id  # dropped and created again
     reads = [Reads.WHOLE_TABLE] if replaced else commits.reads(before.metadata)
-    if context.session is not None:
-        commits.check_not_mixed()
-    # Commits of a branch that do both become one version, which changes rows as an update of whole files does.
     rearranged = commits.only_rearranges()
+    # Commits of a branch that do both become one version, which changes rows as an update of whole files does.
+    if not rearranged and context.session is not None:
+        commits.check_not_mixed()
     moved = before.version != head.version or log_etag(before.store, before.version) != log_etag(
         head.store, head.version
     )
     if moved:
         check_applicable(ours, reads, before, head, rearranges=rearranged, now=now)
     if not rearranged:
-        _check_not_append_only(ours, head, mixed=commits.is_mixed())
+        _check_not_append_only(ours, head, commits)
     absorbed = commits.absorbed()
     adds = _lacking(ours.adds, commits, absorbed, head, before, context)
     whole, ours = len(adds) == len(ours.adds), replace(ours, adds=adds)
