@@ -83,7 +83,8 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def _is_ours(function: FunctionType | functools._lru_cache_wrapper[Any]) -> bool:
-    return function.__module__.partition(".")[0] == lake_core.__name__
+    # A function that was made by `exec` may have no module.
+    return (function.__module__ or "").partition(".")[0] == lake_core.__name__
 
 
 def _has_globals(function: FunctionType, values: Mapping[str, Any]) -> bool:

@@ -54,6 +54,13 @@ def test_functions_travel_with_the_globals_that_they_have_now(tmp_path: Path, mo
     assert run_without_the_package(is_key, tmp_path) == "False\n"
 
 
+def test_functions_without_a_module_travel(tmp_path: Path) -> None:
+    namespace: dict[str, Callable[[str], object]] = {}
+    exec("def upper(text): return text.upper()", {}, namespace)
+    namespace["upper"].__module__ = None  # type: ignore[assignment]
+    assert run_without_the_package(namespace["upper"], tmp_path) == "A/B\n"
+
+
 def field_of_a_record(name: str) -> int:
     return Record(value_of({name: 7})).integer(name)
 
