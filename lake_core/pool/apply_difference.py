@@ -90,7 +90,7 @@ class PoolApplication:
         if new:
             self._check_not_received(new, before, after, head)
         gone = [each for each in removed.values() if each.id not in head.objects]
-        if gone and (new or len(gone) < len(removed)):
+        if gone and (new or len(gone) < len(removed) or self._live_on({each.id for each in gone}, before, after, head)):
             raise DatasetConflict(_message(gone, self.context.onto), kind="ObjectDeleted")
         change = _Change(() if gone else tuple(removed.values()), tuple(new), markers, config)
         return self._write(change, head, "COMMIT", after, NIL if before is None else before.branch.commit)
@@ -215,6 +215,29 @@ class PoolApplication:
             if not added <= received:
                 replaced |= ids & (gone | set(change.commit.absorbed))
         return replaced
+
+    def _live_on(self, gone: set[str], before: DatasetState | None, after: DatasetState, head: DatasetState) -> bool:
+        """Return whether the head may hold records of data objects that it does not have, in other data objects.
+
+        It does not if commits since `before` deleted them, and if nothing that these commits added is left. What
+        `after` has too does not count: then the head has received the same deletion.
+        """
+        start = NIL if before is None else before.branch.commit
+        heirs: dict[str, set[str]] = {}
+        for change in self._changes_since(start, head.branch.commit):
+            added = {action.object.id for action in change.actions if isinstance(action, AddObject)}
+            deleted = {action.id for action in change.actions if isinstance(action, DeleteObject)}
+            for id in deleted.union(change.commit.absorbed):
+                heirs.setdefault(id, set()).update(added)
+        followed, following = set[str](), gone
+        while following:
+            if not following <= heirs.keys():
+                return True
+            followed |= following
+            following = set[str]().union(*(heirs[id] for id in following)) - followed - after.objects.keys()
+            if following & head.objects.keys():
+                return True
+        return False
 
     def _absorbed(self, start: str, after: DatasetState) -> set[str]:
         """Return the data objects that were added and deleted between a commit and a state."""
