@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +29,10 @@ DEMO_SECONDS = 1800
 
 # `make` exports the demo's lake; tests have lakes of their own.
 os.environ.pop("LAKE_ROOT", None)
+
+# A shell ignores SIGINT in what it starts in the background, and so do its children. Dagster takes SIGTERM for SIGINT.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What is started once for many tests: those stay in one of several processes.
 _SHARED = ("spark", "demo")
