@@ -56,7 +56,11 @@ class Bodies:
 
     def has_nulls(self) -> bool:
         """Return whether a value is null."""
-        return bool(len(self)) and int(self.sizes.min()) < 0
+        return bool(len(self)) and int(np.minimum.reduce(self.sizes)) < 0
+
+    def largest(self) -> int:
+        """Return the largest size; -1 if all values are null."""
+        return int(np.maximum.reduce(self.sizes)) if len(self) else -1
 
     def numbers(self, dtype: str) -> npt.NDArray[Any]:
         """Return the number at the start of each body. For a shorter body, it includes the bytes after it."""
@@ -82,28 +86,41 @@ def binary_columns(columns: Sequence[Bodies]) -> Iterator[pa.Array]:
     for first in range(0, len(columns), together):
         group = columns[first : first + together]
         have_nulls = [column.has_nulls() for column in group]
-        offsets, data = _copied(group, any(have_nulls)).buffers()[1:]
-        for number, column in enumerate(group):
-            bitmap = validity(column.valid()) if have_nulls[number] else None
-            of_column = offsets.slice(4 * rows * number, 4 * (rows + 1))
+        # In a wide record, many fields have no bytes in any of the rows.
+        have_bytes = [column.largest() > 0 for column in group]
+        used = [number for number, has_bytes in enumerate(have_bytes) if has_bytes]
+        no_offsets = pa.py_buffer(bytes(4 * (rows + 1)))
+        offsets, data = no_offsets, pa.py_buffer(b"")
+        if used:
+            copied = _copied([group[number] for number in used], any(have_nulls[number] for number in used))
+            offsets, data = copied.buffers()[1:]
+        at = 0
+        for column, has_nulls, has_bytes in zip(group, have_nulls, have_bytes, strict=True):
+            bitmap = validity(column.valid()) if has_nulls else None
+            of_column = offsets.slice(at, 4 * (rows + 1)) if has_bytes else no_offsets
+            at += 4 * rows * has_bytes
             yield pa.Array.from_buffers(pa.binary(), rows, [bitmap, of_column, data])
 
 
 def _copied(columns: Sequence[Bodies], have_nulls: bool) -> pa.Array:
     """Return the bodies of columns, one column after another, as a binary array. Nulls become empty."""
     rows, count = len(columns[0]), len(columns)
-    # Every second element is a body, row by row; the elements between them are the bytes between two bodies.
-    offsets = np.zeros(2 * rows * count + 1, np.int32)
-    bounds = offsets[:-1].reshape(rows, count, 2)
+    starts, ends = np.empty((2, count, rows), np.int32)
     for number, column in enumerate(columns):
-        bounds[:, number, 0] = column.starts
-        bounds[:, number, 1] = column.starts + column.sizes
+        starts[number] = column.starts
+        ends[number] = column.sizes
     if have_nulls:
-        is_null = np.stack([column.sizes < 0 for column in columns], axis=1)
-        ends = np.maximum.accumulate(np.where(is_null, 0, bounds[:, :, 1]).ravel()).reshape(rows, count)
-        bounds[:, :, 0] = np.where(is_null, ends, bounds[:, :, 0])
-        bounds[:, :, 1] = ends
-    offsets[-1] = offsets[-2] if rows else 0
+        is_null = ends < 0
+        starts[is_null] = ends[is_null] = 0
+    ends += starts
+    # Every second element is a body, row by row; the elements between them are the bytes between two bodies.
+    offsets = np.empty(2 * rows * count + 1, np.int32)
+    bounds = offsets[:-1].reshape(rows, count, 2)
+    bounds[:, :, 0], bounds[:, :, 1] = starts.T, ends.T
+    if have_nulls:
+        # A null is empty, where the body before it ends.
+        np.maximum.accumulate(offsets[:-1], out=offsets[:-1])
+    offsets[-1] = offsets[-2]
     elements = pa.Array.from_buffers(
         pa.binary(), 2 * rows * count, [None, pa.py_buffer(offsets), pa.py_buffer(columns[0].data)]
     )
@@ -183,12 +200,12 @@ def tagged_at(data: Buffer, at: Positions, limits: Positions | int) -> tuple[Bod
     return Bodies(data, starts, sizes), ends
 
 
-def split_records(records: Bodies, count: int, *, exact: bool) -> Iterator[Bodies]:
-    """Yield the bodies of the first fields of records, one field after another. The fields of a null record are null.
+def split_records(records: Bodies, count: int, *, exact: bool) -> list[Bodies]:
+    """Return the bodies of the first fields of records. The fields of a null record are null.
 
     Args:
         records: The records.
-        count: How many fields to yield.
+        count: How many fields to return.
         exact: Whether the records must have exactly this many fields.
 
     Raises:
@@ -197,12 +214,52 @@ def split_records(records: Bodies, count: int, *, exact: bool) -> Iterator[Bodie
     valid = records.valid()
     is_whole = bool(valid.all())
     rows = records if is_whole else records.select(valid)
-    at, ends = rows.starts, rows.starts + rows.sizes
-    for _ in range(count):
-        field, at = tagged_at(rows.data, at, ends)
-        yield field if is_whole else _spread(field, valid)
-    if exact and bool((at != ends).any()):
+    limits = rows.starts + rows.sizes
+    fields, ends = _fields_at(rows.data, rows.starts, limits, count)
+    if exact and bool((ends != limits).any()):
         raise InvalidZng(f"a record of {count} fields has more than {count} values")
+    return fields if is_whole else [_spread(field, valid) for field in fields]
+
+
+def _fields_at(data: Buffer, at: Positions, limits: Positions, count: int) -> tuple[list[Bodies], Positions]:
+    """Return the bodies of consecutive tagged values at some positions, column by column, and the positions after them.
+
+    Raises InvalidZng; see `tagged_at`.
+    """
+    fields = []
+    ends = at
+    try:
+        for _ in range(count):
+            field, ends = _unlimited_at(data, ends)
+            fields.append(field)
+    except (IndexError, InvalidZng):
+        pass
+    else:
+        # No value begins before the one before it ends. So none extends past the limit if the last one does not.
+        if not bool((ends > limits).any()):
+            return fields, ends
+    fields = []
+    for _ in range(count):
+        field, at = tagged_at(data, at, limits)
+        fields.append(field)
+    return fields, at
+
+
+def _unlimited_at(data: Buffer, at: Positions) -> tuple[Bodies, Positions]:
+    """Return the bodies of the tagged values at some positions, and the positions after them.
+
+    Raises IndexError where a position is past the end of the buffer, and InvalidZng for a tag of more than 62 bits.
+    """
+    first = data[at]
+    if not len(at) or int(np.maximum.reduce(first)) < 0x80:
+        sizes, starts = first.astype(np.int64), at + 1
+    else:
+        sizes, starts = read_uvarints(data, at)
+    sizes -= 1
+    ends = starts + sizes
+    if len(at) and not int(np.minimum.reduce(first)):
+        ends += first == 0
+    return Bodies(data, starts, sizes), ends
 
 
 def _spread(column: Bodies, valid: Mask) -> Bodies:
