@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lake_core.pool.arrow.arrays import booleans
 from lake_core.pool.arrow.fuse import widen_columns
+from lake_core.pool.arrow.outline import Outlines
 from lake_core.pool.arrow.shapes import Shape
 from lake_core.pool.arrow.table import to_table
 from lake_core.pool.errors import InvalidValue
@@ -74,6 +75,7 @@ class Scan:
         self._type: Type | None = None
         self._fused_type: Type | None = None
         self._bound_filter: Filter | None = None
+        self._outlines = Outlines()
 
     def values(self) -> Iterator[Value]:
         """Yield the values.
@@ -199,7 +201,7 @@ class Scan:
 
     def _reader(self, data_object: DataObject) -> ObjectReader:
         segments = segments_in_range(self._store, self._config.id, data_object, self._range)
-        return ObjectReader(self._store, self._config.id, data_object, tuple(segments))
+        return ObjectReader(self._store, self._config.id, data_object, tuple(segments), self._outlines)
 
     def _in_range(self) -> Iterator[SortedBatch]:
         """Yield the values in the range in batches."""
