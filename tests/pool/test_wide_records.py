@@ -6,11 +6,12 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from lake_core.pool import PoolLake, types
 from lake_core.pool.arrow import bodies as bodies_module
-from lake_core.pool.arrow.columns import read_columns, read_encoded_columns
+from lake_core.pool.arrow.columns import read_columns, read_encoded_columns, values_of
 from lake_core.pool.arrow.outline import Outlines
 from lake_core.pool.arrow.shapes import shapes
 from lake_core.pool.errors import DamagedLake, InvalidZng
@@ -207,3 +208,41 @@ def test_a_block_that_is_shorter_than_declared_is_found_by_each_reading() -> Non
     known = scan.as_type(type).to_reader()
     with pytest.raises(DamagedLake, match="an LZ4 block of fewer than"):
         known.read_all()
+
+
+@pytest.mark.parametrize("share", [0, 1, 50, 100])
+def test_records_that_are_null_add_no_bytes(share: int) -> None:
+    rng = random.Random(share)
+    type = record(k=types.INT64, user=record(inner=_INNER, none=record()), text=types.STRING)
+    values = [
+        Value.of(
+            type,
+            {
+                "k": number,
+                "user": rng.choice([{"inner": None, "none": {}}, {"inner": rows(5)[1]["user"], "none": None}])
+                if rng.randrange(100) < share
+                else None,
+                "text": "",
+            },
+        )
+        for number in range(200)
+    ]
+    (column,) = read_columns(encode_values(values))
+    assert values_of(type, column.values) == values
+    assert values_of(type, column.values.slice(3, 100)) == values[3:103]
+
+
+@pytest.mark.parametrize("view", [pa.string_view(), pa.large_string(), pa.dictionary(pa.int8(), pa.string_view())])
+def test_records_that_are_null_can_have_fields_that_arrow_cannot_select(view: pa.DataType) -> None:
+    texts = pa.array(["hidden", "a", "b", None], pa.string_view())
+    if pa.types.is_dictionary(view):
+        texts = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 3], pa.int8()), texts)
+    elif view != pa.string_view():
+        texts = texts.cast(view)
+    column = pa.StructArray.from_arrays([texts], ["s"], mask=pa.array([True, False, False, False]))
+    assert [value.decode() for value in values_of(record(s=types.STRING), column)] == [
+        None,
+        {"s": "a"},
+        {"s": "b"},
+        {"s": None},
+    ]
