@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -146,7 +145,7 @@ def _located(type: Type, bodies: Bodies, path: Sequence[str]) -> tuple[Type, Bod
         if position is None:
             return types.NULL, Bodies(bodies.data, bodies.starts, np.full(len(bodies), -1, np.int64))
         type = fields[position].type
-        bodies = next(islice(split_records(bodies, position + 1, exact=False), position, None))
+        bodies = split_records(bodies, position + 1, exact=False)[position]
     type = under(type)
     return None if isinstance(type, ErrorType | UnionType) else (type, bodies)
 

@@ -43,7 +43,7 @@ class RecordColumns:
         record = under(self.type)
         if not isinstance(record, RecordType) or self.bodies.has_nulls():
             return {}
-        columns = list(split_records(self.bodies, len(record.fields), exact=True))
+        columns = split_records(self.bodies, len(record.fields), exact=True)
         return {each.name: (each.type, column) for each, column in zip(record.fields, columns, strict=True)}
 
     def _field(self, name: str) -> tuple[Type, Bodies]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedReader
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
@@ -17,8 +18,10 @@ from lake_core.pool.value_batch import ValueBatch, read_batches
 from lake_core.store.object_file import ObjectFile
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
+    from lake_core.pool.arrow.bodies import Positions
+    from lake_core.pool.arrow.outline import Outlines
     from lake_core.store import ObjectStore
 
 _BUFFER: Final = 512 << 10
@@ -36,12 +39,14 @@ class ObjectReader:
         pool_id: The id of the pool.
         object: The data object.
         segments: The segments to read.
+        outlines: What `shapes` learns for `columns`, if both are to be called.
     """
 
     store: ObjectStore
     pool_id: str
     object: DataObject
     segments: tuple[Segment, ...]
+    outlines: Outlines | None = None
 
     @classmethod
     def whole(cls, store: ObjectStore, pool_id: str, data_object: DataObject) -> ObjectReader:
@@ -72,7 +77,8 @@ class ObjectReader:
             with self._open(segment) as file:
                 group: list[Column] = []
                 first = rows = end = 0
-                for column in read_columns(file, names):
+                frames = () if self.outlines is None else self.outlines.frames(self._stream(segment))
+                for column in read_columns(file, names, frames):
                     group.append(column)
                     rows += len(column.rows)
                     end = max(end, int(column.rows[-1]) + 1)
@@ -85,9 +91,19 @@ class ObjectReader:
         """Yield the types of the values, and how many have each."""
         for segment in self.segments:
             with self._open(segment) as file:
-                segment_shapes = shapes(file)
+                segment_shapes = shapes(file, self._visit(segment))
                 self._check_count(segment, sum(shape.count for shape in segment_shapes))
             yield from segment_shapes
+
+    def _visit(self, segment: Segment) -> Callable[[Positions, int], None] | None:
+        """Return what keeps the outline of a segment that is about to be read."""
+        if self.outlines is None:
+            return None
+        self.outlines.forget(self._stream(segment))
+        return partial(self.outlines.add, self._stream(segment))
+
+    def _stream(self, segment: Segment) -> tuple[str, int]:
+        return self.object.id, segment.offset
 
     @contextmanager
     def _open(self, segment: Segment) -> Iterator[BinaryIO]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lake_core.pool.arrow.arrays import booleans
 from lake_core.pool.arrow.fuse import widen_columns
+from lake_core.pool.arrow.outline import Outlines
 from lake_core.pool.arrow.shapes import Shape
 from lake_core.pool.arrow.table import to_table
 from lake_core.pool.errors import InvalidValue
@@ -74,6 +75,7 @@ class Scan:
         self._type: Type | None = None
         self._fused_type: Type | None = None
         self._bound_filter: Filter | None = None
+        self._outlines = Outlines()
 
     def values(self) -> Iterator[Value]:
         """Yield the values.
@@ -195,11 +197,12 @@ class Scan:
 
     def _groups(self) -> Iterator[list[ObjectReader]]:
         for group in partitions(self.objects, self._config):
-            yield [self._reader(each) for each in group]
+            # Objects that are merged are not read as columns.
+            yield [self._reader(each, self._outlines if len(group) == 1 else None) for each in group]
 
-    def _reader(self, data_object: DataObject) -> ObjectReader:
+    def _reader(self, data_object: DataObject, outlines: Outlines | None) -> ObjectReader:
         segments = segments_in_range(self._store, self._config.id, data_object, self._range)
-        return ObjectReader(self._store, self._config.id, data_object, tuple(segments))
+        return ObjectReader(self._store, self._config.id, data_object, tuple(segments), outlines)
 
     def _in_range(self) -> Iterator[SortedBatch]:
         """Yield the values in the range in batches."""

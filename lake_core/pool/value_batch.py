@@ -181,7 +181,7 @@ def read_batches(source: Source) -> Iterator[ValueBatch]:
     """
     for types, (payload,) in read_payloads(source):
         data = np.frombuffer(payload, np.uint8)
-        starts = walk_values(data)
+        starts = walk_values(data, payload)
         ids, tags = read_uvarints(data, starts)
         type_ids = distinct(ids)
         codes = np.searchsorted(type_ids, ids)

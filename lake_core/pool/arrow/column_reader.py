@@ -5,6 +5,7 @@ It rejects the same bytes that decoding values one by one rejects.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from lake_core.pool import types
 from lake_core.pool.arrow.arrays import integers, numbers_of, true
 from lake_core.pool.arrow.arrow_type import arrow_type
-from lake_core.pool.arrow.bodies import Bodies, Positions, binary_columns, buffer_of, split_records, tagged_at, validity
+from lake_core.pool.arrow.bodies import Bodies, Positions, binary_columns, buffer_of, split_records, tagged_at
 from lake_core.pool.arrow.walk import walk_elements
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.primitive import decode_ip, decode_net
@@ -54,6 +55,8 @@ def read_column(type: Type, bodies: Bodies) -> pa.Array:
 
     Raises InvalidZng if bytes are not valid for the type.
     """
+    if bodies.largest() < 0 and _is_plain(type):
+        return pa.nulls(len(bodies), arrow_type(type))
     match type:
         case NamedType(_, inner) | ErrorType(inner):
             return read_column(inner, bodies)
@@ -77,16 +80,34 @@ def read_column(type: Type, bodies: Bodies) -> pa.Array:
     raise AssertionError(f"unexpected type {type!r}")
 
 
+@lru_cache(maxsize=1024)
+def _is_plain(type: Type) -> bool:
+    """Return whether nulls of a type are the nulls of its Arrow type: those of unions and enums are not."""
+    match type:
+        case NamedType(_, inner) | ErrorType(inner) | ArrayType(inner) | SetType(inner):
+            return _is_plain(inner)
+        case RecordType(fields):
+            return all(_is_plain(each.type) for each in fields)
+        case MapType(key, value):
+            return _is_plain(key) and _is_plain(value)
+    return isinstance(type, PrimitiveType)
+
+
 def _fixed(type: Type, bodies: Bodies, values: npt.NDArray[Any]) -> pa.Array:
-    bitmap = validity(bodies.valid()) if bodies.has_nulls() else None
-    return pa.Array.from_buffers(arrow_type(type), len(bodies), [bitmap, pa.py_buffer(np.ascontiguousarray(values))])
+    buffers = [bodies.bitmap(), pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(arrow_type(type), len(bodies), buffers)
 
 
 def _integers(bodies: Bodies) -> npt.NDArray[np.uint64]:
-    if len(bodies) and int(bodies.sizes.max()) > 8:
-        raise InvalidZng(f"an integer has {bodies.sizes.max()} bytes; at most 8 are valid")
+    smallest, largest = bodies.extremes
+    if largest > 8:
+        raise InvalidZng(f"an integer has {largest} bytes; at most 8 are valid")
     numbers: npt.NDArray[np.uint64] = bodies.numbers("<u8")
-    return numbers & _LOW_BYTES[np.maximum(bodies.sizes, 0) if bodies.has_nulls() else bodies.sizes]
+    if smallest < largest:
+        numbers &= _LOW_BYTES[np.maximum(bodies.sizes, 0) if smallest < 0 else bodies.sizes]
+    elif largest < 8:
+        numbers &= _LOW_BYTES[max(largest, 0)]
+    return numbers
 
 
 def _unsigned(type: PrimitiveType, bodies: Bodies) -> pa.Array:
@@ -113,7 +134,8 @@ def _signed(type: PrimitiveType, bodies: Bodies) -> pa.Array:
 
 
 def _check_size(type: PrimitiveType, bodies: Bodies, size: int) -> None:
-    if bool(((bodies.sizes != size) & bodies.valid()).any()):
+    smallest, largest = bodies.extremes
+    if largest >= 0 and not smallest == largest == size and bool(((bodies.sizes != size) & bodies.valid()).any()):
         raise InvalidZng(f"a value of type {type.name} is not {size} bytes long")
 
 
@@ -126,7 +148,7 @@ def _float(type: PrimitiveType, bodies: Bodies) -> pa.Array:
 def _bool(type: PrimitiveType, bodies: Bodies) -> pa.Array:
     _check_size(type, bodies, 1)
     bits = np.packbits(bodies.numbers("u1") != 0, bitorder="little")
-    return pa.Array.from_buffers(pa.bool_(), len(bodies), [validity(bodies.valid()), pa.py_buffer(bits)])
+    return pa.Array.from_buffers(pa.bool_(), len(bodies), [bodies.bitmap(), pa.py_buffer(bits)])
 
 
 def _bytes(type: PrimitiveType, bodies: Bodies) -> pa.Array:
@@ -134,23 +156,11 @@ def _bytes(type: PrimitiveType, bodies: Bodies) -> pa.Array:
 
 
 def _string(type: PrimitiveType, bodies: Bodies) -> pa.Array:
-    binary = bodies.binary()
-    return _checked_text(binary, is_ascii=_is_ascii(binary))
+    return next(_texts_of([type], [bodies]))
 
 
-def _is_ascii(binary: pa.Array) -> bool:
-    data = binary.buffers()[2]
-    return data is None or not len(data) or bool(np.frombuffer(data, np.uint8).max() < 0x80)
-
-
-def _checked_text(binary: pa.Array, *, is_ascii: bool) -> pa.Array:
-    """Return a binary array as strings. Raises InvalidZng for bytes that are not UTF-8."""
-    if is_ascii:
-        return pa.Array.from_buffers(pa.string(), len(binary), binary.buffers())
-    try:
-        return binary.cast(pa.string())
-    except pa.ArrowInvalid:
-        raise InvalidZng("a string is not UTF-8") from None
+def _is_ascii(data: pa.Buffer) -> bool:
+    return not len(data) or int(np.maximum.reduce(np.frombuffer(data, np.uint8))) < 0x80
 
 
 def _texts_of(types_: Sequence[Type], columns: Sequence[Bodies]) -> Iterator[pa.Array]:
@@ -160,15 +170,28 @@ def _texts_of(types_: Sequence[Type], columns: Sequence[Bodies]) -> Iterator[pa.
     """
     checked: pa.Buffer | None = None
     is_ascii = False
-    for type, binary in zip(types_, binary_columns(columns), strict=True):
+    for type, column, buffers in zip(types_, columns, binary_columns(columns), strict=True):
         if under(type) == types.BYTES:
-            yield binary
+            yield pa.Array.from_buffers(pa.binary(), len(column), buffers)
             continue
-        data = binary.buffers()[2]
+        _, offsets, data = buffers
         # Consecutive columns share a buffer, which is looked at once.
-        if checked is None or data is None or data.address != checked.address:
-            checked, is_ascii = data, _is_ascii(binary)
-        yield _checked_text(binary, is_ascii=is_ascii)
+        if checked is None or data.address != checked.address:
+            checked, is_ascii = data, _is_ascii(data)
+        if not is_ascii:
+            bounds = np.frombuffer(offsets, np.int32)
+            if not _is_ascii(data.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))):
+                yield _decoded(pa.Array.from_buffers(pa.binary(), len(column), buffers))
+                continue
+        yield pa.Array.from_buffers(pa.string(), len(column), buffers)
+
+
+def _decoded(binary: pa.Array) -> pa.Array:
+    """Return a binary array as strings. Raises InvalidZng for bytes that are not UTF-8."""
+    try:
+        return binary.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise InvalidZng("a string is not UTF-8") from None
 
 
 def _texts(bodies: Bodies, text: Callable[[bytes], str]) -> pa.Array:
@@ -194,7 +217,7 @@ def _type(type: PrimitiveType, bodies: Bodies) -> pa.Array:
 
 
 def _null(type: PrimitiveType, bodies: Bodies) -> pa.Array:
-    if bool(bodies.valid().any()):
+    if bodies.largest() >= 0:
         raise InvalidZng("a value of type null has a body")
     return pa.nulls(len(bodies))
 
@@ -232,13 +255,12 @@ def _record(type: RecordType, bodies: Bodies, names: Collection[str] | None = No
     places = [number for number, each in enumerate(type.fields, 1) if names is None or each.name in names]
     projected = type if names is None else RecordType(tuple(type.fields[number - 1] for number in places))
     columns = split_records(bodies, len(places) if names is None else max(places, default=0), exact=names is None)
-    # `zip` exhausts only its first argument. `split_records` has to run to its end, where it checks the sizes.
     pairs = zip(columns, type.fields, strict=False)
     fields = [(field.type, column) for column, field in pairs if names is None or field.name in names]
     texts = [(kind, column) for kind, column in fields if under(kind) in _COPIED]
     arrays = _texts_of([kind for kind, _ in texts], [column for _, column in texts])
     children = [next(arrays) if under(kind) in _COPIED else read_column(kind, column) for kind, column in fields]
-    return pa.Array.from_buffers(arrow_type(projected), len(bodies), [validity(bodies.valid())], children=children)
+    return pa.Array.from_buffers(arrow_type(projected), len(bodies), [bodies.bitmap()], children=children)
 
 
 def _elements(bodies: Bodies) -> tuple[Positions, Bodies, pa.Array]:
@@ -265,7 +287,7 @@ def _elements(bodies: Bodies) -> tuple[Positions, Bodies, pa.Array]:
 
 
 def _list(type: Type, bodies: Bodies, offsets: Positions, values: pa.Array) -> pa.Array:
-    buffers = [validity(bodies.valid()), pa.py_buffer(offsets.astype(np.int32))]
+    buffers = [bodies.bitmap(), pa.py_buffer(offsets.astype(np.int32))]
     return pa.Array.from_buffers(arrow_type(type), len(bodies), buffers, children=[values])
 
 
@@ -325,6 +347,6 @@ def _enum(type: EnumType, bodies: Bodies) -> pa.Array:
             f"a value of an enum has the position {positions.max()}, but the enum has {len(type.symbols)} symbols"
         )
     indices = pa.Array.from_buffers(
-        pa.int32(), len(bodies), [validity(bodies.valid()), pa.py_buffer(positions.astype(np.int32))]
+        pa.int32(), len(bodies), [bodies.bitmap(), pa.py_buffer(positions.astype(np.int32))]
     )
     return pa.DictionaryArray.from_arrays(indices, pa.array(type.symbols, pa.string()))

@@ -117,9 +117,8 @@ def _binary(offsets: npt.NDArray[Any], data: Any, valid: Mask | None = None) -> 
     if int(offsets[-1]) > np.iinfo(np.int32).max:
         raise InvalidValue(_TOO_LARGE)
     bitmap = None if valid is None else validity(valid)
-    return pa.Array.from_buffers(
-        pa.binary(), len(offsets) - 1, [bitmap, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
-    )
+    positions = pa.py_buffer(np.ascontiguousarray(offsets, np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [bitmap, positions, pa.py_buffer(data)])
 
 
 def _joined(*columns: pa.Array) -> pa.Array:
@@ -127,8 +126,14 @@ def _joined(*columns: pa.Array) -> pa.Array:
 
     Raises InvalidValue beyond 2 GiB.
     """
-    rows, count = len(columns[0]), len(columns)
-    size = sum(int(offsets[-1]) - int(offsets[0]) for offsets in map(_offsets, columns))
+    rows = len(columns[0])
+    sizes = [int(offsets[-1]) - int(offsets[0]) for offsets in map(_offsets, columns)]
+    size = sum(sizes)
+    # Columns without bytes are left out, unless all are.
+    columns = tuple(column for column, bytes_ in zip(columns, sizes, strict=True) if bytes_) or columns[:1]
+    count = len(columns)
+    if count == 1 and not columns[0].null_count:
+        return columns[0]
     if size > np.iinfo(np.int32).max:
         raise InvalidValue(_TOO_LARGE)
     # The parts of a row are far apart in the columns. Those of few rows fit into the processor's cache together.
@@ -148,7 +153,7 @@ def _uvarints(numbers: Positions) -> pa.Array:
     """Return numbers as variable-length integers."""
     count = len(numbers)
     if not count or int(numbers.max()) < 0x80:
-        return _binary(np.arange(count + 1), numbers.astype(np.uint8))
+        return _binary(np.arange(count + 1, dtype=np.int32), numbers.astype(np.uint8))
     width = (int(numbers.max()).bit_length() + 6) // 7
     shifts = 7 * np.arange(width)
     groups = numbers[:, None] >> shifts
@@ -175,11 +180,11 @@ def _tagged(bodies: pa.Array) -> pa.Array:
 def _tagged_parts(bodies: pa.Array) -> _Parts:
     """Return the tags of bodies, and the bodies."""
     lengths = _lengths(bodies)
-    numbers = lengths + 1
-    if bodies.null_count:
-        numbers[~valid(bodies)] = 0
-    tags = _uvarints(numbers)
-    return _Parts([tags, bodies], lengths + _lengths(tags))
+    sizes = lengths + 1
+    tags = _uvarints(np.where(valid(bodies), sizes, 0) if bodies.null_count else sizes)
+    if int(_offsets(tags)[-1]) > len(tags):
+        sizes = lengths + _lengths(tags)
+    return _Parts([tags, bodies], sizes)
 
 
 def _cast(type: Type, array: pa.Array) -> pa.Array:
@@ -205,14 +210,18 @@ def _tagged_rows(sizes: npt.NDArray[Any], raw: npt.NDArray[np.uint8], valid: Mas
         matrix[:, 0] = np.where(valid, length, 0)
         matrix[:, 1:] = raw[:, : length - 1]
         return _binary(np.arange(0, len(raw) * length + 1, length), matrix)
-    matrix = np.empty((len(raw), raw.shape[1] + 1), np.uint8)
+    longest = int(lengths.max(initial=1))
+    matrix = np.empty((len(raw), longest), np.uint8)
     matrix[:, 0] = np.where(valid, lengths, 0)
-    matrix[:, 1:] = raw
+    matrix[:, 1:] = raw[:, : longest - 1]
     return _binary(np.append(0, np.cumsum(lengths)), matrix[np.arange(matrix.shape[1]) < lengths[:, None]])
 
 
 def _integer_rows(numbers: npt.NDArray[np.uint64], valid: Mask) -> pa.Array:
-    sizes = np.searchsorted(_BOUNDS, numbers, side="right")
+    sizes = np.zeros(len(numbers), np.int64)
+    for bound in _BOUNDS[: np.searchsorted(_BOUNDS, numbers.max(initial=0), side="right")]:
+        # To compare all of them takes less time than a search for each.
+        sizes += numbers >= bound
     raw = numbers.astype("<u8").view(np.uint8).reshape(-1, 8)
     return _tagged_rows(sizes, raw, valid)
 
@@ -289,19 +298,42 @@ _PRIMITIVE: Final[dict[PrimitiveType, Callable[[PrimitiveType, pa.Array], pa.Arr
 def _record(type: RecordType, array: pa.Array) -> _Parts:
     if not pa.types.is_struct(array.type) or [each.name for each in array.type] != [each.name for each in type.fields]:
         raise InvalidValue(f"a column of type {array.type} cannot be stored as {format_type(type)}: field names differ")
+    is_valid = valid(array)
+    if not is_valid.all():
+        return _tagged_parts(_bodies_of_records(type, array, is_valid))
     fields = [_parts(each.type, array.field(number)) for number, each in enumerate(type.fields)]
     arrays = [each for field in fields for each in field.arrays]
-    is_valid = valid(array)
     if not arrays:
-        return _tagged_parts(_binary(np.zeros(len(array) + 1), b"", is_valid))
-    if not is_valid.all():
-        bodies = _joined(*arrays) if len(arrays) > 1 else arrays[0]
-        return _tagged_parts(pc.if_else(booleans(is_valid), bodies, pa.nulls(1, pa.binary())[0]))
+        return _tagged_parts(_binary(np.zeros(len(array) + 1), b""))
     sizes = np.zeros(len(array), np.int64)
     for field in fields:
         sizes += field.sizes
     tags = _uvarints(sizes + 1)
     return _Parts([tags, *arrays], sizes + _lengths(tags))
+
+
+def _bodies_of_records(type: RecordType, array: pa.Array, is_valid: Mask) -> pa.Array:
+    """Return the bodies of records, as a binary array that is null where they are.
+
+    Only fields of records that are not null are encoded: often most are.
+    """
+    try:
+        rows = array.filter(booleans(is_valid))
+    except pa.ArrowNotImplementedError:
+        # Arrow cannot select values of some types, such as views.
+        return pc.if_else(booleans(is_valid), _joined_fields(type, array), pa.nulls(1, pa.binary())[0])
+    bodies = _joined_fields(type, rows)
+    lengths = np.zeros(len(array), np.int64)
+    lengths[is_valid] = _lengths(bodies)
+    offsets = int(_offsets(bodies)[0]) + np.append(0, np.cumsum(lengths))
+    return _binary(offsets, bodies.buffers()[2] or b"", is_valid)
+
+
+def _joined_fields(type: RecordType, array: pa.Array) -> pa.Array:
+    """Return the tagged bodies of the fields of records, concatenated record by record."""
+    fields = [_parts(each.type, array.field(number)) for number, each in enumerate(type.fields)]
+    arrays = [each for field in fields for each in field.arrays]
+    return _joined(*arrays) if arrays else _binary(np.zeros(len(array) + 1), b"")
 
 
 def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lake_core.pool.arrow.bodies import PADDING, Bodies, Positions, buffer_of, distinct, read_uvarints, tagged_at
+from lake_core.pool.arrow.bodies import PADDING, Bodies, Positions, buffer_of, distinct
 from lake_core.pool.arrow.column_reader import read_column, read_fields
 from lake_core.pool.arrow.column_writer import write_column
-from lake_core.pool.arrow.walk import walk_values
+from lake_core.pool.arrow.outline import Sizes, located_values
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.value import Value
 from lake_core.pool.zng.reader import read_payloads
 from lake_core.pool.zng.tag import split
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     import pyarrow as pa
 
@@ -60,23 +61,25 @@ class EncodedColumn:
     rows: Positions
 
 
-def read_encoded_columns(source: Source) -> Iterator[EncodedColumn]:
+def read_encoded_columns(source: Source, frames: Iterable[Sizes] = ()) -> Iterator[EncodedColumn]:
     """Yield the values of ZNG streams as columns, without decoding them.
 
     A column holds the values of one type in a few frames.
 
     Args:
         source: The bytes, or a file.
+        frames: How many bytes each value has, frame by frame, as far as that is known. It is verified.
 
     Raises:
         InvalidZng: The bytes are damaged.
     """
     row = 0
+    known = iter(frames)
     for types, payloads in read_payloads(source, _COLUMN_BYTES):
         data = buffer_of(*payloads)
         end = len(data) - len(PADDING)
-        ids, at = read_uvarints(data, walk_values(data[:end]))
-        bodies, _ = tagged_at(data, at, end)
+        sizes = list(islice(known, len(payloads)))
+        ids, bodies = located_values(data, end, np.concatenate(sizes) if len(sizes) == len(payloads) else None)
         for id in distinct(ids):
             rows = np.flatnonzero(ids == id)
             yield EncodedColumn(
@@ -85,18 +88,21 @@ def read_encoded_columns(source: Source) -> Iterator[EncodedColumn]:
         row += len(ids)
 
 
-def read_columns(source: Source, names: Collection[str] | None = None) -> Iterator[Column]:
+def read_columns(
+    source: Source, names: Collection[str] | None = None, frames: Iterable[Sizes] = ()
+) -> Iterator[Column]:
     """Yield the values of ZNG streams as columns. A column holds the values of one type in a few frames.
 
     Args:
         source: The bytes, or a file.
         names: Read only the fields of these names, which requires that the values are records.
+        frames: How many bytes each value has; see `read_encoded_columns`.
 
     Raises:
         InvalidZng: The bytes are damaged.
         InvalidValue: Names are given, and values are not records.
     """
-    for column in read_encoded_columns(source):
+    for column in read_encoded_columns(source, frames):
         yield column_of(column.type, column.bodies, column.rows, column.bodies.end, names)
 
 

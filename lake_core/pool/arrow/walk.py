@@ -28,15 +28,22 @@ _MAX_ROUNDS: Final = 16
 """How often candidates are dropped, which takes time for all that are left."""
 
 
-def walk_values(data: Buffer) -> Positions:
-    """Return where each value begins, with the id of its type. Raises InvalidZng where the last is cut short."""
+def walk_values(data: Buffer, content: bytes | None = None) -> Positions:
+    """Return where each value begins, with the id of its type. Raises InvalidZng where the last is cut short.
+
+    Args:
+        data: The values.
+        content: The same bytes, if they are at hand in this form.
+    """
     first_ids = _first_ids(data) if len(data) >= _SMALL else []
     if len(first_ids) > _FEW_IN_HEAD:
         positions = _walk_by_ids(data, set(first_ids))
         if positions is not None:
             return positions
     # Bytes are faster to index than a memory view, but have to be copied. Few of the bytes of large values are indexed.
-    payload: bytes | memoryview = data.data if 0 < len(first_ids) <= _FEW_IN_HEAD else data.tobytes()
+    payload: bytes | memoryview | None = content
+    if payload is None:
+        payload = data.data if 0 < len(first_ids) <= _FEW_IN_HEAD else data.tobytes()
     try:
         starts = _walk_short(payload, 1)
     except InvalidZng:
