@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lake_core.pool.action import Action, AddObject, DeleteObject
 from lake_core.pool.errors import DeleteConflict
 from lake_core.pool.ksuid import NIL
-from lake_core.pool.merge_base import base_objects
+from lake_core.pool.merge_base import added_until_base, base_objects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,9 +63,13 @@ class BranchMerge:
         read = {change.commit.id: change.commit for side in (parent_side, child_side) for change in side.changes}
         base = base_objects(self.commits, tip, self.child, read)
         child, parent = self.commits.objects(self.child), self.commits.objects(tip)
-        # Objects that the parent once had came with an earlier merge. It has deleted or rewritten them since.
-        had = parent_side.added()
-        new = [each for id, each in child.items() if id not in base and id not in parent and id not in had]
+        added = {id: each for id, each in child.items() if id not in base and id not in parent}
+        # Objects that the parent once had came with an earlier merge, and it has deleted or rewritten them since. But
+        # where that merge brought their deletion too, the child has brought them back after it.
+        had = added.keys() & parent_side.added()
+        if had:
+            had -= added_until_base(self.commits, tip, self.child, had, read)
+        new = [each for id, each in added.items() if id not in had]
         deleted = [id for id in base if id not in child]
         self._check_deleted({id for id in deleted if id not in parent}, bool(new), parent_side, child_side)
         return [*(DeleteObject(id) for id in deleted if id in parent), *map(AddObject, new)]

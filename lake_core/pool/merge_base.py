@@ -48,6 +48,32 @@ def base_objects(
     return objects
 
 
+def added_until_base(
+    commits: CommitStore, left: str, right: str, ids: set[str], read: Mapping[str, Commit]
+) -> set[str]:
+    """Return which data objects were added by the merge bases of two commits, or by commits that these contain.
+
+    Args:
+        commits: The commits of the pool.
+        left: The id of a commit.
+        right: The id of another one.
+        ids: The ids of the data objects.
+        read: Commits that need not be read again, by their ids.
+    """
+    added: set[str] = set()
+    pending = merge_bases(commits, left, right, read)
+    visited = {NIL, *pending}
+    while pending and len(added) < len(ids):
+        # Earlier versions vacuumed commits that were merged from branches deleted since.
+        with suppress(DamagedLake):
+            change = commits.read(pending.pop())
+            added.update(ids.intersection(change.added))
+            before = {change.commit.parent, change.commit.merged} - visited
+            visited |= before
+            pending += before
+    return added
+
+
 def merge_bases(commits: CommitStore, left: str, right: str, read: Mapping[str, Commit]) -> list[str]:
     """Return the ids of the commits that two commits contain, and that no other such commit contains.
 

@@ -174,6 +174,31 @@ def test_what_both_merged_from_a_third_branch_and_one_rewrote_is_merged_once(poo
     assert keys(pool, "dev") == [1, 2, 3, 4, 4]
 
 
+@pytest.mark.parametrize("where", ["k = 3", "k > 1"])
+def test_a_deletion_that_is_reverted_after_its_merge_is_undone_by_the_next(pool: Pool, where: str) -> None:
+    pool.load([{"k": key} for key in (2, 3, 4)], "dev")
+    pool.merge("dev")
+    commit = pool.delete(where, "dev")
+    assert commit is not None
+    pool.merge("dev")
+    pool.revert(commit.id, "dev")
+    pool.merge("dev")
+    assert keys(pool) == [1, 2, 3, 4]
+
+
+def test_a_deletion_is_not_undone_where_what_it_left_was_rewritten(pool: Pool) -> None:
+    pool.load([{"k": key} for key in (2, 3, 4)], "dev")
+    pool.merge("dev")
+    commit = pool.delete("k = 3", "dev")
+    assert commit is not None
+    pool.merge("dev")
+    pool.revert(commit.id, "dev")
+    pool.compact()
+    with pytest.raises(DeleteConflict):
+        pool.merge("dev")
+    assert keys(pool) == [1, 2, 4]
+
+
 def test_rewriting_the_same_objects_on_both_sides_is_a_conflict(pool: Pool) -> None:
     (original,) = pool.objects()
     rewrite(pool, "dev", 1, 2, [1, 1])
