@@ -42,7 +42,7 @@ def run(seed: int, steps: int) -> int:
     loaded = merges = 0
     history: list[str] = []
     for _ in range(steps):
-        (action,) = rng.choices(list(ACTIONS), ACTIONS.values())
+        (action,) = rng.choices(list(ACTIONS), list(ACTIONS.values()))
         history.append(action)
         before = keys(pool, "dev")
         commit = None
