@@ -18,6 +18,7 @@ from lake_core.pool.config_journal import ConfigCodec
 from lake_core.pool.data_object import DataObject, data_key, seek_index_key
 from lake_core.pool.dataset_state import MAIN, POOLS, DatasetState, branches_folder, entry_key, head_key, tail_key
 from lake_core.pool.errors import DamagedLake
+from lake_core.pool.heirs import heirs
 from lake_core.pool.ksuid import NIL, new_ksuid
 from lake_core.pool.lake import empty_lake
 from lake_core.pool.value import NULL_VALUE
@@ -223,21 +224,9 @@ class PoolApplication:
         `after` has too does not count: then the head has received the same deletion.
         """
         start = NIL if before is None else before.branch.commit
-        heirs: dict[str, set[str]] = {}
-        for change in self._changes_since(start, head.branch.commit):
-            added = {action.object.id for action in change.actions if isinstance(action, AddObject)}
-            deleted = {action.id for action in change.actions if isinstance(action, DeleteObject)}
-            for id in deleted.union(change.commit.absorbed):
-                heirs.setdefault(id, set()).update(added)
-        followed, following = set[str](), gone
-        while following:
-            if not following <= heirs.keys():
-                return True
-            followed |= following
-            following = set[str]().union(*(heirs[id] for id in following)) - followed - after.objects.keys()
-            if following & head.objects.keys():
-                return True
-        return False
+        changes = list(self._changes_since(start, head.branch.commit))
+        deleted = {id for change in changes for id in (*change.deleted, *change.commit.absorbed)}
+        return not gone <= deleted or bool(heirs(changes, gone, after.objects.keys()) & head.objects.keys())
 
     def _absorbed(self, start: str, after: DatasetState) -> set[str]:
         """Return the data objects that were added and deleted between a commit and a state."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lake_core.pool.action import Action, AddObject, DeleteObject
 from lake_core.pool.errors import DeleteConflict
+from lake_core.pool.heirs import heirs
 from lake_core.pool.ksuid import NIL
 from lake_core.pool.merge_base import added_until_base, base_objects
 
@@ -67,10 +68,11 @@ class BranchMerge:
         # Objects that the parent once had came with an earlier merge, and it has deleted or rewritten them since. But
         # where that merge brought their deletion too, the child has brought them back after it.
         had = added.keys() & parent_side.added()
-        if had:
-            had -= added_until_base(self.commits, tip, self.child, had, read)
-        new = [each for id, each in added.items() if id not in had]
+        returned = added_until_base(self.commits, tip, self.child, had, read) if had else set()
+        new = [each for id, each in added.items() if id not in had or id in returned]
         deleted = [id for id in base if id not in child]
+        if heirs(parent_side.changes, returned, child.keys()) & parent.keys() - set(deleted):
+            raise self._conflict(returned)
         self._check_deleted({id for id in deleted if id not in parent}, bool(new), parent_side, child_side)
         return [*(DeleteObject(id) for id in deleted if id in parent), *map(AddObject, new)]
 
@@ -82,12 +84,15 @@ class BranchMerge:
             if is_merge and (change.added or not has_new):
                 gone -= set(change.deleted)
         if gone:
-            ids = tuple(sorted(gone))
-            raise DeleteConflict(
-                f"the branch {self.name!r} cannot be merged: both branches deleted or rewrote the data objects "
-                f"{', '.join(ids)}; revert the commit on one of them",
-                ids,
-            )
+            raise self._conflict(gone)
+
+    def _conflict(self, ids: set[str]) -> DeleteConflict:
+        listed = tuple(sorted(ids))
+        return DeleteConflict(
+            f"the branch {self.name!r} cannot be merged: both branches deleted or rewrote the data objects "
+            f"{', '.join(listed)}; revert the commit on one of them",
+            listed,
+        )
 
 
 def sides(commits: CommitStore, tip: str, other: str) -> tuple[Side, Side]:

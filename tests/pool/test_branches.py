@@ -199,6 +199,21 @@ def test_a_deletion_is_not_undone_where_what_it_left_was_rewritten(pool: Pool) -
     assert keys(pool) == [1, 2, 4]
 
 
+@pytest.mark.parametrize("where", ["k = 3", "k > 1"])
+def test_what_both_branches_restored_and_one_rewrote_is_not_doubled(pool: Pool, where: str) -> None:
+    pool.load([{"k": key} for key in (2, 3, 4)], "dev")
+    pool.merge("dev")
+    commit = pool.delete(where, "dev")
+    assert commit is not None
+    pool.merge("dev")
+    pool.revert(pool.tip())
+    pool.compact()
+    pool.revert(commit.id, "dev")
+    with pytest.raises(DeleteConflict):
+        pool.merge("dev")
+    assert keys(pool) == [1, 2, 3, 4]
+
+
 def test_rewriting_the_same_objects_on_both_sides_is_a_conflict(pool: Pool) -> None:
     (original,) = pool.objects()
     rewrite(pool, "dev", 1, 2, [1, 1])
