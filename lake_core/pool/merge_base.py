@@ -11,10 +11,7 @@ from lake_core.pool.errors import DamagedLake
 from lake_core.pool.ksuid import NIL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lake_core.pool.commit import Commit
-    from lake_core.pool.commit_store import CommitStore
+    from lake_core.pool.commit_store import Change, CommitStore
     from lake_core.pool.data_object import DataObject
 
 _LEFT: Final = 1
@@ -22,102 +19,106 @@ _RIGHT: Final = 2
 _BOTH: Final = _LEFT | _RIGHT
 
 
-def base_objects(
-    commits: CommitStore, left: str, right: str, read: Mapping[str, Commit] | None = None
-) -> dict[str, DataObject]:
-    """Return the data objects with which a merge of two commits compares both.
+class MergeHistory:
+    """The commits that two tips contain, as far as one of them has commits that the other has not.
 
-    Two branches that were merged into one another at the same time have several merge bases. Then these are the objects
-    of all bases, without those that one base has deleted.
-
-    Args:
-        commits: The commits of the pool.
-        left: The id of a commit.
-        right: The id of another one.
-        read: Commits that need not be read again, by their ids.
-
-    Raises:
-        DamagedLake: The objects of a merge base cannot be read.
-    """
-    by_base = {base: commits.objects(base) for base in merge_bases(commits, left, right, read or {})}
-    objects = {id: each for objects in by_base.values() for id, each in objects.items()}
-    for one, other in combinations(by_base, 2):
-        for id in base_objects(commits, one, other):
-            if id not in by_base[one] or id not in by_base[other]:
-                objects.pop(id, None)
-    return objects
-
-
-def added_until_base(
-    commits: CommitStore, left: str, right: str, ids: set[str], read: Mapping[str, Commit]
-) -> set[str]:
-    """Return which data objects were added by the merge bases of two commits, or by commits that these contain.
+    Attributes:
+        bases: The ids of the merge bases: the commits that both tips contain, and that no other such commit contains.
+            Where clocks differ, there may be others among them, which are older and contained in one of these.
 
     Args:
         commits: The commits of the pool.
-        left: The id of a commit.
-        right: The id of another one.
-        ids: The ids of the data objects.
-        read: Commits that need not be read again, by their ids.
+        left: The id of a tip.
+        right: The id of the other one.
     """
-    added: set[str] = set()
-    pending = merge_bases(commits, left, right, read)
-    visited = {NIL, *pending}
-    while pending and len(added) < len(ids):
-        # Earlier versions vacuumed commits that were merged from branches deleted since.
-        with suppress(DamagedLake):
-            change = commits.read(pending.pop())
-            added.update(ids.intersection(change.added))
-            before = {change.commit.parent, change.commit.merged} - visited
-            visited |= before
-            pending += before
-    return added
 
-
-def merge_bases(commits: CommitStore, left: str, right: str, read: Mapping[str, Commit]) -> list[str]:
-    """Return the ids of the commits that two commits contain, and that no other such commit contains.
-
-    Where clocks differ, there may be others among them, which are older and contained in one of these.
-    """
-    history = _History(commits, read)
-    history.reach(left, _LEFT)
-    history.reach(right, _RIGHT)
-    while (commit := history.next()) is not None:
-        for id in (commit.parent, commit.merged):
-            history.reach(id, history.sides[commit.id])
-    common = [id for id, side in history.sides.items() if side == _BOTH]
-    older = {id for each in common for id in history.before(each)}
-    return sorted(set(common) - older)
-
-
-class _History:
-    """The commits that two tips contain, read from the newest until the rest is common to both."""
-
-    def __init__(self, commits: CommitStore, read: Mapping[str, Commit]) -> None:
+    def __init__(self, commits: CommitStore, left: str, right: str) -> None:
         self._commits = commits
-        self._read = dict(read)
+        self._changes: dict[str, Change] = {}
         self._pending: list[tuple[float, str]] = []
-        self.sides: dict[str, int] = {}
+        self._sides: dict[str, int] = {}
         """Which of the tips contain each commit."""
+        self._reach(left, _LEFT)
+        self._reach(right, _RIGHT)
+        # The newest commit first, until the rest is common to both tips.
+        while any(self._sides[id] != _BOTH for _, id in self._pending):
+            _, id = heapq.heappop(self._pending)
+            for before in self._before(id):
+                self._reach(before, self._sides[id])
+        common = {id for id, side in self._sides.items() if side == _BOTH}
+        self.bases = sorted(common - {before for id in common for before in self._before(id)})
 
-    def reach(self, id: str, side: int) -> None:
+    def base_objects(self) -> dict[str, DataObject]:
+        """Return the data objects with which a merge of the tips compares both. Raises DamagedLake.
+
+        Two branches that were merged into one another at the same time have several merge bases. Then these are the
+        objects of all bases, without those that one base has deleted.
+        """
+        by_base = {base: self._commits.objects(base) for base in self.bases}
+        objects = {id: each for objects in by_base.values() for id, each in objects.items()}
+        for one, other in combinations(by_base, 2):
+            for id in MergeHistory(self._commits, one, other).base_objects():
+                if id not in by_base[one] or id not in by_base[other]:
+                    objects.pop(id, None)
+        return objects
+
+    def own_changes(self, tip: str) -> list[Change]:
+        """Return the commits of a branch that no merge base contains, the newest first.
+
+        Of a merge, this is the merge itself, without the commits that it brought.
+
+        Args:
+            tip: One of the two tips.
+        """
+        contained: set[str] = set()
+        for base in self.bases:
+            self._contain(base, contained)
+        return [change for change in self._chain(tip) if change.commit.id not in contained]
+
+    def since_bases(self, tip: str) -> list[Change]:
+        """Return the commits of a branch since it has contained all merge bases, the newest first.
+
+        Args:
+            tip: One of the two tips.
+        """
+        chain = self._chain(tip)
+        contained: set[str] = set()
+        for number in range(len(chain) - 1, -1, -1):
+            self._contain(chain[number].commit.id, contained)
+            if self.bases and contained.issuperset(self.bases):
+                return chain[:number]
+        return chain
+
+    def _chain(self, tip: str) -> list[Change]:
+        """Return a commit and those before it, without the commits that merges brought."""
+        chain = []
+        while tip in self._sides:
+            chain.append(self._changes[tip])
+            tip = chain[-1].commit.parent
+        return chain
+
+    def _contain(self, tip: str, contained: set[str]) -> None:
+        """Add a commit, and all commits that it contains, to a set that has those of each commit in it."""
+        pending = [tip]
+        while pending:
+            id = pending.pop()
+            if id in self._sides and id not in contained:
+                contained.add(id)
+                pending += self._before(id)
+
+    def _reach(self, id: str, side: int) -> None:
         """Record that tips contain a commit, which has to be visited if this is new."""
-        if id == NIL or self.sides.get(id, 0) | side == self.sides.get(id):
+        if id == NIL or self._sides.get(id, 0) | side == self._sides.get(id):
             return
-        if id not in self._read:
+        if id not in self._changes:
             # Earlier versions vacuumed commits that were merged from branches deleted since.
             with suppress(DamagedLake):
-                self._read[id] = self._commits.read(id).commit
-        if id in self._read:
-            self.sides[id] = self.sides.get(id, 0) | side
-            heapq.heappush(self._pending, (-self._read[id].date.timestamp(), id))
+                self._changes[id] = self._commits.read(id)
+        if id in self._changes:
+            self._sides[id] = self._sides.get(id, 0) | side
+            heapq.heappush(self._pending, (-self._changes[id].commit.date.timestamp(), id))
 
-    def next(self) -> Commit | None:
-        """Return the newest commit that has not been visited; None if all of them are common to both tips."""
-        if all(self.sides[id] == _BOTH for _, id in self._pending):
-            return None
-        return self._read[heapq.heappop(self._pending)[1]]
-
-    def before(self, id: str) -> tuple[str, str]:
+    def _before(self, id: str) -> tuple[str, str]:
         """Return the ids of the commits that a commit directly follows."""
-        return self._read[id].parent, self._read[id].merged
+        commit = self._changes[id].commit
+        return commit.parent, commit.merged

@@ -1,83 +1,127 @@
-"""Random histories of a branch that is merged again and again.
-
-Only `dev` changes records; both branches compact. So after a merge into main, main has the records of `dev`, and a
-merge into `dev` changes none.
-"""
+"""Random histories of branches that are merged again and again."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass, field
 
 import pytest
 
 from lake_core.pool import Pool, PoolLake
-from lake_core.pool.commit import Commit
 from lake_core.pool.errors import DeleteConflict
 from lake_core.store import MemoryStore
 
-ACTIONS = {
-    "load": 2,
-    "delete a record": 2,
-    "delete an object": 1,
-    "revert": 3,
-    "compact": 1,
-    "compact main": 1,
-    "merge": 5,
-    "merge main": 1,
-}
+ACTIONS = {"load": 2, "delete a record": 2, "delete an object": 1, "revert": 3, "compact": 2, "merge": 6}
 """The actions, and how often they are drawn."""
 
 
-def keys(pool: Pool, branch: str) -> list[int]:
-    return [record["k"] for record in pool.scan(branch).records()]
+@dataclass
+class BranchHistory:
+    """Two branches of a pool, main and `dev`. No two records have the same key.
+
+    Attributes:
+        pool: The pool.
+        rng: Draws the actions.
+        loaded: How many keys were loaded.
+        changes: The commits of each branch that can be reverted.
+        merges: How many merges made a commit.
+        actions: The actions so far, for messages.
+    """
+
+    pool: Pool
+    rng: random.Random
+    loaded: int = 0
+    changes: dict[str, list[str]] = field(default_factory=lambda: {"main": [], "dev": []})
+    merges: int = 0
+    actions: list[str] = field(default_factory=list)
+
+    def keys(self, branch: str) -> list[int]:
+        return [record["k"] for record in self.pool.scan(branch).records()]
+
+    def draw(self) -> str:
+        return self.rng.choices(list(ACTIONS), list(ACTIONS.values()))[0]
+
+    def act(self, action: str, branch: str) -> None:
+        """Make a change of a branch, or merge the other one into it. Raises DeleteConflict."""
+        self.actions.append(f"{action} {branch}")
+        pool, rng, changes = self.pool, self.rng, self.changes[branch]
+        commit = None
+        match action:
+            case "load":
+                first = self.loaded
+                self.loaded += 3
+                commit = pool.load([{"k": key} for key in range(first, self.loaded)], branch)
+            case "delete a record" if self.loaded:
+                commit = pool.delete(f"k = {rng.randrange(max(0, self.loaded - 6), self.loaded)}", branch)
+            case "delete an object" if objects := pool.objects(branch):
+                commit = pool.delete(ids=[rng.choice(objects).id], branch=branch)
+            case "revert" if changes:
+                commit = pool.revert(rng.choice([*changes, changes[-1], changes[-1]]), branch)
+            case "compact":
+                before = self.keys(branch)
+                pool.compact(branch=branch)
+                assert self.keys(branch) == before, self.actions
+            case "merge":
+                commit = pool.merge("dev" if branch == "main" else "main", branch)
+                self.merges += commit is not None
+        if commit is not None:
+            changes.append(commit.id)
 
 
-def run(seed: int, steps: int) -> int:
-    """Run a random history. Return how many merges into main succeeded."""
-    rng = random.Random(seed)
+def _seeds(usual: int, most: int, block: int = 25) -> list[object]:
+    blocks = [range(first, first + block) for first in range(0, most, block)]
+    return [pytest.param(each, marks=[] if each.start < usual else pytest.mark.exhaustive) for each in blocks]
+
+
+def _history(seed: int) -> BranchHistory:
     pool = PoolLake.create(MemoryStore()).create_pool("events", key="k", order="asc")
     pool.load([{"k": -1}])
     pool.create_branch("dev")
-    changes: list[Commit] = []
-    loaded = merges = 0
-    history: list[str] = []
+    return BranchHistory(pool, random.Random(seed))
+
+
+def follow(history: BranchHistory, steps: int) -> None:
+    """Let only `dev` change records: after a merge into main, main has the same; a merge into `dev` changes nothing."""
     for _ in range(steps):
-        (action,) = rng.choices(list(ACTIONS), list(ACTIONS.values()))
-        history.append(action)
-        before = keys(pool, "dev")
-        commit = None
+        action = history.draw()
+        branch = history.rng.choice(["main", "dev"]) if action in ("compact", "merge") else "dev"
+        before = history.keys("dev")
         try:
-            match action:
-                case "load":
-                    loaded += 3
-                    commit = pool.load([{"k": key} for key in range(loaded - 3, loaded)], "dev")
-                case "delete a record" if loaded:
-                    commit = pool.delete(f"k = {rng.randrange(max(0, loaded - 6), loaded)}", "dev")
-                case "delete an object" if objects := pool.objects("dev"):
-                    commit = pool.delete(ids=[rng.choice(objects).id], branch="dev")
-                case "revert" if changes:
-                    commit = pool.revert(rng.choice([*changes, changes[-1], changes[-1]]).id, "dev")
-                case "compact" | "compact main":
-                    branch = "main" if action == "compact main" else "dev"
-                    pool.compact(branch=branch)
-                    assert keys(pool, "dev") == before, history
-                case "merge":
-                    pool.merge("dev")
-                    assert keys(pool, "main") == before, (seed, history)
-                    merges += 1
-                case "merge main":
-                    pool.merge("main", into="dev")
-                    assert keys(pool, "dev") == before, (seed, history)
+            history.act(action, branch)
         except DeleteConflict:
-            history[-1] += " (conflict)"
-        if commit is not None:
-            changes.append(commit)
-    return merges
+            continue
+        if action == "merge":
+            assert history.keys(branch) == before, history.actions
+
+
+def cross(history: BranchHistory, steps: int) -> None:
+    """Let both branches change records: a merge doubles none, and loses none that both have."""
+    for _ in range(steps):
+        action, branch = history.draw(), history.rng.choice(["main", "dev"])
+        both = set(history.keys("main")), set(history.keys("dev"))
+        try:
+            history.act(action, branch)
+        except DeleteConflict:
+            continue
+        keys = history.keys(branch)
+        assert len(keys) == len(set(keys)), history.actions
+        if action == "merge":
+            assert both[0] & both[1] <= set(keys) <= both[0] | both[1], history.actions
 
 
 @pytest.mark.parametrize("steps", [8, 16])
-@pytest.mark.parametrize(
-    "first", [0, 25, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in range(50, 1000, 25))]
-)
-def test_after_a_merge_both_branches_have_the_same_records(first: int, steps: int) -> None:
-    assert sum(run(seed, steps) for seed in range(first, first + 25)) > 10
+@pytest.mark.parametrize("seeds", _seeds(50, 1000))
+def test_after_a_merge_main_has_the_records_of_the_branch(seeds: range, steps: int) -> None:
+    histories = [_history(seed) for seed in seeds]
+    for history in histories:
+        follow(history, steps)
+    assert sum(history.merges for history in histories) > 5
+
+
+@pytest.mark.parametrize("steps", [8, 16, 24])
+@pytest.mark.parametrize("seeds", _seeds(50, 1000))
+def test_merges_in_both_directions_double_and_lose_nothing(seeds: range, steps: int) -> None:
+    histories = [_history(seed) for seed in seeds]
+    for history in histories:
+        cross(history, steps)
+    assert sum(history.merges for history in histories) > 5
