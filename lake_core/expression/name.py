@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 
 
 class Names:
-    """The columns of a schema. With `relations`, the columns are the fields of its structs. Names ignore case."""
+    """The columns of a schema. With `relations`, the columns are the fields of its structs.
 
-    def __init__(self, text: str, schema: pa.Schema, *, relations: bool) -> None:
-        self._text, self._schema, self._relations = text, schema, relations
+    Names ignore case, unless `exact`. A column of exactly that name comes before others.
+    """
+
+    def __init__(self, text: str, schema: pa.Schema, *, relations: bool, exact: bool = False) -> None:
+        self._text, self._schema, self._relations, self._exact = text, schema, relations, exact
 
     def column(self, names: Sequence[str]) -> Column:
         """Find a column by its names. Raises InvalidExpression if there is none, or more than one."""
@@ -49,7 +52,7 @@ class Names:
             if not pa.types.is_struct(kind):
                 raise InvalidExpression(f"{short(self._text)}: {'.'.join(path)} is {kind}, which does not have fields")
             matched = _field(list(kind), name)
-            if matched is None:
+            if matched is None or (self._exact and matched.name != name):
                 raise self._unknown(names, [child.name for child in fields])
             path.append(matched.name)
             kind = matched.type

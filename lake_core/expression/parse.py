@@ -65,11 +65,12 @@ def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False, no
 def parse_known(text: str, schema: pa.Schema) -> list[Predicate]:
     """Parse the operands of a predicate's outermost AND that use only columns of `schema`. Leave out the others.
 
+    The names of the columns must be spelled exactly as in `schema`: one that differs by case may be another column.
     If one of them is not true for a row, the row does not match the whole predicate. Raises InvalidExpression for text
     that does not parse.
     """
     tree = parse_sql(text)
-    names = Names(text, schema, relations=False)
+    names = Names(text, schema, relations=False, exact=True)
     binder = Binder(text, names, None)
     leaves = LeafBinder(text, names, binder)
     predicates = []

@@ -164,6 +164,7 @@ def test_a_predicate_over_the_key_reads_a_part_of_the_bytes() -> None:
         ("k > 5", [types.INT64, types.STRING], None, None),
         ("k > 1 and k > 3 and k < 9 and k < 7", [types.INT64], 3, 7),
         ("k >= 3", [], None, None),
+        ("K >= 3 and k < 9", [types.INT64], None, 9),
     ],
 )
 def test_predicates_imply_ranges_of_keys(where: str, types_: list[Type], start: object, stop: object) -> None:
@@ -193,3 +194,19 @@ def test_what_a_range_leaves_out_does_not_match(seed: int) -> None:
     ):
         expected = matching(table, parse_predicate(where, table.schema))
         assert str(pool.scan(where=where).to_table().to_pylist()) == str(expected.to_pylist()), where
+
+
+@pytest.fixture
+def spellings() -> Pool:
+    """Return a pool with a field that differs from the key only by case."""
+    pool = PoolLake.create(MemoryStore()).create_pool("p", key="ts", order="asc")
+    pool.load([{"ts": 1, "TS": 11}, {"ts": 2, "TS": 1}, {"ts": 11}])
+    return pool
+
+
+def test_a_field_that_differs_from_the_key_by_case_is_not_the_key(spellings: Pool) -> None:
+    assert [record["ts"] for record in spellings.scan(where="TS = 11").records()] == [1]
+
+
+def test_an_exact_name_is_that_of_the_key(spellings: Pool) -> None:
+    assert [record["ts"] for record in spellings.scan(where="ts = 11").records()] == [11]
