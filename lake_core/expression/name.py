@@ -12,7 +12,7 @@ from lake_core.expression.sql import short
 from lake_core.expression.tree import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class Names:
@@ -59,14 +59,39 @@ class Names:
         return Column(tuple(path), kind)
 
     def _unknown(self, names: Sequence[str], columns: Sequence[str]) -> InvalidExpression:
-        return InvalidExpression(
-            f"{short(self._text)}: there is no column {'.'.join(names)!r}; the columns are {', '.join(columns[:20])}"
-        )
+        return unknown_column(self._text, names, columns)
+
+
+class KnownNames(Names):
+    """Columns by their names as they are written."""
+
+    def __init__(self, text: str, columns: Mapping[tuple[str, ...], Column]) -> None:
+        schema = pa.schema([(column.path[0], column.type) for column in dict.fromkeys(columns.values())])
+        super().__init__(text, schema, relations=False)
+        self._columns = columns
+
+    def column(self, names: Sequence[str]) -> Column:
+        """Return a column by its names. Raises InvalidExpression if there is none."""
+        column = self._columns.get(tuple(names))
+        if column is None:
+            raise self._unknown(names, self._schema.names)
+        return column
+
+    def knows(self, name: str) -> bool:
+        """Return whether a column has this name."""
+        return (name,) in self._columns
 
 
 def _field(fields: Sequence[pa.Field], name: str) -> pa.Field | None:
     exact = next((child for child in fields if child.name == name), None)
     return exact or next((child for child in fields if child.name.lower() == name.lower()), None)
+
+
+def unknown_column(text: str, names: Sequence[str], columns: Sequence[str]) -> InvalidExpression:
+    """Return the error for a name that no column has."""
+    return InvalidExpression(
+        f"{short(text)}: there is no column {'.'.join(names)!r}; the columns are {', '.join(columns[:20])}"
+    )
 
 
 def is_column(node: exp.Expr) -> bool:

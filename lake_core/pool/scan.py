@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lake_core.pool.arrow.arrays import booleans
 from lake_core.pool.arrow.fuse import widen_columns
 from lake_core.pool.arrow.outline import Outlines
 from lake_core.pool.arrow.shapes import Shape
@@ -17,6 +16,7 @@ from lake_core.pool.arrow.table import to_table
 from lake_core.pool.errors import InvalidValue
 from lake_core.pool.filter import Filter, implied_range
 from lake_core.pool.fused_type import fused_types
+from lake_core.pool.key_range import KeyRange
 from lake_core.pool.merge import merge, partitions, source_of
 from lake_core.pool.object_reader import ObjectReader
 from lake_core.pool.projection import projected_type, projected_value
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lake_core.pool.arrow.columns import Column
     from lake_core.pool.config import PoolConfig
     from lake_core.pool.data_object import DataObject
-    from lake_core.pool.key_range import KeyRange
     from lake_core.pool.sorted_batch import SortedBatch
     from lake_core.pool.value import Value
     from lake_core.store import ObjectStore
@@ -66,6 +65,7 @@ class Scan:
             key_types = {key.type for each in filled for key in (each.min, each.max) if key.body is not None}
             key_range = key_range.intersection(implied_range(where, config.keys[0], unique_types(key_types)))
         self.objects = [each for each in filled if key_range.overlaps(each.min, each.max)]
+        self._all_objects = filled
         self._store = store
         self._config = config
         self._range = key_range
@@ -73,6 +73,7 @@ class Scan:
         self._names = None if columns is None else list(dict.fromkeys(columns))
         # Kept here, because a functools.cached_property of Python 3.11 has one lock for all scans of a process.
         self._type: Type | None = None
+        self._types: list[Type] | None = None
         self._fused_type: Type | None = None
         self._bound_filter: Filter | None = None
         self._outlines = Outlines()
@@ -132,6 +133,13 @@ class Scan:
         return self._type
 
     @property
+    def types(self) -> list[Type]:
+        """Return the types of the values in the range, without the filter. Reads all of them once."""
+        if self._types is None:
+            self._types = [shape.type for shape in self._shapes()]
+        return self._types
+
+    @property
     def schema(self) -> pa.Schema:
         """Return the schema of the values as an Arrow stream. Reads all of them once. Raises as `values` does."""
         return to_table(self.type, []).schema
@@ -161,8 +169,14 @@ class Scan:
     def _whole_type(self) -> Type:
         """Return the type that the values in the range are fused into, with all fields."""
         if self._fused_type is None:
-            self._fused_type = fused_types((shape.type for shape in self._shapes()), "union")
+            self._fused_type = fused_types(self.types, "union")
         return self._fused_type
+
+    def _all_types(self) -> list[Type]:
+        """Return the types of all values of the pool."""
+        if not self._range.is_bounded and len(self.objects) == len(self._all_objects):
+            return self.types
+        return Scan(self._store, self._config, self._all_objects, KeyRange()).types
 
     def _selected_type(self, names: Sequence[str]) -> Type:
         """Return the type that the values in the range are fused into, with some of the fields."""
@@ -174,7 +188,7 @@ class Scan:
     @property
     def _filter(self) -> Filter | None:
         if self._bound_filter is None and self._where is not None and under(self._whole_type) != NULL:
-            self._bound_filter = Filter.of(self._where, self._whole_type)
+            self._bound_filter = Filter(self._where, self.types, self._all_types)
         return self._bound_filter
 
     def _check_names(self) -> None:
@@ -238,8 +252,8 @@ class Scan:
         schema, where = self.schema, self._filter
         type = self.type if names is None else projected_type(self._whole_type, names)
         for columns in groups:
-            for array in widen_columns(columns, type):
-                rows = array if where is None else array.filter(booleans(where.mask_of_records(array)))
+            kept = columns if where is None else [where.matching(column) for column in columns]
+            for rows in widen_columns(kept, type):
                 # The fields of a null record are null themselves.
                 arrays = [rows.field(each.name) for each in schema] if fields_of(type) else [rows]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
