@@ -14,6 +14,7 @@ from lake_core.pool.arrow.outline import Outlines
 from lake_core.pool.arrow.shapes import Shape
 from lake_core.pool.arrow.table import to_table
 from lake_core.pool.errors import InvalidValue
+from lake_core.pool.field_names import field_names
 from lake_core.pool.filter import Filter, implied_range
 from lake_core.pool.fused_type import fused_types
 from lake_core.pool.key_range import KeyRange
@@ -179,11 +180,13 @@ class Scan:
         return Scan(self._store, self._config, self._all_objects, KeyRange()).types
 
     def _selected_type(self, names: Sequence[str]) -> Type:
-        """Return the type that the values in the range are fused into, with some of the fields."""
-        if under(self._whole_type) == NULL:
-            return RecordType(tuple(Field(name, NULL) for name in names))
-        fields = {each.name: each for each in fields_of(self._whole_type)}
-        return RecordType(tuple(fields[name] for name in names))
+        """Return the type that the values in the range are fused into, with some of the fields.
+
+        A field that none of the values has is null.
+        """
+        known = [] if under(self._whole_type) == NULL else fields_of(self._whole_type)
+        fields = {each.name: each for each in known}
+        return RecordType(tuple(fields.get(name, Field(name, NULL)) for name in names))
 
     @property
     def _filter(self) -> Filter | None:
@@ -192,14 +195,17 @@ class Scan:
         return self._bound_filter
 
     def _check_names(self) -> None:
-        """Raise InvalidValue for columns that the values do not have."""
+        """Raise InvalidValue for columns that no value of the pool has."""
         if self._names is None or under(self._whole_type) == NULL:
             return
         projected_type(self._whole_type, self._names)
-        known = [each.name for each in fields_of(self._whole_type)]
+        in_range = {each.name for each in fields_of(self._whole_type)}
+        if in_range.issuperset(self._names):
+            return
+        known = field_names(self._all_types())
         if unknown := [name for name in self._names if name not in known]:
             raise InvalidValue(
-                f"the pool {self._config.name!r} does not have the columns {unknown} in this range; "
+                f"the pool {self._config.name!r} does not have the columns {unknown}; "
                 f"its columns are {', '.join(known)}"
             )
 
@@ -250,7 +256,7 @@ class Scan:
         """Yield columns as batches of the schema, without the rows that the filter excludes."""
         names = self._read_names
         schema, where = self.schema, self._filter
-        type = self.type if names is None else projected_type(self._whole_type, names)
+        type = self.type if names is None else self._selected_type(list(dict.fromkeys(names)))
         for columns in groups:
             kept = columns if where is None else [where.matching(column) for column in columns]
             for rows in widen_columns(kept, type):

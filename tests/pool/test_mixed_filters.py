@@ -6,10 +6,12 @@ import math
 import random
 from typing import Any, Literal
 
+import pyarrow as pa
 import pytest
 
 from lake_core.expression import EvaluationFailed, InvalidExpression
 from lake_core.pool import types
+from lake_core.pool.errors import InvalidValue
 from lake_core.pool.filter import Filter
 from lake_core.pool.lake import PoolLake
 from lake_core.pool.pool import Pool
@@ -209,6 +211,20 @@ def test_a_name_means_the_same_field_in_every_range() -> None:
     assert keys(pool, "NAME = 'a'", start=1, stop=5) == []
     assert keys(pool, "Name = 'a'") == [1]
     assert keys(pool, "Name = 'a'", start=5) == []
+
+
+def test_a_column_that_no_record_in_the_range_has_is_null() -> None:
+    pool = pool_of([{"k": 1}, {"k": 9, "code": 7}])
+    scan = pool.scan(start=1, stop=5, columns=["code", "k"])
+    assert scan.to_table().to_pydict() == {"code": [None], "k": [1]}
+    assert pa.table(pool.scan(where="code is null", columns=["code", "k"])).to_pydict() == {"code": [None], "k": [1]}
+    assert scan.to_zson() == "{k:1}\n"
+
+
+def test_a_column_that_no_record_of_the_pool_has_is_unknown() -> None:
+    pool = pool_of([{"k": 1}, {"k": 9, "code": 7}])
+    with pytest.raises(InvalidValue, match="its columns are k, code"):
+        pool.scan(start=1, stop=5, columns=["cod", "k"]).to_table()
 
 
 _VALUES = [0, 1, 2, 300, -1, 1.0, 1.5, -0.5, "a", "b", "1", "", True, False, None]
