@@ -20,7 +20,7 @@ from lake_core.pool.fused_type import fused_types
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.merge import merge, partitions, source_of
 from lake_core.pool.object_reader import ObjectReader
-from lake_core.pool.projection import projected_type, projected_value
+from lake_core.pool.projection import projected_type, selected_type, selected_value
 from lake_core.pool.seek_index import segments_in_range
 from lake_core.pool.types import NULL, Field, RecordType, Type, fields_of, under, unique_types
 from lake_core.pool.zson.formatter import format_value
@@ -89,7 +89,7 @@ class Scan:
         """
         for batch in self.batches():
             for value in batch.batch.values():
-                yield value if self._names is None else projected_value(value, self._names)
+                yield value if self._names is None else selected_value(value, self._names)
 
     def batches(self) -> Iterator[SortedBatch]:
         """Yield the values in batches, as they are encoded, with all fields. Raises as `values` does."""
@@ -269,6 +269,6 @@ def _counted(shapes: Iterable[Shape], names: Sequence[str] | None = None) -> lis
     """Return shapes with each type once. With names, the types have only those fields."""
     counts: dict[Type, int] = {}
     for shape in shapes:
-        type = shape.type if names is None else projected_type(shape.type, names)
+        type = shape.type if names is None else selected_type(shape.type, names)
         counts[type] = counts.get(type, 0) + shape.count
     return [Shape(type, count) for type, count in counts.items()]

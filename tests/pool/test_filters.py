@@ -18,6 +18,7 @@ from lake_core.pool.lake import PoolLake
 from lake_core.pool.pool import Pool
 from lake_core.pool.types import Type
 from lake_core.pool.value import Value
+from lake_core.pool.zson.type_text import format_type
 from lake_core.store import MemoryStore
 from lake_core.store.object_store import ObjectBytes
 
@@ -82,6 +83,15 @@ def test_columns_come_in_the_order_in_which_they_are_named() -> None:
         assert scan.to_table() == table.select(columns)
         assert scan.schema.names == columns
     assert next(pool.scan(columns=["k"]).records()).keys() == {"k"}
+
+
+def test_fields_of_records_come_in_the_order_in_which_they_are_named() -> None:
+    pool = PoolLake.create(MemoryStore()).create_pool("p", key="k", order="asc")
+    pool.load([{"k": 1, "a": "x", "b": 2}, {"k": 2, "b": 3}])
+    scan = pool.scan(columns=["b", "a", "k"])
+    assert scan.to_zson() == '{b:2,a:"x",k:1}\n{b:3,k:2}\n'
+    assert list(next(scan.records())) == ["b", "a", "k"]
+    assert [format_type(shape.type) for shape in scan.shapes()] == ["{b:int64,a:string,k:int64}", "{b:int64,k:int64}"]
 
 
 def test_columns_and_predicates_over_unknown_fields_are_refused() -> None:
