@@ -76,7 +76,7 @@ _CLOCK: dict[str, pa.DataType] = {
     "current_date": pa.date32(),
     "curdate": pa.date32(),
 }
-_CLOCK_WORDS = ("current_timestamp", "current_date")
+CLOCK_WORDS = ("current_timestamp", "current_date")
 """Functions that can be called without parentheses, unless a column has the same name."""
 
 
@@ -85,6 +85,9 @@ class Binder:
 
     def __init__(self, text: str, names: Names, now: int | None) -> None:
         self._text, self._names, self._now, self._depth = text, names, now, 0
+
+    def explain_mismatch(self, node: exp.Expr, error: InvalidExpression) -> None:
+        """Take note of what is wrong with a node as a leaf. Only a binder that goes on after errors needs it."""
 
     def bind(self, node: exp.Expr) -> Expression:
         """Bind a node of the parser to an expression. Raises InvalidExpression, RecursionError."""
@@ -191,7 +194,7 @@ class Binder:
         parts = parts_of(node)
         return (
             len(parts) == 1
-            and parts[0].lower() in _CLOCK_WORDS
+            and parts[0].lower() in CLOCK_WORDS
             and not node.this.quoted
             and not self._names.knows(parts[0])
         )

@@ -117,6 +117,8 @@ class LeafBinder:
                     f"predicate {short(self._text)} compares {'.'.join(pair[0].path)} ({pair[0].type}) "
                     f"with {'.'.join(pair[1].path)} ({pair[1].type})"
                 )
+            if pa.types.is_null(pair[0].type):
+                return TRUE if operator == "<=>" else NULL
             if pa.types.is_nested(pair[0].type):
                 raise InvalidExpression(
                     f"predicate {short(self._text)}: columns of type {pair[0].type} cannot be compared; "

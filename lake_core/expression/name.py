@@ -12,14 +12,17 @@ from lake_core.expression.sql import short
 from lake_core.expression.tree import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class Names:
-    """The columns of a schema. With `relations`, the columns are the fields of its structs. Names ignore case."""
+    """The columns of a schema. With `relations`, the columns are the fields of its structs.
 
-    def __init__(self, text: str, schema: pa.Schema, *, relations: bool) -> None:
-        self._text, self._schema, self._relations = text, schema, relations
+    Names ignore case, unless `exact`. A column of exactly that name comes before others.
+    """
+
+    def __init__(self, text: str, schema: pa.Schema, *, relations: bool, exact: bool = False) -> None:
+        self._text, self._schema, self._relations, self._exact = text, schema, relations, exact
 
     def column(self, names: Sequence[str]) -> Column:
         """Find a column by its names. Raises InvalidExpression if there is none, or more than one."""
@@ -49,21 +52,46 @@ class Names:
             if not pa.types.is_struct(kind):
                 raise InvalidExpression(f"{short(self._text)}: {'.'.join(path)} is {kind}, which does not have fields")
             matched = _field(list(kind), name)
-            if matched is None:
+            if matched is None or (self._exact and matched.name != name):
                 raise self._unknown(names, [child.name for child in fields])
             path.append(matched.name)
             kind = matched.type
         return Column(tuple(path), kind)
 
     def _unknown(self, names: Sequence[str], columns: Sequence[str]) -> InvalidExpression:
-        return InvalidExpression(
-            f"{short(self._text)}: there is no column {'.'.join(names)!r}; the columns are {', '.join(columns[:20])}"
-        )
+        return unknown_column(self._text, names, columns)
+
+
+class KnownNames(Names):
+    """Columns by their names as they are written."""
+
+    def __init__(self, text: str, columns: Mapping[tuple[str, ...], Column]) -> None:
+        schema = pa.schema([(column.path[0], column.type) for column in dict.fromkeys(columns.values())])
+        super().__init__(text, schema, relations=False)
+        self._columns = columns
+
+    def column(self, names: Sequence[str]) -> Column:
+        """Return a column by its names. Raises InvalidExpression if there is none."""
+        column = self._columns.get(tuple(names))
+        if column is None:
+            raise self._unknown(names, self._schema.names)
+        return column
+
+    def knows(self, name: str) -> bool:
+        """Return whether a column has this name."""
+        return (name,) in self._columns
 
 
 def _field(fields: Sequence[pa.Field], name: str) -> pa.Field | None:
     exact = next((child for child in fields if child.name == name), None)
     return exact or next((child for child in fields if child.name.lower() == name.lower()), None)
+
+
+def unknown_column(text: str, names: Sequence[str], columns: Sequence[str]) -> InvalidExpression:
+    """Return the error for a name that no column has."""
+    return InvalidExpression(
+        f"{short(text)}: there is no column {'.'.join(names)!r}; the columns are {', '.join(columns[:20])}"
+    )
 
 
 def is_column(node: exp.Expr) -> bool:

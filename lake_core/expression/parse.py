@@ -57,7 +57,7 @@ def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False, no
     names = Names(text, schema, relations=relations)
     binder = Binder(text, names, now)
     try:
-        return _predicate(tree, LeafBinder(text, names, binder), binder)
+        return bind_predicate(tree, LeafBinder(text, names, binder), binder)
     except RecursionError:
         raise too_deep(text) from None
 
@@ -65,36 +65,41 @@ def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False, no
 def parse_known(text: str, schema: pa.Schema) -> list[Predicate]:
     """Parse the operands of a predicate's outermost AND that use only columns of `schema`. Leave out the others.
 
+    The names of the columns must be spelled exactly as in `schema`: one that differs by case may be another column.
     If one of them is not true for a row, the row does not match the whole predicate. Raises InvalidExpression for text
     that does not parse.
     """
     tree = parse_sql(text)
-    names = Names(text, schema, relations=False)
+    names = Names(text, schema, relations=False, exact=True)
     binder = Binder(text, names, None)
     leaves = LeafBinder(text, names, binder)
     predicates = []
     for node in tree.flatten() if isinstance(tree, exp.And) else [tree]:
         try:
-            predicates.append(_predicate(node, leaves, binder))
+            predicates.append(bind_predicate(node, leaves, binder))
         except (InvalidExpression, RecursionError):
             continue
     return predicates
 
 
-def _predicate(node: exp.Expr, leaves: LeafBinder, expressions: Binder) -> Predicate:
+def bind_predicate(node: exp.Expr, leaves: LeafBinder, expressions: Binder) -> Predicate:
+    """Bind a node of the parser to a predicate, of leaves where possible. Raises InvalidExpression, RecursionError."""
     match node:
         case exp.Paren(this=inner):
-            return _predicate(inner, leaves, expressions)
+            return bind_predicate(inner, leaves, expressions)
         case exp.And():
-            return all_of([_predicate(part, leaves, expressions) for part in node.flatten()])
+            return all_of([bind_predicate(part, leaves, expressions) for part in node.flatten()])
         case exp.Or():
-            return any_of([_predicate(part, leaves, expressions) for part in node.flatten()])
+            return any_of([bind_predicate(part, leaves, expressions) for part in node.flatten()])
         case exp.Not(this=inner):
-            return negated(_predicate(inner, leaves, expressions))
+            return negated(bind_predicate(inner, leaves, expressions))
     try:
         return leaves.bind(node)
     except InvalidExpression as error:
         try:
-            return expressions.condition(node)
+            condition = expressions.condition(node)
         except InvalidExpression as other:
             raise (other if isinstance(error, NoLeaf) else error) from None
+        if not isinstance(error, NoLeaf):
+            expressions.explain_mismatch(node, error)
+        return condition

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from lake_core.pool.action import Action, AddObject, DeleteObject
 from lake_core.pool.errors import DeleteConflict
 from lake_core.pool.filter import Filter
-from lake_core.pool.fused_type import fused_types
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.rewrite import ObjectRewriter
 from lake_core.pool.scan import Scan
@@ -57,7 +56,7 @@ class RecordDeletion:
 
     loader: Loader
     where: str
-    _types: dict[str, Type] = field(default_factory=dict, init=False)
+    _types: dict[str, list[Type]] = field(default_factory=dict, init=False)
     _replacements: dict[str, list[DataObject]] = field(default_factory=dict, init=False)
 
     def plan(self, tip: str) -> list[Action]:
@@ -70,23 +69,23 @@ class RecordDeletion:
             DamagedLake: A commit or a data object cannot be read.
         """
         loader = self.loader
-        objects = loader.branches.commits.objects(tip).values()
+        objects = list(loader.branches.commits.objects(tip).values())
         in_range = Scan(loader.store, loader.config, objects, KeyRange(), where=self.where).objects
-        type = self._fused_type(in_range)
-        if under(type) == NULL:
+        types = self._types_of(in_range)
+        if all(under(type) == NULL for type in types):
             return []
-        row_filter = Filter.of(self.where, type)
+        row_filter = Filter(self.where, types, lambda: self._types_of([each for each in objects if each.count]))
         rewriter = ObjectRewriter(loader, lambda batch: row_filter.mask(batch.batch), self._replacements)
         remainders = {each.id: rewriter.remainder(each) for each in in_range}
         deletes = [DeleteObject(id) for id, objects in remainders.items() if objects is not None]
         return [*deletes, *(AddObject(each) for objects in remainders.values() for each in objects or ())]
 
-    def _fused_type(self, objects: Sequence[DataObject]) -> Type:
-        """Return the type that all values of data objects are fused into.
+    def _types_of(self, objects: Sequence[DataObject]) -> list[Type]:
+        """Return the types of all values of data objects.
 
         Reads each object once. Raises DamagedLake.
         """
         for each in objects:
             if each.id not in self._types:
-                self._types[each.id] = Scan(self.loader.store, self.loader.config, [each], KeyRange()).type
-        return fused_types((self._types[each.id] for each in objects), "union")
+                self._types[each.id] = Scan(self.loader.store, self.loader.config, [each], KeyRange()).types
+        return list(dict.fromkeys(type for each in objects for type in self._types[each.id]))

@@ -152,9 +152,10 @@ class Pool:
             commit: The id of a commit, to read the pool as it was then.
             start: Leave out smaller keys, and those that do not compare with it; see `KeyRange`.
             stop: Leave out this key and larger ones, and those that do not compare with it.
-            where: Leave out records for which this predicate, in Spark SQL over their fields, is not true. Data objects
-                and parts of them are not read where the predicate cannot be true for their keys.
-            columns: The fields to return, in this order. Others are not decoded.
+            where: Leave out records for which this predicate, in Spark SQL over their fields, is not true. A field that
+                a record does not have is null, as is a comparison of types that do not fit. Data objects and parts of
+                them are not read where the predicate cannot be true for their keys.
+            columns: The fields of records to return, in this order. Others are not decoded.
 
         Raises:
             NoSuchBranch: The pool has no such branch.
@@ -318,8 +319,8 @@ class Pool:
         Data objects that also hold other records are rewritten. Those whose keys rule the predicate out are not read.
 
         Args:
-            where: A predicate in Spark SQL over the fields of all records; a field that a record does not have is null.
-                Records for which it is true are deleted.
+            where: A predicate in Spark SQL over the fields of all records; a field that a record does not have is null,
+                as is a comparison of types that do not fit. Records for which it is true are deleted.
             branch: The branch.
             ids: The ids of data objects, instead of a predicate.
             author: Who deletes.

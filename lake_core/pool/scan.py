@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lake_core.pool.arrow.arrays import booleans
 from lake_core.pool.arrow.fuse import widen_columns
 from lake_core.pool.arrow.outline import Outlines
 from lake_core.pool.arrow.shapes import Shape
 from lake_core.pool.arrow.table import to_table
 from lake_core.pool.errors import InvalidValue
+from lake_core.pool.field_names import field_names
 from lake_core.pool.filter import Filter, implied_range
 from lake_core.pool.fused_type import fused_types
+from lake_core.pool.key_range import KeyRange
 from lake_core.pool.merge import merge, partitions, source_of
 from lake_core.pool.object_reader import ObjectReader
-from lake_core.pool.projection import projected_type, projected_value
+from lake_core.pool.projection import projected_type, selected_type, selected_value
 from lake_core.pool.seek_index import segments_in_range
 from lake_core.pool.types import NULL, Field, RecordType, Type, fields_of, under, unique_types
 from lake_core.pool.zson.formatter import format_value
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from lake_core.pool.arrow.columns import Column
     from lake_core.pool.config import PoolConfig
     from lake_core.pool.data_object import DataObject
-    from lake_core.pool.key_range import KeyRange
     from lake_core.pool.sorted_batch import SortedBatch
     from lake_core.pool.value import Value
     from lake_core.store import ObjectStore
@@ -66,6 +66,7 @@ class Scan:
             key_types = {key.type for each in filled for key in (each.min, each.max) if key.body is not None}
             key_range = key_range.intersection(implied_range(where, config.keys[0], unique_types(key_types)))
         self.objects = [each for each in filled if key_range.overlaps(each.min, each.max)]
+        self._all_objects = filled
         self._store = store
         self._config = config
         self._range = key_range
@@ -73,6 +74,7 @@ class Scan:
         self._names = None if columns is None else list(dict.fromkeys(columns))
         # Kept here, because a functools.cached_property of Python 3.11 has one lock for all scans of a process.
         self._type: Type | None = None
+        self._types: list[Type] | None = None
         self._fused_type: Type | None = None
         self._bound_filter: Filter | None = None
         self._outlines = Outlines()
@@ -87,7 +89,7 @@ class Scan:
         """
         for batch in self.batches():
             for value in batch.batch.values():
-                yield value if self._names is None else projected_value(value, self._names)
+                yield value if self._names is None else selected_value(value, self._names)
 
     def batches(self) -> Iterator[SortedBatch]:
         """Yield the values in batches, as they are encoded, with all fields. Raises as `values` does."""
@@ -132,6 +134,13 @@ class Scan:
         return self._type
 
     @property
+    def types(self) -> list[Type]:
+        """Return the types of the values in the range, without the filter. Reads all of them once."""
+        if self._types is None:
+            self._types = [shape.type for shape in self._shapes()]
+        return self._types
+
+    @property
     def schema(self) -> pa.Schema:
         """Return the schema of the values as an Arrow stream. Reads all of them once. Raises as `values` does."""
         return to_table(self.type, []).schema
@@ -161,31 +170,42 @@ class Scan:
     def _whole_type(self) -> Type:
         """Return the type that the values in the range are fused into, with all fields."""
         if self._fused_type is None:
-            self._fused_type = fused_types((shape.type for shape in self._shapes()), "union")
+            self._fused_type = fused_types(self.types, "union")
         return self._fused_type
 
+    def _all_types(self) -> list[Type]:
+        """Return the types of all values of the pool."""
+        if not self._range.is_bounded and len(self.objects) == len(self._all_objects):
+            return self.types
+        return Scan(self._store, self._config, self._all_objects, KeyRange()).types
+
     def _selected_type(self, names: Sequence[str]) -> Type:
-        """Return the type that the values in the range are fused into, with some of the fields."""
-        if under(self._whole_type) == NULL:
-            return RecordType(tuple(Field(name, NULL) for name in names))
-        fields = {each.name: each for each in fields_of(self._whole_type)}
-        return RecordType(tuple(fields[name] for name in names))
+        """Return the type that the values in the range are fused into, with some of the fields.
+
+        A field that none of the values has is null.
+        """
+        known = [] if under(self._whole_type) == NULL else fields_of(self._whole_type)
+        fields = {each.name: each for each in known}
+        return RecordType(tuple(fields.get(name, Field(name, NULL)) for name in names))
 
     @property
     def _filter(self) -> Filter | None:
         if self._bound_filter is None and self._where is not None and under(self._whole_type) != NULL:
-            self._bound_filter = Filter.of(self._where, self._whole_type)
+            self._bound_filter = Filter(self._where, self.types, self._all_types)
         return self._bound_filter
 
     def _check_names(self) -> None:
-        """Raise InvalidValue for columns that the values do not have."""
+        """Raise InvalidValue for columns that no value of the pool has."""
         if self._names is None or under(self._whole_type) == NULL:
             return
         projected_type(self._whole_type, self._names)
-        known = [each.name for each in fields_of(self._whole_type)]
+        in_range = {each.name for each in fields_of(self._whole_type)}
+        if in_range.issuperset(self._names):
+            return
+        known = field_names(self._all_types())
         if unknown := [name for name in self._names if name not in known]:
             raise InvalidValue(
-                f"the pool {self._config.name!r} does not have the columns {unknown} in this range; "
+                f"the pool {self._config.name!r} does not have the columns {unknown}; "
                 f"its columns are {', '.join(known)}"
             )
 
@@ -236,10 +256,10 @@ class Scan:
         """Yield columns as batches of the schema, without the rows that the filter excludes."""
         names = self._read_names
         schema, where = self.schema, self._filter
-        type = self.type if names is None else projected_type(self._whole_type, names)
+        type = self.type if names is None else self._selected_type(list(dict.fromkeys(names)))
         for columns in groups:
-            for array in widen_columns(columns, type):
-                rows = array if where is None else array.filter(booleans(where.mask_of_records(array)))
+            kept = columns if where is None else [where.matching(column) for column in columns]
+            for rows in widen_columns(kept, type):
                 # The fields of a null record are null themselves.
                 arrays = [rows.field(each.name) for each in schema] if fields_of(type) else [rows]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -249,6 +269,6 @@ def _counted(shapes: Iterable[Shape], names: Sequence[str] | None = None) -> lis
     """Return shapes with each type once. With names, the types have only those fields."""
     counts: dict[Type, int] = {}
     for shape in shapes:
-        type = shape.type if names is None else projected_type(shape.type, names)
+        type = shape.type if names is None else selected_type(shape.type, names)
         counts[type] = counts.get(type, 0) + shape.count
     return [Shape(type, count) for type, count in counts.items()]

@@ -85,3 +85,10 @@ def test_either_a_predicate_or_ids_are_given(pool: Pool, arguments: dict[str, ob
 def test_true_deletes_everything(pool: Pool) -> None:
     pool.delete("true")
     assert pool.objects() == []
+
+
+def test_a_field_that_differs_from_the_key_by_case_is_not_the_key() -> None:
+    pool = PoolLake.create(MemoryStore()).create_pool("p", key="k", order="asc")
+    pool.load([{"k": 1, "K": 11}, {"k": 2, "K": 1}])
+    pool.delete("K = 11")
+    assert keys(pool) == [2]

@@ -18,6 +18,7 @@ from lake_core.pool.lake import PoolLake
 from lake_core.pool.pool import Pool
 from lake_core.pool.types import Type
 from lake_core.pool.value import Value
+from lake_core.pool.zson.type_text import format_type
 from lake_core.store import MemoryStore
 from lake_core.store.object_store import ObjectBytes
 
@@ -82,6 +83,15 @@ def test_columns_come_in_the_order_in_which_they_are_named() -> None:
         assert scan.to_table() == table.select(columns)
         assert scan.schema.names == columns
     assert next(pool.scan(columns=["k"]).records()).keys() == {"k"}
+
+
+def test_fields_of_records_come_in_the_order_in_which_they_are_named() -> None:
+    pool = PoolLake.create(MemoryStore()).create_pool("p", key="k", order="asc")
+    pool.load([{"k": 1, "a": "x", "b": 2}, {"k": 2, "b": 3}])
+    scan = pool.scan(columns=["b", "a", "k"])
+    assert scan.to_zson() == '{b:2,a:"x",k:1}\n{b:3,k:2}\n'
+    assert list(next(scan.records())) == ["b", "a", "k"]
+    assert [format_type(shape.type) for shape in scan.shapes()] == ["{b:int64,a:string,k:int64}", "{b:int64,k:int64}"]
 
 
 def test_columns_and_predicates_over_unknown_fields_are_refused() -> None:
@@ -164,6 +174,7 @@ def test_a_predicate_over_the_key_reads_a_part_of_the_bytes() -> None:
         ("k > 5", [types.INT64, types.STRING], None, None),
         ("k > 1 and k > 3 and k < 9 and k < 7", [types.INT64], 3, 7),
         ("k >= 3", [], None, None),
+        ("K >= 3 and k < 9", [types.INT64], None, 9),
     ],
 )
 def test_predicates_imply_ranges_of_keys(where: str, types_: list[Type], start: object, stop: object) -> None:
@@ -193,3 +204,19 @@ def test_what_a_range_leaves_out_does_not_match(seed: int) -> None:
     ):
         expected = matching(table, parse_predicate(where, table.schema))
         assert str(pool.scan(where=where).to_table().to_pylist()) == str(expected.to_pylist()), where
+
+
+@pytest.fixture
+def spellings() -> Pool:
+    """Return a pool with a field that differs from the key only by case."""
+    pool = PoolLake.create(MemoryStore()).create_pool("p", key="ts", order="asc")
+    pool.load([{"ts": 1, "TS": 11}, {"ts": 2, "TS": 1}, {"ts": 11}])
+    return pool
+
+
+def test_a_field_that_differs_from_the_key_by_case_is_not_the_key(spellings: Pool) -> None:
+    assert [record["ts"] for record in spellings.scan(where="TS = 11").records()] == [1]
+
+
+def test_an_exact_name_is_that_of_the_key(spellings: Pool) -> None:
+    assert [record["ts"] for record in spellings.scan(where="ts = 11").records()] == [11]
