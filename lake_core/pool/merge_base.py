@@ -62,6 +62,10 @@ class MergeHistory:
                     objects.pop(id, None)
         return objects
 
+    def left_changes(self) -> list[Change]:
+        """Return the commits that the left tip contains and the right one does not, in no order."""
+        return [self._changes[id] for id, side in self._sides.items() if side == _LEFT]
+
     def own_changes(self, tip: str) -> list[Change]:
         """Return the commits of a branch that no merge base contains, the newest first.
 

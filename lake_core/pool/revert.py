@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from lake_core.pool.action import Action, AddObject, DeleteObject
 from lake_core.pool.errors import DeleteConflict, NoSuchCommit
+from lake_core.pool.heirs import heirs
+from lake_core.pool.merge_base import MergeHistory
 from lake_core.pool.pins import check_objects_remain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Sequence, Set
 
     from lake_core.pool.commit_store import Change, CommitStore
 
@@ -52,6 +54,7 @@ class Revert:
             )
         before = {}
         if restored:
+            self._check_not_rewritten(reverted, tip, restored, objects.keys() - set(reverted.added))
             self.pin(reverted.commit.parent)
             check_objects_remain(self.commits, restored, f"the commit {self.commit} cannot be reverted")
             before = self.commits.objects(reverted.commit.parent)
@@ -76,6 +79,12 @@ class Revert:
         gone = {id for change in later if not _undoes(change, reverted) for id in change.deleted if id in added}
         if gone:
             self._refuse(sorted(gone), "deleted or rewrote", "which it added")
+
+    def _check_not_rewritten(self, reverted: Change, tip: str, restored: Sequence[str], kept: Set[str]) -> None:
+        """Raise DeleteConflict where values of the objects to restore are in others, which a merge brought."""
+        changes = MergeHistory(self.commits, tip, reverted.commit.parent).left_changes()
+        if rewritten := heirs(changes, set(restored), frozenset(reverted.added)) & kept:
+            self._refuse(sorted(rewritten), "brought", "which have values that it deleted")
 
     def _refuse(self, ids: Sequence[str], verb: str, which: str) -> NoReturn:
         raise DeleteConflict(

@@ -338,6 +338,21 @@ def test_a_deletion_that_was_reverted_twice_over_keeps_the_other_values(pool: Po
     assert keys(pool) == [1, 7, 8]
 
 
+def test_a_merge_is_not_reverted_where_a_later_one_brought_what_it_deleted(pool: Pool) -> None:
+    pool.load([{"k": 2}], "dev")
+    pool.merge("dev")
+    pool.compact(branch="dev")
+    commit = pool.delete("k > 0", "dev")
+    assert commit is not None
+    merge = pool.merge("dev")
+    assert merge is not None
+    pool.revert(commit.id, "dev")
+    pool.merge("dev")
+    with pytest.raises(DeleteConflict):
+        pool.revert(merge.id)
+    assert keys(pool) == [1, 2]
+
+
 def test_a_commit_of_another_branch_is_not_reverted(pool: Pool) -> None:
     commit = load(pool)
     with pytest.raises(NoSuchCommit):
