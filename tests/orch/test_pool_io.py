@@ -103,6 +103,11 @@ def test_a_generator_is_stored_where_output_wraps_it(root: str, resources: dict[
     assert stored(root) == ["{k:2}", "{k:1}", "{k:0}"]
 
 
+def test_lines_of_json_end_only_at_newlines(root: str, resources: dict[str, Any]) -> None:
+    dg.materialize([events('{"k":"a\u2028b"}\r\n{"k":"c"}\r\n')], resources=resources)
+    assert "".join(stored(root)).count("{k:") == 2
+
+
 @pytest.mark.parametrize("place", ["plain", "lake"], indirect=True)
 def test_modes_write_as_they_say(place: str, resources: dict[str, Any]) -> None:
     def run(records: Any, mode: str) -> dict[str, Any]:
@@ -344,6 +349,7 @@ def test_errors_name_the_asset_and_what_to_do(root: str, resources: dict[str, An
             "asset events cannot be stored in a pool: an object of the type object cannot be stored as a value",
         ),
         (events("{broken"), None, UnsupportedData, "asset events cannot be stored in a pool: line 1"),
+        (events('{"k":1}\n[{"k":2}]'), None, UnsupportedData, "line 2: .* is an array; write one object on each line"),
         (events([], metadata={"lake/mode": "merge"}), None, InvalidDefinition, "use one of overwrite, append"),
         (events([], metadata={"lake/order": "up"}), None, InvalidDefinition, "use one of asc, desc"),
         (events([], metadata={"lake/threshold": 0}), None, InvalidDefinition, "use a whole number from 1"),

@@ -152,6 +152,12 @@ def test_the_mark_of_utf_8_before_lines_of_json_is_passed_over(pool: Pool, tmp_p
     assert loaded(pool) == [{"k": 1, "v": "a"}] * 2 + [{"k": 2, "v": "b"}] * 2 + [{"k": 3}] * 2
 
 
+def test_the_mark_of_utf_8_before_zson_is_passed_over(pool: Pool, tmp_path: Path) -> None:
+    (tmp_path / "a.zson").write_text("{k:1}", encoding="utf-8-sig")
+    pool.load(tmp_path / "a.zson")
+    assert loaded(pool) == [{"k": 1}]
+
+
 @pytest.mark.parametrize("text", [json.dumps([{"k": 1}]), ' {"k": 1}', '\n{"k": 1}'])
 def test_text_that_is_not_lines_of_json_says_how_to_write_it(pool: Pool, text: str) -> None:
     with pytest.raises(InvalidZng, match="one object a line"):
