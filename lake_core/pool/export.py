@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from lake_core.pool.arrow.columns import Column
-from lake_core.pool.arrow.fuse import widen_columns
+from lake_core.pool.arrow.fuse import InexactInteger, widen_columns
 from lake_core.pool.arrow.table import DELTA_KEY, TYPE_KEY, struct_array, to_table
 from lake_core.pool.errors import InvalidValue
-from lake_core.pool.fused_type import JSON
+from lake_core.pool.fused_type import JSON, with_rounded_integers
 from lake_core.pool.types import NamedType, RecordType, Type, UnionType, map_components, under
 
 if TYPE_CHECKING:
@@ -35,16 +35,39 @@ def column_type(type: Type) -> Type:
 def to_columns(scan: Scan) -> pa.RecordBatchReader:
     """Return the values of a scan as an Arrow stream that Parquet files can hold.
 
-    Types without a common type become JSON text, and so do unions. The metadata of each field holds its Zed type
-    under `zed.type`.
+    Types without a common type become JSON text, and so do unions. Integers and floats become float64 if that holds
+    each of the integers exactly. Otherwise all such fields become JSON text. The metadata of each field holds its Zed
+    type under `zed.type`.
 
     Raises:
         DamagedLake: A data object cannot be read, also while the stream is read.
         InvalidJson: A number that is to become JSON text is infinite or not a number.
     """
-    type = column_type(scan.type)
+    type, rounded = column_type(scan.type), column_type(with_rounded_integers(scan.type))
+    if rounded != type and _fits(scan, rounded):
+        schema = to_table(rounded, []).schema
+        return pa.RecordBatchReader.from_batches(schema, _rounded(scan, rounded, schema))
     schema = to_table(type, []).schema
     return pa.RecordBatchReader.from_batches(schema, _widened(scan, type, schema))
+
+
+def _fits(scan: Scan, type: Type) -> bool:
+    """Return whether a type with rounded integers holds each value exactly. Read all of them once."""
+    try:
+        for batch in scan.batches():
+            widen_columns(batch.batch.columns(), type)
+    except (InexactInteger, pa.ArrowNotImplementedError):
+        # Arrow does not convert the values of a union that is a field's own type.
+        return False
+    return True
+
+
+def _rounded(scan: Scan, type: Type, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    is_record = isinstance(under(type), RecordType)
+    for batch in scan.batches():
+        for array in widen_columns(batch.batch.columns(), type):
+            columns = [array.field(number) for number in range(len(schema))] if is_record else [array]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _widened(scan: Scan, type: Type, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
