@@ -308,9 +308,7 @@ def test_metadata_of_an_input_narrows_down_what_is_loaded(root: str, resources: 
         load(columns=["x"])
     with pytest.raises(InvalidDefinition, match="'lake/shpe', which has no effect: use 'lake/shape'"):
         load(**{"lake/shpe": "x"})
-    with pytest.raises(
-        InvalidDefinition, match="'lake/where', which has no effect: the settings of this input"
-    ):
+    with pytest.raises(InvalidDefinition, match="'lake/where', which has no effect: the settings of this input"):
         load(**{"lake/where": "k = 1"})
 
 
