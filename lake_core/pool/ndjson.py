@@ -159,12 +159,13 @@ def parse_json(text: str) -> Value:
     """
     try:
         decoded = json.loads(text, parse_int=_parse_int, parse_constant=refuse_constant)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InvalidJson(f"the text is not JSON: {error}") from None
-    try:
         return _value(decoded)
-    except (InvalidType, InvalidValue, RecursionError) as error:
+    except json.JSONDecodeError as error:
+        raise InvalidJson(f"the text is not JSON: {error}") from None
+    except (InvalidType, InvalidValue) as error:
         raise InvalidJson(f"the text cannot be stored as a Zed value: {error}") from None
+    except RecursionError:
+        raise InvalidJson("the text is nested too deeply; store the inner values as text instead") from None
 
 
 def _parse_int(text: str) -> int | float:

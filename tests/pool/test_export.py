@@ -11,7 +11,7 @@ import pytest
 
 from lake_core.delta import DeltaTable
 from lake_core.pool import Pool, PoolLake
-from lake_core.pool.errors import InvalidValue
+from lake_core.pool.errors import InvalidJson, InvalidValue
 from lake_core.pool.export import to_columns, to_delta_columns
 from lake_core.pool.zson.reader import parse_values
 from lake_core.store import MemoryStore
@@ -114,5 +114,12 @@ def test_values_that_are_no_records_are_one_column() -> None:
 
 def test_times_that_a_delta_table_cannot_hold_are_refused() -> None:
     pool = pool_of(list(parse_values("{k:1,t:2026-01-01T00:00:00.000000001Z}")))
-    with pytest.raises(InvalidValue, match="export to Parquet"):
+    with pytest.raises(InvalidValue, match=r"the field 't': .* export to Parquet"):
         to_delta_columns(pool.scan()).read_all()
+
+
+@pytest.mark.parametrize("others", ["", " {k:3,n:1} {k:4,n:2.5}"], ids=["alone", "with numbers to round"])
+def test_the_field_with_a_number_that_json_lacks_is_named(others: str) -> None:
+    pool = pool_of(list(parse_values('{k:1,a:"x",v:NaN} {k:2,a:7,v:"x"}' + others)))
+    with pytest.raises(InvalidJson, match="the field 'v' becomes JSON text: nan cannot be written as JSON"):
+        to_columns(pool.scan()).read_all()

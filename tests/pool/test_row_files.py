@@ -93,6 +93,14 @@ def test_a_line_that_is_refused_is_named_as_it_is_one_by_one(line: str) -> None:
     assert messages[0] == messages[1]
 
 
+@pytest.mark.parametrize("depth", [150, 300, 400, 500, 600, 900, 5000])
+@pytest.mark.parametrize(("opening", "closing"), [('{"a":', "}"), ("[", "]")], ids=["objects", "arrays"])
+def test_a_line_that_is_nested_too_deeply_is_named(depth: int, opening: str, closing: str) -> None:
+    line = f'{{"k":{opening * depth}1{closing * depth}}}'
+    with pytest.raises(InvalidJson, match=r"line 2: .* nested .* deep.*; store the .* as text instead"):
+        list(read_ndjson_batches(["{}", line, line]))
+
+
 def test_lone_surrogates_are_refused_or_read_as_one_by_one() -> None:
     outcomes: list[Any] = []
     readers: list[Callable[[], Any]] = [
