@@ -143,6 +143,9 @@ def _target(type: Type, column: pa.DataType, stated: Type | None, path: str, *, 
             return JSON
         if type == JSON and keeps_rows:
             raise _Mixed(path)
+    elif isinstance(error := under(type), ErrorType):
+        target = _target(error.inner, column, stated, path, keeps_rows=keeps_rows)
+        return type if target == error.inner else ErrorType(target)
     elif pa.types.is_float64(column):
         if plain in _LONG:
             return types.FLOAT64
@@ -159,7 +162,7 @@ def _target(type: Type, column: pa.DataType, stated: Type | None, path: str, *, 
     elif pa.types.is_list(column) and isinstance(plain, ArrayType):
         element = stated.element if isinstance(stated, ArrayType) else None
         target = inner(plain.element, column.value_field, element, path)
-        return type if target == plain.element else _as(under(type), target)
+        return type if target == plain.element else _with_elements(type, target)
     return type
 
 
@@ -176,16 +179,19 @@ def _nested(type: Type) -> Type:
     return plain
 
 
-def _as(type: Type, element: Type) -> Type:
-    """Return an array, a set or a map with other elements."""
-    match type, element:
-        case ErrorType(inner), _:
-            return ErrorType(_as(under(inner), element))
+def _with_elements(type: Type, element: Type) -> Type:
+    """Return an array, a set or a map with other elements.
+
+    A map stays as it is if the elements are no keys and values.
+    """
+    match under(type), element:
+        case ArrayType(), _:
+            return ArrayType(element)
         case SetType(), _:
             return SetType(element)
         case MapType(), RecordType((key, value)):
             return MapType(key.type, value.type)
-    return ArrayType(element)
+    return type
 
 
 def _converted(column: pa.ChunkedArray, fit: _Fit, name: str) -> pa.ChunkedArray:

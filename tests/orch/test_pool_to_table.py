@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lake_core.delta.errors import SchemaMismatch
+from lake_core.pool.zson.reader import parse_values
 from lake_orch import DeltaIOManager, LakeResource, PoolIOManager, SparkResource
 
 APPEND = {"lake/mode": "append", "lake/schema_mode": "merge"}
@@ -26,12 +27,12 @@ class Pipeline:
         self.lake = LakeResource(root=str(root))
         self.spark: SparkResource | None = None
 
-    def run(self, lines: str, annotation: Any = pa.Table, metadata: dict[str, Any] = APPEND) -> None:
-        """Load lines into the pool, and append the new records to the table."""
+    def run(self, records: Any, annotation: Any = pa.Table, metadata: dict[str, Any] = APPEND) -> None:
+        """Load records into the pool, and append the new records to the table."""
 
         @dg.asset(name="events", io_manager_key="pools", metadata={"lake/key": "k", "lake/mode": "append"})
-        def events() -> str:
-            return lines
+        def events() -> Any:
+            return records
 
         @dg.asset(
             name="table",
@@ -97,6 +98,18 @@ def test_text_inside_of_columns_is_not_mixed_either(
         pipeline.run(f'{{"k":4,"w":{wrap("5")}}}\n{{"k":5,"w":{wrap(json.dumps("x"))}}}')
 
 
+def test_errors_hold_json_text_inside(pipeline: Pipeline) -> None:
+    pipeline.run(list(parse_values('{k:1,v:error({a:"x"})} {k:2,v:error({a:5})}')))
+    pipeline.run(list(parse_values('{k:3,v:error({a:"y"})}')))
+    assert pipeline.column() == [{"a": '"x"'}, {"a": "5"}, {"a": '"y"'}]
+
+
+def test_a_map_is_no_list_of_json_text(pipeline: Pipeline) -> None:
+    pipeline.run('{"k":1,"v":["x",5]}')
+    with pytest.raises(SchemaMismatch, match=r"column 'v.element' is string in the table"):
+        pipeline.run(list(parse_values('{k:2,v:|{"a":"b"}|}')))
+
+
 def test_a_column_that_is_added_later_holds_what_its_first_batch_has(pipeline: Pipeline) -> None:
     pipeline.run('{"k":1}')
     pipeline.run(MIXED)
@@ -121,6 +134,14 @@ def test_what_spark_reads_is_not_mixed_with_text(pipeline: Pipeline, spark: Spar
     pipeline.run(TEXT, DataFrame)
     with pytest.raises(SchemaMismatch, match="column 'v' is text in the table"):
         pipeline.run(MIXED, DataFrame)
+
+
+def test_text_that_spark_reads_is_not_mixed_with_json_text(pipeline: Pipeline, spark: SparkSession) -> None:
+    pipeline.spark = SparkResource()
+    pipeline.run(MIXED, DataFrame)
+    with pytest.raises(SchemaMismatch, match="column 'v' holds JSON text in the table, and other values in the output"):
+        pipeline.run(TEXT, DataFrame)
+    assert sorted(pipeline.column()) == ['"x"', "5"]
 
 
 def test_whole_numbers_go_into_a_column_of_doubles(pipeline: Pipeline) -> None:
