@@ -358,8 +358,8 @@ def export(
 ) -> None:
     """Write the records of a pool to a Parquet file or a Delta table, as columns.
 
-    Fields that a record does not have are null. Fields of several types become JSON text. The metadata of each column
-    holds its Zed type.
+    Fields that a record does not have are null. Whole numbers and fractions in one field become doubles if no digit is
+    lost; other fields of several types become JSON text. The metadata of each column holds its Zed type.
     """
     if (file is None) == (table is None):
         raise click.UsageError("no target is given: pass --parquet FILE or --delta TABLE")
