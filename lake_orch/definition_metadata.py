@@ -49,6 +49,25 @@ def check_spelling(
                 raise InvalidDefinition(f"{subject} has the metadata {name!r}, which has no effect: use {similar[0]!r}")
 
 
+def check_input(metadata: Mapping[str, Any], names: Sequence[str], subject: str, *, others: Sequence[str] = ()) -> None:
+    """Raise InvalidDefinition for a `lake/…` name in an input's metadata that has no effect there.
+
+    Without the setting, the input would be another one than the definition says.
+
+    Args:
+        metadata: The metadata, by name.
+        names: The names that start with `lake/` and have an effect.
+        subject: The name of the input in the error.
+        others: Other names that have an effect.
+    """
+    for name in metadata:
+        if name.startswith("lake/") and name not in names:
+            similar = difflib.get_close_matches(name, names, 1, _CUTOFF)
+            known = ", ".join((*others, *names))
+            remedy = f"use {similar[0]!r}" if similar else f"the settings of this input are {known}"
+            raise InvalidDefinition(f"{subject} has the metadata {name!r}, which has no effect: {remedy}")
+
+
 def read_choice(metadata: Mapping[str, Any], name: str, default: T, choices: Sequence[T], subject: str) -> T:
     """Return a setting that is one of some words. Raises InvalidDefinition."""
     value = metadata.get(name, default)

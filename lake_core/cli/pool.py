@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from lake_core.cli.context import Context, Span, command
 from lake_core.cli.names import Ref, TablePath
-from lake_core.cli.pool_rows import FORMATS, RowFormat, format_of, read_rows
+from lake_core.cli.pool_rows import FORMATS, RowFormat, format_of, named_errors, read_rows
 from lake_core.delta import DeltaTable
 from lake_core.lake.errors import DatasetExists, DatasetNotFound
 from lake_core.pool import Pool, PoolConfig, PoolLake, Scan
@@ -213,13 +213,15 @@ def load(
 ) -> None:
     """Load files of NDJSON, ZSON, ZNG or Parquet. `-` is standard input.
 
-    In a lake all files are published in one commit. With --zed each file is a commit.
+    Each line of NDJSON holds one object. In a lake all files are published in one commit. With --zed each file is a
+    commit.
     """
     formats = [format_of(name, format) for name in files]
     loaded = 0
     with _written(context, path, branch, message or f"Load {path}", location) as (at, published):
-        for name, kind in zip(files, formats, strict=True):
-            with click.open_file(name, "rb") as file:
+        for number, (name, kind) in enumerate(zip(files, formats, strict=True)):
+            note = f". {count_of(number, 'file')} before it {'is' if number == 1 else 'are'} loaded"
+            with named_errors(name, note if location and number else ""), click.open_file(name, "rb") as file:
                 before = {each.id for each in at.pool.objects(at.branch)}
                 at.pool.load(read_rows(cast("BinaryIO", file), kind), at.branch, author=author, message=message)
                 loaded += sum(each.count for each in at.pool.objects(at.branch) if each.id not in before)
@@ -356,8 +358,8 @@ def export(
 ) -> None:
     """Write the records of a pool to a Parquet file or a Delta table, as columns.
 
-    Fields that a record does not have are null. Fields of several types become JSON text. The metadata of each column
-    holds its Zed type.
+    Fields that a record does not have are null. Whole numbers and fractions in one field become doubles if no digit is
+    lost; other fields of several types become JSON text. The metadata of each column holds its Zed type.
     """
     if (file is None) == (table is None):
         raise click.UsageError("no target is given: pass --parquet FILE or --delta TABLE")

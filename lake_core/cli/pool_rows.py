@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from io import TextIOWrapper
+from contextlib import contextmanager
+from io import TextIOBase, TextIOWrapper
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 
 import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lake_core.pool.errors import InvalidJson, InvalidType, InvalidValue, InvalidZng, InvalidZson
+from lake_core.pool.ndjson import lines_of_objects
 from lake_core.pool.zson.reader import parse_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 RowFormat = Literal["ndjson", "zson", "zng", "parquet"]
 FORMATS: tuple[RowFormat, ...] = get_args(RowFormat)
@@ -23,6 +29,9 @@ _BY_SUFFIX: dict[str, RowFormat] = {
     ".zng": "zng",
     ".parquet": "parquet",
 }
+
+
+_UNREADABLE = (InvalidJson, InvalidType, InvalidValue, InvalidZng, InvalidZson, UnicodeDecodeError, pa.ArrowInvalid)
 
 
 def format_of(name: str, format: RowFormat | None) -> RowFormat:
@@ -42,5 +51,27 @@ def read_rows(file: BinaryIO, format: RowFormat) -> Any:
         return pa.RecordBatchReader.from_batches(parquet.schema_arrow, parquet.iter_batches())
     if format == "zng":
         return file
-    text = TextIOWrapper(file, encoding="utf-8")
-    return text if format == "ndjson" else parse_values(text.read())
+    text = TextIOWrapper(file, encoding="utf-8-sig")
+    return _Objects(text) if format == "ndjson" else parse_values(text.read())
+
+
+class _Objects(TextIOBase):
+    """Lines of JSON. Raises InvalidJson for a line that is not an object."""
+
+    def __init__(self, lines: TextIOWrapper) -> None:
+        self._lines = lines_of_objects(lines)
+
+    def __next__(self) -> str:  # type: ignore[override]
+        return next(self._lines)
+
+
+@contextmanager
+def named_errors(name: str, note: str = "") -> Iterator[None]:
+    """Raise InvalidValue, with the name of the file, for a file that cannot be read.
+
+    `note` is the end of the message.
+    """
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise InvalidValue(f"{'standard input' if name == '-' else name}: {error}{note}") from None

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from lake_core.pool.arrow.columns import Column
-from lake_core.pool.arrow.fuse import widen_columns
+from lake_core.pool.arrow.fuse import InexactInteger, widen_columns
 from lake_core.pool.arrow.table import DELTA_KEY, TYPE_KEY, struct_array, to_table
-from lake_core.pool.errors import InvalidValue
-from lake_core.pool.fused_type import JSON
-from lake_core.pool.types import NamedType, RecordType, Type, UnionType, map_components, under
+from lake_core.pool.errors import InvalidJson, InvalidValue
+from lake_core.pool.fused_type import JSON, with_rounded_integers
+from lake_core.pool.types import Field, NamedType, RecordType, Type, UnionType, fields_of, map_components, under
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from lake_core.pool.scan import Scan
 
@@ -35,16 +35,63 @@ def column_type(type: Type) -> Type:
 def to_columns(scan: Scan) -> pa.RecordBatchReader:
     """Return the values of a scan as an Arrow stream that Parquet files can hold.
 
-    Types without a common type become JSON text, and so do unions. The metadata of each field holds its Zed type
-    under `zed.type`.
+    Types without a common type become JSON text, and so do unions. Integers and floats become float64 if that holds
+    each of the integers exactly. Otherwise all such fields become JSON text. The metadata of each field holds its Zed
+    type under `zed.type`.
 
     Raises:
         DamagedLake: A data object cannot be read, also while the stream is read.
         InvalidJson: A number that is to become JSON text is infinite or not a number.
     """
-    type = column_type(scan.type)
+    type, rounded = column_type(scan.type), column_type(with_rounded_integers(scan.type))
+    if rounded != type and _fits(scan, rounded):
+        schema = to_table(rounded, []).schema
+        return pa.RecordBatchReader.from_batches(schema, _rounded(scan, rounded, schema))
     schema = to_table(type, []).schema
     return pa.RecordBatchReader.from_batches(schema, _widened(scan, type, schema))
+
+
+def _fits(scan: Scan, type: Type) -> bool:
+    """Return whether a type with rounded integers holds each value exactly. Read all of them once."""
+    try:
+        for batch in scan.batches():
+            _widen(batch.batch.columns(), type)
+    except (InexactInteger, pa.ArrowNotImplementedError):
+        # Arrow does not convert the values of a union that is a field's own type.
+        return False
+    return True
+
+
+def _rounded(scan: Scan, type: Type, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    is_record = isinstance(under(type), RecordType)
+    for batch in scan.batches():
+        for array in _widen(batch.batch.columns(), type):
+            columns = [array.field(number) for number in range(len(schema))] if is_record else [array]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _widen(columns: Sequence[Column], type: Type) -> list[pa.Array]:
+    """Return the values of columns, widened to a type; see `widen_columns`. Raises InvalidJson, with the field."""
+    try:
+        return widen_columns(columns, type)
+    except InvalidJson as error:
+        names = [each.name for each in fields_of(type) if any(_is_inexpressible(each, column) for column in columns)]
+        if not names:
+            raise
+        raise InvalidJson(
+            f"the field {names[0]!r} becomes JSON text: {error}; or leave out the field by columns= of the scan"
+        ) from None
+
+
+def _is_inexpressible(field: Field, column: Column) -> bool:
+    """Return whether a field of records has a value that cannot become JSON text."""
+    for number, each in enumerate(fields_of(column.type)):
+        if each.name == field.name:
+            try:
+                widen_columns([Column(each.type, column.values.field(number), column.rows)], field.type)
+            except InvalidJson:
+                return True
+    return False
 
 
 def _widened(scan: Scan, type: Type, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -52,7 +99,7 @@ def _widened(scan: Scan, type: Type, schema: pa.Schema) -> Iterator[pa.RecordBat
         rows = np.arange(batch.num_rows)
         is_record = isinstance(under(type), RecordType)
         array = struct_array(batch.schema.names, batch.columns, batch.num_rows) if is_record else batch.column(0)
-        (widened,) = widen_columns([Column(scan.type, array, rows)], type)
+        (widened,) = _widen([Column(scan.type, array, rows)], type)
         yield pa.RecordBatch.from_arrays(
             [widened.field(each.name) for each in schema] if is_record else [widened], schema=schema
         )
@@ -103,10 +150,15 @@ def _delta_type(type: pa.DataType) -> pa.DataType:
 
 def _cast(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        try:
-            columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
-        except pa.ArrowInvalid as error:
-            raise InvalidValue(
-                f"Delta tables store times in microseconds: {error}; export to Parquet, which keeps nanoseconds"
-            ) from None
+        columns = [_delta_column(column, field) for column, field in zip(batch.columns, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _delta_column(column: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise InvalidValue(
+            f"the field {field.name!r}: Delta tables store times in microseconds: {error}; export to Parquet, which "
+            "keeps nanoseconds, or leave out the field by columns= of the scan"
+        ) from None

@@ -92,6 +92,19 @@ def without_unions(type: Type) -> Type:
     return map_components(type, without_unions)
 
 
+def with_rounded_integers(type: Type) -> Type:
+    """Return a fused type with float64 in the place of integers and floats in one union.
+
+    Values of that type exist only if float64 holds each of the integers exactly.
+    """
+    match type:
+        case NamedType(name, inner):
+            return NamedType(name, with_rounded_integers(inner))
+        case UnionType(members):
+            return fused_types(map(with_rounded_integers, members), "union", round_integers=True)
+    return map_components(type, with_rounded_integers)
+
+
 def _common(one: Type, other: Type, conflicts: Conflicts, round_integers: bool) -> Type | None:
     """Return the common type of two types below their names, or None if only a union holds both."""
 

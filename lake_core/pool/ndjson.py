@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _NUMBERS: Final = (UNSIGNED.keys() | SIGNED.keys()) - {types.DURATION, types.TIME}
-_BLANK: Final = re.compile(r"[ \t\r\n]*")
+_SPACES: Final = " \t\r\n"
+_BLANK: Final = re.compile(f"[{_SPACES}]*")
 
 
 def read_ndjson(lines: Iterable[str]) -> Iterator[Value]:
@@ -49,6 +50,24 @@ def read_ndjson(lines: Iterable[str]) -> Iterator[Value]:
         value = parse_line(line, number)
         if value is not None:
             yield value
+
+
+def lines_of_objects(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines of JSON, each of which holds one object or is empty.
+
+    The values of other lines can be stored, but records have fields, and a key.
+
+    Raises InvalidJson for any other line, with its number.
+    """
+    for number, line in enumerate(lines, 1):
+        text = line.lstrip(_SPACES)
+        if text and text[0] != "{":
+            what = "an array" if text[0] == "[" else "no object"
+            raise InvalidJson(
+                f"line {number}: {text.rstrip()[:40]!r} is {what}; write one object on each line, such as "
+                '{"ts":1,"level":"info"}, without an array around them'
+            )
+        yield line
 
 
 def parse_line(line: str, number: int) -> Value | None:
@@ -140,12 +159,13 @@ def parse_json(text: str) -> Value:
     """
     try:
         decoded = json.loads(text, parse_int=_parse_int, parse_constant=refuse_constant)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InvalidJson(f"the text is not JSON: {error}") from None
-    try:
         return _value(decoded)
-    except (InvalidType, InvalidValue, RecursionError) as error:
+    except json.JSONDecodeError as error:
+        raise InvalidJson(f"the text is not JSON: {error}") from None
+    except (InvalidType, InvalidValue) as error:
         raise InvalidJson(f"the text cannot be stored as a Zed value: {error}") from None
+    except RecursionError:
+        raise InvalidJson("the text is nested too deeply; store the inner values as text instead") from None
 
 
 def _parse_int(text: str) -> int | float:

@@ -70,10 +70,11 @@ def _batch(lines: Sequence[str], number: int, decoder: json.JSONDecoder) -> Valu
             if type(record) is not dict or line[end:].strip(" \t\r\n"):
                 raise _NotColumnar
             shape = _shape(record)
+            # The comparison of two deep shapes can also exceed the limit of recursions.
+            group = groups.get(shape)
         except (_NotColumnar, ValueError, RecursionError):
             others.append(row)
             continue
-        group = groups.get(shape)
         if group is None:
             group = groups[shape] = ([], [])
         group[0].append(row)
@@ -83,7 +84,7 @@ def _batch(lines: Sequence[str], number: int, decoder: json.JSONDecoder) -> Valu
     for shape, (places, records) in groups.items():
         try:
             batch = ValueBatch.of_column(_type(shape), _array(shape, records))
-        except (_NotColumnar, pa.ArrowException, InvalidType, InvalidValue, OverflowError, ValueError):
+        except (_NotColumnar, pa.ArrowException, InvalidType, InvalidValue, OverflowError, ValueError, RecursionError):
             others += places
             continue
         rows.append(places)

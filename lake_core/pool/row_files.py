@@ -47,7 +47,7 @@ def batches_of_path(path: str | os.PathLike[str]) -> Iterator[ValueBatch]:
             with open(path, "rb", _BUFFER) as binary:
                 yield from read_batches(binary)
         elif ending == ".zson":
-            with open(path, encoding="utf-8") as text:
+            with open(path, encoding="utf-8-sig") as text:
                 yield from batches_of_values(parse_values(text.read()))
         elif ending in _JSON:
             with open(path, encoding="utf-8-sig") as text:

@@ -17,6 +17,7 @@ from lake_orch.definition_metadata import (
     REF,
     TIMESTAMP,
     Ownership,
+    check_input,
     check_spelling,
     plain_metadata,
     read_choice,
@@ -127,7 +128,7 @@ class ArrayInputSettings:
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> ArrayInputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_spelling(metadata, _OF_INPUTS, subject, others=_OF_OUTPUTS)
+        check_input(metadata, _OF_INPUTS, subject, others=(COLUMNS,))
         timestamp = metadata.get(TIMESTAMP)
         if isinstance(timestamp, str):
             # The check below raises the error.

@@ -14,7 +14,7 @@ from lake_core.errors import NotFound
 from lake_core.readable import readable_bytes
 from lake_core.store import ObjectStore
 from lake_core.workspace import DirectWrites
-from lake_orch.definition_metadata import plain_metadata
+from lake_orch.definition_metadata import REF, check_input, plain_metadata, read_text
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_managers.annotation import without_none
 from lake_orch.io_managers.file_format import EXTENSIONS, decode, encode
@@ -25,7 +25,6 @@ from lake_orch.location import PATH_METADATA, checked_path
 from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import Attempt, run_of
 from lake_orch.runs.gate import check_step_gate
-from lake_orch.tables.settings import InputSettings
 from lake_pipes.metadata import PATH, receipt_metadata
 
 ALLOW_MISSING = "allow_missing_partitions"
@@ -103,11 +102,12 @@ class FileIOManager(ConfigurableIOManager):
         """Read an input. Raises NotFound for a missing file, and UnsupportedData."""
         name = input_name(context)
         metadata = plain_metadata(context.definition_metadata or {})
-        settings = InputSettings.parse(metadata, name)
+        check_input(metadata, (REF,), name, others=(ALLOW_MISSING,))
+        ref = read_text(metadata, REF, name)
         annotation, optional = without_none(context.dagster_type.typing_type)
         upstream = context.upstream_output
         base = self._base(upstream if upstream is not None else context)
-        files = self.lake.read_files(run_of(context), ref=settings.ref)
+        files = self.lake.read_files(run_of(context), ref=ref)
         if not context.has_asset_partitions:
             return self._load(files, base, annotation, name)
         keys = list(context.asset_partition_keys)

@@ -23,7 +23,7 @@ from lake_orch.io_managers.output import describe_write, output_partitions, outp
 from lake_orch.io_managers.retry import write_with_retries
 from lake_orch.pools.data import PoolSlice, load, named_errors, rows_of
 from lake_orch.pools.key_ranges import ranges_of_partitions
-from lake_orch.pools.last_run import bounds_of_read, reader_of
+from lake_orch.pools.last_run import bounds_of_read, reader_of, report_read
 from lake_orch.pools.metadata import PoolResult, pool_metadata
 from lake_orch.pools.owner import claim
 from lake_orch.pools.settings import SINCE, PoolInputSettings, PoolSettings
@@ -188,7 +188,7 @@ class PoolIOManager(ConfigurableIOManager):
                 "yet: materialize the two assets in separate runs"
             )
         bounds = bounds_of_read(context, reader, pool.tip, self._is_published)
-        context.add_input_metadata(bounds.metadata(reader), description=f"Read by {reader.to_user_string()}")
+        report_read(context, bounds, reader)
         added = added_since(pool, bounds.since, bounds.until)
         path_of_key = pool.config.keys[0]
         values = [value for value in added.values if not key_range.is_bounded or key_range.contains(value, path_of_key)]

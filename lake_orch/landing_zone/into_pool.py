@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lake_core.pool.errors import InvalidJson
-from lake_core.pool.ndjson import read_ndjson
+from lake_core.pool.ndjson import lines_of_objects, read_ndjson
 from lake_core.pool.value import Value
 from lake_core.readable import count_of
 from lake_orch.errors import UnsupportedData
@@ -42,7 +42,7 @@ def land_in_pool(
         owner: The asset that lands the batch.
 
     Raises:
-        UnsupportedData: A line is not JSON, or a record cannot be stored in a pool. Nothing was written.
+        UnsupportedData: A line is not a JSON object, or a record cannot be stored in a pool. Nothing was written.
     """
     name = f"batch {batch.number} of landing zone {batch.zone.name!r}"
     attempt = Attempt.of_step(context, partition_keys(context), f"{settings.path}#{batch.number}")
@@ -74,18 +74,18 @@ def land_in_pool(
 def _lines(batch: LandedBatch) -> Iterator[Value]:
     """Yield the records of a batch's files. The extension of a file decides how it is decompressed.
 
-    Raises UnsupportedData for a line that is not JSON.
+    Raises UnsupportedData for a line that is not a JSON object.
     """
     for file, path in zip(batch.files, batch.paths, strict=True):
         with (
             batch.filesystem.open(path, "rb", compression="infer") as stream,
-            io.TextIOWrapper(stream, encoding="utf-8") as lines,
+            io.TextIOWrapper(stream, encoding="utf-8-sig") as lines,
         ):
             try:
-                yield from read_ndjson(lines)
+                yield from read_ndjson(lines_of_objects(lines))
             except (InvalidJson, UnicodeDecodeError) as error:
                 raise UnsupportedData(
-                    f"{file.key} of landing zone {batch.zone.name!r} does not have one JSON value in each line: "
+                    f"{file.key} of landing zone {batch.zone.name!r} does not have one JSON object in each line: "
                     f"{error}. Correct the file, or set read= of landing_zone_asset to a function that reads it. "
                     f"Nothing of batch {batch.number} was written"
                 ) from None

@@ -18,7 +18,7 @@ from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import InvalidJson, InvalidType, InvalidValue
 from lake_core.pool.fused_type import fused_without_unions
 from lake_core.pool.key_range import KeyRange
-from lake_core.pool.ndjson import read_ndjson
+from lake_core.pool.ndjson import lines_of_objects, read_ndjson
 from lake_core.pool.rows import batches_of_rows
 from lake_core.pool.types import Type
 from lake_core.pool.value import Value
@@ -51,7 +51,8 @@ def rows_of(value: Any, subject: str, times: Sequence[str] = ()) -> Any:
     if isinstance(value, Mapping):
         raise UnsupportedData(f"{subject} is one dict: return a list with the record in it")
     if isinstance(value, str):
-        return with_times(read_ndjson(value.splitlines()), times)
+        # `splitlines` would also split at other characters, which texts in JSON may contain.
+        return with_times(read_ndjson(lines_of_objects(value.split("\n"))), times)
     is_arrow = hasattr(value, "__arrow_c_stream__") or isinstance(value, pa.RecordBatch)
     if isinstance(value, bytes | pa.Schema) or not (isinstance(value, Iterable) or is_arrow):
         raise UnsupportedData(f"{subject} is a {_name(value)}: return {_RETURNED}")

@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dagster import AssetKey, DagsterEventType, DagsterInstance, DagsterRun, InputContext
+from dagster import (
+    AssetKey,
+    AssetObservation,
+    DagsterEvent,
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRun,
+    InputContext,
+)
 
 from lake_orch.errors import InvalidDefinition
 from lake_orch.pools.settings import LAST_RUN, POOL_COMMIT, SINCE
@@ -64,6 +72,18 @@ def bounds_of_read(
         if earlier is not None:
             return earlier
     return ReadBounds(_read_before(instance, run, context.asset_key, reader, is_published), latest())
+
+
+def report_read(context: InputContext, bounds: ReadBounds, reader: AssetKey) -> None:
+    """Report a read as an observation of the pool's asset, for the reader's next run to find."""
+    metadata, description = bounds.metadata(reader), f"Read by {reader.to_user_string()}"
+    if not context.has_asset_partitions:
+        context.add_input_metadata(metadata, description=description)
+        return
+    # Dagster's method works for one partition, and a read of what is new is one of all partitions.
+    DagsterEvent.asset_observation(
+        context.step_context, AssetObservation(context.asset_key, description=description, metadata=metadata)
+    )
 
 
 def _attempts(instance: DagsterInstance, run: DagsterRun, step_key: str) -> Iterator[str]:

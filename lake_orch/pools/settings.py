@@ -13,6 +13,7 @@ from lake_orch.definition_metadata import (
     PARTITION_EXPR,
     REF,
     Ownership,
+    check_input,
     check_spelling,
     plain_metadata,
     read_choice,
@@ -112,7 +113,7 @@ class PoolInputSettings:
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> PoolInputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_spelling(metadata, _OF_INPUTS, subject, others=_OF_OUTPUTS)
+        check_input(metadata, _OF_INPUTS, subject, others=(COLUMNS,))
         since = metadata.get(SINCE)
         if since not in (None, LAST_RUN):
             raise InvalidDefinition(f"{SINCE} of {subject} is {since!r}: use {LAST_RUN!r}")

@@ -18,6 +18,7 @@ from lake_orch.definition_metadata import (
     REF,
     TIMESTAMP,
     Ownership,
+    check_input,
     check_spelling,
     plain_metadata,
     read_choice,
@@ -199,7 +200,7 @@ class InputSettings:
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> InputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        check_spelling(metadata, _OF_INPUTS, subject, others=_OF_OUTPUTS)
+        check_input(metadata, _OF_INPUTS, subject, others=(COLUMNS,))
         version = metadata.get(VERSION)
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
             raise InvalidDefinition(f"{VERSION} of {subject} is {version!r}: use a whole number")

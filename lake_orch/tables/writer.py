@@ -21,6 +21,7 @@ from lake_orch.tables.naive_timestamps import FEATURE as NTZ_FEATURE
 from lake_orch.tables.naive_timestamps import allow_naive, as_utc, has_naive, in_metadata
 from lake_orch.tables.owner import Owner, claim
 from lake_orch.tables.partition_guard import PartitionGuard
+from lake_orch.tables.pool_columns import fitted
 from lake_orch.tables.rows import Rows
 from lake_orch.tables.settings import TableSettings, WriteMode
 
@@ -88,6 +89,8 @@ class TableWriter:
         earlier = table.recorded(txn) if table is not None else None
         if earlier is not None:
             return earlier
+        replaces_table = table is not None and guard is None and mode in ("overwrite", "error", "ignore")
+        rows = fitted(rows, self._columns(table), self.rows_name, keeps_rows=not replaces_table)
         if settings.schema is not None:
             rows = cast_rows(
                 rows, settings.schema, self.rows_name, frozenset(name.lower() for name in settings.generated)
@@ -120,6 +123,12 @@ class TableWriter:
         else:
             plan = self._plan_overwrite(rows.schema, table, guard, dynamic=mode == "overwrite_partitions")
         return rows.write(table, plan if guard is None else guard.bound(plan), txn)
+
+    def _columns(self, table: DeltaTable | None) -> pa.Schema | None:
+        """Return the columns that the table has before a write and keeps, or that are declared for a new table."""
+        if table is None:
+            return self._settings.schema
+        return None if self._settings.schema_mode == "overwrite" else table.schema
 
     def _prepare(self, table: DeltaTable, schema: pa.Schema, *, replaces_rows: bool) -> None:
         """Update the table's definition before rows of this schema are written.

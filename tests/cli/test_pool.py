@@ -184,6 +184,47 @@ def test_a_file_with_a_wrong_line_leaves_the_pool_as_it_is(pools: str, lake: Lak
     assert len(list(lake.pool(PATH).log())) == 1
 
 
+@pytest.mark.parametrize("line", ['[{"k":1}]', "7", '"text"', "null"])
+def test_a_line_that_is_not_an_object_is_refused(pools: str, tmp_path: Path, line: str) -> None:
+    file = tmp_path / "values.ndjson"
+    file.write_text(f'{{"k":1}}\n{line}\n')
+    printed = " ".join(run(pools, "pool", "load", PATH, str(file), code=1).split())
+    assert "values.ndjson: line 2: " in printed
+    assert "write one object on each line" in printed
+
+
+@pytest.mark.parametrize("text", ['{"k":7}\n', "{k:7}\n"], ids=["ndjson", "zson"])
+def test_a_byte_order_mark_is_passed_over(pools: str, lake: Lake, tmp_path: Path, text: str) -> None:
+    file = tmp_path / f"marked.{'zson' if text[1] == 'k' else 'ndjson'}"
+    file.write_text(text, encoding="utf-8-sig")
+    run(pools, "pool", "load", PATH, str(file))
+    assert [record["k"] for record in lake.pool(PATH).scan(start=7).records()] == [7]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("broken.ndjson", b'{"k":\n'),
+        ("broken.zson", b"{k:"),
+        ("broken.zng", b"\x7f"),
+        ("broken.parquet", b"no parquet"),
+        ("latin.ndjson", b'{"k":"\xe9"}\n'),
+        ("latin.zson", b'"\xe9"'),
+    ],
+)
+def test_the_one_file_of_several_that_cannot_be_read_is_named(
+    pools: str, file: str, tmp_path: Path, name: str, content: bytes
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert f"{name}: " in run(pools, "pool", "load", PATH, file, str(tmp_path / name), code=1).replace("\n", "")
+
+
+def test_files_before_a_broken_one_are_said_to_be_in_a_zed_lake(root: str, zed: str, file: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.ndjson").write_text('{"k":\n')
+    printed = run(root, "pool", "load", "raw", file, str(tmp_path / "broken.ndjson"), "--zed", zed, code=1)
+    assert "1 file before it is loaded" in " ".join(printed.split())
+
+
 def test_a_pool_is_exported_to_a_table_of_the_lake(pools: str, lake: Lake) -> None:
     run(pools, "pool", "export", PATH, "--delta", "tables/events")
     assert lake.delta("tables/events").to_arrow().to_pylist() == [

@@ -293,6 +293,19 @@ def test_a_file_can_be_read_at_another_ref(plain: str) -> None:
     assert get(plain, "files/text.txt") == b"new"
 
 
+@pytest.mark.parametrize("name", ["lake/where", "lake/version"])
+def test_a_setting_that_has_no_effect_on_a_file_is_refused(plain: str, name: str) -> None:
+    @dg.asset
+    def text() -> str:
+        return "text"
+
+    @dg.asset(ins={"text": dg.AssetIn(metadata={name: 1})})
+    def reader(text: str) -> None: ...
+
+    with pytest.raises(InvalidDefinition, match=r"no effect: the settings of this input are .*, lake/ref"):
+        dg.materialize([text, reader], resources=resources(plain))
+
+
 def test_the_data_version_is_that_of_the_content(plain: str) -> None:
     values = iter(["a", "a", "b"])
 

@@ -166,6 +166,18 @@ def test_an_input_chooses_variables_and_a_selection(resources: dict[str, Any]) -
     assert loaded[0].equals(source[["t2m"]].sel(time=slice("2024-01-01T06", "2024-01-01T08"), lat=51.0))
 
 
+def test_a_setting_that_has_no_effect_on_an_input_of_arrays_is_refused(resources: dict[str, Any]) -> None:
+    @dg.asset
+    def weather() -> xr.Dataset:
+        return hours("2024-01-01")
+
+    @dg.asset(ins={"weather": dg.AssetIn(metadata={"lake/where": "lat > 50"})})
+    def read(weather: xr.Dataset) -> None: ...
+
+    with pytest.raises(InvalidDefinition, match="no effect: the settings of this input are columns, lake/sel"):
+        dg.materialize([weather, read], resources=resources)
+
+
 def test_an_encoding_decides_how_arrays_are_stored(root: str, resources: dict[str, Any]) -> None:
     packed = {
         "dtype": "int16",

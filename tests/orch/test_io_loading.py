@@ -196,6 +196,12 @@ def test_earlier_versions(root: str, source: DeltaTable) -> None:
             loaded(root, pa.Table, **wrong)
 
 
+@pytest.mark.parametrize("name", ["mode", "shape", "other"])
+def test_a_setting_that_has_no_effect_on_an_input_is_refused(root: str, source: DeltaTable, name: str) -> None:
+    with pytest.raises(InvalidDefinition, match=rf"'lake/{name}', which has no effect: .* columns, lake/where"):
+        loaded(root, pa.Table, **{name: "append"})
+
+
 def test_other_refs(root: str) -> None:
     lake = Lake.create(root)
     with lake.session() as session:

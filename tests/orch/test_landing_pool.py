@@ -49,12 +49,12 @@ def landing(tmp_path: Path) -> Iterator[Landing]:
 
 
 def test_a_batch_lands_once_also_one_without_records(landing: Landing) -> None:
-    (landing.folder / "a.ndjson").write_text('{"k": 2}\n"no record"\n{"other": {"shape": [1, "x"]}}\n')
+    (landing.folder / "a.ndjson").write_text('{"k": 2}\n{"k": null}\n{"other": {"shape": [1, "x"]}}\n')
     request = landing.request()
     shown = landing.run(request)
     assert (shown["lake/records_written"], shown["lake/landing_batch"], shown["lake/num_shapes"]) == (3, 1, 3)
     assert landing.run(request)["lake/skipped"], "the same batch again"
-    assert landing.records() == ["{k:2}", '{other:{shape:[1,"x"]}}', '"no record"']
+    assert landing.records() == ["{k:2}", "{k:null}", '{other:{shape:[1,"x"]}}']
     (landing.folder / "b.ndjson").write_text("\n")
     assert landing.run(landing.request())["lake/records_written"] == 0
     assert landing.request() is None, "the batch without records has landed"
@@ -66,13 +66,28 @@ def test_a_file_that_is_not_json_is_named_and_holds_up_its_batch(landing: Landin
     request = landing.request()
     with pytest.raises(
         UnsupportedData,
-        match=r"b\.ndjson of landing zone 'events' does not have one JSON value in each line: "
+        match=r"b\.ndjson of landing zone 'events' does not have one JSON object in each line: "
         r"line 2: .* Correct the file",
     ):
         landing.run(request)
     (landing.folder / "b.ndjson").write_text('{"k": 2}\n')
     assert landing.run(request)["lake/records_written"] == 2
     assert landing.records() == ["{k:1}", "{k:2}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"), [('[{"k": 2}]', "is an array; write one object on each line"), ("7", "is no object")]
+)
+def test_a_line_that_is_not_an_object_holds_up_its_batch(landing: Landing, line: str, reason: str) -> None:
+    (landing.folder / "a.ndjson").write_text(f'{{"k": 1}}\n\n{line}\n')
+    with pytest.raises(UnsupportedData, match=rf"a\.ndjson of landing zone 'events' .* line 3: .* {reason}"):
+        landing.run(landing.request())
+
+
+def test_a_byte_order_mark_before_the_first_line_is_passed_over(landing: Landing) -> None:
+    (landing.folder / "a.ndjson").write_text('{"k": 1}\n', encoding="utf-8-sig")
+    landing.run(landing.request())
+    assert landing.records() == ["{k:1}"]
 
 
 def test_a_pool_takes_no_schema() -> None:

@@ -103,6 +103,11 @@ def test_a_generator_is_stored_where_output_wraps_it(root: str, resources: dict[
     assert stored(root) == ["{k:2}", "{k:1}", "{k:0}"]
 
 
+def test_lines_of_json_end_only_at_newlines(root: str, resources: dict[str, Any]) -> None:
+    dg.materialize([events('{"k":"a\u2028b"}\r\n{"k":"c"}\r\n')], resources=resources)
+    assert "".join(stored(root)).count("{k:") == 2
+
+
 @pytest.mark.parametrize("place", ["plain", "lake"], indirect=True)
 def test_modes_write_as_they_say(place: str, resources: dict[str, Any]) -> None:
     def run(records: Any, mode: str) -> dict[str, Any]:
@@ -303,6 +308,8 @@ def test_metadata_of_an_input_narrows_down_what_is_loaded(root: str, resources: 
         load(columns=["x"])
     with pytest.raises(InvalidDefinition, match="'lake/shpe', which has no effect: use 'lake/shape'"):
         load(**{"lake/shpe": "x"})
+    with pytest.raises(InvalidDefinition, match="'lake/where', which has no effect: the settings of this input"):
+        load(**{"lake/where": "k = 1"})
 
 
 @pytest.mark.extended
@@ -344,6 +351,7 @@ def test_errors_name_the_asset_and_what_to_do(root: str, resources: dict[str, An
             "asset events cannot be stored in a pool: an object of the type object cannot be stored as a value",
         ),
         (events("{broken"), None, UnsupportedData, "asset events cannot be stored in a pool: line 1"),
+        (events('{"k":1}\n[{"k":2}]'), None, UnsupportedData, "line 2: .* is an array; write one object on each line"),
         (events([], metadata={"lake/mode": "merge"}), None, InvalidDefinition, "use one of overwrite, append"),
         (events([], metadata={"lake/order": "up"}), None, InvalidDefinition, "use one of asc, desc"),
         (events([], metadata={"lake/threshold": 0}), None, InvalidDefinition, "use a whole number from 1"),
@@ -436,3 +444,34 @@ def test_an_asset_reads_what_was_added_since_its_last_run(
         assert rows() == [{"k": 1, "new": None}, {"k": 2, "new": "x"}, {"k": 3, "new": None}]
         run(table)
         assert len(rows()) == 3, "nothing was new"
+
+
+def test_an_asset_reads_what_was_added_to_the_partitions_of_another(
+    tmp_path: Path, place: str, resources: dict[str, Any]
+) -> None:
+    read: list[str] = []
+
+    @dg.asset(name="events", partitions_def=DAYS, metadata={"partition_expr": "ts"})
+    def written(context: dg.AssetExecutionContext) -> Any:
+        return [{"ts": context.partition_time_window.start, "by": context.run.tags["by"]}]
+
+    @dg.asset(ins={"events": dg.AssetIn(metadata={"lake/since": "last run"})})
+    def reader(events: Iterator) -> None:  # type: ignore[type-arg]
+        read[:] = [record["by"] for record in events]
+
+    with dg.DagsterInstance.ephemeral(str(tmp_path)) as instance:
+
+        def run(asset: Any, **options: Any) -> dg.ExecuteInProcessResult:
+            return dg.materialize(
+                [written, reader], selection=[asset], resources=resources, instance=instance, **options
+            )
+
+        for partition, by in (("2024-01-01", "a"), ("2024-01-02", "b")):
+            run(written, partition_key=partition, tags={"by": by})
+        run(reader)
+        assert sorted(read) == ["a", "b"]
+        run(written, partition_key="2024-01-02", tags={"by": "again"})
+        run(reader)
+        assert read == ["again"]
+        run(reader)
+        assert read == [], "nothing was new"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lake_core.delta import DeltaTable
 from lake_core.pool import Pool, PoolLake
-from lake_core.pool.errors import InvalidValue
+from lake_core.pool.errors import InvalidJson, InvalidValue
 from lake_core.pool.export import to_columns, to_delta_columns
 from lake_core.pool.zson.reader import parse_values
 from lake_core.store import MemoryStore
@@ -73,6 +75,38 @@ def test_what_has_several_types_becomes_json_text() -> None:
     ]
 
 
+EXACT = "{k:1,v:1,n:{w:[1]}} {k:2,v:2.5,n:{w:[2.5]}} {k:3,v:9007199254740992,n:{w:[]}}"
+
+
+@pytest.mark.parametrize("options", [{}, {"where": "k < 9"}, {"columns": ["v", "n"]}], ids=["all", "where", "columns"])
+def test_whole_numbers_and_fractions_become_doubles_where_none_loses_a_digit(options: dict[str, Any]) -> None:
+    rows = to_columns(pool_of(list(parse_values(EXACT))).scan(**options)).read_all()
+    assert rows["v"].to_pylist() == [1.0, 2.5, 2.0**53]
+    assert rows["n"].to_pylist() == [{"w": [1.0]}, {"w": [2.5]}, {"w": []}]
+    assert rows.schema.field("v").metadata == {b"zed.type": b"float64"}
+
+
+def test_whole_numbers_that_a_double_would_round_become_json_text_with_fractions() -> None:
+    rows = to_columns(pool_of(list(parse_values("{k:1,v:9007199254740993} {k:2,v:2.5}"))).scan()).read_all()
+    assert rows["v"].to_pylist() == ["9007199254740993", "2.5"]
+
+
+def test_a_filter_leaves_the_columns_of_all_values() -> None:
+    rows = to_columns(pool_of(list(parse_values(EXACT + '{k:4,other:"x"}'))).scan(where="other = 'x'")).read_all()
+    assert (rows.num_rows, rows.schema.field("v").type) == (1, pa.float64())
+
+
+def test_numbers_of_a_union_stay_json_text() -> None:
+    values = "{k:1,v:1((int64,float64))} {k:2,v:2.5((int64,float64))}"
+    rows = to_columns(pool_of(list(parse_values(values))).scan()).read_all()
+    assert rows["v"].to_pylist() == ["1", "2.5"]
+
+
+def test_numbers_that_are_no_records_become_doubles() -> None:
+    rows = to_columns(pool_of(list(parse_values("1 2.5"))).scan()).read_all()
+    assert sorted(rows["this"].to_pylist()) == [1.0, 2.5]
+
+
 def test_values_that_are_no_records_are_one_column() -> None:
     rows = to_columns(pool_of(list(parse_values('1 "a" {k:1}'))).scan()).read_all()
     assert sorted(rows["this"].to_pylist()) == ['"a"', "1", '{"k":1}']
@@ -80,5 +114,12 @@ def test_values_that_are_no_records_are_one_column() -> None:
 
 def test_times_that_a_delta_table_cannot_hold_are_refused() -> None:
     pool = pool_of(list(parse_values("{k:1,t:2026-01-01T00:00:00.000000001Z}")))
-    with pytest.raises(InvalidValue, match="export to Parquet"):
+    with pytest.raises(InvalidValue, match=r"the field 't': .* export to Parquet"):
         to_delta_columns(pool.scan()).read_all()
+
+
+@pytest.mark.parametrize("others", ["", " {k:3,n:1} {k:4,n:2.5}"], ids=["alone", "with numbers to round"])
+def test_the_field_with_a_number_that_json_lacks_is_named(others: str) -> None:
+    pool = pool_of(list(parse_values('{k:1,a:"x",v:NaN} {k:2,a:7,v:"x"}' + others)))
+    with pytest.raises(InvalidJson, match="the field 'v' becomes JSON text: nan cannot be written as JSON"):
+        to_columns(pool.scan()).read_all()

@@ -93,6 +93,14 @@ def test_a_line_that_is_refused_is_named_as_it_is_one_by_one(line: str) -> None:
     assert messages[0] == messages[1]
 
 
+@pytest.mark.parametrize("depth", [150, 300, 400, 500, 600, 900, 5000])
+@pytest.mark.parametrize(("opening", "closing"), [('{"a":', "}"), ("[", "]")], ids=["objects", "arrays"])
+def test_a_line_that_is_nested_too_deeply_is_named(depth: int, opening: str, closing: str) -> None:
+    line = f'{{"k":{opening * depth}1{closing * depth}}}'
+    with pytest.raises(InvalidJson, match=r"line 2: .* nested .* deep.*; store the .* as text instead"):
+        list(read_ndjson_batches(["{}", line, line]))
+
+
 def test_lone_surrogates_are_refused_or_read_as_one_by_one() -> None:
     outcomes: list[Any] = []
     readers: list[Callable[[], Any]] = [
@@ -150,6 +158,12 @@ def test_the_mark_of_utf_8_before_lines_of_json_is_passed_over(pool: Pool, tmp_p
     pool.load(io.BytesIO(LINES.encode("utf-8-sig")))
     pool.load(tmp_path / "a.ndjson")
     assert loaded(pool) == [{"k": 1, "v": "a"}] * 2 + [{"k": 2, "v": "b"}] * 2 + [{"k": 3}] * 2
+
+
+def test_the_mark_of_utf_8_before_zson_is_passed_over(pool: Pool, tmp_path: Path) -> None:
+    (tmp_path / "a.zson").write_text("{k:1}", encoding="utf-8-sig")
+    pool.load(tmp_path / "a.zson")
+    assert loaded(pool) == [{"k": 1}]
 
 
 @pytest.mark.parametrize("text", [json.dumps([{"k": 1}]), ' {"k": 1}', '\n{"k": 1}'])

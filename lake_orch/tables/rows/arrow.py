@@ -57,12 +57,12 @@ class ArrowRows:
             return pa.Table.from_arrays(columns, names=schema.names)
 
         target = pa.schema([pa.field(child.name, child.type) for child in schema])
-        return self._mapped(lambda table: cast(_without_dictionaries(table)), target)
+        return self.mapped(lambda table: cast(_without_dictionaries(table)), target)
 
     def assume_utc(self, types: Mapping[str, pa.DataType]) -> ArrowRows:
         """Return the rows with the columns of `types` cast to them, so that clock times become instants in UTC."""
         target = pa.schema([child.with_type(types.get(child.name, child.type)) for child in self.schema])
-        return self._mapped(lambda table: table.cast(target), target)
+        return self.mapped(lambda table: table.cast(target), target)
 
     def guarded(self, guard: PartitionGuard, name: str) -> ArrowRows:
         """Check a table at once, and a stream batch by batch as it is read.
@@ -75,7 +75,7 @@ class ArrowRows:
             scope.check(plain(table))
             return table
 
-        return self._mapped(checked, self.schema)
+        return self.mapped(checked, self.schema)
 
     def sorted_by(self, columns: Sequence[str]) -> ArrowRows:
         """Return a table sorted by these columns, nulls last. A stream keeps its order.
@@ -150,7 +150,7 @@ class ArrowRows:
         """Return a context that does nothing: a table is in memory."""
         return nullcontext()
 
-    def _mapped(self, change: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> ArrowRows:
+    def mapped(self, change: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> ArrowRows:
         """Apply a function to the rows: at once to a table, lazily to a stream."""
         if isinstance(self.data, pa.Table):
             return ArrowRows(change(self.data))
