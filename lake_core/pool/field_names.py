@@ -36,18 +36,17 @@ def find_field(names: FieldNames, written: Sequence[str]) -> tuple[str, ...] | N
     """Return the path to a field by its names. Case is ignored, but an exact name comes first."""
     path = []
     for name in written:
-        found = name if name in names else next((each for each in names if each.lower() == name.lower()), None)
-        if found is None:
+        field = name if name in names else next((each for each in names if each.lower() == name.lower()), None)
+        if field is None:
             return None
-        path.append(found)
-        names = names[found]
+        path.append(field)
+        names = names[field]
     return tuple(path)
 
 
 def field_types(type: Type, path: Sequence[str]) -> list[Type]:
     """Return the types that a field has in records of a type: several below unions, null where they lack it."""
-    found = list(dict.fromkeys(_field_types(type, path)))
-    return found or [NULL]
+    return list(dict.fromkeys(_field_types(type, path))) or [NULL]
 
 
 def _field_types(type: Type, path: Sequence[str]) -> Iterable[Type]:

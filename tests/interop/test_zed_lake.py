@@ -172,3 +172,15 @@ def test_a_pool_with_vectors_is_changed_here(zed: str, changed: Pool, tmp_path: 
         changed.load([{"k": 3000 + number}])
     changed.compact()
     assert query(zed, tmp_path, "from events") == changed.scan().to_zson().splitlines()
+
+
+def test_a_branch_that_zed_merged_is_merged_again(zed: str, tmp_path: Path) -> None:
+    """The commits of `zed` do not say which branch they merged."""
+    pool = PoolLake.create(tmp_path).create_pool("events", key="k", order="asc")
+    pool.load([{"k": 0}])
+    pool.create_branch("dev")
+    pool.load([{"k": key} for key in (1, 2, 3)], "dev")
+    run(zed, tmp_path, "merge", "-q", "-use", "events@dev", "main")
+    pool.delete("k = 2", "dev")
+    pool.merge("dev")
+    assert [record["k"] for record in pool.scan().records()] == [0, 1, 3]
