@@ -211,10 +211,8 @@ class PoolApplication:
         """Return those data objects that were deleted by a commit whose own data objects were not all received."""
         replaced: set[str] = set()
         for change in self._changes_since(start, after.branch.commit):
-            added = {action.object.id for action in change.actions if isinstance(action, AddObject)}
-            gone = {action.id for action in change.actions if isinstance(action, DeleteObject)}
-            if not added <= received:
-                replaced |= ids & (gone | set(change.commit.absorbed))
+            if not received.issuperset(change.added):
+                replaced |= ids.intersection(change.replaced)
         return replaced
 
     def _live_on(self, gone: set[str], before: DatasetState | None, after: DatasetState, head: DatasetState) -> bool:
@@ -225,7 +223,7 @@ class PoolApplication:
         """
         start = NIL if before is None else before.branch.commit
         changes = list(self._changes_since(start, head.branch.commit))
-        deleted = {id for change in changes for id in (*change.deleted, *change.commit.absorbed)}
+        deleted = {id for change in changes for id in change.replaced}
         return not gone <= deleted or bool(heirs(changes, gone, after.objects.keys()) & head.objects.keys())
 
     def _absorbed(self, start: str, after: DatasetState) -> set[str]:
@@ -236,8 +234,7 @@ class PoolApplication:
         """Return the data objects that the commits of a tip added or absorbed, without those that lead to `start`."""
         ids: set[str] = set()
         for change in self._changes_since(start, tip):
-            ids |= {action.object.id for action in change.actions if isinstance(action, AddObject)}
-            ids |= set(change.commit.absorbed)
+            ids.update(change.added, change.commit.absorbed)
         return ids
 
     def _changes_since(self, start: str, tip: str) -> Iterator[Change]:

@@ -50,6 +50,11 @@ class Change(NamedTuple):
         """Return the ids of the data objects that it deletes."""
         return [action.id for action in self.actions if isinstance(action, DeleteObject)]
 
+    @property
+    def replaced(self) -> list[str]:
+        """Return the ids of the data objects that it deletes, or that it stands for as added and deleted before."""
+        return [*self.deleted, *self.commit.absorbed]
+
 
 @dataclass(frozen=True, slots=True)
 class CommitStore:

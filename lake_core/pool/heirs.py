@@ -22,7 +22,7 @@ def heirs(changes: Iterable[Change], ids: Set[str], known: Set[str]) -> set[str]
     """
     rewritten: dict[str, set[str]] = {}
     for change in changes:
-        for id in (*change.deleted, *change.commit.absorbed):
+        for id in change.replaced:
             rewritten.setdefault(id, set()).update(change.added)
     received: set[str] = set()
     following = set(ids)

@@ -11,6 +11,8 @@ from lake_core.pool.errors import DamagedLake
 from lake_core.pool.ksuid import NIL
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lake_core.pool.commit_store import Change, CommitStore
     from lake_core.pool.data_object import DataObject
 
@@ -30,11 +32,12 @@ class MergeHistory:
         commits: The commits of the pool.
         left: The id of a tip.
         right: The id of the other one.
+        known: Commits that need not be read again.
     """
 
-    def __init__(self, commits: CommitStore, left: str, right: str) -> None:
+    def __init__(self, commits: CommitStore, left: str, right: str, known: Iterable[Change] = ()) -> None:
         self._commits = commits
-        self._changes: dict[str, Change] = {}
+        self._changes = {change.commit.id: change for change in known}
         self._pending: list[tuple[float, str]] = []
         self._sides: dict[str, int] = {}
         """Which of the tips contain each commit."""
@@ -57,7 +60,7 @@ class MergeHistory:
         by_base = {base: self._commits.objects(base) for base in self.bases}
         objects = {id: each for objects in by_base.values() for id, each in objects.items()}
         for one, other in combinations(by_base, 2):
-            for id in MergeHistory(self._commits, one, other).base_objects():
+            for id in MergeHistory(self._commits, one, other, self._changes.values()).base_objects():
                 if id not in by_base[one] or id not in by_base[other]:
                     objects.pop(id, None)
         return objects

@@ -54,7 +54,8 @@ class Revert:
             )
         before = {}
         if restored:
-            self._check_not_rewritten(reverted, tip, restored, objects.keys() - set(reverted.added))
+            history = MergeHistory(self.commits, tip, reverted.commit.parent, [reverted, *later])
+            self._check_not_rewritten(reverted, history, restored, objects.keys() - set(reverted.added))
             self.pin(reverted.commit.parent)
             check_objects_remain(self.commits, restored, f"the commit {self.commit} cannot be reverted")
             before = self.commits.objects(reverted.commit.parent)
@@ -80,10 +81,11 @@ class Revert:
         if gone:
             self._refuse(sorted(gone), "deleted or rewrote", "which it added")
 
-    def _check_not_rewritten(self, reverted: Change, tip: str, restored: Sequence[str], kept: Set[str]) -> None:
+    def _check_not_rewritten(
+        self, reverted: Change, history: MergeHistory, restored: Sequence[str], kept: Set[str]
+    ) -> None:
         """Raise DeleteConflict where values of the objects to restore are in others, which a merge brought."""
-        changes = MergeHistory(self.commits, tip, reverted.commit.parent).left_changes()
-        if rewritten := heirs(changes, set(restored), frozenset(reverted.added)) & kept:
+        if rewritten := heirs(history.left_changes(), set(restored), frozenset(reverted.added)) & kept:
             self._refuse(sorted(rewritten), "brought", "which have values that it deleted")
 
     def _refuse(self, ids: Sequence[str], verb: str, which: str) -> NoReturn:

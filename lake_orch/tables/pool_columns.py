@@ -19,11 +19,10 @@ from lake_core.pool import types
 from lake_core.pool.arrow.arrow_type import arrow_type
 from lake_core.pool.arrow.columns import Column
 from lake_core.pool.arrow.fuse import InexactInteger, widen_columns
-from lake_core.pool.arrow.table import DELTA_KEY, TYPE_KEY
-from lake_core.pool.errors import InvalidJson, InvalidZson
+from lake_core.pool.arrow.table import DELTA_KEY, TYPE_KEY, stated_type
+from lake_core.pool.errors import InvalidJson, InvalidValue
 from lake_core.pool.fused_type import JSON
 from lake_core.pool.types import ArrayType, ErrorType, Field, MapType, RecordType, SetType, Type, under
-from lake_core.pool.zson.reader import parse_type
 from lake_core.pool.zson.type_text import format_type
 from lake_orch.tables.rows import Rows
 from lake_orch.tables.rows.arrow import ArrowRows
@@ -93,13 +92,13 @@ def fitted(rows: Rows, table: pa.Schema | None, name: str, *, keeps_rows: bool =
 
 def _fit(child: pa.Field, column: pa.Field | None, name: str, *, keeps_rows: bool) -> _Fit:
     """Return how a column fits a table's column of that name, or a new one if there is none."""
-    type = stated_type(child)
+    type = _stated_type(child)
     if type is None:
         return _Fit(child)
     target = type
     if column is not None:
         try:
-            target = _target(type, column.type, stated_type(column), child.name, keeps_rows=keeps_rows)
+            target = _target(type, column.type, _stated_type(column), child.name, keeps_rows=keeps_rows)
         except _Mixed as mixed:
             raise SchemaMismatch(
                 f"column {str(mixed)!r} is text in the table, but JSON text in {name}, because its values there have "
@@ -110,15 +109,11 @@ def _fit(child: pa.Field, column: pa.Field | None, name: str, *, keeps_rows: boo
     return _Fit(_marked(pa.field(child.name, arrow_type(target), child.nullable), target), type, target)
 
 
-def stated_type(child: pa.Field) -> Type | None:
-    """Return the Zed type that the metadata of a column names, or None."""
-    metadata = child.metadata or {}
-    text = metadata.get(TYPE_KEY)
+def _stated_type(child: pa.Field) -> Type | None:
+    """Return the Zed type that the metadata of a column names; None if it names none, or something else."""
     try:
-        if text is None and DELTA_KEY in metadata:
-            text = json.loads(metadata[DELTA_KEY]).get(TYPE_KEY.decode(), "").encode()
-        return parse_type(text.decode()) if text else None
-    except (InvalidZson, ValueError, AttributeError):
+        return stated_type(child.metadata)
+    except InvalidValue:
         return None
 
 
@@ -135,7 +130,7 @@ def _target(type: Type, column: pa.DataType, stated: Type | None, path: str, *, 
     plain, stated = _nested(type), None if stated is None else _nested(stated)
 
     def inner(type: Type, field: pa.Field, parent: Type | None, path: str) -> Type:
-        own = stated_type(field)
+        own = _stated_type(field)
         return _target(type, field.type, parent if own is None else own, path, keeps_rows=keeps_rows)
 
     if pa.types.is_string(column):

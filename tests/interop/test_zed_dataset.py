@@ -8,16 +8,9 @@ import pytest
 
 from lake_core import Lake
 from lake_core.pool.key_range import KeyRange
-from tests.interop.test_zed_lake import VERSIONS, query, run
+from tests.interop.zed import needs_zed, query, run
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(
-        not all(VERSIONS.values()),
-        reason="ZED_1_18 and ZED_1_6 name no commands `zed` of these versions: run `make interop`",
-    ),
-    pytest.mark.parametrize("zed", VERSIONS.values(), ids=VERSIONS.keys()),
-]
+pytestmark = needs_zed
 
 PATH = "events/raw"
 

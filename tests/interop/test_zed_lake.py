@@ -6,38 +6,14 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from lake_core.pool import Pool, PoolLake
+from tests.interop.zed import VERSIONS, needs_zed, query, run
 
-VERSIONS = {version: os.environ.get(variable, "") for version, variable in (("1.18", "ZED_1_18"), ("1.6", "ZED_1_6"))}
-
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(
-        not all(VERSIONS.values()),
-        reason="ZED_1_18 and ZED_1_6 name no commands `zed` of these versions: run `make interop`",
-    ),
-    pytest.mark.parametrize("zed", VERSIONS.values(), ids=VERSIONS.keys()),
-]
-
-
-def run(zed: str, lake: Path, *arguments: str, text: str = "") -> list[str]:
-    """Return the lines that a command of `zed` prints."""
-    environment = {**os.environ, "ZED_LAKE": str(lake)}
-    finished = subprocess.run(
-        [zed, *arguments], input=text, env=environment, capture_output=True, check=True, timeout=60, text=True
-    )
-    return finished.stdout.splitlines()
-
-
-def query(zed: str, lake: Path, text: str) -> list[str]:
-    """Return the values that a query finds, as ZSON."""
-    return run(zed, lake, "query", "-z", text)
+pytestmark = needs_zed
 
 
 @pytest.fixture

@@ -19,19 +19,12 @@ import pytest
 from lake_core.pool import Pool, PoolLake
 from lake_core.pool.errors import DeleteConflict
 from lake_core.pool.zson.reader import parse_values
-from tests.interop.test_zed_lake import VERSIONS, query, run
+from tests.interop.zed import VERSIONS, needs_zed, query, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(
-        not all(VERSIONS.values()),
-        reason="ZED_1_18 and ZED_1_6 name no commands `zed` of these versions: run `make interop`",
-    ),
-    pytest.mark.parametrize("zed", VERSIONS.values(), ids=VERSIONS.keys()),
-]
+pytestmark = needs_zed
 
 Lines: TypeAlias = frozenset[str]
 """The records of a branch. Each is the line of ZSON that `zed` prints, and has an id of its own."""

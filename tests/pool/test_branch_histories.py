@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lake_core.pool import Pool, PoolLake
 from lake_core.pool.errors import DeleteConflict
 from lake_core.store import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ACTIONS = {"load": 2, "delete a record": 2, "delete an object": 1, "revert": 3, "compact": 2, "merge": 6}
 """The actions, and how often they are drawn."""
@@ -109,19 +113,20 @@ def cross(history: BranchHistory, steps: int) -> None:
             assert both[0] & both[1] <= set(keys) <= both[0] | both[1], history.actions
 
 
+def _run(rule: Callable[[BranchHistory, int], None], seeds: range, steps: int) -> None:
+    histories = [_history(seed) for seed in seeds]
+    for history in histories:
+        rule(history, steps)
+    assert sum(history.merges for history in histories) > 5
+
+
 @pytest.mark.parametrize("steps", [8, 16])
 @pytest.mark.parametrize("seeds", _seeds(50, 1000))
 def test_after_a_merge_main_has_the_records_of_the_branch(seeds: range, steps: int) -> None:
-    histories = [_history(seed) for seed in seeds]
-    for history in histories:
-        follow(history, steps)
-    assert sum(history.merges for history in histories) > 5
+    _run(follow, seeds, steps)
 
 
 @pytest.mark.parametrize("steps", [8, 16, 24])
 @pytest.mark.parametrize("seeds", _seeds(50, 1000))
 def test_merges_in_both_directions_double_and_lose_nothing(seeds: range, steps: int) -> None:
-    histories = [_history(seed) for seed in seeds]
-    for history in histories:
-        cross(history, steps)
-    assert sum(history.merges for history in histories) > 5
+    _run(cross, seeds, steps)

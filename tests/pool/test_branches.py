@@ -42,6 +42,16 @@ def rewrite(pool: Pool, branch: str, start: int, stop: int, rows: Sequence[int])
     return commit.id
 
 
+def merge_a_deletion(pool: Pool, where: str) -> str:
+    """Load records on `dev`, merge them, delete some there and merge that. Return the id of the deletion."""
+    pool.load([{"k": key} for key in (2, 3, 4)], "dev")
+    pool.merge("dev")
+    commit = pool.delete(where, "dev")
+    assert commit is not None
+    pool.merge("dev")
+    return commit.id
+
+
 def test_branches_are_listed_created_and_deleted(pool: Pool) -> None:
     assert [branch.name for branch in pool.list_branches()] == ["dev", "main"]
     assert pool.create_branch("old", at=pool.tip()).commit == pool.tip()
@@ -177,23 +187,15 @@ def test_what_both_merged_from_a_third_branch_and_one_rewrote_is_merged_once(poo
 
 @pytest.mark.parametrize("where", ["k = 3", "k > 1"])
 def test_a_deletion_that_is_reverted_after_its_merge_is_undone_by_the_next(pool: Pool, where: str) -> None:
-    pool.load([{"k": key} for key in (2, 3, 4)], "dev")
-    pool.merge("dev")
-    commit = pool.delete(where, "dev")
-    assert commit is not None
-    pool.merge("dev")
-    pool.revert(commit.id, "dev")
+    deletion = merge_a_deletion(pool, where)
+    pool.revert(deletion, "dev")
     pool.merge("dev")
     assert keys(pool) == [1, 2, 3, 4]
 
 
 def test_a_deletion_is_not_undone_where_what_it_left_was_rewritten(pool: Pool) -> None:
-    pool.load([{"k": key} for key in (2, 3, 4)], "dev")
-    pool.merge("dev")
-    commit = pool.delete("k = 3", "dev")
-    assert commit is not None
-    pool.merge("dev")
-    pool.revert(commit.id, "dev")
+    deletion = merge_a_deletion(pool, "k = 3")
+    pool.revert(deletion, "dev")
     pool.compact()
     with pytest.raises(DeleteConflict):
         pool.merge("dev")
@@ -202,14 +204,10 @@ def test_a_deletion_is_not_undone_where_what_it_left_was_rewritten(pool: Pool) -
 
 @pytest.mark.parametrize("where", ["k = 3", "k > 1"])
 def test_what_both_branches_restored_and_one_rewrote_is_not_doubled(pool: Pool, where: str) -> None:
-    pool.load([{"k": key} for key in (2, 3, 4)], "dev")
-    pool.merge("dev")
-    commit = pool.delete(where, "dev")
-    assert commit is not None
-    pool.merge("dev")
+    deletion = merge_a_deletion(pool, where)
     pool.revert(pool.tip())
     pool.compact()
-    pool.revert(commit.id, "dev")
+    pool.revert(deletion, "dev")
     with suppress(DeleteConflict):
         pool.merge("dev")
     assert keys(pool) == [1, 2, 3, 4]

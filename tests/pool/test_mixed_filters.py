@@ -33,9 +33,9 @@ def pool_of(*loads: list[Any], order: Literal["asc", "desc"] = "asc") -> Pool:
 def keys(pool: Pool, where: str, **bounds: Any) -> list[Any]:
     """Return the keys of the records for which a predicate is true, as records and as a table."""
     scan = pool.scan(where=where, **bounds)
-    found = [record["k"] for record in scan.records()]
-    assert scan.to_table().num_rows == len(found)
-    return found
+    matching = [record["k"] for record in scan.records()]
+    assert scan.to_table().num_rows == len(matching)
+    return matching
 
 
 @pytest.fixture
@@ -306,8 +306,8 @@ def test_random_predicates_are_those_of_a_model_in_every_range(seed: int) -> Non
         start, stop = rng.choice(((0, 99), (2, 5), (7, 99)))
         expected = {row["number"] for row in rows if modelled(predicate, row) is True and start <= row["k"] < stop}
         scan = pool.scan(where=text_of(predicate), start=start, stop=stop)
-        found = {record["number"] for record in scan.records()}
-        assert found == expected, text_of(predicate)
+        numbers = {record["number"] for record in scan.records()}
+        assert numbers == expected, text_of(predicate)
 
 
 @pytest.mark.parametrize("seed", range(3))

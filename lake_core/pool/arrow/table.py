@@ -66,10 +66,10 @@ def from_table(table: pa.Table) -> tuple[Type, list[pa.Array]]:
         InvalidType: A column has no Zed type.
         InvalidValue: The metadata is not valid.
     """
-    type = _stated_type(table.schema.metadata)
-    if type is not None and table.column_names == [WHOLE] and _stated_type(table.schema.field(0).metadata) == type:
+    type = stated_type(table.schema.metadata)
+    if type is not None and table.column_names == [WHOLE] and stated_type(table.schema.field(0).metadata) == type:
         return type, table.column(0).chunks
-    fields = tuple(Field(field.name, _stated_type(field.metadata) or _inferred(field)) for field in table.schema)
+    fields = tuple(Field(field.name, stated_type(field.metadata) or _inferred(field)) for field in table.schema)
     record = under(type) if type is not None else None
     if type is None or not isinstance(record, RecordType) or record.fields != fields:
         type = RecordType(fields)
@@ -84,7 +84,8 @@ def _inferred(field: pa.Field) -> Type:
         raise InvalidType(f"the column {field.name!r}: {error}{hint}") from None
 
 
-def _stated_type(metadata: dict[bytes, bytes] | None) -> Type | None:
+def stated_type(metadata: dict[bytes, bytes] | None) -> Type | None:
+    """Return the Zed type that the metadata of a field or schema names, or None. Raises InvalidValue."""
     metadata = metadata or {}
     text = metadata.get(TYPE_KEY)
     try:

@@ -14,18 +14,8 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.errors import DeltaError, VersionNotFound
 from lake_core.delta.log_segment import LAST_CHECKPOINT, checkpoint_key, commit_key
 from lake_core.store import MemoryStore, ObjectBytes
-from tests.delta.clocked_tables import DAY, START, Time, create
 from tests.delta.tables import ids, rows
-
-
-@pytest.fixture
-def time_() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def store(time_: Time) -> MemoryStore:
-    return MemoryStore(clock=time_)
+from tests.delta.vacuum.clocked_tables import DAY, START, Time, create
 
 
 def _history(store: MemoryStore, time_: Time, versions: int = 12, **properties: Any) -> DeltaTable:

@@ -15,25 +15,20 @@ from lake_core.delta.errors import DataFileMissing, InvalidProperty, UnsafeReten
 from lake_core.delta.file_name import new_name, time_uuid
 from lake_core.delta.log_segment import commit_key
 from lake_core.store import MemoryStore
-from tests.delta.clocked_tables import DAY, ORPHAN, START, Time, add_actions, create, live_paths, remove, stored_files
 from tests.delta.tables import SCHEMA, ids, rows
+from tests.delta.vacuum.clocked_tables import (
+    DAY,
+    ORPHAN,
+    START,
+    Time,
+    add_actions,
+    create,
+    live_paths,
+    remove,
+    stored_files,
+)
 
-
-@pytest.fixture
-def time_() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def store(time_: Time) -> MemoryStore:
-    return MemoryStore(clock=time_)
-
-
-@pytest.fixture(autouse=True, params=["whole", pytest.param("ranges", marks=pytest.mark.exhaustive)])
-def _listed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """List the folder at once, or a few files at a time."""
-    if request.param == "ranges":
-        monkeypatch.setattr("lake_core.delta.operations.listing._KEYS_A_TASK", 2)
+pytestmark = pytest.mark.usefixtures("listed")
 
 
 # What goes
