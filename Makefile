@@ -2,7 +2,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-extended test-all test-unit test-clouds stress interop bench lint docs .venv java
+.PHONY: help demo ui test test-extended test-all test-unit test-clouds stress histories interop bench lint docs .venv java
 
 PY := .venv/bin/python
 INSTALLED := .venv/.installed
@@ -44,7 +44,10 @@ test-unit: .venv ## run the tests that need neither Java nor a browser, on sever
 
 stress: java ## run the long versions of races and sweeps
 	@$(MAKE) .venv
-	@exec $(PY) -m pytest -m stress $(ARGS)
+	@exec $(PY) -m pytest -m "stress and not histories" $(ARGS)
+
+histories: .venv ## run thousands of random histories on all cores: hours; ARGS="--seeds 21000:22000" runs new ones
+	@exec $(PY) -m pytest -n auto --dist worksteal -m histories $(ARGS)
 
 interop: java ## run delta-spark, zq (where Go is) and this on the same data; fetches them, and jars from Maven Central, into .venv-interop
 	@$(MAKE) .venv

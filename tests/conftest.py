@@ -20,7 +20,7 @@ from tests.s3 import s3_endpoint, s3_options, s3_url  # noqa: F401
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.skip_rule", "tests.outcomes", "tests.examples"]
+pytest_plugins = ["tests.skip_rule", "tests.outcomes", "tests.examples", "tests.seeds"]
 
 ROOT = Path(__file__).parent.parent
 DEMO_SECONDS = 1800
@@ -39,11 +39,13 @@ _SHARED = ("spark", "demo")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what needs Java, and keep together what shares a fixture that is slow to start.
+    """Mark what needs Java or takes long, and keep together what shares a fixture that is slow to start.
 
     As soon as an item is collected: later hooks deselect by these markers, and xdist reads the groups before a conftest
     can set them there.
     """
+    if item.get_closest_marker("histories"):
+        item.add_marker(pytest.mark.stress)
     shared = next((name for name in _SHARED if name in getattr(item, "fixturenames", ())), None)
     if shared is not None:
         item.add_marker(pytest.mark.spark)

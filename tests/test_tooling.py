@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.seeds import seed_blocks
 from tests.skip_rule import ALLOWED_SKIPS
 
 
@@ -60,7 +61,7 @@ def test_newer_javas_are_fine(said: str, tmp_path: Path) -> None:
 
 def test_help_names_every_command() -> None:
     process = make("help")
-    tests = ("test", "test-unit", "test-extended", "test-all", "test-clouds", "stress")
+    tests = ("test", "test-unit", "test-extended", "test-all", "test-clouds", "stress", "histories")
     for command in ("demo", "ui", *tests, "bench", "lint", ".venv"):
         assert f"make {command} " in process.stdout
 
@@ -99,3 +100,13 @@ def test_a_skip_outside_the_list_fails_ci(tmp_path: Path, ci: str, selected: str
     assert (process.returncode == 0) is passes, process.stdout
     assert ("skips that fail this run" in process.stdout) is not passes
     assert process.stdout.splitlines()[-1].startswith(("1 skipped", "2 skipped")), "pytest's own line comes last"
+
+
+def test_blocks_of_seeds_hold_each_chosen_seed_once() -> None:
+    assert [seed for block in seed_blocks("7:1513") for seed in block] == list(range(7, 1513))
+
+
+@pytest.mark.parametrize("text", ["", "5", "5:", ":5", "a:b", "-1:5", "5:5", "6:5"])
+def test_what_holds_no_seeds_is_refused(text: str) -> None:
+    with pytest.raises(pytest.UsageError, match="--seeds"):
+        seed_blocks(text)

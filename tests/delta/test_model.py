@@ -517,7 +517,7 @@ def _changed(held: Rows, changes: pa.Table) -> Rows:
     [
         8,
         pytest.param(25, marks=pytest.mark.exhaustive),
-        pytest.param(600, marks=[pytest.mark.stress, pytest.mark.timeout(3000)]),
+        pytest.param(600, marks=[pytest.mark.histories, pytest.mark.timeout(3000)]),
     ],
 )
 def test_random_operations(examples: int) -> None:

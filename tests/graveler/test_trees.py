@@ -115,7 +115,7 @@ def test_any_history(history: list[dict[bytes, int | None]], profile: Profile) -
     check_history(history, profile)
 
 
-@pytest.mark.stress
+@pytest.mark.histories
 @pytest.mark.timeout(1800)
 @settings(max_examples=MANY)
 @given(HISTORIES, PROFILES)
@@ -131,7 +131,7 @@ def test_any_merge(
     check_merge(base, ours, theirs, profile)
 
 
-@pytest.mark.stress
+@pytest.mark.histories
 @pytest.mark.timeout(1800)
 @settings(max_examples=MANY)
 @given(CHANGES, CHANGES, CHANGES, PROFILES)
