@@ -1,10 +1,10 @@
-"""The seeds of long random histories: `make histories ARGS="--seeds 11000:12000"` runs others than the usual ones."""
+"""The seeds of long random histories: `make histories ARGS="--seeds 6000:7000"` runs others than the usual ones."""
 
 from __future__ import annotations
 
 import pytest
 
-USUAL = "1000:11000"
+USUAL = "1000:6000"
 _BLOCK = 500
 """How many seeds one test runs."""
 

@@ -248,7 +248,7 @@ def test_more_random_histories(steps: list[tuple[str, str, Any]]) -> None:
 
 @pytest.mark.histories
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("part", range(5))
 @settings(max_examples=1000, deadline=None, suppress_health_check=CHECKS)
 @given(steps=st.lists(STEP, min_size=2, max_size=8))
 def test_many_random_histories(part: int, steps: list[tuple[str, str, Any]]) -> None:
