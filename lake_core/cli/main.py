@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lake_core.cli import files, lakefs, refs, sessions, upkeep
+from lake_core.cli import files, lakefs, maintenance, refs, sessions
 from lake_core.cli.context import Context, OptionsFirst, command, parse_options, parse_pairs, storage_option
 from lake_core.cli.lakefs import import_repository
 from lake_core.cli.pool import pool
@@ -122,6 +122,7 @@ for each in (
     *(files.ls, files.cat, files.head, files.import_, sql, table, pool),
     *(sessions.session, sessions.publish, sessions.merge, sessions.revert, sessions.cherry_pick),
     lakefs.export,
-    *(upkeep.gc, upkeep.checkout, upkeep.adopt, upkeep.release, upkeep.verify, upkeep.doctor, upkeep.upgrade),
+    *(maintenance.gc, maintenance.checkout, maintenance.adopt, maintenance.release),
+    *(maintenance.verify, maintenance.doctor, maintenance.upgrade),
 ):
     main.add_command(each)

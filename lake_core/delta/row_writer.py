@@ -33,7 +33,7 @@ _PIECE_ROWS = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class ReplaceWhere:
-    """The rows that an overwrite replaces, or that a write is confined to."""
+    """A predicate that all rows of a write must fulfill, and by which an overwrite replaces rows."""
 
     text: str
     predicate: Predicate
@@ -51,7 +51,7 @@ class ReplaceWhere:
 
     def error(self, count: str, shown: str = "") -> str:
         """Return the error for `count` rows outside. `shown` is the text of some of their values."""
-        name = self.name or f"{self.text!r}, to which this write is confined"
+        name = self.name or f"{self.text!r}, which every row of this write must fulfill"
         return f"{count} rows lie outside {name}{f': {shown}' if shown else ''}. {self.remedy}"
 
 

@@ -28,7 +28,7 @@ from lake_core.journal.naming import Naming
 from lake_core.journal.pointer import Pointer, raise_head
 from lake_core.journal.purge import purge
 from lake_core.journal.reader import Outline, Reader
-from lake_core.journal.upkeep import write_snapshot
+from lake_core.journal.snapshot_files import write_snapshot
 from lake_core.store.key import check_key
 
 if TYPE_CHECKING:
@@ -450,7 +450,7 @@ class Journal:
 
     def _write_head(self, number: int) -> None:
         self._heal_head = False
-        raise_head(self._reader.store, self._reader.prefix + self._reader.naming.head, number, self._reader.stands)
+        raise_head(self._reader.store, self._reader.prefix + self._reader.naming.head, number, self._reader.has_entry)
 
     def _misleads(self, head: Pointer, number: int, far: int) -> bool:
         """Return whether a HEAD is damaged, too high, or at least `far` entries below the last one."""

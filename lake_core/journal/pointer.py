@@ -73,14 +73,16 @@ def read_tail(store: ObjectStore, key: str) -> Tail:
     )
 
 
-def raise_head(store: ObjectStore, key: str, number: int, stands: Callable[[int], bool]) -> None:
-    """Raise HEAD to at least `number`, the number of an entry, and at most that of an existing entry (`stands`).
+def raise_head(store: ObjectStore, key: str, number: int, has_entry: Callable[[int], bool]) -> None:
+    """Raise HEAD to at least `number`, the number of an entry.
+
+    A larger number in HEAD stays if `has_entry` says that there is such an entry.
 
     Raises StoreError.
     """
     for _ in range(3):
         head = read_head(store, key)
-        if head.value is not None and (head.value == number or (head.value > number and stands(head.value))):
+        if head.value is not None and (head.value == number or (head.value > number and has_entry(head.value))):
             return
         try:
             # A slow writer's number must not replace a later one, because `zed` reads only up to HEAD + 1.

@@ -9,7 +9,7 @@ from lake_core.errors import NotFound
 from lake_core.journal.clock import NEVER_YOUNGER
 from lake_core.journal.errors import HistoryPurged, JournalDamaged, PurgeUnsupported
 from lake_core.journal.pointer import Tail, raise_tail
-from lake_core.journal.upkeep import write_snapshot
+from lake_core.journal.snapshot_files import write_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

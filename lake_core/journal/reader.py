@@ -100,7 +100,7 @@ class Reader:
         except CorruptEntry as error:
             raise self._corrupt(number, str(error)) from None
 
-    def stands(self, number: int) -> bool:
+    def has_entry(self, number: int) -> bool:
         """Return whether an object exists at this entry's key."""
         return self.store.exists(self.entry_key(number))
 
@@ -307,7 +307,7 @@ class Reader:
 
     def _check_gap(self, state: State, hint: int) -> State:
         """Raise JournalDamaged if HEAD names an entry after the last one: an append there would hide the damage."""
-        while hint > state.number and self.stands(hint):
+        while hint > state.number and self.has_entry(hint):
             newer = self.replay(state, hint)
             if newer.number == state.number:
                 if self.tail().first > state.number + 1:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
 from lake_core.journal import Journal
+from lake_core.lake.errors import DatasetNotFound, NothingToApply
 from lake_core.lake.gc.collect import Collection, collect
 from lake_core.lake.gc.verify import verify
 from lake_core.lake.lake_format import upgrade_format
 from lake_core.lake.lakefs.export import export
 from lake_core.lake.lakefs.mirror import Mirrored, mirror
-from lake_core.lake.publish.adopt import adopt
+from lake_core.lake.publish.adoption import Adoption
 from lake_core.lake.publish.checkout import Checkout, check_out_branch
+from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.refs.commit_archive import COMMIT_ARCHIVE
 from lake_core.lake.refs.revision import resolve_commit
 from lake_core.lake.repository import REFS
@@ -108,7 +110,16 @@ class LakeMaintenance:
 
         Raises NothingToApply, DatasetNotFound, Conflict.
         """
-        return adopt(self._repository, dataset)
+        repository, path = self._repository, dataset.strip("/")
+        branch = repository.format.branch
+        refs = repository.refs()
+        head = refs.branch(branch)
+        if path not in repository.commit_state(refs.commit(head), branch).registered():
+            raise DatasetNotFound(f"there is no dataset at {path!r} in {branch}: import it with `lake import {path}`")
+        published = commit_to_branch(repository, Adoption(repository, path))
+        if published.commit == head:
+            raise NothingToApply(f"the log of {path!r} in place equals that of {branch}: there is nothing to adopt")
+        return published
 
     def release(self, dataset: str) -> Published:
         """Remove a dataset from the lake, but keep it in place, so that other clients can write it.

@@ -118,7 +118,7 @@ def test_sessions_and_conflicts(root: str) -> None:
     run(root, "session", "open", "--expires-in", "soon", code=2)
 
 
-def test_upkeep(root: str) -> None:
+def test_maintenance(root: str) -> None:
     lake = Lake.open(root)
     for id in range(20, 24):
         with lake.session() as s:

@@ -229,16 +229,16 @@ def test_names_that_are_to_be_avoided() -> None:
     keys = [b"%04d" % at for at in range(200)]
     model = {key: record(key, 1) for key in keys}
     tree = tree_of(trees, model)
-    condemned = trees.names(tree)
-    built = trees.build("", sorted(model.items()), avoid=condemned.__contains__)
-    assert not trees.names(built.tree) & condemned
+    pending = trees.names(tree)
+    built = trees.build("", sorted(model.items()), avoid=pending.__contains__)
+    assert not trees.names(built.tree) & pending
     assert list(trees.scan(built.tree)) == list(trees.scan(tree))
     assert list(trees.diff(tree, built.tree)) == []
-    again = trees.build("", sorted(model.items()), avoid=(condemned | trees.names(built.tree)).__contains__)
-    assert not trees.names(again.tree) & (condemned | trees.names(built.tree))
+    again = trees.build("", sorted(model.items()), avoid=(pending | trees.names(built.tree)).__contains__)
+    assert not trees.names(again.tree) & (pending | trees.names(built.tree))
     # Ranges that are taken over keep their names.
-    changed = trees.build(tree, [(keys[5], record(keys[5], 2))], avoid=lambda name: name in condemned)
-    assert len(trees.names(changed.tree) & condemned) == len(trees.ranges(tree)) - 1
+    changed = trees.build(tree, [(keys[5], record(keys[5], 2))], avoid=lambda name: name in pending)
+    assert len(trees.names(changed.tree) & pending) == len(trees.ranges(tree)) - 1
     properties = Table(trees.reader.data(again.written[0])).properties
     assert properties["generation"] == "2"
 

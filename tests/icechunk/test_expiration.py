@@ -14,7 +14,7 @@ from lake_core.icechunk import Repository
 from lake_core.icechunk.errors import ConflictError, DamagedObject, MissingObject
 from lake_core.store import LocalStore, MemoryStore
 from lake_core.testing import FaultStore
-from tests.icechunk.upkeep import (
+from tests.icechunk.histories import (
     FUTURE,
     RacingStore,
     copy_of,

@@ -23,7 +23,7 @@ from lake_core.icechunk.object_ids import decode_names
 from lake_core.store import LocalStore, MemoryStore
 from lake_core.testing import FaultStore
 from tests.icechunk.cases import CASES, expected, names, open_case
-from tests.icechunk.upkeep import (
+from tests.icechunk.histories import (
     FUTURE,
     RacingStore,
     copy_of,

@@ -35,7 +35,7 @@ from lake_core.icechunk.errors import (
 )
 from lake_core.icechunk.identifier import encode_id
 from lake_core.store import FolderStore, LocalStore, MemoryStore
-from tests.icechunk.upkeep import RacingStore
+from tests.icechunk.histories import RacingStore
 from tests.processes import CONTEXT
 
 

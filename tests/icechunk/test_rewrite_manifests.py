@@ -20,7 +20,7 @@ from lake_core.icechunk import (
 from lake_core.icechunk.errors import RefNotFound
 from lake_core.store import LocalStore, MemoryStore, ObjectStore
 from lake_core.testing import FaultStore
-from tests.icechunk.upkeep import FUTURE, RacingStore, copy_of, read_everything, theirs, values, write
+from tests.icechunk.histories import FUTURE, RacingStore, copy_of, read_everything, theirs, values, write
 
 IN_SPLITS_OF_3 = RepositoryConfig(
     manifest=ManifestConfig(

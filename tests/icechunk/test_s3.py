@@ -11,7 +11,7 @@ import zarr
 from lake_core.icechunk import ConflictDetector, RebaseFailedError, Repository
 from lake_core.icechunk.errors import ConflictError, RepositoryAlreadyExists, SnapshotNotFound
 from lake_core.store import open_store
-from tests.icechunk.upkeep import FUTURE, read_everything, repository_with_history, values, write, written_at
+from tests.icechunk.histories import FUTURE, read_everything, repository_with_history, values, write, written_at
 from tests.store.s3_server import S3Server
 
 Options = dict[str, Any]

@@ -266,7 +266,7 @@ def test_pauses_between_races_are_bounded(lost: int) -> None:
         assert 0 < AFTER_FAILURE.pause(lost) <= 1.0
 
 
-def test_upkeep_that_fails_does_not_fail_the_append(store: ScriptedStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_snapshot_that_fails_does_not_fail_the_append(store: ScriptedStore, caplog: pytest.LogCaptureFixture) -> None:
     journal = Journal(store, "refs", snapshot_every=2, head_every=1)
 
     def on_put(key: str, do: Do) -> ObjectMeta:

@@ -181,7 +181,7 @@ def _finish(lake: Lake, id: str) -> list[str]:
     return collect._finish(lake.repository, id, dt.timedelta(days=30), lambda phase, count: None)
 
 
-def test_condemned_content_that_a_publish_reuses_is_put_again(
+def test_content_to_be_deleted_that_a_publish_reuses_is_put_again(
     lake: Lake, store: MemoryStore, time: ManualClock
 ) -> None:
     digest = new_item(b"garbage", time()).entry.etag
@@ -202,7 +202,7 @@ def test_condemned_content_that_a_publish_reuses_is_put_again(
     assert lake.maintenance.verify() == []
 
 
-def test_a_range_that_would_have_a_condemned_name_gets_another(lake: Lake, store: MemoryStore) -> None:
+def test_a_range_that_would_have_the_name_of_one_to_be_deleted_gets_another(lake: Lake, store: MemoryStore) -> None:
     twin = Lake.open(store, clock=ManualClock())
     session = lake.session()
     session.put("a", b"1")

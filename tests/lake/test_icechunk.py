@@ -459,8 +459,8 @@ def test_a_repository_that_is_being_collected_is_not_created_anew(tmp_path: Path
         for chunk in range(commits):
             set_chunk(repository.store, chunk, 7)
             repository.session.commit("provisional")
-    condemned = [str(file.relative_to(tmp_path)) for file in (tmp_path / PATH / folder).iterdir()]
-    collect._announce(lake.repository, condemned, set(), CommitGraph(), lake.repository.clock())
+    pending = [str(file.relative_to(tmp_path)) for file in (tmp_path / PATH / folder).iterdir()]
+    collect._announce(lake.repository, pending, set(), CommitGraph(), lake.repository.clock())
     with pytest.raises(Collected):
         lake.cherry_pick("main", onto="other")
 

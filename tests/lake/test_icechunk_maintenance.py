@@ -1,4 +1,4 @@
-"""The upkeep of Icechunk repositories in a lake: manifests that are rewritten, and retention that ends."""
+"""The maintenance of Icechunk repositories in a lake: manifests that are rewritten, and retention that ends."""
 
 from __future__ import annotations
 

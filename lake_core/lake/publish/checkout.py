@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed, StoreError
 from lake_core.lake.errors import Diverged
-from lake_core.lake.publish.derive import derive
+from lake_core.lake.publish.write_derived import write_derived
 from lake_core.lake.refs.commit_record import changed_datasets, version_of
 from lake_core.lake.state.claims import claim
 
@@ -99,7 +99,7 @@ def check_out(
                 changed.add(path)
         if progress is not None:
             progress(number + 1, len(commits))
-    repository.root.gather(*(partial(derive, last, path) for path in sorted(changed)))
+    repository.root.gather(*(partial(write_derived, last, path) for path in sorted(changed)))
     return Checkout(count, sorted(changed), sorted(diverged))
 
 

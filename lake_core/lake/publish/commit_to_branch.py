@@ -15,9 +15,9 @@ from lake_core.lake.errors import Conflict, Diverged, PublishTimeout
 from lake_core.lake.publish.adoption import Adoption
 from lake_core.lake.publish.branch_update import BranchUpdate, RefsMoved, Source
 from lake_core.lake.publish.checkout import has_moved, try_check_out
-from lake_core.lake.publish.derive import derive
 from lake_core.lake.publish.prepare import head_of
 from lake_core.lake.publish.published import Published
+from lake_core.lake.publish.write_derived import write_derived
 from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.lease import lease
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
 
-_MOST_TRIES = 50
+MOST_TRIES = 50
+"""How often a change is applied again because another writer was faster."""
 
 
 def commit_to_branch(repository: Repository, source: Source) -> Published:
@@ -35,7 +36,7 @@ def commit_to_branch(repository: Repository, source: Source) -> Published:
     """
     branch = source.branch
     with lease(repository.root, branch, repository.lease_config), repository.recent_content:
-        for _ in range(_MOST_TRIES):
+        for _ in range(MOST_TRIES):
             refs = repository.refs()
             try:
                 update = source.prepare(refs)
@@ -50,7 +51,7 @@ def commit_to_branch(repository: Repository, source: Source) -> Published:
                     raise
                 continue
     raise PublishTimeout(
-        f"the branch {branch!r} moved {_MOST_TRIES} times while the changes were applied to it, so "
+        f"the branch {branch!r} moved {MOST_TRIES} times while the changes were applied to it, so "
         "nothing was published: publish again"
     )
 
@@ -64,7 +65,7 @@ def _commit(repository: Repository, update: BranchUpdate) -> Published:
     if update.branch != repository.format.branch:
         state = repository.commit_state(update.commit, update.branch)
         repository.root.gather(
-            *(partial(derive, state, path, in_place=False) for path in sorted(changed_datasets(update.commit)))
+            *(partial(write_derived, state, path, in_place=False) for path in sorted(changed_datasets(update.commit)))
         )
         return update.published
     if try_check_out(repository, [update.commit]):

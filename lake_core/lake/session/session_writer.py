@@ -9,6 +9,7 @@ from lake_core import runtime
 from lake_core.journal import Action, Add, Append, Delete, State, Update
 from lake_core.lake.errors import Conflict, SessionClosed, StaleAttempt
 from lake_core.lake.publish.apply import apply
+from lake_core.lake.publish.commit_to_branch import MOST_TRIES
 from lake_core.lake.publish.tree_update import check_references, write_tree
 from lake_core.lake.refs.pending_deletions import PendingDeletions, collections
 from lake_core.lake.refs.refs_state import RefsState
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from lake_core.lake.repository import Repository
-
-_MOST_TRIES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class SessionWriter(WriteSession):
         self._repository = repository
         self.session, self.epoch, self.task, self.attempt = session, record.epoch, attempt.task, attempt.attempt
         self.id = runtime.uuid4().hex
-        self._is_closing = False
+        self._is_last = False
         """Whether this is the last flush."""
         self._flushed = 0
         """The number of flushed batches."""
@@ -79,7 +78,7 @@ class SessionWriter(WriteSession):
 
     def _flush(self) -> str:
         """Add the changes to the session, and return its new tree."""
-        for _ in range(_MOST_TRIES):
+        for _ in range(MOST_TRIES):
             refs = self._repository.refs()
             record = open_record(self._repository, refs, self.session, self.epoch)
             tree = self._try_flush(refs, record)
@@ -106,10 +105,10 @@ class SessionWriter(WriteSession):
         after = write_tree(repository, update.onto, update.items, pending)
         reads = sorted({*record.reads, *self.reads})
         # An attempt that wrote nothing is recorded too, so that late writes of an older attempt are refused.
-        counts = self.task is not None and (self._is_closing or not any(batch.writer == self.id for batch in batches))
+        counts = self.task is not None and (self._is_last or not any(batch.writer == self.id for batch in batches))
         if after == record.tree and reads == list(record.reads) and not changes.ended_retention and not counts:
             return after
-        batch = Batch(self._batch_id, self.id, tree, after, self.task, self.attempt, self._is_closing)
+        batch = Batch(self._batch_id, self.id, tree, after, self.task, self.attempt, self._is_last)
         kept = [other for other in record.batches if other not in earlier]
         has_batch_keys = repository.format.has_batch_keys
         retention = {f"retention:{path}": before.isoformat() for path, before in changes.ended_retention.items()}
@@ -172,7 +171,7 @@ class SessionWriter(WriteSession):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self.state == "open":
-            self._is_closing = True
+            self._is_last = True
             self.flush()
         if self.state == "open":
             self.changes.status = "closed"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-def derive(state: StateStore, path: str, *, in_place: bool = True) -> None:
+def write_derived(state: StateStore, path: str, *, in_place: bool = True) -> None:
     """Write the derived objects of a dataset if they are due. Errors do not affect the commit.
 
     `in_place` is whether the state is that of the branch in place. Objects of other states are written beside.
