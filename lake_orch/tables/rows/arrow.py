@@ -69,10 +69,10 @@ class ArrowRows:
 
         Raises RowsOutsidePredicate for a row outside the guard's slice.
         """
-        scope = guard.scope_of_source(plain(self.schema.empty_table()).schema, name)
+        replace_where = guard.replace_where_of_source(plain(self.schema.empty_table()).schema, name)
 
         def checked(table: pa.Table) -> pa.Table:
-            scope.check(plain(table))
+            replace_where.check(plain(table))
             return table
 
         return self.mapped(checked, self.schema)

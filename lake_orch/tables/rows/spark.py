@@ -59,14 +59,16 @@ class SparkRows:
 
     def guarded(self, guard: PartitionGuard, name: str) -> SparkRows:
         """Return the rows with a filter that fails the job at a row outside the guard's slice."""
-        scope = guard.scope_of_source(self.schema, name)
-        inside = to_column(scope.predicate)
+        replace_where = guard.replace_where_of_source(self.schema, name)
+        inside = to_column(replace_where.predicate)
         # In this form, `lake_error` recognizes the error if the job fails with it.
         error = f"\n{RowsOutsidePredicate.__module__}.{RowsOutsidePredicate.__qualname__}: "
         shown = [
-            part for path in dict.fromkeys(column.path for column in columns(scope.predicate)) for part in _shown(path)
+            part
+            for path in dict.fromkeys(column.path for column in columns(replace_where.predicate))
+            for part in _shown(path)
         ]
-        before, after = scope.error("some", "\0").split("\0")
+        before, after = replace_where.error("some", "\0").split("\0")
         text = F.concat(F.lit(error + before), *shown[1:], F.lit(after))
         return SparkRows(self.data.where(F.when(inside, F.lit(True)).otherwise(F.raise_error(text).cast("boolean"))))
 
