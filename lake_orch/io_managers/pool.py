@@ -7,7 +7,6 @@ from typing import Any, Literal
 from dagster import ConfigurableIOManager, DagsterRun, InputContext, OutputContext
 from pydantic import Field
 
-from lake_core.lake.refs.session_record import PUBLISHED as SESSION_PUBLISHED
 from lake_core.pool import DataObject, Pool
 from lake_core.pool.added import added_since
 from lake_core.pool.errors import NoSuchPool, OutsideRange
@@ -201,7 +200,7 @@ class PoolIOManager(ConfigurableIOManager):
     def _is_published(self, run: DagsterRun) -> bool:
         """Return whether other runs can read what a run wrote."""
         session = from_tags(run)
-        return session is None or self.lake.open().get_session(session.id).record.state == SESSION_PUBLISHED
+        return session is None or self.lake.open().get_session(session.id).record.is_published
 
     def _settings(self, context: OutputContext) -> PoolSettings:
         asset_key = context.asset_key.path if context.has_asset_key else None
