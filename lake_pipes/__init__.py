@@ -186,7 +186,7 @@ _opened: dict[str, CallNumbers] = {}
 
 @contextmanager
 def _numbered(assignment: Assignment) -> Iterator[Assignment]:
-    """Assign a number to each workspace that this process opens: each is its own output, the same in every attempt."""
+    """Assign a number to each workspace that this process opens: each is its own task, the same in every attempt."""
     numbers = _opened.setdefault(assignment.task_id, CallNumbers())
     number = numbers.take()
     try:

@@ -113,7 +113,7 @@ def test_in_a_run_with_one_session_it_is_staged(outside: Outside, death: str) ->
     assert session.state == "published"
     assert len(lake.log()) == 2
     first, second = outside.reports()
-    assert first["extras"]["lake"]["output"] == second["extras"]["lake"]["output"]
+    assert first["extras"]["lake"]["task"] == second["extras"]["lake"]["task"]
     assert first["extras"]["lake"]["attempt"] < second["extras"]["lake"]["attempt"]
 
 
