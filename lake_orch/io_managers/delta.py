@@ -18,7 +18,7 @@ from lake_orch.resources import LakeResource, SparkResource
 from lake_orch.runs.attempt import Attempt, run_of
 from lake_orch.runs.gate import check_step_gate
 from lake_orch.runs.marker import SINGLE_BATCH
-from lake_orch.tables.column_lineage import described
+from lake_orch.spark.column_lineage import described
 from lake_orch.tables.data import HasTypeHandlers, TableSlice, load, to_rows
 from lake_orch.tables.handle import outcome
 from lake_orch.tables.metadata import write_metadata

@@ -29,8 +29,8 @@ from lake_orch.definition_metadata import (
 )
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import PATH_METADATA, table_path
+from lake_orch.spark.type_name import arrow_type_of
 from lake_orch.tables.merge_settings import MergeSettings
-from lake_orch.tables.type_name import arrow_type_of
 
 TableWriteMode: TypeAlias = Literal[
     "overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"

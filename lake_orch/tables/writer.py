@@ -20,9 +20,9 @@ from lake_orch.tables.merge_settings import SOURCE, TARGET, MergeSettings
 from lake_orch.tables.naive_timestamps import FEATURE as NTZ_FEATURE
 from lake_orch.tables.naive_timestamps import allow_naive, as_utc, has_naive, in_metadata
 from lake_orch.tables.owner import Owner, claim
-from lake_orch.tables.partition_guard import PartitionGuard
 from lake_orch.tables.pool_columns import fitted
 from lake_orch.tables.rows import Rows
+from lake_orch.tables.rows.partition_guard import PartitionGuard
 from lake_orch.tables.settings import TableSettings, TableWriteMode
 
 

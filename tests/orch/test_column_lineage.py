@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from lake_core.delta import DeltaTable
 from lake_core.spark import read_delta, register
 from lake_core.spark.column_origins import marked
-from lake_orch.tables.column_lineage import column_lineage, lineage_metadata, tracked
+from lake_orch.spark.column_lineage import column_lineage, lineage_metadata, tracked
 
 A, B = dg.AssetKey(["silver", "orders"]), dg.AssetKey("items")
 

@@ -18,9 +18,9 @@ from lake_core.delta.operations.write import Write
 from lake_core.expression import InvalidExpression, evaluate, parse_predicate
 from lake_core.txn import Txn
 from lake_orch.errors import DefinitionMismatch, InvalidDefinition
-from lake_orch.tables.partition_guard import PartitionGuard
+from lake_orch.spark.type_name import spark_type_name
+from lake_orch.tables.rows.partition_guard import PartitionGuard
 from lake_orch.tables.rows.protocol import BrokenRows, RowCondition
-from lake_orch.tables.type_name import spark_type_name
 
 _THREADS = 2
 """The number of threads that encode files."""

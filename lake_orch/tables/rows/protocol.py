@@ -14,7 +14,7 @@ from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.operations.merge import Merge
 from lake_core.delta.operations.write import Write
 from lake_core.txn import Txn
-from lake_orch.tables.partition_guard import PartitionGuard
+from lake_orch.tables.rows.partition_guard import PartitionGuard
 
 
 @dataclass(frozen=True, slots=True)

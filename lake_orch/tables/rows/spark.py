@@ -24,8 +24,8 @@ from lake_core.spark.predicate import to_column
 from lake_core.spark.runner import run_in
 from lake_core.spark.write import arrow_schema, write_files
 from lake_core.txn import Txn
-from lake_orch.tables.column_lineage import column_lineage, tracked
-from lake_orch.tables.partition_guard import PartitionGuard
+from lake_orch.spark.column_lineage import column_lineage, tracked
+from lake_orch.tables.rows.partition_guard import PartitionGuard
 from lake_orch.tables.rows.protocol import BrokenRows, RowCondition
 
 _UTC = "TIMESTAMP '1970-01-01 00:00:00Z' + ({} - TIMESTAMP_NTZ '1970-01-01 00:00:00')"
