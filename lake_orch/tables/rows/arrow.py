@@ -151,7 +151,7 @@ class ArrowRows:
         return nullcontext()
 
     def mapped(self, change: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> ArrowRows:
-        """Apply a function to the rows: at once to a table, lazily to a stream."""
+        """Return the rows as changed by a function, which is called at once for a table, and lazily for a stream."""
         if isinstance(self.data, pa.Table):
             return ArrowRows(change(self.data))
         reader = self.data

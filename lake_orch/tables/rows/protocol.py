@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -61,6 +61,12 @@ class Rows(Protocol):
 
     def guarded(self, guard: PartitionGuard, name: str) -> Self:
         """Return the rows with a check: reading a row outside the guard's slice raises RowsOutsidePredicate."""
+
+    def mapped(self, change: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> Self | None:
+        """Return the rows as changed by a function, which returns tables of a schema.
+
+        Return None for rows of Spark, because its executors may lack the packages that the function needs.
+        """
 
     def sorted_by(self, columns: Sequence[str]) -> Self:
         """Return sorted rows. Spark sorts each partition, and a stream keeps its order.

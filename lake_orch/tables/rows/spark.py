@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -71,6 +71,9 @@ class SparkRows:
         before, after = replace_where.error("some", "\0").split("\0")
         text = F.concat(F.lit(error + before), *shown[1:], F.lit(after))
         return SparkRows(self.data.where(F.when(inside, F.lit(True)).otherwise(F.raise_error(text).cast("boolean"))))
+
+    def mapped(self, change: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> None:
+        """Return None: the executors that compute the rows may lack the packages that the function needs."""
 
     def sorted_by(self, columns: Sequence[str]) -> SparkRows:
         """Return the rows sorted within each partition of Spark, without a shuffle."""
