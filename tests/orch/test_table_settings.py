@@ -471,7 +471,8 @@ def test_declared_lineage_is_carried(root: str) -> None:
     ]
 
 
-def test_lineage_is_told_by_the_plan_of_spark(root: str, spark: SparkSession) -> None:
+@pytest.mark.parametrize("with_column_lineage", [True, False])
+def test_lineage_is_told_by_the_plan_of_spark(root: str, spark: SparkSession, with_column_lineage: bool) -> None:
     @dg.asset(key=["raw", "orders"])
     def orders() -> pa.Table:
         return ROWS
@@ -481,13 +482,16 @@ def test_lineage_is_told_by_the_plan_of_spark(root: str, spark: SparkSession) ->
         return orders.groupBy("id").agg({"v": "sum"}).withColumnRenamed("sum(v)", "total")
 
     lake, resource = LakeResource(root=root), SparkResource()
-    result = dg.materialize(
-        [orders, totals], resources={"io_manager": DeltaIOManager(lake=lake, spark=resource), "lake": lake}
-    )
+    io_manager = DeltaIOManager(lake=lake, spark=resource, with_column_lineage=with_column_lineage)
+    result = dg.materialize([orders, totals], resources={"io_manager": io_manager, "lake": lake})
     event = next(
         event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey("totals")
     )
-    deps = event.materialization.metadata["dagster/column_lineage"].value.deps_by_column
+    metadata = event.materialization.metadata
+    if not with_column_lineage:
+        assert metadata.keys().isdisjoint({"dagster/column_lineage", "lake/column_lineage"})
+        return
+    deps = metadata["dagster/column_lineage"].value.deps_by_column
     upstream = dg.AssetKey(["raw", "orders"])
     assert deps == {"id": [dg.TableColumnDep(upstream, "id")], "total": [dg.TableColumnDep(upstream, "v")]}
 
