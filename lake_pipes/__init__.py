@@ -74,7 +74,7 @@ class ExternalWriter:
         return self._assignment.session
 
     @property
-    def done(self) -> bool:
+    def is_already_published(self) -> bool:
         """Return whether an earlier attempt has published these writes. Writes then have no effect."""
         return self._workspace.is_repeated
 
@@ -125,7 +125,7 @@ class ExternalWriter:
         metadata[ROWS_WRITTEN] = sum(result.rows or 0 for result in results)
         if len(self._results) == 1:
             metadata[PATH] = next(iter(self._results))
-        if self.done or (results and all(result.skipped for result in results)):
+        if self.is_already_published or (results and all(result.skipped for result in results)):
             metadata[SKIPPED] = True
         return metadata
 
@@ -186,7 +186,7 @@ _opened: dict[str, CallNumbers] = {}
 
 @contextmanager
 def _numbered(assignment: Assignment) -> Iterator[Assignment]:
-    """Assign a number to each workspace that this process opens: each is its own output, the same in every attempt."""
+    """Assign a number to each workspace that this process opens: each is its own task, the same in every attempt."""
     numbers = _opened.setdefault(assignment.task_id, CallNumbers())
     number = numbers.take()
     try:

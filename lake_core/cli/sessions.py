@@ -37,34 +37,36 @@ def session_list(context: Context, everything: bool) -> None:
 
 @session.command("open")
 @click.argument("branch_name", metavar="BRANCH", default="main", type=Ref())
-@click.option("--id", "id_", help="Resume the session of this id, or give a new one this id.")
+@click.option("--id", "session_id", help="Resume the session of this id, or give a new one this id.")
 @click.option("--expires-in", type=Span(), default=timedelta(hours=24), show_default="24h")
 @click.option("-m", "--message", default="")
 @command
-def session_open(context: Context, branch_name: str, id_: str | None, expires_in: timedelta, message: str) -> None:
+def session_open(
+    context: Context, branch_name: str, session_id: str | None, expires_in: timedelta, message: str
+) -> None:
     """Open or resume a shared session, and print its id."""
-    opened = context.open().open_session(branch_name, id=id_, expires_in=expires_in, message=message)
+    opened = context.open().open_session(branch_name, id=session_id, expires_in=expires_in, message=message)
     context.output.show(
         {"session": opened.id, "epoch": opened.epoch, "branch": opened.branch, "base": opened.commit}, opened.id
     )
 
 
 @session.command("abandon")
-@click.argument("id_", metavar="ID", type=Ref())
+@click.argument("session_id", metavar="ID", type=Ref())
 @command
-def session_abandon(context: Context, id_: str) -> None:
+def session_abandon(context: Context, session_id: str) -> None:
     """End a session without publishing it."""
-    context.open().get_session(id_).abandon()
-    context.output.show({"abandoned": id_}, f"session {id_} is abandoned")
+    context.open().get_session(session_id).abandon()
+    context.output.show({"abandoned": session_id}, f"session {session_id} is abandoned")
 
 
 @session.command("fork")
-@click.argument("id_", metavar="ID", type=Ref())
+@click.argument("session_id", metavar="ID", type=Ref())
 @click.option("--without", multiple=True, help="A dataset or key to leave out; may be repeated.")
 @command
-def session_fork(context: Context, id_: str, without: tuple[str, ...]) -> None:
+def session_fork(context: Context, session_id: str, without: tuple[str, ...]) -> None:
     """Copy the changes of a session to a new one, and print its id."""
-    forked = context.open().get_session(id_).fork(without=without)
+    forked = context.open().get_session(session_id).fork(without=without)
     context.output.show({"session": forked.id, "lineage": forked.lineage}, forked.id)
 
 

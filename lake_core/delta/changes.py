@@ -55,7 +55,7 @@ Bound: TypeAlias = "int | Instant"
 
 
 def read_changes(
-    snapshot: Snapshot, start: Bound, end: Bound | None, columns_: Sequence[str] | None, where: str | None
+    snapshot: Snapshot, start: Bound, end: Bound | None, names: Sequence[str] | None, where: str | None
 ) -> pa.RecordBatchReader:
     """Read the changes of the versions `start` to `end`, both included; see `DeltaTable.changes`."""
     first, last, times = _range(snapshot, start, end)
@@ -72,9 +72,7 @@ def read_changes(
             f"the table has a column {taken[0]!r}, a name that the change data feed needs: its changes cannot be read"
         )
     selected = (
-        whole
-        if columns_ is None
-        else chosen_columns(whole, [name for name in columns_ if name not in _CHANGE_COLUMNS.names])
+        whole if names is None else chosen_columns(whole, [name for name in names if name not in _CHANGE_COLUMNS.names])
     )
     schema = pa.schema([*selected, *_CHANGE_COLUMNS])
     predicate = (
@@ -175,12 +173,12 @@ class _Feed:
                 self.check(Metadata.from_json(body), version)
             when = pa.scalar(self.times.at(version, info) * 1000, _CHANGE_COLUMNS.field(COMMIT_TIMESTAMP).type)
             for rows in self._version_rows(version, data):
-                columns_ = [
+                arrays = [
                     *rows.columns,
                     pa.repeat(pa.scalar(version, pa.int64()), len(rows)),
                     pa.repeat(when, len(rows)),
                 ]
-                table = pa.table(columns_, schema=pa.schema([*self.read, *_CHANGE_COLUMNS]))
+                table = pa.table(arrays, schema=pa.schema([*self.read, *_CHANGE_COLUMNS]))
                 if self.predicate is not None:
                     table = matching(table, self.predicate)
                 yield from (batch for batch in table.select(self.schema.names).to_batches() if batch.num_rows)

@@ -174,8 +174,8 @@ def _all_rules(metadata: Metadata, invariants: bool = True, checks: bool = True,
                     )
         if checks:
             row_checks += [constraint(name, text, schema) for name, text in constraints(metadata).items()]
-        columns_ = _generated_columns(metadata.schema) if generated else []
-        computed = [_generated(child.name, child.metadata[GENERATION_EXPRESSION], schema) for child in columns_]
+        generated_fields = _generated_columns(metadata.schema) if generated else []
+        computed = [_generated(child.name, child.metadata[GENERATION_EXPRESSION], schema) for child in generated_fields]
     except InvalidExpression as error:
         raise UnsupportedExpression(
             f"a rule in the table's metadata cannot be evaluated, so no rows can be checked: {error}. Write "

@@ -53,16 +53,16 @@ class Scan:
         return TRUE if self.predicate is None else self.predicate
 
 
-def plan_read(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | Predicate | None) -> Scan:
+def plan_read(snapshot: Snapshot, names: Sequence[str] | None, where: str | Predicate | None) -> Scan:
     """Plan as `plan_scan` for rows that the caller gets. In a lake, the session records that they were read."""
     snapshot.store.note_scan()
-    return plan_scan(snapshot, columns_, where)
+    return plan_scan(snapshot, names, where)
 
 
-def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | Predicate | None) -> Scan:
+def plan_scan(snapshot: Snapshot, names: Sequence[str] | None, where: str | Predicate | None) -> Scan:
     """Select files by partition values and statistics. Raises SchemaMismatch for unknown columns, InvalidExpression."""
     whole = snapshot.metadata.arrow_schema
-    schema = whole if columns_ is None else chosen_columns(whole, columns_)
+    schema = whole if names is None else chosen_columns(whole, names)
     predicate = parse_predicate(where, whole, now=now_ms(system_clock)) if isinstance(where, str) else where
     named = set() if predicate is None else {column.path[0] for column in columns(predicate)}
     # Statistics are by far the largest column, and partition values are often enough.
@@ -210,16 +210,14 @@ class DataFiles:
             # A file may have none of the columns, but its rows count nevertheless.
             rows = pa.table({"\x00rows": pa.nulls(count)})
         conformed = relabelled(conform_out(rows, physical), data)
-        columns_ = []
+        arrays = []
         for child in self.schema:
             if child.name in self.partitions.column_names:
-                columns_.append(pa.chunked_array([pa.repeat(self.partitions[child.name][index], count)]))
+                arrays.append(pa.chunked_array([pa.repeat(self.partitions[child.name][index], count)]))
             else:
-                columns_.append(conformed[child.name])
+                arrays.append(conformed[child.name])
         # Without columns a table has no rows to count: one that carries them is dropped again last.
-        table = (
-            pa.Table.from_arrays(columns_, schema=self.schema) if columns_ else pa.table({"\x00rows": pa.nulls(count)})
-        )
+        table = pa.Table.from_arrays(arrays, schema=self.schema) if arrays else pa.table({"\x00rows": pa.nulls(count)})
         names = self.schema.names
         if self.position is not None:
             table = table.append_column(self.position, integers(np.arange(first, first + count, dtype=np.int64)))

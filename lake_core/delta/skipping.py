@@ -56,12 +56,12 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def partition_table(files: pa.Table, metadata: Metadata, columns_: Sequence[str] | None = None) -> pa.Table:
+def partition_table(files: pa.Table, metadata: Metadata, names: Sequence[str] | None = None) -> pa.Table:
     """Return the files' partition values as typed columns, one row a file.
 
     Reads the files' column `partitionValues`.
     """
-    chosen = metadata.partition_columns if columns_ is None else columns_
+    chosen = metadata.partition_columns if names is None else names
     keys, schema = metadata.partition_keys, metadata.arrow_schema
     values = files["partitionValues"].combine_chunks()
     typed = []

@@ -87,7 +87,7 @@ class StaleEpoch(LakeError):
 
 
 class StaleAttempt(LakeError):
-    """A later attempt at the same output has been applied to the session already."""
+    """A later attempt at the same task has been applied to the session already."""
 
 
 class NothingToApply(LakeError):

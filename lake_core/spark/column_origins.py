@@ -12,13 +12,10 @@ columns are left out.
 
 from __future__ import annotations
 
-import io
 import re
-import sys
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -95,9 +92,18 @@ def column_origins(df: DataFrame) -> dict[str, frozenset[Origin]] | None:
 def _plan(df: DataFrame) -> str:
     # Without rows, Spark's planning ends early: it does not list files or ask sources for their tasks.
     empty = df.limit(0)
-    with _settings(df.sparkSession, _SETTINGS), _printed() as text:
-        empty.explain(mode="extended")
-    return text.getvalue()
+    with _settings(df.sparkSession, _SETTINGS):
+        return _explained(empty)
+
+
+def _explained(df: Any) -> str:
+    """Return what `df.explain(mode="extended")` prints, by the calls that it makes.
+
+    To capture what it prints would replace the standard output, which all threads share.
+    """
+    if hasattr(type(df), "_explain_string"):  # a DataFrame of Connect
+        return str(df._explain_string(mode="extended"))
+    return str(df.sparkSession._jvm.PythonSQLUtils.explainString(df._jdf.queryExecution(), "extended"))
 
 
 @contextmanager
@@ -111,29 +117,6 @@ def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None
         for name, old in before.items():
             if old is not None:
                 spark.conf.set(name, old)
-
-
-@contextmanager
-def _printed() -> Iterator[io.StringIO]:
-    """Capture the output of this thread. The output of other threads is not changed."""
-    output = _ThreadOutput(sys.stdout)
-    sys.stdout = output
-    try:
-        yield output.text
-    finally:
-        if sys.stdout is output:
-            sys.stdout = output.others
-
-
-class _ThreadOutput:
-    def __init__(self, others: TextIO) -> None:
-        self.others, self.text, self._thread = others, io.StringIO(), threading.get_ident()
-
-    def write(self, text: str) -> int:
-        return (self.text if threading.get_ident() == self._thread else self.others).write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.others, name)
 
 
 class _Unreadable(Exception):

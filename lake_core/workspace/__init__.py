@@ -1,4 +1,4 @@
-"""Workspaces: where an attempt at an output writes, and how its writes are published, for steps and processes."""
+"""Workspaces: where an attempt at a task writes, and how its writes are published, for steps and processes."""
 
 from lake_core.workspace.assignment import Assignment, open_workspace
 from lake_core.workspace.call_numbers import CallNumbers

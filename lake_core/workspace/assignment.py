@@ -1,4 +1,4 @@
-"""The assignment of an attempt at an output: where it writes, and under which identifiers."""
+"""The assignment of an attempt at a task: where it writes, and under which identifiers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The place that an attempt at an output writes to: a folder of plain tables, a branch, or a shared session.
+    """The place that an attempt at a task writes to: a folder of plain tables, a branch, or a shared session.
 
     Nothing of it is secret.
     """
 
     root: str
     task_id: str
-    """The application id of the output's transaction identifiers. All attempts at the output have it, and only they."""
+    """The application id of the task's transaction identifiers. All attempts at the task have it, and only they."""
     branch: str | None = None
     """None in a folder of plain tables."""
     session: str | None = None
@@ -33,11 +33,11 @@ class Assignment:
     epoch: int = 0
     """Of the shared session, when the attempt was started."""
     attempt: int = 0
-    """Orders the attempts at the output: in a shared session a later one replaces an earlier one's writes."""
+    """Orders the attempts at the task: in a shared session a later one replaces an earlier one's writes."""
     private_session: str = ""
-    """The id of the session in which any attempt at the output publishes by itself."""
+    """The id of the session in which any attempt at the task publishes by itself."""
     since: datetime | None = None
-    """No attempt at the output was made before then; None if that is not known."""
+    """No attempt at the task was made before then; None if that is not known."""
     is_retry: bool = False
     """Whether there may have been an earlier attempt."""
     message: str = ""
@@ -45,7 +45,7 @@ class Assignment:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def numbered(self, number: int) -> Assignment:
-        """Return the assignment of the n-th output of the same task; the first is the task's own."""
+        """Return the assignment of the n-th task of the same step; the first is the one assigned here."""
         if number == 1:
             return self
         return replace(self, task_id=f"{self.task_id}-{number}", private_session=f"{self.private_session}-{number}")
@@ -57,7 +57,7 @@ class Assignment:
             "branch": self.branch,
             "session": self.session,
             "epoch": self.epoch,
-            "output": self.task_id,
+            "task": self.task_id,
             "attempt": self.attempt,
             "private_session": self.private_session,
             "since": None if self.since is None else self.since.isoformat(),
@@ -68,11 +68,11 @@ class Assignment:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Assignment:
-        """Read what `to_json` gave."""
+        """Read what `to_json` gave, in this process or in one with an earlier version of this package."""
         since = values["since"]
         return cls(
             root=values["root"],
-            task_id=values["output"],
+            task_id=values["task"] if "task" in values else values["output"],
             branch=values["branch"],
             session=values["session"],
             epoch=values["epoch"] or 0,

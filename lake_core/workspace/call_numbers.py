@@ -6,7 +6,7 @@ from itertools import count
 
 
 class CallNumbers:
-    """Numbers calls from one, so that the n-th call stands for the same output in every attempt."""
+    """Numbers calls from one, so that the n-th call stands for the same task in every attempt."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
@@ -18,5 +18,5 @@ class CallNumbers:
         return number
 
     def give_back(self, number: int) -> None:
-        """Free the number of a failed call: a retry within the attempt makes the same output, not the next."""
+        """Free the number of a failed call: a retry within the attempt does the same task, not the next."""
         self._taken.discard(number)

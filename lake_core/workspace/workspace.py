@@ -52,7 +52,7 @@ class Workspace(ABC):
     def __init__(self, root: str, task_id: str) -> None:
         self._root = root.rstrip("/")
         self.task_id = task_id
-        """The application id of the output's transaction identifiers. All attempts at the output have it."""
+        """The application id of the task's transaction identifiers. All attempts at the task have it."""
 
     @abstractmethod
     def find_table(self, path: str) -> DeltaTable | None:

@@ -20,9 +20,9 @@ from lake_orch.components.scaffolding import scaffolds
 from lake_orch.components.sql_engine import input_type, partition_parameters, run_query
 from lake_orch.components.sql_query import Query, parse_query
 from lake_orch.errors import InvalidDefinition
+from lake_orch.spark.type_name import arrow_type_of
 from lake_orch.tables.data import HANDLERS, TypeHandler, handlers_of_step, to_rows
 from lake_orch.tables.settings import PREVIEW_ROWS, TableSettings
-from lake_orch.tables.type_name import arrow_type_of
 
 
 class TableColumn(dg.Model, dg.Resolvable):

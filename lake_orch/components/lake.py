@@ -99,6 +99,7 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         Field(ge=0, le=50),
         described("Rows of a table that lake/preview shows, which Dagster keeps in its database; 0 for none."),
     ] = 5
+    with_column_lineage: Annotated[bool, described("Whether Spark's plans are read for column lineage.")] = True
     naive_timestamps: Annotated[
         Literal["refuse", "utc", "ntz"], described("The meaning of timestamps without a zone.")
     ] = "refuse"
@@ -151,6 +152,7 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
                 schema_mode=self.schema_mode,
                 naive_timestamps=self.naive_timestamps,
                 preview_rows=self.preview_rows,
+                with_column_lineage=self.with_column_lineage,
             ),
             "file_io_manager": FileIOManager(lake=lake, allow_pickle=self.allow_pickle),
         }

@@ -14,7 +14,7 @@ from lake_orch.components.references import SensorStatus, StorageOptions, descri
 from lake_orch.components.scaffolding import scaffolds
 from lake_orch.errors import InvalidDefinition
 from lake_orch.landing_zone import LandingZone, landing_zone_definitions
-from lake_orch.tables.type_name import arrow_type_of
+from lake_orch.spark.type_name import arrow_type_of
 
 
 @dg.scaffold_with(

@@ -18,7 +18,7 @@ from lake_orch.resources import LakeResource, SparkResource
 from lake_orch.runs.attempt import Attempt, run_of
 from lake_orch.runs.gate import check_step_gate
 from lake_orch.runs.marker import SINGLE_BATCH
-from lake_orch.tables.column_lineage import described
+from lake_orch.spark.column_lineage import described
 from lake_orch.tables.data import HasTypeHandlers, TableSlice, load, to_rows
 from lake_orch.tables.handle import outcome
 from lake_orch.tables.metadata import write_metadata
@@ -104,6 +104,10 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
     preview_rows: int = Field(
         default=5, ge=0, le=50, description="Rows in lake/preview if metadata names no lake/preview_rows. 0 shows none."
     )
+    with_column_lineage: bool = Field(
+        default=True,
+        description="Whether Spark's plans are read for column lineage. Declared lineage is kept.",
+    )
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output to its table.
@@ -119,7 +123,7 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
         keys = [str(key) for key in output_partitions(context)]
         columns = _partition_columns(context, settings)
         rows = to_rows(obj, name, self.type_handlers())
-        lineage = _lineage(context, settings, rows)
+        lineage = self._lineage(context, settings, rows)
 
         with self.lake.workspace(Attempt.of_output(context, keys)) as workspace:
             by = columns if settings.partition_by is None else settings.partition_by
@@ -210,7 +214,8 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
         upstream = context.upstream_output
         declared = _declared(upstream) if table is None and upstream is not None else None
         part = TableSlice(table, settings.columns, where, self.spark, declared, path)
-        asset_key = context.asset_key if context.has_asset_key and run_of(context) is not None else None
+        is_tracked = self.with_column_lineage and context.has_asset_key and run_of(context) is not None
+        asset_key = context.asset_key if is_tracked else None
         value = load(part, annotation, name, self.type_handlers(), asset_key=asset_key)
         shown = "no table yet" if table is None else self._version_label(context, table, path, settings)
         parts = "" if keys is None else f", {partition_label(context.asset_partitions_def, keys)}"
@@ -224,6 +229,12 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
         if settings.ref is None and run is not None and self.lake.is_staged(path, *run):
             return "as this run has staged it"
         return f"version {table.version}" + (f" at {settings.ref}" if settings.ref else "")
+
+    def _lineage(self, context: OutputContext, settings: TableSettings, rows: Rows) -> dict[str, Any]:
+        """Describe the declared column lineage, or the lineage that was tracked from the loaded inputs to the rows."""
+        if settings.column_lineage is not None or not context.has_asset_key or not self.with_column_lineage:
+            return described(settings.column_lineage)
+        return described(rows.column_lineage([dep.asset_key for dep in context.asset_spec.deps]))
 
     def _settings(self, context: OutputContext) -> TableSettings:
         asset_key = context.asset_key.path if context.has_asset_key else None
@@ -253,13 +264,6 @@ def _partition_columns(context: OutputContext, settings: TableSettings) -> tuple
             "of its partitions: use 'merge'"
         )
     return partition_columns(context.asset_partitions_def, settings.partition_expr)
-
-
-def _lineage(context: OutputContext, settings: TableSettings, rows: Rows) -> dict[str, Any]:
-    """Describe the declared column lineage, or the lineage that was tracked from the loaded inputs to the rows."""
-    if settings.column_lineage is not None or not context.has_asset_key:
-        return described(settings.column_lineage)
-    return described(rows.column_lineage([dep.asset_key for dep in context.asset_spec.deps]))
 
 
 def _both(first: str | None, second: str | None) -> str | None:

@@ -50,16 +50,16 @@ def decode(data: bytes, extension: str, annotation: object, name: str, *, allow_
     Raises UnsupportedData for pickle that is not allowed, and for bytes that are invalid in their format.
     """
     kind = get_origin(annotation) or annotation
-    format_ = next((name for name, known_extension in EXTENSIONS.items() if known_extension == extension), None)
+    format_name = next((name for name, known_extension in EXTENSIONS.items() if known_extension == extension), None)
     if kind is bytes:
         return bytes(data)
-    if format_ is None:
-        format_ = "text" if kind is str else "json" if kind in _JSON_TYPES else "bytes"
-    elif kind is str and format_ == "json":
-        format_ = "text"
-    if format_ == "bytes":
+    if format_name is None:
+        format_name = "text" if kind is str else "json" if kind in _JSON_TYPES else "bytes"
+    elif kind is str and format_name == "json":
+        format_name = "text"
+    if format_name == "bytes":
         return bytes(data)
-    if format_ == "pickle":
+    if format_name == "pickle":
         if not allow_pickle:
             raise UnsupportedData(
                 f"{name} is a pickle, and {_WHY_NO_PICKLE}. If you trust its writers, set allow_pickle=True"
@@ -67,10 +67,10 @@ def decode(data: bytes, extension: str, annotation: object, name: str, *, allow_
         return pickle.loads(data)
     try:
         text = bytes(data).decode()
-        return text if format_ == "text" else json.loads(text)
+        return text if format_name == "text" else json.loads(text)
     except ValueError as error:
         raise UnsupportedData(
-            f"{name} is not valid {format_}: {error}. Annotate the parameter as bytes to look at it"
+            f"{name} is not valid {format_name}: {error}. Annotate the parameter as bytes to look at it"
         ) from None
 
 

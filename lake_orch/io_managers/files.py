@@ -74,9 +74,9 @@ class FileIOManager(ConfigurableIOManager):
         keys = output_partitions(context)
         files = {}
         for key, value in _by_partition(obj, keys, name).items():
-            format_, data = encode(value, name, allow_pickle=self.allow_pickle)
+            format_name, data = encode(value, name, allow_pickle=self.allow_pickle)
             location = base.of(key)
-            files[location.stem + (location.extension or EXTENSIONS[format_])] = (data, location)
+            files[location.stem + (location.extension or EXTENSIONS[format_name])] = (data, location)
         with self.lake.workspace(Attempt.of_output(context, keys)) as workspace:
             if not workspace.is_staged:
                 check_step_gate(context)

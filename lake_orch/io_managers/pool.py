@@ -7,7 +7,6 @@ from typing import Any, Literal
 from dagster import ConfigurableIOManager, DagsterRun, InputContext, OutputContext
 from pydantic import Field
 
-from lake_core.lake.refs.session_record import PUBLISHED as SESSION_PUBLISHED
 from lake_core.pool import DataObject, Pool
 from lake_core.pool.added import added_since
 from lake_core.pool.errors import NoSuchPool, OutsideRange
@@ -21,7 +20,7 @@ from lake_orch.io_managers.input import InputRequest, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import describe_write, output_partitions, output_path, producer_name, set_data_version
 from lake_orch.io_managers.retry import write_with_retries
-from lake_orch.pools.data import PoolSlice, load, named_errors, rows_of
+from lake_orch.pools.data import PoolSlice, load, write_objects
 from lake_orch.pools.key_ranges import ranges_of_partitions
 from lake_orch.pools.last_run import bounds_of_read, reader_of, report_read
 from lake_orch.pools.metadata import PoolResult, pool_metadata
@@ -33,7 +32,6 @@ from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.runs.run_session import from_tags
 from lake_orch.tables.owner import Owner
 from lake_orch.tables.partition_label import partition_label
-from lake_orch.tables.rows import is_spark
 
 _TRIES = 20
 """The most tries to commit one output. Its records are stored once."""
@@ -201,7 +199,7 @@ class PoolIOManager(ConfigurableIOManager):
     def _is_published(self, run: DagsterRun) -> bool:
         """Return whether other runs can read what a run wrote."""
         session = from_tags(run)
-        return session is None or self.lake.open().get_session(session.id).record.state == SESSION_PUBLISHED
+        return session is None or self.lake.open().get_session(session.id).record.is_published
 
     def _settings(self, context: OutputContext) -> PoolSettings:
         asset_key = context.asset_key.path if context.has_asset_key else None
@@ -256,14 +254,7 @@ class _PoolWrite:
 
     def _store(self, pool: Pool, ranges: Sequence[KeyRange]) -> list[DataObject]:
         try:
-            if is_spark(self._obj):
-                from lake_core.spark.pools.write import write_pool_objects
-
-                return write_pool_objects(self._obj, pool, ranges, name=self.subject)
-            with named_errors(self.subject):
-                return pool.write_objects(
-                    rows_of(self._obj, self.subject, self.settings.times), ranges, name=self.subject
-                )
+            return write_objects(self._obj, pool, ranges, self.subject, self.settings.times)
         except OutsideRange as error:
             raise OutsideRegion(
                 f"{error}. Return only records of the run's partitions. For partitions by time, "

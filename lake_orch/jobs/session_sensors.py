@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from lake_core.lake.errors import SessionNotFound
-from lake_core.lake.refs.session_record import PUBLISHED as SESSION_PUBLISHED
 from lake_orch.resources import LakeResource
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.recovery import SessionOutcome, settle, settle_session
@@ -70,7 +69,7 @@ def _sensor(
         if record.epoch > run_session.epoch:
             return dg.SkipReason(f"session {run_session.id} was resumed by a later run")
         keep = lake.keep_failed
-        if record.state == SESSION_PUBLISHED:
+        if record.is_published:
             # Its process may have died before it could report this.
             publish_session(context.instance, opened, run_session, gate="none", keep_failed_for=keep)
             return dg.SkipReason(f"session {run_session.id} is published")

@@ -27,6 +27,7 @@ from lake_orch.errors import InvalidDefinition, UnsupportedData
 from lake_orch.pools.times import with_times
 from lake_orch.spark.resource import SparkResource
 from lake_orch.tables.data.handler import annotation_text
+from lake_orch.tables.rows import is_spark
 
 _RETURNED = "an iterable of dicts, Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text"
 _LOADED = (
@@ -58,6 +59,21 @@ def rows_of(value: Any, subject: str, times: Sequence[str] = ()) -> Any:
         raise UnsupportedData(f"{subject} is a {_name(value)}: return {_RETURNED}")
     rows = value if is_arrow else _checked(value, subject)
     return with_times((value for batch in batches_of_rows(rows) for value in batch.values()), times) if times else rows
+
+
+def write_objects(
+    value: Any, pool: Pool, ranges: Sequence[KeyRange], subject: str, times: Sequence[str] = ()
+) -> list[DataObject]:
+    """Store the value of an asset as data objects of a pool, in Spark's executors if it is a DataFrame of Spark.
+
+    The caller commits them. Takes and raises what `rows_of` does, and OutsideRange for records outside the ranges.
+    """
+    if is_spark(value):
+        from lake_core.spark.pools.write import write_pool_objects
+
+        return write_pool_objects(value, pool, ranges, name=subject)
+    with named_errors(subject):
+        return pool.write_objects(rows_of(value, subject, times), ranges, name=subject)
 
 
 @contextmanager

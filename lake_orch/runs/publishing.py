@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from dagster import MetadataValue
 
 from lake_core.lake.errors import Conflict
-from lake_core.lake.refs.session_record import PUBLISHED as SESSION_PUBLISHED
 from lake_orch.errors import GateFailed
 from lake_orch.runs.gate import FailedCheck, failed_checks
 from lake_orch.runs.observations import report_published
@@ -48,7 +47,7 @@ def publish_session(
     GateFailed, Conflict, StaleEpoch, SessionClosed, PublishTimeout.
     """
     try:
-        if lake.get_session(session.id).record.state != SESSION_PUBLISHED:
+        if not lake.get_session(session.id).record.is_published:
             check_gate(instance, session.id, gate)
         published = lake.get_session(session.id, epoch=session.epoch).publish()
     except Conflict as error:

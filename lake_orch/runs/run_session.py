@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from lake_core.lake.errors import SessionClosed, SessionNotFound
-from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN, PUBLISHED
+from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN
 from lake_orch.errors import InvalidDefinition, SessionLost
 from lake_orch.runs.lineage import MAX_ANCESTORS, continues
 from lake_orch.tags import (
@@ -170,14 +170,14 @@ def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) ->
     record = _record(lake, parent_session.id)
     if record is not None and record.state in (OPEN, FAILED):
         return parent_session.id
-    if record is not None and record.state == PUBLISHED and record.epoch > parent_session.epoch:
+    if record is not None and record.is_published and record.epoch > parent_session.epoch:
         raise SessionClosed(
             f"run {run.run_id} continues run {parent.run_id}, but another run has continued it and published session "
             f"{parent_session.id}: repeating it would duplicate the data. To repeat it nevertheless, start a new run, "
             "or re-execute that other one",
             state=record.state,
         )
-    if record is not None and (record.state == PUBLISHED or not record.batches):
+    if record is not None and (record.is_published or not record.batches):
         return None
     reason = "no longer exists" if record is None else f"has ended ({record.state})"
     raise SessionLost(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lake_orch.errors import DefinitionMismatch
+from lake_orch.spark.type_name import spark_type_name
 from lake_orch.tables.rows import Rows
-from lake_orch.tables.type_name import spark_type_name
 
 
 def cast_rows(rows: Rows, schema: pa.Schema, name: str, computed: frozenset[str] = frozenset()) -> Rows:

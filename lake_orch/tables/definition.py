@@ -14,6 +14,7 @@ from lake_core.delta.row_rules import GENERATION_EXPRESSION
 from lake_core.delta.schema import ARROW_METADATA_KEY, type_from_arrow
 from lake_core.expression import InvalidExpression, parse_expression
 from lake_orch.errors import DefinitionMismatch, InvalidDefinition
+from lake_orch.spark.type_name import spark_type_name
 from lake_orch.tables.merge_settings import SOURCE, MergeSettings
 from lake_orch.tables.settings import (
     CLUSTER_BY,
@@ -26,7 +27,6 @@ from lake_orch.tables.settings import (
     DeclaredColumn,
     TableSettings,
 )
-from lake_orch.tables.type_name import spark_type_name
 
 _CONSTRAINT = "delta.constraints."
 

@@ -20,8 +20,8 @@ from lake_orch.tables.data import TypeHandler, to_rows
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.metadata import write_metadata
 from lake_orch.tables.owner import Owner
-from lake_orch.tables.partition_guard import PartitionGuard
-from lake_orch.tables.settings import TableSettings, WriteMode
+from lake_orch.tables.rows.partition_guard import PartitionGuard
+from lake_orch.tables.settings import TableSettings, TableWriteMode
 from lake_orch.tables.writer import TableWriter, final_result
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class LakeTable:
     def _write(
         self,
         data: Any,
-        mode: WriteMode,
+        mode: TableWriteMode,
         where: str | None,
         merge: MergeSettings | None = None,
         *,

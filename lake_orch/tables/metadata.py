@@ -12,10 +12,10 @@ from lake_core.expression import InvalidExpression, columns, parse_predicate
 from lake_core.workspace import STAGED, Receipt
 from lake_orch.location import table_name
 from lake_orch.runs.observations import read_with
+from lake_orch.spark.type_name import spark_type_name
 from lake_orch.tables.definition import comment_of, generation_of
 from lake_orch.tables.settings import TableSettings
 from lake_orch.tables.state import TableState, table_state
-from lake_orch.tables.type_name import spark_type_name
 from lake_orch.tags import PARTITION_ROWS, READ_WITH, VERSION
 from lake_pipes.metadata import PATH, ROWS_WRITTEN, SKIPPED, receipt_metadata
 

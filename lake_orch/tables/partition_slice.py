@@ -17,7 +17,7 @@ from dagster import MultiPartitionsDefinition, PartitionsDefinition, TimeWindow,
 
 from lake_core.expression import quote_identifier, quote_text
 from lake_orch.errors import PartitionSliceError
-from lake_orch.tables.type_name import spark_type_name
+from lake_orch.spark.type_name import spark_type_name
 
 PartitionExpr: TypeAlias = "str | Mapping[str, str]"
 

@@ -25,7 +25,6 @@ from lake_core.pool.fused_type import JSON
 from lake_core.pool.types import ArrayType, ErrorType, Field, MapType, RecordType, SetType, Type, under
 from lake_core.pool.zson.type_text import format_type
 from lake_orch.tables.rows import Rows
-from lake_orch.tables.rows.arrow import ArrowRows
 
 _LONG = (types.INT64, types.UINT64)
 _REMEDY = (
@@ -71,14 +70,6 @@ def fitted(rows: Rows, table: pa.Schema | None, name: str, *, keeps_rows: bool =
     """
     columns = {} if table is None else {child.name.lower(): child for child in table}
     fits = [_fit(child, columns.get(child.name.lower()), name, keeps_rows=keeps_rows) for child in rows.schema]
-    if not isinstance(rows, ArrowRows):
-        changed = [each for each in fits if each.target is not None and _has_json(each.target)]
-        if changed:
-            raise SchemaMismatch(
-                f"column {changed[0].field.name!r} holds JSON text in the table, and other values in {name}: "
-                "convert them with to_json. Nothing was written"
-            )
-        return rows
     if all(each.type is None for each in fits):
         return rows
     schema = pa.schema([each.field for each in fits], rows.schema.metadata)
@@ -87,7 +78,16 @@ def fitted(rows: Rows, table: pa.Schema | None, name: str, *, keeps_rows: bool =
         columns = [_converted(column, fit, name) for column, fit in zip(data.columns, fits, strict=True)]
         return pa.Table.from_arrays(columns, schema=schema)
 
-    return rows.mapped(converted, schema)
+    fitted_rows = rows.mapped(converted, schema)
+    if fitted_rows is not None:
+        return fitted_rows
+    unfit = [each for each in fits if each.target is not None and _has_json(each.target)]
+    if unfit:
+        raise SchemaMismatch(
+            f"column {unfit[0].field.name!r} holds JSON text in the table, and other values in {name}: "
+            "convert them with to_json. Nothing was written"
+        )
+    return rows
 
 
 def _fit(child: pa.Field, column: pa.Field | None, name: str, *, keeps_rows: bool) -> _Fit:

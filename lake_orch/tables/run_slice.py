@@ -9,8 +9,8 @@ import pyarrow as pa
 from dagster import PartitionsDefinition
 
 from lake_orch.tables.merge_settings import TARGET, MergeSettings
-from lake_orch.tables.partition_guard import PartitionGuard, guard_of_partitions
 from lake_orch.tables.partition_slice import partition_columns, slice_where
+from lake_orch.tables.rows.partition_guard import PartitionGuard, guard_of_partitions
 from lake_orch.tables.settings import TableSettings
 
 

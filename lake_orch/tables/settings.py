@@ -29,10 +29,10 @@ from lake_orch.definition_metadata import (
 )
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import PATH_METADATA, table_path
+from lake_orch.spark.type_name import arrow_type_of
 from lake_orch.tables.merge_settings import MergeSettings
-from lake_orch.tables.type_name import arrow_type_of
 
-WriteMode: TypeAlias = Literal[
+TableWriteMode: TypeAlias = Literal[
     "overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"
 ]
 SchemaModeSetting: TypeAlias = Literal["none", "fill", "merge", "overwrite"]
@@ -83,7 +83,7 @@ class TableSettings:
     """The settings of one table and its writes."""
 
     path: str
-    mode: WriteMode = "overwrite"
+    mode: TableWriteMode = "overwrite"
     schema_mode: Literal["fill", "merge", "overwrite"] | None = None
     naive_timestamps: NaiveTimestamps = "refuse"
     ownership: Ownership = "keep"
@@ -110,7 +110,7 @@ class TableSettings:
         metadata: Mapping[str, Any],
         subject: str,
         *,
-        mode: WriteMode = "overwrite",
+        mode: TableWriteMode = "overwrite",
         schema_mode: SchemaModeSetting = "none",
         naive_timestamps: NaiveTimestamps = "refuse",
     ) -> TableSettings:
@@ -230,9 +230,11 @@ def append_schema_mode(metadata: Mapping[str, Any], subject: str) -> Literal["no
     return mode or "none"
 
 
-def _mode(metadata: Mapping[str, Any], default: WriteMode, subject: str) -> WriteMode:
-    implied: WriteMode = "merge" if MERGE in metadata else "replace_where" if REPLACE_WHERE in metadata else default
-    return read_choice(metadata, MODE, implied, get_args(WriteMode), subject)
+def _mode(metadata: Mapping[str, Any], default: TableWriteMode, subject: str) -> TableWriteMode:
+    implied: TableWriteMode = (
+        "merge" if MERGE in metadata else "replace_where" if REPLACE_WHERE in metadata else default
+    )
+    return read_choice(metadata, MODE, implied, get_args(TableWriteMode), subject)
 
 
 def _schema_mode(

@@ -20,10 +20,10 @@ from lake_orch.tables.merge_settings import SOURCE, TARGET, MergeSettings
 from lake_orch.tables.naive_timestamps import FEATURE as NTZ_FEATURE
 from lake_orch.tables.naive_timestamps import allow_naive, as_utc, has_naive, in_metadata
 from lake_orch.tables.owner import Owner, claim
-from lake_orch.tables.partition_guard import PartitionGuard
 from lake_orch.tables.pool_columns import fitted
 from lake_orch.tables.rows import Rows
-from lake_orch.tables.settings import TableSettings, WriteMode
+from lake_orch.tables.rows.partition_guard import PartitionGuard
+from lake_orch.tables.settings import TableSettings, TableWriteMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class TableWriter:
         self,
         rows: Rows,
         *,
-        mode: WriteMode,
+        mode: TableWriteMode,
         txn: Txn,
         guard: PartitionGuard | None = None,
         merge: MergeSettings | None = None,
@@ -82,7 +82,7 @@ class TableWriter:
             raise (error if self.by_hand else in_metadata(error, self.rows_name)) from None
 
     def _write(
-        self, rows: Rows, mode: WriteMode, guard: PartitionGuard | None, txn: Txn, merge: MergeSettings | None
+        self, rows: Rows, mode: TableWriteMode, guard: PartitionGuard | None, txn: Txn, merge: MergeSettings | None
     ) -> OperationResult:
         settings = self._settings
         table = self.workspace.find_table(self.path)

@@ -130,16 +130,16 @@ def test_alerts(lake: Lake, instance: dg.DagsterInstance) -> None:
     names = run_blocks("how-to/alerts.md")
     dg.Definitions.validate_loadable(names["defs"])
     names["alert"](SessionAlert("stale", "run-1", "1", "its time is up"))
-    assert names["told"] == ["stale: its time is up (run 1)"]
+    assert names["alert_lines"] == ["stale: its time is up (run 1)"]
     lake.settings.protect("main")
     failed = execute(instance, "how-to/publish-a-run.md", "nightly", raise_on_error=False)
     with _failure(instance, failed, names["defs"]) as context:
         by_name(names["defs"].sensors, "lake_sessions_on_failure")(context)
-    assert len(names["told"]) == 2
-    assert names["told"][1].startswith("publish_failed: ")
+    assert len(names["alert_lines"]) == 2
+    assert names["alert_lines"][1].startswith("publish_failed: ")
     job = names["defs"].resolve_implicit_global_asset_job_def()
     assert job.execute_in_process(instance=instance).success
-    assert names["told"][2] == names["told"][1]
+    assert names["alert_lines"][2] == names["alert_lines"][1]
 
 
 def _failure(instance: dg.DagsterInstance, run: dg.DagsterRun, defs: dg.Definitions) -> Any:

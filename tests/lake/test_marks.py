@@ -387,7 +387,7 @@ def test_a_run_that_dies_anywhere_leaves_marks_that_are_right(mode: FaultMode, s
         lake.maintenance.gc()
         lake.maintenance.verify()
 
-    def made() -> tuple[MemoryStore, ManualClock]:
+    def aged_lake() -> tuple[MemoryStore, ManualClock]:
         lake, store, time = history(5)
         lake.maintenance.gc()
         with lake.session() as s:
@@ -397,11 +397,11 @@ def test_a_run_that_dies_anywhere_leaves_marks_that_are_right(mode: FaultMode, s
             s.put("file", b"last")
         return store, time
 
-    store, time = made()
+    store, time = aged_lake()
     whole = FaultStore(store, 0)
     run(Lake.open(whole, clock=time))
     for at in range(1, whole.operations + 1, sampled):
-        store, time = made()
+        store, time = aged_lake()
         dying = FaultStore(store, at, mode)
         with suppress(StoreDied, CollectionRefused, StoreError):
             run(Lake.open(dying, clock=time))

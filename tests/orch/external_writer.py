@@ -33,7 +33,7 @@ def die() -> None:
 
 with open_dagster_pipes() as pipes:
     report = {"argv": sys.argv, "extras": pipes.extras, "dagster": "dagster" in sys.modules}
-    with (WISHES.parent / "told.jsonl").open("a") as file:
+    with (WISHES.parent / "reports.jsonl").open("a") as file:
         file.write(json.dumps(report) + "\n")
     rows = pa.table({"id": [1, 2, 3]})
     with open_workspace(pipes) as work:

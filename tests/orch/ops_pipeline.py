@@ -12,8 +12,8 @@ from lake_orch.jobs.ops import open_session, publish
 
 
 def job(folder: str) -> dg.JobDefinition:
-    @dg.op(ins={"after": dg.In(dg.Nothing)}, out=dg.Out(metadata={"lake/path": "tables/made"}))
-    def made() -> pa.Table:
+    @dg.op(ins={"after": dg.In(dg.Nothing)}, out=dg.Out(metadata={"lake/path": "tables/orders"}))
+    def orders() -> pa.Table:
         return pa.table({"id": [1, 2]})
 
     @dg.op
@@ -33,6 +33,6 @@ def job(folder: str) -> dg.JobDefinition:
         executor_def=dg.in_process_executor,
     )
     def all_of_it() -> None:
-        publish(by_hand(made(open_session())))
+        publish(by_hand(orders(open_session())))
 
     return all_of_it

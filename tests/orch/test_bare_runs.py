@@ -193,28 +193,28 @@ def test_runs_on_a_branch(lake: Lake, instance: dg.DagsterInstance, monkeypatch:
 
 @pytest.mark.parametrize("ending", [publish, abandon])
 def test_a_job_of_ops_is_one_session(lake: Lake, instance: dg.DagsterInstance, ending: Any) -> None:
-    @dg.op(ins={"after": dg.In(dg.Nothing)}, out=dg.Out(metadata={"lake/path": "tables/made"}))
-    def made() -> pa.Table:
+    @dg.op(ins={"after": dg.In(dg.Nothing)}, out=dg.Out(metadata={"lake/path": "tables/orders"}))
+    def orders() -> pa.Table:
         return ROWS
 
     @dg.op
     def by_hand(context: dg.OpExecutionContext, lake: LakeResource, rows: pa.Table) -> None:
         with lake.session(context) as session:
             session.table("tables/by_hand").append(rows)
-            session.files.put("reports/made.json", b"{}")
+            session.files.put("reports/orders.json", b"{}")
 
     @dg.job(resource_defs={name: value.get_resource_definition() for name, value in resources(lake).items()})
     def all_of_it() -> None:
-        ending(by_hand(made(open_session())))
+        ending(by_hand(orders(open_session())))
 
     assert all_of_it.execute_in_process(instance=instance).success
     if ending is publish:
-        assert tables(lake) == {"tables/by_hand": 2, "tables/made": 2}
-        assert lake.at().exists("reports/made.json")
+        assert tables(lake) == {"tables/by_hand": 2, "tables/orders": 2}
+        assert lake.at().exists("reports/orders.json")
         assert len(lake.log()) == 2
     else:
         assert tables(lake) == {}
-        assert not lake.at().exists("reports/made.json")
+        assert not lake.at().exists("reports/orders.json")
     assert lake.list_sessions() == []
 
 

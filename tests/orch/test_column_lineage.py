@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F
 from lake_core.delta import DeltaTable
 from lake_core.spark import read_delta, register
 from lake_core.spark.column_origins import marked
-from lake_orch.tables.column_lineage import column_lineage, lineage_metadata, tracked
+from lake_orch.spark.column_lineage import column_lineage, lineage_metadata, tracked
 
 A, B = dg.AssetKey(["silver", "orders"]), dg.AssetKey("items")
 
@@ -244,12 +245,20 @@ def test_settings_and_output_are_as_before(spark: SparkSession, a: DataFrame) ->
     before = spark.conf.get("spark.sql.debug.maxToStringFields")
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
-        thread = threading.Thread(target=lambda: [print("another thread") for _ in range(100)])
+        outputs: set[object] = set()
+        has_ended = threading.Event()
+
+        def look() -> None:
+            while not has_ended.wait(0.001):
+                outputs.add(sys.stdout)
+
+        thread = threading.Thread(target=look)
         thread.start()
-        edges(a)
+        assert edges(a) is not None
+        has_ended.set()
         thread.join()
-        print("after")
-    assert shown.getvalue() == "another thread\n" * 100 + "after\n"
+    assert shown.getvalue() == ""
+    assert outputs == {shown}, "the output of other threads is not replaced"
     assert spark.conf.get("spark.sql.debug.maxToStringFields") == before
 
 

@@ -43,7 +43,7 @@ assert shared_session(folder, config) is session
 rows = session.range(4).mapInArrow(lambda batches: batches, "id long").count()
 lease = _leases[session]
 shown = f"{lease!r} {session!r} {session.sql('set -v').collect()!r}"
-told = {"rows": rows, "folder": str(lease.folder), "shown": shown}
+report = {"rows": rows, "folder": str(lease.folder), "shown": shown}
 if "table" in sys.argv:
     from pyspark.sql import functions as F
     from lake_core.spark import register
@@ -56,16 +56,16 @@ if "table" in sys.argv:
     from lake_core.spark.column_origins import column_origins, marked
     left, right = (marked(session.table("numbers"), mark) for mark in ("left", "right"))
     joined = left.join(right.withColumnRenamed("id", "other"), left["id"] == F.col("other"))
-    found = column_origins(joined.withColumn("both", F.expr("id + other")))
-    told["origins"] = {name: sorted(map(list, origins)) for name, origins in found.items()}
-    told["sum"] = session.sql("SELECT sum(id) AS total FROM numbers").collect()[0].total
+    origins = column_origins(joined.withColumn("both", F.expr("id + other")))
+    report["origins"] = {name: sorted(map(list, sources)) for name, sources in origins.items()}
+    report["sum"] = session.sql("SELECT sum(id) AS total FROM numbers").collect()[0].total
 if "die" in sys.argv:
     os.kill(json.loads((lease.folder / "server.json").read_text())["java"], 9)
     while lease.is_alive():
         time.sleep(0.05)
-    told["again"] = shared_session(folder, config).range(3).count()
-    told["other"] = str(_leases[shared_session(folder, config)].folder)
-print(json.dumps(told))
+    report["again"] = shared_session(folder, config).range(3).count()
+    report["other"] = str(_leases[shared_session(folder, config)].folder)
+print(json.dumps(report))
 """
 
 

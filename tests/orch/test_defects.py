@@ -174,12 +174,14 @@ def test_a_table_by_hand_may_be_called_as_an_output_is(tmp_path: Path, instance:
     Lake.create(lake.root)
 
     @dg.multi_asset(outs={"orders": dg.AssetOut()})
-    def made(context: dg.AssetExecutionContext, lake: LakeResource) -> pa.Table:
+    def orders_and_a_table_by_hand(context: dg.AssetExecutionContext, lake: LakeResource) -> pa.Table:
         lake.table(context, "orders").append(pa.table({"id": [1]}))
         return pa.table({"id": [2]})
 
     assert materialize(
-        [made], resources={"lake": lake, "io_manager": DeltaIOManager(lake=lake)}, instance=instance
+        [orders_and_a_table_by_hand],
+        resources={"lake": lake, "io_manager": DeltaIOManager(lake=lake)},
+        instance=instance,
     ).success
     rows_by_table = {
         path: lake.open().delta(path).to_arrow()["id"].to_pylist() for path in lake.open().at("main").datasets()
@@ -212,19 +214,19 @@ def test_a_step_that_tries_a_session_again_by_itself(
     Lake.create(lake.root)
 
     @dg.asset(retry_policy=dg.RetryPolicy(max_retries=1))
-    def made(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
+    def orders(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
         tries.append(context.retry_number)
         if len(tries) == 1:
             with pytest.raises(TimeoutError), lake.session(context) as session:
                 raise TimeoutError
         with lake.session(context) as session:
-            session.table("tables/made").append(pa.table({"id": [1]}))
+            session.table("tables/orders").append(pa.table({"id": [1]}))
         if len(tries) == 1:
             raise RuntimeError("as it was to")
 
-    assert run([made], resources={"lake": lake}, instance=instance).success
+    assert run([orders], resources={"lake": lake}, instance=instance).success
     assert tries == [0, 1]
-    assert lake.open().delta("tables/made").to_arrow()["id"].to_pylist() == [1]
+    assert lake.open().delta("tables/orders").to_arrow()["id"].to_pylist() == [1]
 
 
 WRITER = """
@@ -235,7 +237,7 @@ import pyarrow as pa
 with open_dagster_pipes() as pipes:
     for id in 1, 2:
         with open_workspace(pipes) as work:
-            work.append("tables/made", pa.table({"id": [id]}))
+            work.append("tables/orders", pa.table({"id": [id]}))
     pipes.report_asset_materialization(metadata=work.metadata())
 """
 
@@ -250,14 +252,14 @@ def test_a_process_outside_may_open_several_workspaces(
     (tmp_path / "writer.py").write_text(WRITER)
 
     @dg.asset
-    def made(context: dg.AssetExecutionContext, outside: LakePipesSubprocessClient) -> dg.MaterializeResult[Any]:
+    def orders(context: dg.AssetExecutionContext, outside: LakePipesSubprocessClient) -> dg.MaterializeResult[Any]:
         return outside.run(
             context=context, command=[sys.executable, str(tmp_path / "writer.py")]
         ).get_materialize_result()
 
     outside = LakePipesSubprocessClient(lake=lake, env={"PYTHONPATH": str(Path(__file__).parents[2])})
-    assert run([made], resources={"lake": lake, "outside": outside}, instance=instance).success
-    assert sorted(lake.open().delta("tables/made").to_arrow()["id"].to_pylist()) == [1, 2]
+    assert run([orders], resources={"lake": lake, "outside": outside}, instance=instance).success
+    assert sorted(lake.open().delta("tables/orders").to_arrow()["id"].to_pylist()) == [1, 2]
 
 
 def test_what_was_written_by_hand_starts_nothing_before_it_is_published(
@@ -300,7 +302,7 @@ def test_a_backfill_takes_along_what_came_as_it_was_merged(tmp_path: Path, monke
 
     def publish(id: int) -> None:
         with lake.session("backfill-b") as session:
-            session.create_delta("tables/made", ROW.schema, exist_ok=True).append(pa.table({"id": [id]}))
+            session.create_delta("tables/orders", ROW.schema, exist_ok=True).append(pa.table({"id": [id]}))
 
     merge = lake.merge
 
@@ -315,7 +317,7 @@ def test_a_backfill_takes_along_what_came_as_it_was_merged(tmp_path: Path, monke
     outcomes = [_merge_one(lake, "b", "backfill-b", "main").outcome for _ in range(2)]
     assert outcomes == ["running", "merged"]
     assert list(lake.list_branches()) == ["main"]
-    assert sorted(lake.delta("tables/made").to_arrow()["id"].to_pylist()) == [1, 2]
+    assert sorted(lake.delta("tables/orders").to_arrow()["id"].to_pylist()) == [1, 2]
 
 
 def test_a_file_without_rows_takes_the_place_of_one_that_cannot_be_read(

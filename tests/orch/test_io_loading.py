@@ -161,7 +161,7 @@ def test_a_stream_that_fails_half_way_leaves_nothing(root: str, source: DeltaTab
         raise RuntimeError("half-way")
 
     @dg.asset(metadata={"lake/path": "tables/source"})
-    def made() -> Any:
+    def broken_stream() -> Any:
         if kind == "lazy":
             return loaded(root, pl.LazyFrame).map_batches(
                 failing, schema={"day": pl.Date, "id": pl.Int64, "v": pl.String}
@@ -170,7 +170,7 @@ def test_a_stream_that_fails_half_way_leaves_nothing(root: str, source: DeltaTab
 
     before = source.version
     with pytest.raises(Exception, match="half-way"):
-        dg.materialize([made], resources=resources(root))
+        dg.materialize([broken_stream], resources=resources(root))
     assert source.refresh().version == before
     assert source.to_arrow().num_rows == 10
 

@@ -68,7 +68,7 @@ def check(
     outs = {mode: dg.AssetOut(metadata=metadata) for mode, (metadata, _) in MODES.items()}
 
     @dg.multi_asset(outs=outs, retry_policy=dg.RetryPolicy(max_retries=1))
-    def made(context: dg.AssetExecutionContext):
+    def tables_by_mode(context: dg.AssetExecutionContext):
         if context.retry_number == 0:
             rows_by_run[context.run.run_id] = next(rounds)
         for mode in MODES:
@@ -92,7 +92,7 @@ def check(
 
     # An attempt that created a table cannot be replaced once others have written to it, so this table is created first.
     assert dg.materialize([both], resources=resources).success
-    assets = [made, dg.asset(reads)]
+    assets = [tables_by_mode, dg.asset(reads)]
     for run in (1, 2):
         result = (testing.materialize if place == "session" else dg.materialize)(assets, resources=resources)
         assert result.success

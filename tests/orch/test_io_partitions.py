@@ -106,20 +106,20 @@ def test_a_run_replaces_its_own_partition_and_reads_it_back(
     counter = iter(range(10))
 
     @dg.asset(partitions_def=partitions_def, metadata={"partition_expr": expression, **extra})
-    def made(context: dg.AssetExecutionContext) -> pa.Table:
+    def orders(context: dg.AssetExecutionContext) -> pa.Table:
         key = context.partition_key
         return pa.Table.from_pylist([{**columns(key), "n": 0, "run": next(counter)}])
 
     @dg.asset(partitions_def=partitions_def)
-    def read(made: pa.Table) -> None:
-        runs.append(made["run"].to_pylist())
+    def read(orders: pa.Table) -> None:
+        runs.append(orders["run"].to_pylist())
 
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("tenants", ["it's", "b/ü", "other"])
         for key in keys:
-            assert dg.materialize([made, read], partition_key=key, resources=resources, instance=instance).success
+            assert dg.materialize([orders, read], partition_key=key, resources=resources, instance=instance).success
     assert runs == [[0], [1], [2]]
-    assert sorted(row["run"] for row in rows(root, "made")) == [1, 2]
+    assert sorted(row["run"] for row in rows(root, "orders")) == [1, 2]
 
 
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
@@ -127,12 +127,12 @@ def test_rows_of_other_partitions_fail_in_every_mode(root: str, resources: dict[
     metadata = {"partition_expr": "day", **({"lake/merge": ["id"]} if mode == "merge" else {"lake/mode": mode})}
 
     @dg.asset(partitions_def=DAYS, metadata=metadata)
-    def made() -> pa.Table:
+    def orders() -> pa.Table:
         return pa.table({"day": [date(2024, 1, 1), date(2024, 1, 2)], "id": [1, 2]})
 
     with pytest.raises(RowsOutsidePredicate):
-        dg.materialize([made], partition_key="2024-01-01", resources=resources)
-    assert rows(root, "made") == []
+        dg.materialize([orders], partition_key="2024-01-01", resources=resources)
+    assert rows(root, "orders") == []
 
 
 def test_a_merge_stays_in_its_partitions(root: str, resources: dict[str, Any]) -> None:
@@ -149,14 +149,14 @@ def test_a_merge_stays_in_its_partitions(root: str, resources: dict[str, Any]) -
     values = iter(["a", "b", "c"])
 
     @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day", "lake/merge": how})
-    def made(context: dg.AssetExecutionContext) -> pa.Table:
+    def orders(context: dg.AssetExecutionContext) -> pa.Table:
         v = next(values)
         ids = [1, 2] if v == "a" else [1]
         return pa.table({"day": [day_of(context.partition_key)] * len(ids), "id": ids, "v": [v] * len(ids)})
 
     for key in ("2024-01-01", "2024-01-02", "2024-01-01"):
-        dg.materialize([made], partition_key=key, resources=resources)
-    assert sorted((row["day"].day, row["id"], row["v"]) for row in rows(root, "made")) == [(1, 1, "c"), (2, 1, "b")]
+        dg.materialize([orders], partition_key=key, resources=resources)
+    assert sorted((row["day"].day, row["id"], row["v"]) for row in rows(root, "orders")) == [(1, 1, "c"), (2, 1, "b")]
 
 
 @pytest.mark.parametrize(
@@ -171,12 +171,12 @@ def test_a_merge_that_could_move_rows_to_other_partitions_is_refused(
     root: str, resources: dict[str, Any], clauses: dict[str, Any]
 ) -> None:
     @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day", "lake/merge": {"keys": ["id"], **clauses}})
-    def made() -> pa.Table:
+    def orders() -> pa.Table:
         return pa.table({"day": [date(2024, 1, 1)], "id": [1]})
 
     with pytest.raises(InvalidDefinition, match="which the partitions stand for"):
-        dg.materialize([made], partition_key="2024-01-01", resources=resources)
-    assert not DeltaTable.exists(f"{root}/tables/made")
+        dg.materialize([orders], partition_key="2024-01-01", resources=resources)
+    assert not DeltaTable.exists(f"{root}/tables/orders")
 
 
 def test_a_single_run_over_two_dimensions(root: str, resources: dict[str, Any]) -> None:
@@ -185,16 +185,16 @@ def test_a_single_run_over_two_dimensions(root: str, resources: dict[str, Any]) 
     counter = iter(range(10))
 
     @dg.asset(partitions_def=both, metadata={"partition_expr": {"day": "d", "region": "r"}}, backfill_policy=SINGLE_RUN)
-    def made(context: dg.AssetExecutionContext) -> pa.Table:
+    def orders(context: dg.AssetExecutionContext) -> pa.Table:
         run = next(counter)
         keys = [both.get_partition_key_from_str(key).keys_by_dimension for key in context.partition_keys]
         return pa.Table.from_pylist([{"d": day_of(key["day"]), "r": key["region"], "run": run} for key in keys])
 
-    job = dg.Definitions(assets=[made], resources=resources).resolve_implicit_global_asset_job_def()
+    job = dg.Definitions(assets=[orders], resources=resources).resolve_implicit_global_asset_job_def()
     for first, last in (("2024-01-01|eu", "2024-01-03|us"), ("2024-01-02|eu", "2024-01-02|us")):
         tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         assert job.execute_in_process(tags=tags).success
-    runs = {(row["d"].day, row["r"]): row["run"] for row in rows(root, "made")}
+    runs = {(row["d"].day, row["r"]): row["run"] for row in rows(root, "orders")}
     assert len(runs) >= 6
     assert {key for key, run in runs.items() if run == 1} >= {(2, "eu"), (2, "us")}
     assert runs[1, "eu"] == 0
@@ -406,14 +406,14 @@ def test_partitions_may_stand_for_a_generated_column(root: str, resources: dict[
     hours = iter([1, 2, 3, 30])
 
     @dg.asset(partitions_def=DAYS, metadata=metadata)
-    def made(context: dg.AssetExecutionContext) -> pa.Table:
+    def orders(context: dg.AssetExecutionContext) -> pa.Table:
         return pa.table(
             {"at": [datetime.fromisoformat(f"{context.partition_key}T00:00:00+00:00") + timedelta(hours=next(hours))]}
         )
 
     for key in ("2024-01-01", "2024-01-02", "2024-01-01"):
-        assert dg.materialize([made], partition_key=key, resources=resources).success
-    assert sorted((row["day"].day, row["at"].hour) for row in rows(root, "made")) == [(1, 3), (2, 2)]
-    assert DeltaTable.open(f"{root}/tables/made").metadata.partition_columns == ("day",)
+        assert dg.materialize([orders], partition_key=key, resources=resources).success
+    assert sorted((row["day"].day, row["at"].hour) for row in rows(root, "orders")) == [(1, 3), (2, 2)]
+    assert DeltaTable.open(f"{root}/tables/orders").metadata.partition_columns == ("day",)
     with pytest.raises(RowsOutsidePredicate):
-        dg.materialize([made], partition_key="2024-01-01", resources=resources)
+        dg.materialize([orders], partition_key="2024-01-01", resources=resources)

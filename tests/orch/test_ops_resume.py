@@ -24,13 +24,13 @@ def test_what_follows_goes_on_in_the_same_session(bench: Bench) -> None:
         failed = bench.run_of(result.run_id)
     assert not failed.is_success
     assert rows(bench) == {}
-    assert rows(bench, bench.session(failed)) == {"tables/by_hand": 2, "tables/made": 2}
+    assert rows(bench, bench.session(failed)) == {"tables/by_hand": 2, "tables/orders": 2}
     (bench.folder / "fail").unlink()
     options = dg.ReexecutionOptions.from_failure(failed.run_id, bench.instance)
     with dg.execute_job(job, instance=bench.instance, reexecution_options=options) as result:
         resumed = bench.run_of(result.run_id)
     assert resumed.is_success
     assert bench.session(resumed) == bench.session(failed)
-    assert rows(bench) == {"tables/by_hand": 2, "tables/made": 2}
+    assert rows(bench) == {"tables/by_hand": 2, "tables/orders": 2}
     assert bench.state(resumed) == "published"
     assert len(bench.lake.log()) == 2

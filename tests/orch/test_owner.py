@@ -22,10 +22,10 @@ def write(root: str, asset: str, rows: pa.Table, **metadata: Any) -> None:
     lake = LakeResource(root=root)
 
     @dg.asset(key=asset.split("/"), metadata={"lake/path": PATH, **metadata})
-    def made() -> pa.Table:
+    def customers() -> pa.Table:
         return rows
 
-    dg.materialize([made], resources={"io_manager": DeltaIOManager(lake=lake)})
+    dg.materialize([customers], resources={"io_manager": DeltaIOManager(lake=lake)})
 
 
 def ids(root: str) -> list[int]:

@@ -35,7 +35,7 @@ class Outside:
         (self.folder / "wishes.json").write_text(json.dumps(wishes))
 
     def reports(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / "told.jsonl").read_text().splitlines()]
+        return [json.loads(line) for line in (self.folder / "reports.jsonl").read_text().splitlines()]
 
     def asset(self, retries: int = 1) -> dg.AssetsDefinition:
         wishes = str(self.folder / "wishes.json")
@@ -113,7 +113,7 @@ def test_in_a_run_with_one_session_it_is_staged(outside: Outside, death: str) ->
     assert session.state == "published"
     assert len(lake.log()) == 2
     first, second = outside.reports()
-    assert first["extras"]["lake"]["output"] == second["extras"]["lake"]["output"]
+    assert first["extras"]["lake"]["task"] == second["extras"]["lake"]["task"]
     assert first["extras"]["lake"]["attempt"] < second["extras"]["lake"]["attempt"]
 
 
@@ -147,7 +147,7 @@ def test_in_a_folder_of_plain_tables_each_write_is_there_once(outside: Outside, 
 def test_a_branch_needs_a_lake(outside: Outside) -> None:
     with pytest.raises(NotALake, match="branch 'dev'"):
         dg.materialize([outside.asset(retries=0)], resources=outside.resources(branch="dev"), instance=outside.instance)
-    assert not (outside.folder / "told.jsonl").exists(), "nothing was started"
+    assert not (outside.folder / "reports.jsonl").exists(), "nothing was started"
 
 
 @pytest.mark.extended

@@ -31,11 +31,11 @@ def write_partitions(root: str, rows: Any, start: str, end: str | None = None, *
         metadata={"partition_expr": "day", **metadata},
         backfill_policy=dg.BackfillPolicy.single_run(),
     )
-    def made() -> Any:
+    def orders() -> Any:
         return rows
 
     tags = {"dagster/asset_partition_range_start": start, "dagster/asset_partition_range_end": end or start}
-    dg.materialize([made], tags=tags, resources={"io_manager": DeltaIOManager(lake=lake)})
+    dg.materialize([orders], tags=tags, resources={"io_manager": DeltaIOManager(lake=lake)})
 
 
 # Columns
@@ -97,7 +97,7 @@ def test_a_step_s_own_writes_say_what_becomes_of_columns(root: str) -> None:
     lake = LakeResource(root=root)
 
     @dg.asset
-    def made(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
+    def orders(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
         handle = lake.table(context)
         assert not handle.exists()
         handle.append(ROWS)
@@ -107,7 +107,7 @@ def test_a_step_s_own_writes_say_what_becomes_of_columns(root: str) -> None:
         handle.append(NARROW)
 
     with pytest.raises(SchemaMismatch, match=r"batch 4 lacks columns that the table has: v, new\."):
-        dg.materialize([made], resources={"lake": lake})
+        dg.materialize([orders], resources={"lake": lake})
     assert len(table(root).to_arrow()) == 5
 
 
@@ -115,9 +115,9 @@ def test_a_step_s_own_writes_say_what_becomes_of_columns(root: str) -> None:
 def test_rows_without_columns_are_refused(root: str, first: bool) -> None:
     if not first:
         write(root, ROWS, {})
-    with pytest.raises(SchemaMismatch, match="the output of asset made has no columns"):
+    with pytest.raises(SchemaMismatch, match="the output of asset orders has no columns"):
         write(root, pd.DataFrame(), {"lake/schema_mode": "fill"})
-    assert DeltaTable.exists(f"{root}/tables/made") is not first
+    assert DeltaTable.exists(f"{root}/tables/orders") is not first
 
 
 # Merges
@@ -162,7 +162,7 @@ def test_a_merge_that_inserts_everything_makes_every_column(root: str) -> None:
 def test_a_merge_whose_columns_are_not_known_asks_for_them(root: str, clauses: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidDefinition, match=message):
         write(root, CONTROLLED, {"lake/merge": {"keys": ["id"], **clauses}})
-    assert not DeltaTable.exists(f"{root}/tables/made")
+    assert not DeltaTable.exists(f"{root}/tables/orders")
 
 
 # Partitions
@@ -171,7 +171,7 @@ def test_a_merge_whose_columns_are_not_known_asks_for_them(root: str, clauses: d
 def test_rows_of_another_day_name_the_partition_and_what_they_hold(root: str) -> None:
     rows = pa.table({"day": [dt.date(2026, 6, 2), *(dt.date(2026, 6, 9 + n) for n in range(4))]})
     expected = (
-        r"4 of 5 rows lie outside partition '2026-06-02' of asset made: "
+        r"4 of 5 rows lie outside partition '2026-06-02' of asset orders: "
         r"`day` is 2026-06-09, 2026-06-10, 2026-06-11, …\. "
         r"Give rows of the run's partitions only, by `day` \(partition_expr\)\. Nothing was written"
     )
@@ -193,7 +193,7 @@ def test_text_days_of_another_form_say_which_form_is_meant(root: str, metadata: 
 def test_rows_outside_of_several_partitions_name_them(root: str) -> None:
     with pytest.raises(
         RowsOutsidePredicate,
-        match=r"the run's 3 partitions of asset made \('2026-06-02', '2026-06-03', …\): `day` is null",
+        match=r"the run's 3 partitions of asset orders \('2026-06-02', '2026-06-03', …\): `day` is null",
     ):
         write_partitions(root, pa.table({"day": pa.array([None], pa.date32()), "id": [1]}), "2026-06-02", "2026-06-04")
 
@@ -201,7 +201,7 @@ def test_rows_outside_of_several_partitions_name_them(root: str) -> None:
 def test_rows_outside_of_replace_where_name_the_metadata(root: str) -> None:
     with pytest.raises(
         RowsOutsidePredicate,
-        match=r"outside lake/replace_where 'id >= 2' of asset made: `id` is 1\. Filter the rows, or widen",
+        match=r"outside lake/replace_where 'id >= 2' of asset orders: `id` is 1\. Filter the rows, or widen",
     ):
         write(root, ROWS, {"lake/replace_where": "id >= 2"})
 
@@ -212,10 +212,10 @@ def test_rows_outside_of_replace_where_name_the_metadata(root: str) -> None:
 def test_naive_timestamps_name_the_metadata_that_settles_them(root: str) -> None:
     with pytest.raises(
         NaiveTimestamp,
-        match=r'column \'at\' of the output of asset made .*metadata=\{"lake/naive_timestamps": "utc"\}.*"ntz"',
+        match=r'column \'at\' of the output of asset orders .*metadata=\{"lake/naive_timestamps": "utc"\}.*"ntz"',
     ):
         write(root, pa.table({"at": [NOON]}), {})
-    assert not DeltaTable.exists(f"{root}/tables/made")
+    assert not DeltaTable.exists(f"{root}/tables/orders")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -275,7 +275,7 @@ def test_naive_timestamps_of_spark_are_taken_as_utc_whatever_the_session_s_zone(
 
 def test_what_naive_timestamps_are_is_checked(root: str) -> None:
     with pytest.raises(
-        InvalidDefinition, match="lake/naive_timestamps of asset made is 'local': use one of refuse, utc, ntz"
+        InvalidDefinition, match="lake/naive_timestamps of asset orders is 'local': use one of refuse, utc, ntz"
     ):
         write(root, ROWS, {"lake/naive_timestamps": "local"})
 
@@ -284,7 +284,7 @@ def test_what_naive_timestamps_are_is_checked(root: str) -> None:
 
 
 def test_a_folder_with_somebody_s_files_is_not_made_a_table(root: str) -> None:
-    folder = Path(root) / "tables" / "made"
+    folder = Path(root) / "tables" / "orders"
     folder.mkdir(parents=True)
     (folder / "part.parquet").write_bytes(b"x")
     with pytest.raises(FolderNotEmpty, match=r"'part\.parquet'.*DeltaTable\.convert.*by the metadata lake/path"):

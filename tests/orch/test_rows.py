@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 
 from lake_core.delta.errors import DuplicateKeys, RowsOutsidePredicate
 from lake_orch.errors import DefinitionMismatch, InvalidDefinition
-from lake_orch.tables.partition_guard import PartitionGuard
 from lake_orch.tables.rows import RowCondition, Rows, rows_of
 from lake_orch.tables.rows.arrow import ArrowRows
+from lake_orch.tables.rows.partition_guard import PartitionGuard
 
 TABLE = pa.table({"id": [2, 1], "day": ["a", "b"]})
 GUARD = PartitionGuard("day = 'a'", "partition 'a' of asset x", "Filter the rows")

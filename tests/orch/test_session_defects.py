@@ -103,18 +103,20 @@ class Unmoved(LakeResource):
 
 def test_a_bare_run_that_nobody_published_is_recovered(bench: Bench) -> None:
     @dg.asset
-    def made() -> pa.Table:
-        return pa.table({"id": [1], "of": ["made"]})
+    def orders() -> pa.Table:
+        return pa.table({"id": [1], "of": ["orders"]})
 
     lake = Unmoved(root=f"{bench.folder}/lake", scope="run")
-    assert dg.materialize([made], resources={"io_manager": DeltaIOManager(lake=lake)}, instance=bench.instance).success
-    assert bench.rows("made") == []
+    assert dg.materialize(
+        [orders], resources={"io_manager": DeltaIOManager(lake=lake)}, instance=bench.instance
+    ).success
+    assert bench.rows("orders") == []
     (settled,) = settle(bench.instance, bench.lake, keep_failed_for=KEEP)
     assert settled.outcome == "failed"
     assert settled.publishable
     assert "ended as success" in settled.reason
     recover_all(bench.instance, bench.lake, gate="blocking", keep_failed_for=KEEP)
-    assert bench.rows("made") == ["made-1"]
+    assert bench.rows("orders") == ["orders-1"]
 
 
 def test_a_recovery_holds_the_gate_of_the_resource_that_the_run_had(bench: Bench) -> None:
@@ -122,17 +124,17 @@ def test_a_recovery_holds_the_gate_of_the_resource_that_the_run_had(bench: Bench
     strict = LakeResource(root=f"{bench.folder}/lake", scope="run", gate="error")
 
     @dg.asset
-    def made() -> pa.Table:
+    def orders() -> pa.Table:
         return pa.table({"id": [1]})
 
-    @dg.asset_check(asset=made)
+    @dg.asset_check(asset=orders)
     def never() -> dg.AssetCheckResult:
         return dg.AssetCheckResult(passed=False)
 
     resources = {"io_manager": DeltaIOManager(lake=strict), "lake": strict}
     with pytest.raises(GateFailed):
-        testing.materialize([made, never], resources=resources, instance=bench.instance)
+        testing.materialize([orders, never], resources=resources, instance=bench.instance)
     (session,) = bench.lake.list_sessions()
     with pytest.raises(GateFailed):
         recover(bench.instance, bench.lake, session.id, gate="blocking", keep_failed_for=KEEP)
-    assert bench.rows("made") == []
+    assert bench.rows("orders") == []

@@ -23,9 +23,9 @@ from lake_core.delta.errors import (
     UnsupportedType,
 )
 from lake_orch import DefinitionMismatch, DeltaIOManager, InvalidDefinition, LakeResource, SparkResource, TableNotEmpty
+from lake_orch.spark.type_name import arrow_type_of, spark_type_name
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.settings import TableSettings
-from lake_orch.tables.type_name import arrow_type_of, spark_type_name
 
 ROWS = pa.table({"id": [1, 2], "v": [10, 20]})
 
@@ -36,20 +36,20 @@ def root(tmp_path: Path) -> str:
 
 
 def write(root: str, rows: Any, metadata: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """Materialize the asset `made` with these rows, and return its metadata."""
+    """Materialize the asset `orders` with these rows, and return its metadata."""
     lake = LakeResource(root=root)
 
     @dg.asset(metadata=metadata)
-    def made() -> Any:
+    def orders() -> Any:
         return rows
 
-    result = dg.materialize([made], resources={"io_manager": DeltaIOManager(lake=lake, **options), "lake": lake})
+    result = dg.materialize([orders], resources={"io_manager": DeltaIOManager(lake=lake, **options), "lake": lake})
     (event,) = result.get_asset_materialization_events()
     return {name: entry.value for name, entry in event.materialization.metadata.items()}
 
 
 def table(root: str) -> DeltaTable:
-    return DeltaTable.open(f"{root}/tables/made")
+    return DeltaTable.open(f"{root}/tables/orders")
 
 
 def sorted_rows(root: str) -> list[tuple[Any, ...]]:
@@ -95,11 +95,11 @@ def sorted_rows(root: str) -> list[tuple[Any, ...]]:
 def test_nothing_is_written_for_what_cannot_be_followed(root: str, metadata: dict[str, Any], match: str) -> None:
     with pytest.raises(InvalidDefinition, match=match):
         write(root, ROWS, metadata)
-    assert not DeltaTable.exists(f"{root}/tables/made")
+    assert not DeltaTable.exists(f"{root}/tables/orders")
 
 
 def test_metadata_of_others_is_left_alone(root: str) -> None:
-    write(root, ROWS, {"lake/session": "x", "owner": "me", "lake/path": dg.MetadataValue.text("tables/made")})
+    write(root, ROWS, {"lake/session": "x", "owner": "me", "lake/path": dg.MetadataValue.text("tables/orders")})
     assert len(sorted_rows(root)) == 2
 
 
@@ -216,7 +216,7 @@ def test_a_merge_by_keys_refuses_rows_that_share_a_key(root: str, first: bool) -
     rows = pa.table({"id": [7, 7, 8], "v": [1, 2, 3]})
     with pytest.raises(DuplicateKeys, match="such as 7"):
         write(root, rows, {"lake/merge": ["id"]})
-    assert DeltaTable.exists(f"{root}/tables/made") is not first
+    assert DeltaTable.exists(f"{root}/tables/orders") is not first
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -229,7 +229,7 @@ def test_a_merge_by_keys_refuses_rows_without_a_key(root: str, first: bool) -> N
             pa.table({"id": pa.array([None, 8], pa.int64()), "v": [1, 2]}).to_reader(),
             {"lake/merge": {"keys": ["id"]}},
         )
-    assert DeltaTable.exists(f"{root}/tables/made") is not first
+    assert DeltaTable.exists(f"{root}/tables/orders") is not first
 
 
 @pytest.mark.extended
@@ -301,7 +301,7 @@ def test_other_columns_need_a_policy(root: str) -> None:
 def test_naive_timestamps_are_refused_with_the_cast(root: str) -> None:
     with pytest.raises(UnsupportedType, match="assume_timezone"):
         write(root, pa.table({"at": [datetime(2024, 1, 1)]}), {})
-    assert not DeltaTable.exists(f"{root}/tables/made")
+    assert not DeltaTable.exists(f"{root}/tables/orders")
     write(
         root, pa.table({"at": [datetime(2024, 1, 1)]}), {"lake/properties": {"delta.feature.timestampNtz": "supported"}}
     )
@@ -353,7 +353,7 @@ def test_rows_that_do_not_fit_a_declared_schema_are_refused(root: str, change: d
             pa.table({name: column for name, column in values.items() if column is not None}),
             {"lake/schema": SCHEMA},
         )
-    assert not DeltaTable.exists(f"{root}/tables/made")
+    assert not DeltaTable.exists(f"{root}/tables/orders")
 
 
 COLUMNS = dg.TableSchema(
@@ -471,7 +471,8 @@ def test_declared_lineage_is_carried(root: str) -> None:
     ]
 
 
-def test_lineage_is_told_by_the_plan_of_spark(root: str, spark: SparkSession) -> None:
+@pytest.mark.parametrize("with_column_lineage", [True, False])
+def test_lineage_is_told_by_the_plan_of_spark(root: str, spark: SparkSession, with_column_lineage: bool) -> None:
     @dg.asset(key=["raw", "orders"])
     def orders() -> pa.Table:
         return ROWS
@@ -481,13 +482,16 @@ def test_lineage_is_told_by_the_plan_of_spark(root: str, spark: SparkSession) ->
         return orders.groupBy("id").agg({"v": "sum"}).withColumnRenamed("sum(v)", "total")
 
     lake, resource = LakeResource(root=root), SparkResource()
-    result = dg.materialize(
-        [orders, totals], resources={"io_manager": DeltaIOManager(lake=lake, spark=resource), "lake": lake}
-    )
+    io_manager = DeltaIOManager(lake=lake, spark=resource, with_column_lineage=with_column_lineage)
+    result = dg.materialize([orders, totals], resources={"io_manager": io_manager, "lake": lake})
     event = next(
         event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey("totals")
     )
-    deps = event.materialization.metadata["dagster/column_lineage"].value.deps_by_column
+    metadata = event.materialization.metadata
+    if not with_column_lineage:
+        assert metadata.keys().isdisjoint({"dagster/column_lineage", "lake/column_lineage"})
+        return
+    deps = metadata["dagster/column_lineage"].value.deps_by_column
     upstream = dg.AssetKey(["raw", "orders"])
     assert deps == {"id": [dg.TableColumnDep(upstream, "id")], "total": [dg.TableColumnDep(upstream, "v")]}
 
@@ -521,17 +525,17 @@ def test_a_merge_of_spark_stays_in_its_partitions(root: str, spark: SparkSession
     )
 
     @dg.asset(partitions_def=days, metadata={"partition_expr": "day", "lake/merge": ["id"]})
-    def made(spark: SparkResource) -> DataFrame:
+    def orders(spark: SparkResource) -> DataFrame:
         return spark.session.sql(next(queries))
 
     resources = {"io_manager": DeltaIOManager(lake=lake, spark=resource), "lake": lake, "spark": resource}
     for key in ("2024-01-01", "2024-01-02"):
-        assert dg.materialize([made], partition_key=key, resources=resources).success
+        assert dg.materialize([orders], partition_key=key, resources=resources).success
     with pytest.raises(
         RowsOutsidePredicate,
-        match=r"rows lie outside partition '2024-01-02' of asset made: `day` is 2024-01-03\.",
+        match=r"rows lie outside partition '2024-01-02' of asset orders: `day` is 2024-01-03\.",
     ):
-        dg.materialize([made], partition_key="2024-01-02", resources=resources)
+        dg.materialize([orders], partition_key="2024-01-02", resources=resources)
     assert [day.day for day, _ in sorted_rows(root)] == [1, 2]
 
 

@@ -28,11 +28,17 @@ def test_an_assignment_travels_as_json(assignment: Assignment) -> None:
     assert Assignment.from_json(json.loads(json.dumps(assignment.to_json()))) == assignment
 
 
-def test_the_first_output_of_a_task_is_its_own() -> None:
+def test_an_assignment_of_an_earlier_version_is_read() -> None:
+    values = TO_BRANCH.to_json()
+    values["output"] = values.pop("task")
+    assert Assignment.from_json(values) == TO_BRANCH
+
+
+def test_the_first_task_of_a_step_is_its_own() -> None:
     assert TO_BRANCH.numbered(1) == TO_BRANCH
 
 
-def test_a_later_output_of_a_task_has_its_own_marker_and_session() -> None:
+def test_a_later_task_of_a_step_has_its_own_marker_and_session() -> None:
     second = TO_BRANCH.numbered(2)
     assert second.task_id == "task-2"
     assert second.private_session == "o-1-2"

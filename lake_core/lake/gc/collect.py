@@ -32,7 +32,7 @@ from lake_core.lake.lake_format import ORIGIN_KEY
 from lake_core.lake.refs.commit_graph import CommitGraph
 from lake_core.lake.refs.pending_deletions import PREFIX, collections, encode_list, read_list
 from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.refs.session_record import BATCHES, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED
+from lake_core.lake.refs.session_record import BATCHES, EXPIRED, FAILED, MOST_EXPIRY, OPEN
 from lake_core.lake.refs.values import instant_of, text_of
 from lake_core.lake.repository import TREES, Repository
 from lake_core.lake.state.claims import claimed, claimed_paths
@@ -345,7 +345,7 @@ def _reap(repository: Repository) -> None:
             if record.state in (OPEN, FAILED):
                 if now >= record.expires:
                     actions.append(Update(record.key, replace(record, state=EXPIRED).to_json()))
-            elif record.state == PUBLISHED or now - record.opened > 2 * MIN_AGE:
+            elif record.is_published or now - record.opened > 2 * MIN_AGE:
                 batches = refs.state.under(f"{BATCHES}{record.id}/")
                 gone = batches[: max(0, _MOST_BATCHES - len(actions))]
                 actions += [Delete(key) for key in gone]

@@ -116,6 +116,11 @@ class SessionRecord:
         """Return the key of the record in the refs journal."""
         return f"session/{self.id}"
 
+    @property
+    def is_published(self) -> bool:
+        """Return whether the session's changes are on its branch."""
+        return self.state == PUBLISHED
+
     def to_json(self) -> dict[str, Any]:
         """Return the record as in the journal, with times in ISO 8601. Its id is in the key."""
         body = {

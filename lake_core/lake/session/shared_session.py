@@ -116,7 +116,7 @@ class SharedSession(StateStore):
             record = RefsState(state).session(self.id)
             if record.state in (ABANDONED, EXPIRED):
                 return ()
-            if record.state == PUBLISHED:
+            if record.is_published:
                 raise closed(record)
             return [Update(record.key, replace(record, state=ABANDONED).to_json())]
 
@@ -226,7 +226,7 @@ class _SharedSource:
     def prepare(self, refs: RefsState) -> BranchUpdate | Published:
         repository = self.repository
         record = expire_if_due(repository, refs.session(self.id))
-        if record.state == PUBLISHED:
+        if record.is_published:
             return _published(repository, repository.refs(refresh=False), record)
         _check_publishable(record, self.epoch)
         retention = {
@@ -290,7 +290,7 @@ def _check_publishable(record: SessionRecord, epoch: int | None) -> None:
 def _publish(repository: Repository, id: str, epoch: int | None) -> Published:
     refs = repository.refs()
     record = expire_if_due(repository, refs.session(id))
-    if record.state == PUBLISHED:
+    if record.is_published:
         return _published(repository, repository.refs(refresh=False), record)
     _check_publishable(record, epoch)
     try:

@@ -71,7 +71,7 @@ def _widened(table: DeltaTable) -> bool:
 def _fragments(files: DataFiles) -> list[Any]:
     import pyarrow.dataset as ds
 
-    format_, system = ds.ParquetFileFormat(), pafs.PyFileSystem(_Files(files))
+    parquet, system = ds.ParquetFileFormat(), pafs.PyFileSystem(_Files(files))
     fragments = []
     for index in range(len(files.keys)):
         guarantee = _all_of(
@@ -80,7 +80,7 @@ def _fragments(files: DataFiles) -> list[Any]:
             else pc.field(name) == value
             for name in files.partitions.column_names
         )
-        fragments.append(format_.make_fragment(str(index), system, guarantee))
+        fragments.append(parquet.make_fragment(str(index), system, guarantee))
     return fragments
 
 

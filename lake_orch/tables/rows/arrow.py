@@ -18,9 +18,9 @@ from lake_core.delta.operations.write import Write
 from lake_core.expression import InvalidExpression, evaluate, parse_predicate
 from lake_core.txn import Txn
 from lake_orch.errors import DefinitionMismatch, InvalidDefinition
-from lake_orch.tables.partition_guard import PartitionGuard
+from lake_orch.spark.type_name import spark_type_name
+from lake_orch.tables.rows.partition_guard import PartitionGuard
 from lake_orch.tables.rows.protocol import BrokenRows, RowCondition
-from lake_orch.tables.type_name import spark_type_name
 
 _THREADS = 2
 """The number of threads that encode files."""
@@ -69,10 +69,10 @@ class ArrowRows:
 
         Raises RowsOutsidePredicate for a row outside the guard's slice.
         """
-        scope = guard.scope_of_source(plain(self.schema.empty_table()).schema, name)
+        replace_where = guard.replace_where_of_source(plain(self.schema.empty_table()).schema, name)
 
         def checked(table: pa.Table) -> pa.Table:
-            scope.check(plain(table))
+            replace_where.check(plain(table))
             return table
 
         return self.mapped(checked, self.schema)
@@ -151,7 +151,7 @@ class ArrowRows:
         return nullcontext()
 
     def mapped(self, change: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> ArrowRows:
-        """Apply a function to the rows: at once to a table, lazily to a stream."""
+        """Return the rows as changed by a function, which is called at once for a table, and lazily for a stream."""
         if isinstance(self.data, pa.Table):
             return ArrowRows(change(self.data))
         reader = self.data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -14,7 +14,7 @@ from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.operations.merge import Merge
 from lake_core.delta.operations.write import Write
 from lake_core.txn import Txn
-from lake_orch.tables.partition_guard import PartitionGuard
+from lake_orch.tables.rows.partition_guard import PartitionGuard
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,12 @@ class Rows(Protocol):
 
     def guarded(self, guard: PartitionGuard, name: str) -> Self:
         """Return the rows with a check: reading a row outside the guard's slice raises RowsOutsidePredicate."""
+
+    def mapped(self, change: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> Self | None:
+        """Return the rows as changed by a function, which returns tables of a schema.
+
+        Return None for rows of Spark, because its executors may lack the packages that the function needs.
+        """
 
     def sorted_by(self, columns: Sequence[str]) -> Self:
         """Return sorted rows. Spark sorts each partition, and a stream keeps its order.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -24,8 +24,8 @@ from lake_core.spark.predicate import to_column
 from lake_core.spark.runner import run_in
 from lake_core.spark.write import arrow_schema, write_files
 from lake_core.txn import Txn
-from lake_orch.tables.column_lineage import column_lineage, tracked
-from lake_orch.tables.partition_guard import PartitionGuard
+from lake_orch.spark.column_lineage import column_lineage, tracked
+from lake_orch.tables.rows.partition_guard import PartitionGuard
 from lake_orch.tables.rows.protocol import BrokenRows, RowCondition
 
 _UTC = "TIMESTAMP '1970-01-01 00:00:00Z' + ({} - TIMESTAMP_NTZ '1970-01-01 00:00:00')"
@@ -59,16 +59,21 @@ class SparkRows:
 
     def guarded(self, guard: PartitionGuard, name: str) -> SparkRows:
         """Return the rows with a filter that fails the job at a row outside the guard's slice."""
-        scope = guard.scope_of_source(self.schema, name)
-        inside = to_column(scope.predicate)
+        replace_where = guard.replace_where_of_source(self.schema, name)
+        inside = to_column(replace_where.predicate)
         # In this form, `lake_error` recognizes the error if the job fails with it.
         error = f"\n{RowsOutsidePredicate.__module__}.{RowsOutsidePredicate.__qualname__}: "
         shown = [
-            part for path in dict.fromkeys(column.path for column in columns(scope.predicate)) for part in _shown(path)
+            part
+            for path in dict.fromkeys(column.path for column in columns(replace_where.predicate))
+            for part in _shown(path)
         ]
-        before, after = scope.error("some", "\0").split("\0")
+        before, after = replace_where.error("some", "\0").split("\0")
         text = F.concat(F.lit(error + before), *shown[1:], F.lit(after))
         return SparkRows(self.data.where(F.when(inside, F.lit(True)).otherwise(F.raise_error(text).cast("boolean"))))
+
+    def mapped(self, change: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> None:
+        """Return None: the executors that compute the rows may lack the packages that the function needs."""
 
     def sorted_by(self, columns: Sequence[str]) -> SparkRows:
         """Return the rows sorted within each partition of Spark, without a shuffle."""

@@ -25,7 +25,7 @@ class PartitionGuard:
     remedy: str = ""
     """The advice in errors about rows outside."""
 
-    def scope_of_source(self, schema: pa.Schema, rows: str) -> ReplaceWhere:
+    def replace_where_of_source(self, schema: pa.Schema, rows: str) -> ReplaceWhere:
         """Parse the guard for the source of a merge. `rows` is the name of the source in errors.
 
         Raises DefinitionMismatch if the source lacks the columns of the slice.
