@@ -53,7 +53,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _damage_told(method: Callable[Concatenate[Checkpoint, _P], _R]) -> Callable[Concatenate[Checkpoint, _P], _R]:
+def _naming_damage(method: Callable[Concatenate[Checkpoint, _P], _R]) -> Callable[Concatenate[Checkpoint, _P], _R]:
     """Make a method raise CorruptCheckpoint for any damaged file, so that the snapshot can fall back to older ones.
 
     One thread at a time runs it: threads that read one Parquet file at the same time crash the process.
@@ -101,24 +101,24 @@ class Checkpoint:
         """Return the files of the checkpoint."""
         return self._files
 
-    @_damage_told
+    @_naming_damage
     def protocol(self) -> Protocol | None:
         """Return the table's protocol; None if the checkpoint lacks it."""
         actions = self._singles("protocol")
         return Protocol.from_json(actions[-1]) if actions else None
 
-    @_damage_told
+    @_naming_damage
     def metadata(self) -> Metadata | None:
         """Return the table's metadata; None if the checkpoint lacks it."""
         actions = self._singles("metaData")
         return Metadata.from_json(actions[-1]) if actions else None
 
-    @_damage_told
+    @_naming_damage
     def domains(self) -> list[DomainMetadata]:
         """Return the configurations of metadata domains."""
         return [DomainMetadata.from_json(body) for body in self._singles("domainMetadata")]
 
-    @_damage_told
+    @_naming_damage
     def transactions(self) -> pa.Table:
         """Return the txn actions: appId, version, lastUpdated."""
         if self._transactions is None:  # every write with a txn needs them
@@ -128,18 +128,18 @@ class Checkpoint:
             self._transactions = markers
         return self._transactions
 
-    @_damage_told
+    @_naming_damage
     def adds(self, columns: Sequence[str], only: FileFilter | None = None) -> pa.Table:
         """Return the add actions that `only` accepts, in the checkpoint's order, with these fields (of ADD_FIELDS)."""
         fields = [(name, kind) for name, kind in ADD_FIELDS if name in columns]
         return self._rows("add", "path", fields, [*self._top_files(), *self._sidecar_files()], only)
 
-    @_damage_told
+    @_naming_damage
     def removes(self) -> pa.Table:
         """Return the tombstones, with the fields of REMOVE_FIELDS."""
         return self._rows("remove", "path", REMOVE_FIELDS, [*self._top_files(), *self._sidecar_files()])
 
-    @_damage_told
+    @_naming_damage
     def has_deletion_vectors(self) -> bool:
         """Return whether any add has a deletion vector."""
         # This reads the column and not the footer's statistics, because damaged statistics crash the process.
@@ -154,7 +154,7 @@ class Checkpoint:
             self._vectors = any(kind.null_count < len(kind) for kind in kinds)
         return self._vectors
 
-    @_damage_told
+    @_naming_damage
     def tags(self) -> dict[str, dict[str, str | None]]:
         """Return the tags of the add actions that have any, by path."""
         tags: dict[str, dict[str, str | None]] = {}
@@ -168,17 +168,17 @@ class Checkpoint:
                     tags |= {row["path"]: dict(row["tags"]) for row in chosen.to_pylist() if row["tags"]}
         return tags
 
-    @_damage_told
+    @_naming_damage
     def sidecars(self) -> list[str]:
         """Return the keys of the sidecar files that the checkpoint names."""
         return [_sidecar_key(row.get("path")) for row in self._singles("sidecar")]
 
-    @_damage_told
+    @_naming_damage
     def count_rows(self) -> int:
         """Return the number of all actions, without reading them."""
         return sum(file.metadata.num_rows for file in [*self._top_files(), *self._sidecar_files()])
 
-    @_damage_told
+    @_naming_damage
     def open(self) -> None:
         """Open the checkpoint's files, except sidecars, in as few round trips as the store allows."""
         self._top_files()
