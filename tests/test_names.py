@@ -13,7 +13,7 @@ VAGUE = frozenset(["found", "told", "done", "made", "begun", "wanted", "given", 
 
 
 def bindings(folder: str) -> Iterator[tuple[str, str]]:
-    """Yield the names that the modules of a folder bind, with their places."""
+    """Yield the names that the modules of a folder bind, with their locations."""
     for path in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -25,5 +25,5 @@ def bindings(folder: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("folder", ["lake_core", "lake_orch", "lake_pipes", "example_pipelines", "benchmarks", "tests"])
 def test_few_names_say_nothing_of_what_they_hold(folder: str) -> None:
     names = list(bindings(folder))
-    vague = [f"{place} {name}" for name, place in names if name in VAGUE]
+    vague = [f"{location} {name}" for name, location in names if name in VAGUE]
     assert len(vague) <= len(names) * 0.003, vague

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def adopt(repository: Repository, path: str) -> Published:
-    """Commit a dataset's state in place to main. Raises DatasetNotFound, NothingToApply, Conflict."""
+    """Commit a dataset's checked-out state to main. Raises DatasetNotFound, NothingToApply, Conflict."""
     path = path.strip("/")
     branch = repository.format.branch
     refs = repository.refs()
@@ -26,5 +26,5 @@ def adopt(repository: Repository, path: str) -> Published:
         )
     published = commit_to_branch(repository, Adoption(repository, path))
     if published.commit == head:
-        raise NothingToApply(f"the log of {path!r} in place equals that of {branch}: there is nothing to adopt")
+        raise NothingToApply(f"the checked-out log of {path!r} equals that of {branch}: there is nothing to adopt")
     return published
