@@ -217,7 +217,7 @@ class DatasetFormat(ABC):
 
     @abstractmethod
     def key_class(self, key: str) -> KeyClass | None:
-        """Return the class of a key within a dataset; None for one that the format has no place for."""
+        """Return the class of a key within a dataset, or None if the format has no such key."""
 
     @abstractmethod
     def exists(self, store: ObjectStore) -> bool:

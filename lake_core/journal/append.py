@@ -158,7 +158,7 @@ class Appender:
             raise InvalidAction(f"the actions could not be read again: {error}") from None
 
     def _try_put(self, entry: Entry, data: bytes) -> bool:
-        """Put the entry. Return True if it is in place, and False if another writer's entry is.
+        """Put the entry. Return True if it is stored, and False if another writer's entry is.
 
         Raises AppendOutcomeUnknown, AppendTimeout, StoreError.
         """
