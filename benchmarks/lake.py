@@ -24,7 +24,7 @@ TABLES = ("t/a", "t/b", "t/c")
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 KINDS = [(r"\\.parquet$", "data file"), (r"^_lake/objects/", "content object"), (r"^_lakefs/", "range or metarange"),
          (r"^_lake/refs/[0-9]+[.]", "refs entry"), (r"^_lake/refs/", "refs HEAD or snapshot"),
-         (r"^_lake/leases/", "lease"), (r"/_delta_log/[0-9]+.json$", "log in place"), (r"/_delta_log/", "checkpoint"),
+         (r"^_lake/leases/", "lease"), (r"/_delta_log/[0-9]+.json$", "checkout"), (r"/_delta_log/", "checkpoint"),
          (r"", "other")]
 
 def rows(n):

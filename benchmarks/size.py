@@ -84,20 +84,20 @@ def measure(rounds: int, few: int = 100, many: int = 100_000) -> None:
     """Print medians of `rounds` processes in milliseconds of the processor, and their peaks."""
     with tempfile.TemporaryDirectory() as folder:
         folders = {count: str(Path(folder) / str(count)) for count in (few, many)}
-        for count, place in folders.items():
-            run(Program("", _WRITE.format(count=count, folder=place)))
+        for count, lake_folder in folders.items():
+            run(Program("", _WRITE.format(count=count, folder=lake_folder)))
         runs = {count: [] for count in folders}  # type: dict[int, list[tuple[dict[str, float], float]]]
         for _ in range(rounds):
-            for count, place in folders.items():
-                measured = run(Program(_SETUP, _USE.format(folder=place)))
+            for count, lake_folder in folders.items():
+                measured = run(Program(_SETUP, _USE.format(folder=lake_folder)))
                 runs[count].append((measured.result, measured.peak))  # type: ignore[arg-type]
         for name in runs[few][0][0]:
             left, right = (statistics.median(figures[name] for figures, _ in runs[count]) for count in folders)
             print(f"{name:24} {few} commits {left:7.2f} ms  {many} commits {right:7.2f} ms  {right / left:5.2f}x")
         left, right = (statistics.median(peak for _, peak in runs[count]) for count in folders)
         print(f"{'memory':24} {few} commits {left:7.1f} MB  {many} commits {right:7.1f} MB  {right / left:5.2f}x")
-        for count, place in folders.items():
-            collected = run(Program(_SETUP, _COLLECT.format(folder=place)))
+        for count, lake_folder in folders.items():
+            collected = run(Program(_SETUP, _COLLECT.format(folder=lake_folder)))
             print(f"collection, a dry run: {count} commits {collected.result:7.2f} s  {collected.peak:7.1f} MB")
     _measure_growth()
 

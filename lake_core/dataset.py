@@ -52,13 +52,13 @@ class KeyClass(Enum):
     """The class of a dataset's key, by which a lake treats its object."""
 
     UNIQUE = "unique"
-    """Immutable, with a name that is never used twice: written in place at once, on any branch."""
+    """Immutable, with a name that is never used twice: written to the dataset's folder at once, on any branch."""
     LOG = "log"
-    """A numbered entry of the dataset's log: kept in the tree, put in place if absent once main has it."""
+    """A numbered entry of the dataset's log: kept in the tree, put into the folder if absent once main has it."""
     POINTER = "pointer"
-    """A fixed name that moves: kept in the tree, replaced in place by compare-and-swap."""
+    """A fixed name that moves: kept in the tree, replaced in the folder by compare-and-swap."""
     DERIVED = "derived"
-    """Rebuilt from the log at will: it is in place only, never in the tree, never merged."""
+    """Rebuilt from the log at will: never in the tree, never merged."""
 
 
 class WriteBuffer(Protocol):
@@ -97,14 +97,9 @@ class DatasetStore(ObjectStore, ABC):
         return True
 
     @property
-    def data_root(self) -> ObjectStore:
-        """Return the location of UNIQUE objects: the folder in place, the same for all states."""
-        return self.place
-
-    @property
     @abstractmethod
-    def place(self) -> ObjectStore:
-        """The dataset's folder in place: where its UNIQUE objects are, which other processes read and write by URL."""
+    def data_root(self) -> ObjectStore:
+        """Return the dataset's folder. It has the UNIQUE objects of all states, and other processes use it by URL."""
 
     @property
     @abstractmethod
@@ -222,7 +217,7 @@ class DatasetFormat(ABC):
 
     @abstractmethod
     def key_class(self, key: str) -> KeyClass | None:
-        """Return the class of a key within a dataset; None for one that the format has no place for."""
+        """Return the class of a key within a dataset, or None if the format has no such key."""
 
     @abstractmethod
     def exists(self, store: ObjectStore) -> bool:
@@ -251,11 +246,11 @@ class DatasetFormat(ABC):
         """
 
     def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
-        """List the LOG keys that make up one version, in the order in which they are put in place."""
+        """List the LOG keys that make up one version, in the order in which they are checked out."""
         return ()
 
     def pointer_keys(self, store: ObjectStore) -> Sequence[str]:
-        """List the POINTER keys of a state, in the order in which they are moved in place once its log is there."""
+        """List the POINTER keys of a state, in the order in which they are moved once its log is checked out."""
         return ()
 
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
@@ -310,7 +305,7 @@ class DatasetFormat(ABC):
         return False
 
     def oldest_version_read(self, store: ObjectStore, now: datetime) -> int | None:
-        """Return the oldest version that readers in place may still need now; None for only the newest."""
+        """Return the oldest version that plain readers may still need now; None for only the newest."""
         return None
 
     # Derived objects
@@ -318,17 +313,17 @@ class DatasetFormat(ABC):
     def derived_from(self, key: str) -> str | None:
         """Return the log entry that a derived object was made from.
 
-        One in place counts as a state's only if that has the same entry.
+        One in the dataset's folder belongs to a state only if the state has the same log entry.
 
         "" for an object that is reached only through another derived one; None for one that no state can be sure of.
         """
         return None
 
-    def write_derived(self, state: ObjectStore, place: ObjectStore, now: datetime, *, due: bool = False) -> None:
+    def write_derived(self, state: ObjectStore, derived_root: ObjectStore, now: datetime, *, due: bool = False) -> None:
         """Write the derived objects that are due (or with `due`, all) for a state.
 
-        For the branch in place, `place` is the dataset's folder, and has the log. For other states it is a folder for
-        this version alone. If this fails, readers only lose time.
+        For the branch that is checked out, `derived_root` is the dataset's folder, and has the log. For other states it
+        is a folder for this version alone. If this fails, readers only lose time.
         """
         return
 
@@ -343,19 +338,19 @@ class DatasetFormat(ABC):
         return
 
     def convert(self, store: DatasetStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any:
-        """Make a dataset of plain files that are in place, and return a handle on it.
+        """Make a dataset of the plain files that are in its folder, and return a handle on it.
 
         Raises NotConvertible, the default.
         """
         raise NotConvertible(
-            f"the files at {store.url()} cannot become a {self.format} dataset in place: create a dataset "
+            f"the files at {store.url()} cannot become a {self.format} dataset without a copy: create a dataset "
             f"with session.create(path, {self.format!r}) and write their content to it"
         )
 
-    def import_keys(self, place: ObjectStore) -> Sequence[str]:
-        """List the fixed-name keys by which a dataset that is in place is known: they are copied into the tree."""
+    def import_keys(self, store: ObjectStore) -> Sequence[str]:
+        """List the keys with fixed names of a dataset that is to be imported. They are copied into the tree."""
         fixed = (KeyClass.LOG, KeyClass.POINTER)
-        return [meta.key for meta in place.list() if self.key_class(meta.key) in fixed]
+        return [meta.key for meta in store.list() if self.key_class(meta.key) in fixed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,8 +358,8 @@ class ApplyContext:
     """The arguments of `DatasetFormat.apply` besides the three states."""
 
     now: datetime
-    place: ObjectStore
-    """The dataset's folder as it is in place, for UNIQUE objects that the application itself needs."""
+    data_root: ObjectStore
+    """The dataset's folder, for UNIQUE objects that the application itself reads or writes."""
     session: str | None = None
     """The session that is published, for the dataset's own history."""
     onto: str = "the target"

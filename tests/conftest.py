@@ -161,12 +161,12 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     folder = tmp_path_factory.mktemp("demo")
     (folder / "home").mkdir()
     shutil.copy(ROOT / ".dagster" / "dagster.yaml", folder / "home")
-    places = {
+    locations = {
         "LAKE_ROOT": str(folder / "lake"),
         "LAKE_LANDING": str(folder / "landing"),
         "DAGSTER_HOME": str(folder / "home"),
     }
-    environment = {**os.environ, **places}
+    environment = {**os.environ, **locations}
     command = [sys.executable, "-m", "example_pipelines.flights.demo"]
     ended = subprocess.run(
         command,

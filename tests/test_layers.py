@@ -231,7 +231,7 @@ def violations(path: Path) -> Iterator[str]:
     module, is_package = name_of(path)
     layer = layer_of(module)
     if layer not in MAY_IMPORT:
-        yield f"{module}: {layer} is no layer; give it its place in MAY_IMPORT"
+        yield f"{module}: {layer} is no layer; add it to MAY_IMPORT"
         return
     source = path.read_text("utf-8")
     typed = lines_for_type_checkers(source)

@@ -122,7 +122,7 @@ def weather() -> pa.Table:
 
 @dg.asset(
     partitions_def=MONTHS,
-    # A place for each hour of the year, so that months may come in any order.
+    # A coordinate for each hour of the year, so that months may come in any order.
     metadata={"partition_expr": "time", "lake/coordinates": {"time": "h"}, "lake/preview_image": "temp"},
     ins={"weather": dg.AssetIn(metadata={"columns": ["origin", "time_hour", *MEASURES]})},
     io_manager_key="array_io_manager",

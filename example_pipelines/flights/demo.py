@@ -92,7 +92,7 @@ def remove_lake(*roots: str) -> None:
             if MARK not in keys and not is_new_lake(root, keys):
                 sys.exit(
                     f"{root} holds something, and it is not known to be the demo's: "
-                    "move it away, or set LAKE_ROOT to another place."
+                    "move it away, or set LAKE_ROOT to another folder."
                 )
             store.delete(sorted(keys - {MARK}))  # the mark stays, so that an interrupted removal can be repeated
             print(f"Removed {root} of an earlier demo")

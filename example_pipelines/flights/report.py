@@ -103,12 +103,12 @@ def print_further() -> None:
 
 
 def url_of(name: str) -> str:
-    """Return the URL of a table in place, for readers that know nothing of the lake."""
+    """Return the URL of a table's folder, for readers that know nothing of the lake."""
     return f"{LAKE_ROOT}/tables/{name}"
 
 
 def exists(name: str) -> bool:
-    """Return whether main has the table at its place."""
+    """Return whether main has the table."""
     return DeltaTable.exists(url_of(name))
 
 
@@ -119,7 +119,7 @@ def open_arrays(lake: Lake, ref: str = "main") -> xr.Dataset:
 
 
 def open_table(name: str) -> DeltaTable:
-    """Open a table in place, as any Delta reader would."""
+    """Open a table's folder, as any Delta reader would."""
     return DeltaTable.open(url_of(name))
 
 

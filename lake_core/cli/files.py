@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from lake_core.cli.context import Context, command
-from lake_core.cli.names import Place, PlaceParam, Ref
+from lake_core.cli.names import Location, LocationParam, Ref
 from lake_core.dataset import dataset_format
 from lake_core.delta import DeltaTable
 from lake_core.errors import AlreadyExists, InvalidKey, LakeError, NotFound
@@ -35,27 +35,29 @@ _LAST = "\U0010ffff"
 
 
 @click.command()
-@click.argument("place", metavar="[REF:][PREFIX]", default="", type=PlaceParam())
+@click.argument("location", metavar="[REF:][PREFIX]", default="", type=LocationParam())
 @click.option("-r", "--recursive", is_flag=True, help="Also list everything below.")
 @command
-def ls(context: Context, place: Place, recursive: bool) -> None:
+def ls(context: Context, location: Location, recursive: bool) -> None:
     """List folders, tables, pools, arrays and plain files of a ref. A dataset is one entry."""
-    state = context.open().at(place.ref)
-    rows = list(_entries(state, place, recursive))
-    if not rows and place.path:
-        raise NotFound(f"there is nothing at {place}: run `lake ls {place.ref}:` to list what there is", key=place.path)
+    state = context.open().at(location.ref)
+    rows = list(_entries(state, location, recursive))
+    if not rows and location.path:
+        raise NotFound(
+            f"there is nothing at {location}: run `lake ls {location.ref}:` to list what there is", key=location.path
+        )
     context.output.rows(rows, ["kind", "name", "size", "modified"])
 
 
-def _entries(state: StateStore, place: Place, recursive: bool) -> Iterator[dict[str, Any]]:
+def _entries(state: StateStore, location: Location, recursive: bool) -> Iterator[dict[str, Any]]:
     datasets = state.datasets()
-    if place.path in datasets:
-        yield _dataset_row(place.path, datasets[place.path].format)
+    if location.path in datasets:
+        yield _dataset_row(location.path, datasets[location.path].format)
         return
-    if place.path and state.exists(place.path):
-        yield _file_row(state.head(place.path))
+    if location.path and state.exists(location.path):
+        yield _file_row(state.head(location.path))
         return
-    prefix = f"{place.path}/" if place.path else ""
+    prefix = f"{location.path}/" if location.path else ""
     start_after = ""
     while True:
         for meta in state.list(prefix, start_after=start_after):
@@ -83,47 +85,49 @@ def _file_row(meta: ObjectMeta) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("place", metavar="[REF:]PATH", type=PlaceParam())
+@click.argument("location", metavar="[REF:]PATH", type=LocationParam())
 @command
-def cat(context: Context, place: Place) -> None:
+def cat(context: Context, location: Location) -> None:
     """Print the content of a plain file of a ref."""
-    state = context.open().at(place.ref)
-    if _is_pool(state, place.path):
-        option = "" if place.ref == "main" else f" --ref {place.ref}"
-        raise InvalidKey(f"{place} is a pool: `lake pool scan {place.path}{option}` prints its records", key=place.path)
-    if place.path in state.datasets():
-        raise InvalidKey(f"{place} is a table: `lake head {place}` shows its first rows", key=place.path)
-    size = state.head(place.path).size
+    state = context.open().at(location.ref)
+    if _is_pool(state, location.path):
+        option = "" if location.ref == "main" else f" --ref {location.ref}"
+        raise InvalidKey(
+            f"{location} is a pool: `lake pool scan {location.path}{option}` prints its records", key=location.path
+        )
+    if location.path in state.datasets():
+        raise InvalidKey(f"{location} is a table: `lake head {location}` shows its first rows", key=location.path)
+    size = state.head(location.path).size
     if context.output.as_json:
-        data = bytes(state.get(place.path))
+        data = bytes(state.get(location.path))
         try:
             content = {"text": data.decode()}
         except UnicodeDecodeError:
             content = {"base64": base64.b64encode(data).decode()}
-        context.output.show({"key": place.path, "ref": place.ref, "size": size} | content)
+        context.output.show({"key": location.path, "ref": location.ref, "size": size} | content)
         return
     for start in range(0, size, _BLOCK):
-        context.output.write(bytes(state.get(place.path, start, min(size, start + _BLOCK))))
+        context.output.write(bytes(state.get(location.path, start, min(size, start + _BLOCK))))
 
 
 @click.command()
-@click.argument("place", metavar="[REF:]DATASET", type=PlaceParam())
+@click.argument("location", metavar="[REF:]DATASET", type=LocationParam())
 @click.option(
     "-n", "--rows", "count", type=click.IntRange(0), default=10, show_default=True, help="The number of rows to show."
 )
 @click.option("--where", help="Show only the rows for which this Spark SQL condition is true.")
 @click.option("--columns", help="Show only these columns, separated by commas.")
 @command
-def head(context: Context, place: Place, count: int, where: str | None, columns: str | None) -> None:
+def head(context: Context, location: Location, count: int, where: str | None, columns: str | None) -> None:
     """Show the first rows of a table, or the first records of a pool."""
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    state = context.open().at(place.ref)
-    if _is_pool(state, place.path):
-        scan = state.pool(place.path).scan(where=where, columns=names)
+    state = context.open().at(location.ref)
+    if _is_pool(state, location.path):
+        scan = state.pool(location.path).scan(where=where, columns=names)
         records = [_columns(record) for record in islice(scan.records(), count)]
         context.output.rows(records, list(dict.fromkeys(name for record in records for name in record)))
         return
-    reader = state.delta(place.path).to_batches(names, where)
+    reader = state.delta(location.path).to_batches(names, where)
     rows = list(islice((row for batch in reader for row in batch.slice(0, count).to_pylist()), count)) if count else []
     context.output.rows(rows, reader.schema.names)
 
@@ -209,20 +213,20 @@ def import_(
     if copy:
         if to is not None or partition_by or dry_run or kind in ("parquet", "files"):
             raise click.UsageError("--copy is for tables and pools: leave out --to, --partition-by and --dry-run")
-        _place(context, lake, path.strip("/"), kind, branch_name, message)
+        _import_copied(context, lake, path.strip("/"), kind, branch_name, message)
         return
-    place = _path_in_lake(lake, path)
-    with lake.session(branch_name, message=message or f"Import {place}") as session:
-        _check_free(lake, session, place)
-        source = _look(lake, place, kind)
+    path_in_lake = _path_in_lake(lake, path)
+    with lake.session(branch_name, message=message or f"Import {path_in_lake}") as session:
+        _check_free(lake, session, path_in_lake)
+        source = _look(lake, path_in_lake, kind)
         if to is not None and source.kind != "files":
             raise click.UsageError(f"--to renames plain files, and {source}: leave it out, or pass --as files")
         if partition_by and source.kind != "parquet":
             raise click.UsageError(f"--partition-by is for Parquet files, and {source}: leave it out")
         if source.kind != "files":
-            session.check_free(place)
+            session.check_free(path_in_lake)
         if source.kind == "delta":
-            DeltaTable.open(FolderStore(lake.repository.root, place))
+            DeltaTable.open(FolderStore(lake.repository.root, path_in_lake))
         prefix, target = _prefixes(lake, source, to)
         changed = source.kind != "files" or _check_files(lake, session, prefix, target)
         if source.kind == "parquet":
@@ -246,7 +250,9 @@ def import_(
         )
 
 
-def _place(context: Context, lake: Lake, path: str, kind: Kind | None, branch_name: str, message: str | None) -> None:
+def _import_copied(
+    context: Context, lake: Lake, path: str, kind: Kind | None, branch_name: str, message: str | None
+) -> None:
     """Import plain files of a branch as a dataset."""
     with lake.session(branch_name, message=message or f"Import {path}") as session:
         files = FolderStore(session, path)

@@ -112,7 +112,7 @@ def status(context: Context) -> None:
     lines += [f"sessions   {glance.sessions} open{kept}"]
     behind = glance.pending_checkout
     if behind:
-        lines += [f"{count_of(len(behind), 'commit')} published, not yet in place (run `lake checkout`):"]
+        lines += [f"{count_of(len(behind), 'commit')} published, not yet checked out (run `lake checkout`):"]
         lines += [f"           {commit[:12]}" for commit in behind]
     context.output.show({"status": glance, "datasets": datasets}, "\n".join(lines))
 

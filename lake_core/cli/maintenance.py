@@ -52,16 +52,16 @@ def upgrade(context: Context) -> None:
 @command
 def checkout(context: Context) -> None:
     """Complete the checkout of main. Write its logs to its datasets' folders, if a publisher failed before it did."""
-    with context.output.progress("putting in place") as progress:
+    with context.output.progress("checking out") as progress:
         result = context.open().maintenance.checkout(progress=lambda number, count: progress("commit", number))
-    context.output.show(result, f"{count_of(result.objects, 'object')} put in place")
+    context.output.show(result, f"{count_of(result.objects, 'object')} checked out")
 
 
 @click.command()
 @click.argument("dataset", type=TablePath())
 @command
 def adopt(context: Context, dataset: str) -> None:
-    """Add commits of another client to main. The client made them to a dataset in place, past the lake."""
+    """Add commits of another client to main. The client made them in a dataset's folder, past the lake."""
     lake = context.open()
     state = lake.at()
     if dataset not in state.registered():
@@ -76,7 +76,7 @@ def adopt(context: Context, dataset: str) -> None:
 @click.argument("dataset", type=TablePath())
 @command
 def release(context: Context, dataset: str) -> None:
-    """Remove a dataset from the lake. Its files stay in place for other clients."""
+    """Remove a dataset from the lake. Its files stay where they are, for other clients."""
     lake = context.open()
     lake.at().dataset(dataset)  # Raises in words of main, where a session would speak of itself.
     published = lake.maintenance.release(dataset)

@@ -19,7 +19,7 @@ _REF_AND_PATH = re.compile(r"((?:[^:{}]|\{[^{}]*\})+):(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A path at a ref."""
 
     ref: str
@@ -29,18 +29,18 @@ class Place:
         return f"{self.ref}:{self.path}"
 
 
-class PlaceParam(click.ParamType[Place]):
+class LocationParam(click.ParamType[Location]):
     """`path` of main, or `ref:path` as in git. Paths are relative to the lake's root."""
 
     name = "[ref:]path"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Location:
         """Split at the colon after the ref. Without a colon the ref is main."""
-        if isinstance(value, Place):
+        if isinstance(value, Location):
             return value
         match = _REF_AND_PATH.fullmatch(str(value))
         ref, path = (match[1], match[2]) if match else ("main", str(value))
-        return Place(ref, path.removeprefix("./").strip("/"))
+        return Location(ref, path.removeprefix("./").strip("/"))
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the datasets of the ref whose paths begin with the part after the colon."""

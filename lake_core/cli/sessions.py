@@ -81,7 +81,7 @@ def publish(context: Context, session_id: str) -> None:
     )
     published = context.open().get_session(session_id).publish()
     versions = ", ".join(f"{path}@{version}" for path, version in published.versions.items())
-    late = "" if published.is_checked_out else " (not yet in place: run `lake checkout`)"
+    late = "" if published.is_checked_out else " (not yet checked out: run `lake checkout`)"
     context.output.show(published, f"commit {published.commit[:12]} {versions}{late}")
 
 

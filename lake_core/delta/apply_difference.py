@@ -314,7 +314,7 @@ def _change_actions(after: Snapshot, commits: CommitRange, context: ApplyContext
     recorded = {version: list(single_actions(version, data, "cdc")) for version, data in commits.bodies}
     if len(commits.bodies) == 1 or not any(rearranges(version, data) is False for version, data in commits.bodies):
         return recorded[commits.bodies[0][0]] if len(commits.bodies) == 1 else ()
-    writer = DataFileWriter(context.place, after.metadata, now, changes=True)
+    writer = DataFileWriter(context.data_root, after.metadata, now, changes=True)
     for version, data in commits.bodies:
         if not recorded[version] and rearranges(version, data) is False:
             for batch in read_changes(after, version, version, None, None):

@@ -231,13 +231,13 @@ class _Feed:
             removes = self._with_partitions(version, removes)
         adds, removes = self._pruned(adds), self._pruned(removes)
         new, old = self._files(version, adds, self.read), self._files(version, removes, self.read)
-        before, after = _gone_by_place(old, version), _gone_by_place(new, version)
+        before, after = _deleted_rows_by_file(old, version), _deleted_rows_by_file(new, version)
         for files, kind, rows_of_side, other in ((old, "delete", before, after), (new, "insert", after, before)):
-            for number, place in enumerate(rows_of_side):
+            for number, file in enumerate(rows_of_side):
                 chosen = files
-                if place in other:
+                if file in other:
                     # The file stayed. The rows that changed are those in only one of the two deletion vectors.
-                    differing = np.setdiff1d(other[place], rows_of_side[place], assume_unique=True)
+                    differing = np.setdiff1d(other[file], rows_of_side[file], assume_unique=True)
                     if not len(differing):
                         continue
                     chosen = replace(
@@ -288,11 +288,11 @@ class _Feed:
                 f"{commit_key(version)} removes a file without its partition values that version {version - 1} lacks"
             )
         incomplete = removes.filter(bare)
-        place = incomplete.column_names.index("partitionValues")
+        index = incomplete.column_names.index("partitionValues")
         return pa.concat_tables(
             [
                 removes.filter(pc.invert(bare)),
-                incomplete.set_column(place, "partitionValues", earlier_files["partitionValues"].take(rows)),
+                incomplete.set_column(index, "partitionValues", earlier_files["partitionValues"].take(rows)),
             ]
         )
 
@@ -334,18 +334,18 @@ def _scalar_reads_as(old: pa.DataType, new: pa.DataType) -> bool:
     )
 
 
-def _gone_by_place(files: DataFiles, version: int) -> dict[tuple[int, str], npt.NDArray[np.int64]]:
+def _deleted_rows_by_file(files: DataFiles, version: int) -> dict[tuple[int, str], npt.NDArray[np.int64]]:
     """Return the rows that the deletion vector of each file deletes, by the file's root and key, in file order."""
-    rows_by_place: dict[tuple[int, str], npt.NDArray[np.int64]] = {}
+    rows_by_file: dict[tuple[int, str], npt.NDArray[np.int64]] = {}
     for number, key in enumerate(files.keys):
-        place = (id(files.elsewhere.get(number)), key)
-        if place in rows_by_place:
+        file = (id(files.elsewhere.get(number)), key)
+        if file in rows_by_file:
             raise CorruptCommit(
                 f"{commit_key(version)} names the file {key} in two actions of one kind, so its changes are ambiguous"
             )
         gone = files.deleted[number] if files.deleted else None
-        rows_by_place[place] = np.empty(0, np.int64) if gone is None else gone
-    return rows_by_place
+        rows_by_file[file] = np.empty(0, np.int64) if gone is None else gone
+    return rows_by_file
 
 
 def _without_values(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:

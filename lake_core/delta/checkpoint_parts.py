@@ -65,9 +65,11 @@ def _hashes(texts: pa.StringArray) -> npt.NDArray[np.uint64]:
     offsets = np.frombuffer(encoded.buffers()[1], dtype=np.int64)[encoded.offset : encoded.offset + len(encoded) + 1]
     body = np.frombuffer(encoded.buffers()[2] or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
     starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
-    places = np.arange(len(body)) - np.repeat(starts, lengths)
+    positions = np.arange(len(body)) - np.repeat(starts, lengths)
     powers = np.cumprod(np.full(_FACTORS, 0x100000001B3, dtype=np.uint64))  # FNV's prime; overflow wraps around
-    sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(body * powers[places % _FACTORS], dtype=np.uint64)])
+    sums = np.concatenate(
+        [np.zeros(1, dtype=np.uint64), np.cumsum(body * powers[positions % _FACTORS], dtype=np.uint64)]
+    )
     mixed = sums[starts + lengths] - sums[starts] + lengths.astype(np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     hashes: npt.NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(33))

@@ -56,14 +56,14 @@ def split_runs(commits: Sequence[tuple[int, bytes]]) -> Iterator[tuple[Metadata 
     metadata: Metadata | None = None
     group: list[tuple[int, bytes]] = []
     changes = [list(single_actions(version, data, "metaData")) for version, data in commits]
-    last = max((place for place, bodies in enumerate(changes) if bodies), default=0)
-    for place, ((version, data), bodies) in enumerate(zip(commits, changes, strict=True)):
+    last = max((index for index, bodies in enumerate(changes) if bodies), default=0)
+    for index, ((version, data), bodies) in enumerate(zip(commits, changes, strict=True)):
         if len(bodies) > 1:
             raise CorruptCommit(f"{commit_key(version)} holds {len(bodies)} metaData actions; the protocol allows one")
         if bodies:
             if group:
                 yield metadata, group
-            metadata, group = Metadata.from_json(bodies[0], overruled=place < last), []
+            metadata, group = Metadata.from_json(bodies[0], overruled=index < last), []
         group.append((version, data))
     if group:
         yield metadata, group

@@ -197,10 +197,10 @@ def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -
         return _convert(pc.run_end_decode(array), kind)
     if types.is_struct(kind) and types.is_struct(source):
         children = []
-        for index, place in enumerate(_matching_fields(source, kind, by_position)):
+        for index, source_index in enumerate(_matching_fields(source, kind, by_position)):
             child = kind.field(index)
-            part = pa.nulls(len(array), child.type) if place is None else pc.struct_field(array, [place])
-            children.append(part if place is None else _convert(part, child.type, by_position=by_position))
+            part = pa.nulls(len(array), child.type) if source_index is None else pc.struct_field(array, [source_index])
+            children.append(part if source_index is None else _convert(part, child.type, by_position=by_position))
         return (
             pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
             if children

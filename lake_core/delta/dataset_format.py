@@ -121,19 +121,19 @@ class DeltaFormat(DatasetFormat):
         return DeltaTable.create(store, *args, properties=properties, clock=clock, **options)
 
     def convert(self, store: DatasetStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
-        """Convert as `DeltaTable.convert` does. The files stay in place."""
+        """Convert as `DeltaTable.convert` does. The files stay where they are."""
         return DeltaTable.convert(store, clock=clock, **options)
 
-    def import_keys(self, place: ObjectStore) -> Sequence[str]:
+    def import_keys(self, store: ObjectStore) -> Sequence[str]:
         """Return the keys of the commits.
 
         If the first commits were cleaned up, add the newest checkpoint with its files.
         """
-        listing = list_log(place)
+        listing = list_log(store)
         keys = [commit_key(version) for version in sorted(listing.commits)]
         if 0 not in listing.commits and listing.checkpoints:
             keys += listing.checkpoints[-1].keys
-            keys += [meta.key for meta in place.list(f"{SIDECARS_FOLDER}/")]
+            keys += [meta.key for meta in store.list(f"{SIDECARS_FOLDER}/")]
         return keys
 
     def is_managed(self, store: ObjectStore) -> bool:
@@ -167,7 +167,7 @@ class DeltaFormat(DatasetFormat):
             after = self.snapshot(store)
             commits = CommitRange.between(None if before is None else self.snapshot(before), after)
             # An imported log may hold any history. Only the commits of the session count.
-            brought = self.version(store.place) if before is None else None
+            brought = self.version(store.data_root) if before is None else None
             session_commits = [commit for commit in commits.bodies if brought is None or commit[0] > brought]
             CommitRange([*session_commits, (int(match[1]), data)], continues=True).check_not_mixed()
 
@@ -212,11 +212,13 @@ class DeltaFormat(DatasetFormat):
         match = _DERIVED.fullmatch(key)
         return None if match is None or match[1] is None else commit_key(int(match[1]))
 
-    def write_derived(self, state: ObjectStore, place: ObjectStore, now: dt.datetime, *, due: bool = False) -> None:
+    def write_derived(
+        self, state: ObjectStore, derived_root: ObjectStore, now: dt.datetime, *, due: bool = False
+    ) -> None:
         """Write a checkpoint if `delta.checkpointInterval` or `due` asks for one."""
         snapshot = self.snapshot(state)
         if due or (snapshot.version and snapshot.version % checkpoint_interval(snapshot.metadata.configuration) == 0):
-            write_checkpoint(snapshot, now_ms(lambda: now), place)
+            write_checkpoint(snapshot, now_ms(lambda: now), derived_root)
 
     def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
         """Yield the data files, deletion vectors and change files of the versions from `since` on."""
@@ -267,7 +269,7 @@ class DeltaFormat(DatasetFormat):
             return load_snapshot(store, version)
         url = store.url()
         with self._lock:
-            cached_snapshots = [(at, tag) for place, at, tag in self._cache if place == url]
+            cached_snapshots = [(at, tag) for cached_url, at, tag in self._cache if cached_url == url]
         for at, tag in sorted(cached_snapshots, reverse=True)[:_LOOKED_UP]:
             if log_etag(store, at) == tag:
                 with self._lock:

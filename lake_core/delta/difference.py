@@ -66,9 +66,9 @@ class SnapshotDifference:
 
 def _numbered(table: pa.Table, version: int) -> pa.Table:
     rows = len(table)
-    place = pa.array(range(rows), pa.int64())
+    positions = pa.array(range(rows), pa.int64())
     return table.append_column("commit", pa.repeat(pa.scalar(version, pa.int64()), rows)).append_column(
-        "position", place
+        "position", positions
     )
 
 

@@ -44,9 +44,9 @@ def _gathered(
     bounds = [0, *(np.flatnonzero(np.diff(numbers[by_batch])) + 1), len(order)]
     taken = []
     for first, last in pairwise(bounds):
-        places = by_batch[first:last]
-        number = int(numbers[places[0]])
-        taken.append(batches[number].take(integers(order[places] - starts[number])))
+        positions = by_batch[first:last]
+        number = int(numbers[positions[0]])
+        taken.append(batches[number].take(integers(order[positions] - starts[number])))
     gathered = pa.Table.from_batches(taken, schema)
     if len(order) > 1 and max(column.nbytes for column in gathered.columns) > _MOST_BYTES:
         middle = len(order) // 2

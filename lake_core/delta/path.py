@@ -73,8 +73,8 @@ def locate_all(paths: pa.ChunkedArray, roots: Sequence[ObjectStore]) -> tuple[li
     """Return the keys of many paths and, by row number, the stores of those outside of the table, as `locate`."""
     if not pc.any(pc.match_substring_regex(paths, _NOT_PLAIN)).as_py():
         return paths.to_pylist(), {}
-    places = [locate(path, roots) for path in paths.to_pylist()]
-    return [key for _, key in places], {row: roots[number] for row, (number, _) in enumerate(places) if number}
+    located = [locate(path, roots) for path in paths.to_pylist()]
+    return [key for _, key in located], {row: roots[number] for row, (number, _) in enumerate(located) if number}
 
 
 def open_roots(
@@ -84,12 +84,12 @@ def open_roots(
     if isinstance(locations, (str, PathLike, ObjectStore)):
         raise ValueError(f"allowed_roots must be a list of locations: [{locations!r}]")
     return tuple(
-        place
-        if isinstance(place, ObjectStore)
+        location
+        if isinstance(location, ObjectStore)
         else open_store(
-            _one_scheme(place) if isinstance(place, str) else place, storage_options=options, read_only=True
+            _one_scheme(location) if isinstance(location, str) else location, storage_options=options, read_only=True
         )
-        for place in locations
+        for location in locations
     )
 
 

@@ -78,8 +78,8 @@ def version_rows(snapshot: Snapshot, versions: Sequence[int]) -> Mapping[int, Ro
         keys.append(file_key(files))
         counts.append(row_counts(files))
     added = pa.chunked_array([chunk for key in keys for chunk in _chunks(key)], pa.string())
-    places = pc.index_in(file_key(run.removes), value_set=added)
-    removed = pc.take(pa.chunked_array(counts, pa.int64()), places)
+    positions = pc.index_in(file_key(run.removes), value_set=added)
+    removed = pc.take(pa.chunked_array(counts, pa.int64()), positions)
     changes: dict[int, RowChange] = {}
     for version, data in commits:
         added_here = run.adds.filter(pc.equal(run.adds["commit"], version))

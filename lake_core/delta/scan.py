@@ -274,7 +274,7 @@ def open_data_files(scan: Scan, rows: Sequence[int] | None = None, predicate: Pr
     partition_columns = [name for name in snapshot.partition_columns if name in scan.read_schema.names]
     keys, elsewhere = locate_all(files["path"], snapshot.roots)
     return DataFiles(
-        snapshot.place,
+        snapshot.data_root,
         snapshot.version,
         keys,
         files["size"].to_pylist(),

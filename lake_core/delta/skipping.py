@@ -79,8 +79,8 @@ def _lookup(maps: pa.MapArray, key: str) -> pa.Array:
     names = maps.keys.slice(first, width).to_pylist()
     # Usually all maps have the same keys in the same order, so the values of a key are at equal distances.
     if not maps.null_count and key in names and (np.diff(offsets) == width).all():
-        place = names.index(key)
-        chosen = None if width == 1 else integers(np.arange(first + place, int(offsets[-1]), width))
+        position = names.index(key)
+        chosen = None if width == 1 else integers(np.arange(first + position, int(offsets[-1]), width))
         own_keys, values = (
             column.slice(first, len(maps)) if chosen is None else column.take(chosen)
             for column in (maps.keys, maps.items)

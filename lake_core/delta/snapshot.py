@@ -74,14 +74,14 @@ class Snapshot:
     """The stores that may have data files besides the table's root."""
 
     @property
-    def place(self) -> ObjectStore:
+    def data_root(self) -> ObjectStore:
         """Return the location of data files. In a lake it is the table's folder, for all branches and sessions."""
         return self.store.data_root
 
     @property
     def roots(self) -> tuple[ObjectStore, ...]:
         """Return the stores that data files are read from, the table's own first."""
-        return (self.place, *self.allowed_roots)
+        return (self.data_root, *self.allowed_roots)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:

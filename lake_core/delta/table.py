@@ -255,7 +255,7 @@ class DeltaTable(TableView):
         clock: Clock | None = None,
         run: Runner = run_here,
     ) -> DeltaTable:
-        """Convert a folder of Parquet files to a table, in place.
+        """Convert a folder of Parquet files to a table. The files are not copied.
 
         Partitions are read from folder names such as `day=2024-01-01/`. Pass `partition_by` to name the partition
         columns instead of inferring them; a schema also gives their types. `run` calls the functions that read the

@@ -82,7 +82,7 @@ class _SnapshotReader:
         self._single = 0
         self._order: list[bytes] = []
         """All snapshots, the last written first."""
-        self._places: dict[bytes, int] = {}
+        self._positions: dict[bytes, int] = {}
         self._ahead: dict[bytes, Snapshot] = {}
         self._count = 8
 
@@ -98,8 +98,8 @@ class _SnapshotReader:
         self._count = (
             min(self._most, 2 * self._count) if len(self._ahead) <= self._count // 2 else max(1, self._count // 4)
         )
-        place = self._places.get(snapshot_id)
-        ids = [snapshot_id] if place is None else self._order[place : place + self._count]
+        position = self._positions.get(snapshot_id)
+        ids = [snapshot_id] if position is None else self._order[position : position + self._count]
         try:
             snapshots = self._assets.read_snapshots(ids)
         except (DamagedObject, NotFound):
@@ -116,4 +116,4 @@ class _SnapshotReader:
             except InvalidIdentifier:
                 continue
         self._order = [snapshot_id for _, snapshot_id in sorted(times, reverse=True)]
-        self._places = {snapshot_id: place for place, snapshot_id in enumerate(self._order)}
+        self._positions = {snapshot_id: position for position, snapshot_id in enumerate(self._order)}

@@ -36,7 +36,7 @@ class _Append:
         return self.theirs.shape[self.axis] - self.first
 
     @property
-    def places(self) -> int:
+    def appended_chunks(self) -> int:
         """Return how many chunks theirs appended."""
         return self.shift // self.ours.chunk_shape[self.axis]
 
@@ -57,15 +57,15 @@ class _Append:
 
     def shifted_chunks(self, changes: ChangeSet) -> dict[ChunkIndex, ChunkReference | None]:
         """Return the chunks of ours, moved by the number of chunks that theirs appended."""
-        places = self.places
+        count = self.appended_chunks
         before, after = slice(0, self.axis), slice(self.axis + 1, None)
         chunks = changes.chunks.get(self.ours.node_id, {})
-        return {(*index[before], index[self.axis] + places, *index[after]): chunk for index, chunk in chunks.items()}
+        return {(*index[before], index[self.axis] + count, *index[after]): chunk for index, chunk in chunks.items()}
 
     def shifted_columns(self, references: ChunkReferences) -> ChunkReferences:
         """Return references of ours, moved by the number of chunks that theirs appended."""
         index = references.index.copy()
-        index[self.axis] += np.uint32(self.places)
+        index[self.axis] += np.uint32(self.appended_chunks)
         return replace(references, index=index)
 
 

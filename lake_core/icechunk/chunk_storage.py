@@ -26,7 +26,7 @@ _PENDING = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ChunkStorageStats:
-    """The bytes of the chunks that branches and tags reach, by place of storage."""
+    """The bytes of the chunks that branches and tags reach, by kind of storage."""
 
     native_bytes: int
     """Bytes in objects of the repository, counting each range once."""

@@ -60,7 +60,7 @@ def gcs_store(options: Mapping[str, str] | None = None) -> ObjectStoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class VirtualChunkContainer:
-    """A place outside the repository that may hold virtual chunks: the objects whose URLs begin with `url_prefix`."""
+    """A location outside the repository for virtual chunks: the objects whose URLs begin with `url_prefix`."""
 
     url_prefix: str
     store: ObjectStoreConfig

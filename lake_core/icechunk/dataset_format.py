@@ -104,16 +104,16 @@ class IcechunkFormat(DatasetFormat):
     ) -> DatasetRepository:
         """Import the Zarr v3 hierarchy in `source` as a repository.
 
-        The default is the dataset's folder in place. Chunks are copied.
+        The default is the dataset's folder. Chunks are copied.
         """
         repository = DatasetRepository.create(store, clock=clock, **options)
-        import_zarr(store.place if source is None else source, repository.session)
+        import_zarr(store.data_root if source is None else source, repository.session)
         return repository
 
-    def import_keys(self, place: ObjectStore) -> Sequence[str]:
-        """List main and the configuration. Other branches and tags exist in place only, and in no state of the lake."""
-        check_spec_version(place)
-        return self.pointer_keys(place)
+    def import_keys(self, store: ObjectStore) -> Sequence[str]:
+        """List main and the configuration. Other branches and tags are only in the folder, in no state of the lake."""
+        check_spec_version(store)
+        return self.pointer_keys(store)
 
     # Versions
 
@@ -139,8 +139,8 @@ class IcechunkFormat(DatasetFormat):
         self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext
     ) -> Applied:
         """Bring changed nodes and chunks onto the target's newest snapshot, as one new snapshot."""
-        check_spec_version(context.place)
-        assets = AssetManager(context.place)
+        check_spec_version(context.data_root)
+        assets = AssetManager(context.data_root)
         before, after, head = (None if store is None else _read(assets, store) for store in (base, incoming, target))
         if after is None:
             return Applied({}, None, "DROP") if head is None else _dropped(assets, before, head, context)
@@ -169,8 +169,8 @@ class IcechunkFormat(DatasetFormat):
     def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
         """List the snapshots and transaction logs of all history, and the newest snapshot's manifests and chunks.
 
-        The history is reachable, as readers in place walk it. All chunks of branches and tags that other clients made
-        in place are, too.
+        The history is reachable, because plain readers walk it. So are all chunks of branches and tags that other
+        clients made in the folder.
         """
         assets = AssetManager(state)
         snapshot_ids: set[bytes] = set()
@@ -258,7 +258,7 @@ def _config_put(config: bytes | None, head_config: bytes | None) -> dict[str, by
 def _dropped(
     assets: AssetManager, before: _RepositoryState | None, head: _RepositoryState, context: ApplyContext
 ) -> Applied:
-    """Write an empty snapshot on top of the head, so that readers in place see that its arrays are gone."""
+    """Write an empty snapshot on top of the head, so that plain readers see that its arrays are gone."""
     if before is not None and not difference(assets, before.snapshot, head.snapshot).is_empty():
         raise DatasetConflict(f"these changes drop it, but it was changed on {context.onto}", kind="Rewritten")
     application = SnapshotApplication(

@@ -141,8 +141,8 @@ def chunk_difference(assets: AssetManager, before: ArrayNode | None, after: Arra
     if before is None:
         return ChunkDifference(new, np.empty((0, dimensions), np.uint32))
     old = assets.references(before, without=shared)
-    old_places, new_places = _places(old, new)
-    old_both, new_both = _common(old_places, new_places)
+    old_numbers, new_numbers = _chunk_numbers(old, new)
+    old_both, new_both = _common(old_numbers, new_numbers)
     changed = np.ones(len(new), bool)
     changed[new_both] = ~_equal(old, old_both, new, new_both)
     gone = np.ones(len(old), bool)
@@ -161,7 +161,7 @@ def _shared(before: ArrayNode | None, after: ArrayNode) -> frozenset[ManifestRef
     )
 
 
-def _places(old: ChunkReferences, new: ChunkReferences) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _chunk_numbers(old: ChunkReferences, new: ChunkReferences) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return numbers for the chunks of both, equal ones for equal coordinates."""
     if not old.dimensions:
         return np.zeros(len(old), np.int64), np.zeros(len(new), np.int64)
@@ -185,8 +185,8 @@ def _equal(
     for name in ("kind", "offset", "length", "data_length", "etag_length", "last_modified"):
         equal &= getattr(old, name)[in_old] == getattr(new, name)[in_new]
     equal &= (old.chunk_id[in_old] == new.chunk_id[in_new]).all(axis=1)
-    for place in np.flatnonzero(equal & (old.kind[in_old] != ReferenceKind.NATIVE)).tolist():
-        equal[place] = old[in_old[place]] == new[in_new[place]]
+    for index in np.flatnonzero(equal & (old.kind[in_old] != ReferenceKind.NATIVE)).tolist():
+        equal[index] = old[in_old[index]] == new[in_new[index]]
     return equal
 
 

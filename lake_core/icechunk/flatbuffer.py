@@ -127,13 +127,13 @@ class Table:
     def tables(self, slot: int, *, required: bool = True) -> Tables:
         """Return a vector of tables."""
         start, count = self.vector(slot, 4, required=required)
-        places = start + 4 * np.arange(count, dtype=np.int64)
-        return Tables(self.buffer, places + np.frombuffer(self.buffer, "<u4", count, start if count else 0))
+        positions = start + 4 * np.arange(count, dtype=np.int64)
+        return Tables(self.buffer, positions + np.frombuffer(self.buffer, "<u4", count, start if count else 0))
 
     def nth(self, start: int, number: int) -> Table:
         """Return one table of a vector that begins at `start`: `vector` has checked that it is there."""
-        place = start + 4 * number
-        return Table(self.buffer, place + _unpack(_U32, self.buffer, place))
+        position = start + 4 * number
+        return Table(self.buffer, position + _unpack(_U32, self.buffer, position))
 
     def _target(self, slot: int) -> int:
         position = self.field(slot)

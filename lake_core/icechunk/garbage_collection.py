@@ -146,11 +146,11 @@ class _Candidates:
         keys = np.unique(id_keys(ids))
         # Each candidate is looked up in the keys, or the other way round, whichever is less work.
         if len(keys) < len(self._keys) and self._distinct:
-            places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-            self._kept[places[self._keys[places] == keys]] = True
+            positions = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+            self._kept[positions[self._keys[positions] == keys]] = True
         else:
-            places = np.minimum(np.searchsorted(keys, self._keys), len(keys) - 1)
-            self._kept |= keys[places] == self._keys
+            positions = np.minimum(np.searchsorted(keys, self._keys), len(keys) - 1)
+            self._kept |= keys[positions] == self._keys
 
     def keep_older_than(self, time: int) -> None:
         """Keep the objects that are older than a time: microseconds since the epoch."""

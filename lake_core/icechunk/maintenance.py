@@ -192,7 +192,7 @@ class RepositoryMaintenance:
         max_compressed_manifest_mem_bytes: int = 512 * 2**20,
         max_concurrent_manifest_fetches: int = 500,
     ) -> ChunkStorageStats:
-        """Return the bytes of all chunks that branches and tags reach, by place of storage.
+        """Return the bytes of all chunks that branches and tags reach, by kind of storage.
 
         The arguments are those of `garbage_collect`. Raises DamagedObject where something cannot be read.
         """

@@ -27,7 +27,7 @@ _LARGEST_NUMBER = 2**63 - 1
 
 
 class ReferenceKind(IntEnum):
-    """The kind of place that holds the bytes of a chunk."""
+    """The kind of storage that has the bytes of a chunk."""
 
     NATIVE = 0
     INLINE = 1
@@ -172,7 +172,7 @@ def references_from(dimensions: int, references: Mapping[ChunkIndex, ChunkRefere
     rows = [references[index] for index in indexes]
     heap, starts = bytearray(), dict[bytes, int]()
 
-    def place(data: bytes) -> int:
+    def add_to_heap(data: bytes) -> int:
         start = starts.get(data)
         if start is None:
             start = starts[data] = len(heap)
@@ -187,7 +187,7 @@ def references_from(dimensions: int, references: Mapping[ChunkIndex, ChunkRefere
     for row in rows:
         if isinstance(row, InlineChunk):
             kinds.append(ReferenceKind.INLINE)
-            numbers.append((0, 0, place(row.data), len(row.data), 0, -1, 0))
+            numbers.append((0, 0, add_to_heap(row.data), len(row.data), 0, -1, 0))
             chunk_ids.append(no_id)
         elif isinstance(row, NativeChunk):
             kinds.append(ReferenceKind.NATIVE)
@@ -197,9 +197,17 @@ def references_from(dimensions: int, references: Mapping[ChunkIndex, ChunkRefere
             kinds.append(ReferenceKind.VIRTUAL)
             location = row.location.encode()
             etag = None if row.etag is None else row.etag.encode()
-            etag_start, etag_length = (0, -1) if etag is None else (place(etag), len(etag))
+            etag_start, etag_length = (0, -1) if etag is None else (add_to_heap(etag), len(etag))
             numbers.append(
-                (row.offset, row.length, place(location), len(location), etag_start, etag_length, row.last_modified)
+                (
+                    row.offset,
+                    row.length,
+                    add_to_heap(location),
+                    len(location),
+                    etag_start,
+                    etag_length,
+                    row.last_modified,
+                )
             )
             chunk_ids.append(no_id)
     count = len(rows)

@@ -40,7 +40,7 @@ _ARRAY = table_layout(16, (4, 12))
 
 @dataclass(frozen=True, slots=True)
 class NativeChunks:
-    """The places of native chunks: one element of each column for each chunk."""
+    """The locations of native chunks: one element of each column for each chunk."""
 
     chunk_id: npt.NDArray[np.uint8]
     """Shape (chunks, 12)."""
@@ -50,7 +50,7 @@ class NativeChunks:
 
 @dataclass(frozen=True, slots=True)
 class VirtualChunks:
-    """The places of virtual chunks: one element of each column for each chunk."""
+    """The locations of virtual chunks: one element of each column for each chunk."""
 
     locations: tuple[str, ...]
     """Each once."""
@@ -107,7 +107,7 @@ class ArrayManifest:
         return self._columns[dimensions]
 
     def native_chunks(self) -> NativeChunks:
-        """Return the places of all native chunks, of any number of dimensions."""
+        """Return the locations of all native chunks, of any number of dimensions."""
         with damage_of(self._path):
             tables = self._tables()
             native, chunk_id = tables.structures(_CHUNK_ID, OBJECT_ID_LENGTH)
@@ -116,7 +116,7 @@ class ArrayManifest:
             )
 
     def virtual_chunks(self) -> VirtualChunks:
-        """Return the places of all virtual chunks, of any number of dimensions."""
+        """Return the locations of all virtual chunks, of any number of dimensions."""
         with damage_of(self._path):
             tables = self._tables()
             start, length = tables.vectors(_LOCATION, 1)
@@ -138,13 +138,13 @@ class ArrayManifest:
             return int(tables.vectors(_INLINE, 1)[1][inline].sum())
 
     def _tables(self) -> Tables:
-        places = self._start + 4 * np.arange(self._count, dtype=np.int64)
+        positions = self._start + 4 * np.arange(self._count, dtype=np.int64)
         targets = np.frombuffer(self._buffer, "<u4", self._count, self._start if self._count else 0)
-        return Tables(self._buffer, places + targets)
+        return Tables(self._buffer, positions + targets)
 
     def _table(self, number: int) -> Table:
-        place = self._start + 4 * number
-        return Table(self._buffer, place + int.from_bytes(self._buffer[place : place + 4], "little"))
+        position = self._start + 4 * number
+        return Table(self._buffer, position + int.from_bytes(self._buffer[position : position + 4], "little"))
 
     def _index(self, table: Table) -> ChunkIndex:
         start, count = table.vector(_INDEX, 4)
@@ -283,9 +283,9 @@ def _write_references(writer: FlatbufferWriter, field: int, references: ChunkRef
         mask = references.kind == kind
         if mask.any():
             positions[mask] = block_writer(writer, references if mask.all() else references.take(mask), links)
-    places = entries + 4 * np.arange(len(references), dtype=np.int64)
+    offset_positions = entries + 4 * np.arange(len(references), dtype=np.int64)
     view = np.frombuffer(writer.buffer, np.uint8)
-    _store_words(view, places, positions - places)
+    _store_words(view, offset_positions, positions - offset_positions)
     del view  # a buffer with views of it cannot grow
     if links:
         _write_data(writer, references.heap, links)
@@ -369,15 +369,15 @@ def _write_data(writer: FlatbufferWriter, heap: bytes, links: Links) -> None:
     # Each part is a vector: its length, its bytes, and at least one zero, which ends a text.
     sizes = (lengths + 4 + 1 + 3) // 4 * 4
     ends = np.cumsum(sizes)
-    places = ends - sizes
+    begins = ends - sizes
     block = np.zeros(int(ends[-1]), np.uint8)
-    _store_words(block, places, lengths)
+    _store_words(block, begins, lengths)
     total = int(lengths.sum())
     within = np.arange(total, dtype=np.int64) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    block[np.repeat(places + 4, lengths) + within] = np.frombuffer(heap, np.uint8)[np.repeat(starts, lengths) + within]
+    block[np.repeat(begins + 4, lengths) + within] = np.frombuffer(heap, np.uint8)[np.repeat(starts, lengths) + within]
     first = writer.block(block)
     view = np.frombuffer(writer.buffer, np.uint8)
-    _store_words(view, fields, first + places[part_of] - fields)
+    _store_words(view, fields, first + begins[part_of] - fields)
     del view
 
 

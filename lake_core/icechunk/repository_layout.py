@@ -1,4 +1,4 @@
-"""What a place must hold to be a repository of version 1 of the specification."""
+"""Checks of whether a folder has a repository of version 1 of the specification."""
 
 from __future__ import annotations
 

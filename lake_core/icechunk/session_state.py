@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class ChunkType(Enum):
-    """The kind of place that holds the bytes of a chunk."""
+    """The kind of storage that has the bytes of a chunk."""
 
     UNINITIALIZED = 0
     """The chunk was never written, and has the fill value."""

@@ -46,7 +46,7 @@ class IcechunkStore(Store):
         super().__init__(read_only=session.read_only if read_only is None else read_only or session.read_only)
         self._session = session
         nearest = _innermost(session.assets.store)
-        self._in_place = isinstance(nearest, LocalStore | MemoryStore)
+        self._is_local = isinstance(nearest, LocalStore | MemoryStore)
         self._writes_wait = not isinstance(nearest, MemoryStore)
 
     @property
@@ -80,7 +80,7 @@ class IcechunkStore(Store):
 
     async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function that may wait for the store, in another thread unless that costs more than the wait."""
-        if self._in_place:
+        if self._is_local:
             return function(*arguments)
         return await asyncio.to_thread(function, *arguments)
 
@@ -131,10 +131,10 @@ class IcechunkStore(Store):
         if metadata_path is not None:
             document = self._session.node(metadata_path)
             return None if document is None else InlineChunk(document.user_data)
-        place = _chunk_place(key)
-        if place is None:
+        path_and_index = _parse_chunk_key(key)
+        if path_and_index is None:
             return None
-        path, index = place
+        path, index = path_and_index
         node = self._session.node(path)
         return self._session.reference(node, index) if isinstance(node, ArrayNode) else None
 
@@ -173,7 +173,7 @@ class IcechunkStore(Store):
         if path is not None:
             self._session.set_metadata(path, value.to_bytes())
             return
-        path, index = _checked_chunk_place(key)
+        path, index = _parse_checked_chunk_key(key)
         self._session.write_chunk(
             path, index, memoryview(np.ascontiguousarray(value.as_numpy_array()).view(np.uint8).data)
         )
@@ -198,9 +198,9 @@ class IcechunkStore(Store):
         if path is not None:
             self._session.delete_node(path)
             return
-        place = _chunk_place(key)
-        if place is not None:
-            self._session.erase_chunk(*place)
+        path_and_index = _parse_chunk_key(key)
+        if path_and_index is not None:
+            self._session.erase_chunk(*path_and_index)
 
     async def delete_dir(self, prefix: str) -> None:
         """Delete all values below a prefix."""
@@ -208,9 +208,9 @@ class IcechunkStore(Store):
 
     def _delete_dir(self, prefix: str) -> None:
         self._check_writable()
-        place = _chunk_place(prefix)
-        if place is not None and isinstance(self._session.node(place[0]), ArrayNode):
-            path, begin = place
+        path_and_index = _parse_chunk_key(prefix)
+        if path_and_index is not None and isinstance(self._session.node(path_and_index[0]), ArrayNode):
+            path, begin = path_and_index
             for index in self._session.chunk_indexes(self._session.array(path)).tolist():
                 if tuple(index[: len(begin)]) == begin:
                     self._session.erase_chunk(path, tuple(index))
@@ -248,7 +248,7 @@ class IcechunkStore(Store):
             InvalidVirtualReference: The location, range or checksum is not valid, or no container holds the location.
         """
         self._check_writable()
-        path, index = _checked_chunk_place(key)
+        path, index = _parse_checked_chunk_key(key)
         chunk = virtual_chunk(location, offset, length, checksum)
         if validate_container and self._session.virtual_chunks.container(chunk.location) is None:
             raise InvalidVirtualReference(
@@ -327,10 +327,10 @@ class IcechunkStore(Store):
         node = self._session.node("/" + prefix)
         if node is not None:
             names[_METADATA] = None
-        place = _chunk_place(prefix)
-        array = None if place is None else self._session.node(place[0])
-        if place is not None and isinstance(array, ArrayNode):
-            begin = place[1]
+        path_and_index = _parse_chunk_key(prefix)
+        array = None if path_and_index is None else self._session.node(path_and_index[0])
+        if path_and_index is not None and isinstance(array, ArrayNode):
+            begin = path_and_index[1]
             level = len(begin)
             for index in self._session.chunk_indexes(array).tolist():
                 if tuple(index[:level]) == begin and len(index) > level:
@@ -362,7 +362,7 @@ def _node_path_of_metadata(key: str) -> str | None:
     return "/" + key[: -len(_METADATA) - 1] if key.endswith("/" + _METADATA) else None
 
 
-def _chunk_place(key: str) -> tuple[str, ChunkIndex] | None:
+def _parse_chunk_key(key: str) -> tuple[str, ChunkIndex] | None:
     """Return the path of an array and the index of its chunk that a key stands for, or None for any other key."""
     match = _CHUNK.fullmatch(key)
     if match is None:
@@ -372,15 +372,15 @@ def _chunk_place(key: str) -> tuple[str, ChunkIndex] | None:
     return ("/" + (path or ""), index) if all(coordinate <= _LARGEST_COORDINATE for coordinate in index) else None
 
 
-def _checked_chunk_place(key: str) -> tuple[str, ChunkIndex]:
-    place = _chunk_place(key)
-    if place is None:
+def _parse_checked_chunk_key(key: str) -> tuple[str, ChunkIndex]:
+    path_and_index = _parse_chunk_key(key)
+    if path_and_index is None:
         version = " (Zarr v2 is not supported)" if key.rpartition("/")[2] in _V2_NAMES else ""
         raise InvalidStoreKey(
             f"a repository cannot store the key {key[:200]!r}{version}: "
             "it stores zarr.json documents and chunks, such as c/0/0"
         )
-    return place
+    return path_and_index
 
 
 def _range(request: ByteRequest | None, length: int) -> tuple[int, int]:

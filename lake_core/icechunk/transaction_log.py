@@ -123,6 +123,6 @@ def _write_coordinates(writer: FlatbufferWriter, field: int, coordinates: npt.ND
     records[:, 2] = dimensions
     records[:, 3:] = coordinates
     writer.block(records)
-    places = entries + 4 * np.arange(count, dtype=np.int64)
-    offsets = (positions - places).astype("<u4").tobytes()
+    offset_positions = entries + 4 * np.arange(count, dtype=np.int64)
+    offsets = (positions - offset_positions).astype("<u4").tobytes()
     writer.put(entries, offsets)

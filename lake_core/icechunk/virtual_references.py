@@ -31,7 +31,7 @@ def virtual_references(specs: Sequence[VirtualChunkSpec], dimensions: int) -> Ch
     """
     count = len(specs)
     heap = _Heap()
-    location_start, location_length = heap.places([spec.location for spec in specs], normal_location)
+    location_start, location_length = heap.add([spec.location for spec in specs], normal_location)
     checksums = [spec.last_updated_at_checksum if spec.etag_checksum is None else spec.etag_checksum for spec in specs]
     etag_start, etag_length = np.zeros(count, np.int64), np.full(count, -1, np.int64)
     last_modified = np.zeros(count, np.uint32)
@@ -39,7 +39,7 @@ def virtual_references(specs: Sequence[VirtualChunkSpec], dimensions: int) -> Ch
         checked = _distinct(checksums, _checksum)
         last_modified = np.array([checked[checksum][1] for checksum in checksums], np.uint32)
         has_etag = np.array([checked[checksum][0] is not None for checksum in checksums], bool)
-        etag_start[has_etag], etag_length[has_etag] = heap.places(
+        etag_start[has_etag], etag_length[has_etag] = heap.add(
             [etag for etag in checksums if isinstance(etag, str)], str
         )
     return ChunkReferences(
@@ -63,16 +63,16 @@ class _Heap:
     def __init__(self) -> None:
         self.data = bytearray()
 
-    def places(
+    def add(
         self, texts: Sequence[str], checked: Callable[[str], str]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the start of each text and its size in bytes, after `checked` is applied to it."""
-        places: dict[str, tuple[int, int]] = {}
+        """Add texts. Return the start of each and its size in bytes, after `checked` is applied to it."""
+        spans: dict[str, tuple[int, int]] = {}
         for text, value in _distinct(texts, checked).items():
             data = value.encode()
-            places[text] = len(self.data), len(data)
+            spans[text] = len(self.data), len(data)
             self.data += data
-        columns = np.array([places[text] for text in texts], np.int64).reshape(len(texts), 2).T
+        columns = np.array([spans[text] for text in texts], np.int64).reshape(len(texts), 2).T
         return columns[0], columns[1]
 
 

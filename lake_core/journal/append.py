@@ -107,7 +107,7 @@ class Appender:
             entry = Entry(state.number + 1, self._time_after(state), self.writer, actions)
             data, entry = self._encode(entry)
             started = self.clock.moment()
-            if self._place(entry, data):
+            if self._try_put(entry, data):
                 if self._counts(entry, started):
                     return Appended(entry, state.advanced([entry]), started), result
                 forget()
@@ -157,8 +157,8 @@ class Appender:
         except CorruptEntry as error:
             raise InvalidAction(f"the actions could not be read again: {error}") from None
 
-    def _place(self, entry: Entry, data: bytes) -> bool:
-        """Put the entry. Return True if it is in place, and False if another writer's entry is.
+    def _try_put(self, entry: Entry, data: bytes) -> bool:
+        """Put the entry. Return True if it is stored, and False if another writer's entry is.
 
         Raises AppendOutcomeUnknown, AppendTimeout, StoreError.
         """

@@ -125,7 +125,7 @@ class OpenSegment:
                 yield key, self._decode(columns, row)
 
     def _find(self, key: str) -> int | None:
-        """Return the place of a key among the keys in order."""
+        """Return the position of a key among the keys in order."""
         text = key.encode()
         at = int(np.searchsorted(self._keys, text))
         return at if at < len(self._keys) and self._keys[at] == text else None

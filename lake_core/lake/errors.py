@@ -194,7 +194,7 @@ class Conflict(LakeError):
 
 
 class Diverged(LakeError):
-    """The log in place of the dataset `path` differs from main's: another writer changed it.
+    """The checked-out log of the dataset `path` differs from main's: another writer changed it.
 
     `lake adopt` merges the two.
     """

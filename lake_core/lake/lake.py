@@ -318,7 +318,7 @@ class Lake:
         Raises RefNotFound, InvalidRef.
         """
         if name == self._repository.format.branch:
-            raise InvalidRef(f"the branch {name!r} is the one in place: it cannot be deleted")
+            raise InvalidRef(f"the branch {name!r} is the one that is checked out: it cannot be deleted")
         return delete_branch(self._repository.journal, name, at)
 
     def list_tags(self) -> dict[str, str]:

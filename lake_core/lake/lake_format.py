@@ -39,7 +39,7 @@ class LakeFormat:
     profile: str = "small"
     """The size of ranges: `small`, or `lakefs` for lakeFS's parameters."""
     branch: str = "main"
-    """The branch whose logs are in place."""
+    """The branch that is checked out."""
     version: int = VERSION
     origin: str = ""
     """`lakefs` for a lake that was converted from a lakeFS repository, in its storage namespace; else empty."""

@@ -49,8 +49,8 @@ class LakeMaintenance:
     def checkpoint(self, dataset: str, ref: str | None = None) -> None:
         """Write the derived files of a dataset, such as the checkpoint of a Delta table, now.
 
-        `ref` names a branch or commit, main by default. The files of a version that is in place are written there.
-        Those of other versions are only for readers of the lake.
+        `ref` names a branch or commit, main by default. If its version of the dataset is checked out, the files are
+        written to the dataset's folder. Otherwise only readers of the lake use them.
 
         Raises DatasetNotFound, RefNotFound.
         """
@@ -59,8 +59,8 @@ class LakeMaintenance:
         refs = repository.refs()
         commit = resolve_commit(refs, repository.journal, ref or branch)
         view = repository.commit_state(commit, ref or branch).dataset(dataset)
-        place = view.derived_root if view.format.derived_prefix else view.place
-        view.format.write_derived(view, place, repository.clock(), due=True)
+        derived_root = view.derived_root if view.format.derived_prefix else view.data_root
+        view.format.write_derived(view, derived_root, repository.clock(), due=True)
 
     def gc(
         self,
@@ -92,9 +92,9 @@ class LakeMaintenance:
         """List the problems of the lake.
 
         Problems are objects that are missing, objects whose bytes do not match the hash in their name, and logs of main
-        that are not in place. Every object that a live state refers to is looked up. Content is read and hashed once:
-        an object that an earlier call read is not read again unless it was written since. So bytes that decay in the
-        store after that are found only with `full`.
+        that are not checked out. Every object that a live state refers to is looked up. Content is read and hashed
+        once: an object that an earlier call read is not read again unless it was written since. So bytes that decay in
+        the store after that are found only with `full`.
 
         Args:
             hashes: Whether to read content, instead of only checking that it exists.
@@ -106,7 +106,7 @@ class LakeMaintenance:
         return list(verify(self._repository, history, hashes=hashes, full=full, progress=progress, run=run))
 
     def adopt(self, dataset: str) -> Published:
-        """Add the commits that another client made to a dataset in place, past the lake, to main.
+        """Add the commits that another client made in a dataset's folder, past the lake, to main.
 
         Raises NothingToApply, DatasetNotFound, Conflict.
         """
@@ -118,11 +118,11 @@ class LakeMaintenance:
             raise DatasetNotFound(f"there is no dataset at {path!r} in {branch}: import it with `lake import {path}`")
         published = commit_to_branch(repository, Adoption(repository, path))
         if published.commit == head:
-            raise NothingToApply(f"the log of {path!r} in place equals that of {branch}: there is nothing to adopt")
+            raise NothingToApply(f"the checked-out log of {path!r} equals that of {branch}: there is nothing to adopt")
         return published
 
     def release(self, dataset: str) -> Published:
-        """Remove a dataset from the lake, but keep it in place, so that other clients can write it.
+        """Remove a dataset from the lake, but keep its files, so that other clients can write it.
 
         Raises DatasetNotFound.
         """

@@ -38,7 +38,7 @@ class PoolApplication:
     """An application of the difference between two states of a pool to the branch main of a third one.
 
     Attributes:
-        commits: The pool's commits, in place.
+        commits: The pool's commits, in the dataset's folder.
         context: The lake's side of the application.
     """
 
@@ -69,7 +69,7 @@ class PoolApplication:
         return self._write(change, head, "REPLACE", after)
 
     def drop(self, before: DatasetState | None, head: DatasetState) -> Applied:
-        """Empty the head. Readers in place then see that its values are gone. Raises DatasetConflict."""
+        """Empty the head. Plain readers then see that its values are gone. Raises DatasetConflict."""
         if before is not None and before.objects.keys() != head.objects.keys():
             raise DatasetConflict(f"these changes drop it, but it was changed on {self.context.onto}", kind="Rewritten")
         change = _Change(tuple(head.objects.values()), (), {}, head.config)

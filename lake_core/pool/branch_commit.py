@@ -118,7 +118,7 @@ class BranchWriter:
             if not actions and details.txn is None:
                 return None
             commit = self._commit(current.commit, retries, actions, details, markers, summary)
-            if self._place(current, commit, actions):
+            if self._put_commit(current, commit, actions):
                 return commit
             retries += 1
             # The first plan may have taken long, as a compaction does.
@@ -165,7 +165,7 @@ class BranchWriter:
             new_ksuid(now), parent, retries, details.author, now, message, details.meta, markers, details.merged
         )
 
-    def _place(self, branch: BranchConfig, commit: Commit, actions: Sequence[Action]) -> bool:
+    def _put_commit(self, branch: BranchConfig, commit: Commit, actions: Sequence[Action]) -> bool:
         """Put a commit and move the branch to it.
 
         Return False, and delete the commit, where another writer has moved the branch.

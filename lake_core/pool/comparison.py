@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def compare(
-    before: DatasetState | None, after: DatasetState | None, place: ObjectStore, *, sample: int, most_rows: int
+    before: DatasetState | None, after: DatasetState | None, data_root: ObjectStore, *, sample: int, most_rows: int
 ) -> DatasetComparison:
     """Return the difference between two states, each of which is None if the pool does not exist.
 
     Args:
         before: The earlier state.
         after: The later one.
-        place: The folder of the dataset in place.
+        data_root: The store of the data objects: the folder of the dataset.
         sample: How many of the records that were added and removed are shown.
         most_rows: The largest number of records that are read. Where the data objects that differ hold more, all of
             their records are counted, including those that were only copied.
@@ -38,13 +38,13 @@ def compare(
     exact = not added or not removed
     samples: Sequence[Sequence[Mapping[str, Any]]] = [(), ()]
     if not exact and sum(counts) <= most_rows:
-        values = [Counter(_values(state, place, objects)) for state, objects in ((after, added), (before, removed))]
+        values = [Counter(_values(state, data_root, objects)) for state, objects in ((after, added), (before, removed))]
         sides = [values[0] - values[1], values[1] - values[0]]
         counts, exact = [side.total() for side in sides], True
         samples = [[_row(value) for value in islice(side.elements(), sample)] for side in sides]
     elif sample:
         samples = [
-            [_row(value) for value in islice(_values(state, place, objects), sample)]
+            [_row(value) for value in islice(_values(state, data_root, objects), sample)]
             for state, objects in ((after, added), (before, removed))
         ]
     return DatasetComparison(
@@ -64,10 +64,10 @@ def _version(state: DatasetState | None) -> int | None:
     return None if state is None else state.branch_entries - 1
 
 
-def _values(state: DatasetState | None, place: ObjectStore, objects: Collection[DataObject]) -> Iterator[Value]:
+def _values(state: DatasetState | None, data_root: ObjectStore, objects: Collection[DataObject]) -> Iterator[Value]:
     if state is None or not objects:
         return iter(())
-    return Scan(place, state.config, objects, KeyRange()).values()
+    return Scan(data_root, state.config, objects, KeyRange()).values()
 
 
 def _row(value: Value) -> Mapping[str, Any]:

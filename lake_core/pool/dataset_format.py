@@ -154,23 +154,23 @@ class PoolFormat(DatasetFormat):
             id=new_pool_id(store),
         )
 
-    def import_keys(self, place: ObjectStore) -> Sequence[str]:
+    def import_keys(self, store: ObjectStore) -> Sequence[str]:
         """List the journals of a Zed lake with one pool. Raises NoSuchPool for one with several, or none."""
-        lake = PoolLake.open(place)
+        lake = PoolLake.open(store)
         pools = lake.pools()
         if len(pools) != 1:
             names = ", ".join(repr(pool.name) for pool in pools) or "none"
             raise NoSuchPool(
-                f"a dataset must be a Zed lake with one pool, but the one at {place.url()} has {names}: "
+                f"a dataset must be a Zed lake with one pool, but the one at {store.url()} has {names}: "
                 "move each pool into its own Zed lake"
             )
         lake.pool(pools[0].name).tip()
         folders = ("index_rules/", "pools/", f"{branches_folder(pools[0].id)}/")
-        keys = [MAGIC_KEY, *(meta.key for folder in folders for meta in place.list(folder))]
+        keys = [MAGIC_KEY, *(meta.key for folder in folders for meta in store.list(folder))]
         purged = {
             folder
             for folder in folders
-            if place.exists(f"{folder}TAIL") and not place.get(f"{folder}TAIL").startswith(b"1 ")
+            if store.exists(f"{folder}TAIL") and not store.get(f"{folder}TAIL").startswith(b"1 ")
         }
         fixed = (KeyClass.LOG, KeyClass.POINTER)
         return [
@@ -189,7 +189,7 @@ class PoolFormat(DatasetFormat):
     def _pool_id(self, store: ObjectStore) -> str:
         """Return the id of a dataset's pool.
 
-        Where the dataset in place holds the pool of the lake's states, it is that one.
+        If the store is the dataset's folder, and has the pool of the lake's states, return that pool's id.
         """
         url = store.url()
         if isinstance(store, DatasetStore):
@@ -245,7 +245,7 @@ class PoolFormat(DatasetFormat):
         newest = after or head
         if newest is None:
             return Applied({}, None, "DROP")
-        application = PoolApplication(CommitStore(context.place, newest.config.id), context)
+        application = PoolApplication(CommitStore(context.data_root, newest.config.id), context)
         if after is None:
             return Applied({}, None, "DROP") if head is None else application.drop(before, head)
         if head is None:
@@ -273,8 +273,8 @@ class PoolFormat(DatasetFormat):
     def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
         """List the commits of the whole history, and the data objects of the versions.
 
-        The history is reachable because readers in place walk it. So are all objects of branches and pools that other
-        clients made in place.
+        The history is reachable, because plain readers walk it. So are all objects of branches and pools that other
+        clients made in the folder.
         """
         pool = dataset_pool(state)
         commits = CommitStore(state, pool.id)
@@ -295,12 +295,14 @@ class PoolFormat(DatasetFormat):
             yield data_key(pool.id, id)
             yield seek_index_key(pool.id, id)
 
-    def write_derived(self, state: ObjectStore, place: ObjectStore, now: dt.datetime, *, due: bool = False) -> None:
+    def write_derived(
+        self, state: ObjectStore, derived_root: ObjectStore, now: dt.datetime, *, due: bool = False
+    ) -> None:
         """Cache the data objects as of the newest commit, at an interval of versions."""
         version = self.version(state)
         if due or (version and version % _SNAPSHOT_EVERY == 0):
             newest = self._read(state)
-            CommitStore(place, newest.config.id).write_snapshot(newest.branch.commit)
+            CommitStore(derived_root, newest.config.id).write_snapshot(newest.branch.commit)
 
     def collectable(self, key: str) -> bool:
         """Return whether an object may be deleted once no state reaches it."""

@@ -60,10 +60,10 @@ def format_ksuids(data: npt.NDArray[np.uint8]) -> list[str]:
     for first in range(len(digits.T) - _GROUP, -1, -_GROUP):
         # A long division of all ids at once, word by word. The remainder is the value of a group of digits.
         remainder = np.zeros(len(data), np.uint64)
-        for place, word in enumerate(words):
-            words[place], remainder = np.divmod(remainder << 32 | word, np.uint64(len(_DIGITS) ** _GROUP))
-        for place in range(first + _GROUP - 1, first - 1, -1):
-            remainder, digits[:, place] = np.divmod(remainder, np.uint64(len(_DIGITS)))
+        for index, word in enumerate(words):
+            words[index], remainder = np.divmod(remainder << 32 | word, np.uint64(len(_DIGITS) ** _GROUP))
+        for column in range(first + _GROUP - 1, first - 1, -1):
+            remainder, digits[:, column] = np.divmod(remainder, np.uint64(len(_DIGITS)))
     texts = np.frombuffer(_DIGITS.encode(), np.uint8)[digits[:, -len(NIL) :]].tobytes().decode()
     return [texts[start : start + len(NIL)] for start in range(0, len(texts), len(NIL))]
 

@@ -128,7 +128,7 @@ class _Merge:
     def __init__(self, sources: Iterable[Source], config: PoolConfig) -> None:
         self.is_columnar = True
         self._config = config
-        self._waiting = deque(sorted(enumerate(sources), key=lambda pair: self._place(pair[1].first)))
+        self._waiting = deque(sorted(enumerate(sources), key=lambda pair: self._position(pair[1].first)))
         self._heads: list[_Head] = []
         self._family: Type = types.NULL
 
@@ -136,7 +136,7 @@ class _Merge:
         """Return the source whose batch ends first, after opening those that begin before it, or None at the end."""
         bound = min(self._heads, key=lambda head: head.last, default=None)
         while self._waiting and (
-            bound is None or not self._place(bound.last.keys[0]) < self._place(self._waiting[0][1].first)
+            bound is None or not self._position(bound.last.keys[0]) < self._position(self._waiting[0][1].first)
         ):
             position, source = self._waiting.popleft()
             head = self._read(position, source.read(), None)
@@ -169,7 +169,7 @@ class _Merge:
         for batch in batches_of_values(row.value for row in heapq.merge(*rows)):
             yield SortedBatch.of(self._config, batch)
 
-    def _place(self, key: Value) -> _Row:
+    def _position(self, key: Value) -> _Row:
         """Return an object by which a key sorts in the order of the pool."""
         return _Row(NULL_VALUE, [key], self._config.descending)
 

@@ -81,13 +81,13 @@ def _batch(lines: Sequence[str], number: int, decoder: json.JSONDecoder) -> Valu
         group[1].append(record)
     rows: list[list[int]] = []
     batches: list[ValueBatch] = []
-    for shape, (places, records) in groups.items():
+    for shape, (positions, records) in groups.items():
         try:
             batch = ValueBatch.of_column(_type(shape), _array(shape, records))
         except (_NotColumnar, pa.ArrowException, InvalidType, InvalidValue, OverflowError, ValueError, RecursionError):
-            others += places
+            others += positions
             continue
-        rows.append(places)
+        rows.append(positions)
         batches.append(batch)
     values = [(row, parse_line(lines[row], number + row)) for row in sorted(others)]
     read: list[tuple[int, Value]] = [(row, value) for row, value in values if value is not None]

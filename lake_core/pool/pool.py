@@ -247,7 +247,7 @@ class Pool:
         meta: Any = None,
         txn: Txn | None = None,
     ) -> Commit | None:
-        """Commit data objects whose files are in place.
+        """Commit data objects whose files are written.
 
         Return None where there are none, or the branch already has the `txn`.
 
@@ -278,7 +278,7 @@ class Pool:
         meta: Any = None,
         txn: Txn | None = None,
     ) -> Commit | None:
-        """Replace the values of ranges of keys by data objects whose files are in place, in one commit.
+        """Replace the values of ranges of keys by data objects whose files are written, in one commit.
 
         Return None where nothing changes, or the branch already has the `txn`.
 

@@ -48,7 +48,7 @@ def sort_in(spark: SparkSession) -> Callable[[OptimizeTask], list[AddFile]]:
         ranges, rows = plan_ranges(task.files, task.curve, task.bins, task.outputs, run_in(spark))
         counts = [each.count for each in ranges]
         starts = np.cumsum([0, *counts[:-1]])
-        numbers = [(int(number), place) for place, part in enumerate(task.bins) for number in part]
+        numbers = [(int(number), bin_index) for bin_index, part in enumerate(task.bins) for number in part]
         distribution = Distribution(task.files, tuple(ranges), tuple(int(start) for start in starts), tuple(numbers))
         writer = RangeWriter(
             task.files.schema, task.curve, task.writer, task.values, np.repeat(np.arange(len(counts)), counts)
@@ -91,8 +91,8 @@ class Distribution:
         held: dict[int, list[pa.Table]] = {}
         size = 0
         for batch in batches:
-            for place in batch.column(0).to_pylist():
-                for output, rows in self._rows(*self.numbers[place]):
+            for index in batch.column(0).to_pylist():
+                for output, rows in self._rows(*self.numbers[index]):
                     held.setdefault(output, []).append(rows)
                     size += rows.nbytes
                     if size >= _HELD_BYTES:
@@ -100,9 +100,9 @@ class Distribution:
                         held, size = {}, 0
         yield from _passed(held)
 
-    def _rows(self, number: int, bin_place: int) -> Iterator[tuple[int, pa.Table]]:
+    def _rows(self, number: int, bin_index: int) -> Iterator[tuple[int, pa.Table]]:
         """Yield the rows of a file with their outputs. A repeated call yields the same."""
-        ranges, start, first = self.ranges[bin_place], self.starts[bin_place], 0
+        ranges, start, first = self.ranges[bin_index], self.starts[bin_index], 0
         for rows in self.files.batches(number):
             if not rows.num_rows:
                 continue

@@ -169,7 +169,7 @@ class LocalStore(ObjectStore):
                 # Saves the work, and creates no folders; what counts is the comparison under the lock.
                 self._compare(key, if_match)
             folder, name, temporary, fd = self._open_temporary(key)
-            placed = False
+            is_renamed = False
             try:
                 _write(fd, contiguous(data))
                 # Set by us: the kernel's own stamp is coarse, and an etag must not come twice if an inode is used
@@ -182,11 +182,11 @@ class LocalStore(ObjectStore):
                     _link(folder, temporary, name, key)
                 else:
                     self._replace(folder, fd, temporary, name, key, if_match)
-                    placed = True
+                    is_renamed = True
                 written = os.fstat(fd)
                 os.fsync(folder)
             finally:
-                _discard(folder, fd, None if placed else temporary)
+                _discard(folder, fd, None if is_renamed else temporary)
         return _meta(key, written)
 
     def _replace(self, folder: int, fd: int, temporary: str, name: str, key: str, if_match: str | None) -> None:

@@ -157,7 +157,7 @@ class ObjectStore(ABC):
         With `if_absent`, write only if no object has the key: of several writers one succeeds, the others get
         AlreadyExists. With `if_match`, replace only the object with this etag: of several writers one succeeds, the
         others get PreconditionFailed. With `unique`, the caller guarantees that the key is used only once, because it
-        holds a random id: a layered store may then write it in place at once, and the client may retry the put.
+        holds a random id: a layered store may then write it to the store below, and the client may retry the put.
 
         Raises InvalidKey, AlreadyExists, PreconditionFailed, AccessDenied, UnsafeStore; StoreUnavailable if the outcome
         is unknown; ValueError for conditions that exclude each other.

@@ -111,11 +111,11 @@ class DatasetFormatCase:
         with lake.session() as session:
             session.drop(PATH)
 
-    def _in_place(self, store: ObjectStore) -> Any:
+    def _checked_out(self, store: ObjectStore) -> Any:
         return self._format().open(FolderStore(store, PATH), clock=None)
 
-    def _read_in_place(self, store: ObjectStore) -> Any:
-        return self.contents(self._in_place(store))
+    def _read_checked_out(self, store: ObjectStore) -> Any:
+        return self.contents(self._checked_out(store))
 
     def _written_in_turn(self, lake: Lake, *numbers: int) -> Any:
         """Return the contents of a new dataset to which these numbers were written, one after another.
@@ -143,11 +143,11 @@ class DatasetFormatCase:
         return self._keys(store, KeyClass.UNIQUE)
 
     def _fixed(self, store: ObjectStore) -> dict[str, bytes]:
-        place = FolderStore(store, PATH)
-        return {key: bytes(place.get(key)) for key in self._keys(store, KeyClass.LOG, KeyClass.POINTER)}
+        folder = FolderStore(store, PATH)
+        return {key: bytes(folder.get(key)) for key in self._keys(store, KeyClass.LOG, KeyClass.POINTER)}
 
     def _keys(self, store: ObjectStore, *classes: KeyClass) -> list[str]:
-        """List the keys of these classes in the dataset's folder in place."""
+        """List the keys of these classes in the dataset's folder."""
         format = self._format()
         return [meta.key for meta in FolderStore(store, PATH).list() if format.key_class(meta.key) in classes]
 
@@ -159,10 +159,10 @@ class DatasetFormatCase:
         before = self._fixed(store)
         self._write(lake, 1)
         published = self._fixed(store)
-        place = FolderStore(store, PATH)
-        place.delete([key for key in published if key not in before])
+        folder = FolderStore(store, PATH)
+        folder.delete([key for key in published if key not in before])
         for key, data in before.items():
-            place.put(key, data)
+            folder.put(key, data)
         return published
 
 

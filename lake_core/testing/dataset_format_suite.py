@@ -37,7 +37,7 @@ class DatasetFormatSuite(DatasetFormatCase):
     Set `format`, override `write` and `contents`, and override the rest if its default does not fit.
     """
 
-    # Sessions, and main in place
+    # Sessions, and main as plain readers see it
 
     def test_the_format_is_registered_under_its_name(self) -> None:
         """Look the format up as a lake does."""
@@ -64,18 +64,18 @@ class DatasetFormatSuite(DatasetFormatCase):
             written = self.contents(session.open(PATH))
         assert self._read(lake) == written
 
-    def test_a_publish_is_read_in_place(self, lake: Lake, store: ObjectStore) -> None:
+    def test_a_publish_is_read_by_plain_readers(self, lake: Lake, store: ObjectStore) -> None:
         """Open the folder as clients outside the lake do."""
         self._write(lake, 1)
-        assert self._read_in_place(store) == self._read(lake)
+        assert self._read_checked_out(store) == self._read(lake)
 
     def test_an_abandoned_session_leaves_main_as_it_was(self, lake: Lake, store: ObjectStore) -> None:
-        """Read at main and in place. Only objects that no state reaches may be left."""
+        """Read at main and as a plain reader. Only objects that no state reaches may be left."""
         before = self._read(lake)
         session = lake.session()
         self.write(session.open(PATH), 1)
         session.abandon()
-        assert [self._read(lake), self._read_in_place(store)] == [before, before]
+        assert [self._read(lake), self._read_checked_out(store)] == [before, before]
 
     def test_several_writes_of_a_session_publish_as_one_commit(self, lake: Lake) -> None:
         """Write through two handles: the commit before main has neither write."""
@@ -98,7 +98,7 @@ class DatasetFormatSuite(DatasetFormatCase):
         else:
             self._assert_conflicts(second.publish)
             expected = after_first
-        assert [self._read(lake), self._read_in_place(store)] == [expected, expected]
+        assert [self._read(lake), self._read_checked_out(store)] == [expected, expected]
 
     def test_two_sessions_that_contradict_conflict(self, lake: Lake) -> None:
         """Try `apply` with two calls of `contradict`: the second publish raises Conflict."""
@@ -112,12 +112,12 @@ class DatasetFormatSuite(DatasetFormatCase):
 
     # Branches
 
-    def test_a_write_on_a_branch_changes_nothing_in_place(self, lake: Lake, store: ObjectStore) -> None:
-        """Write on a branch: the log and the pointers in place stay main's."""
+    def test_a_write_on_a_branch_changes_no_checked_out_file(self, lake: Lake, store: ObjectStore) -> None:
+        """Write on a branch: the checked-out log and pointers stay main's."""
         before = self._read(lake)
         lake.create_branch("dev")
         self._write(lake, 1, "dev")
-        assert [self._read_in_place(store), self._read(lake)] == [before, before]
+        assert [self._read_checked_out(store), self._read(lake)] == [before, before]
 
     def test_a_branch_merges_into_one_that_did_not_move(self, lake: Lake, store: ObjectStore) -> None:
         """Try `apply` with all changes of a branch."""
@@ -125,7 +125,7 @@ class DatasetFormatSuite(DatasetFormatCase):
         self._write(lake, 1, "dev")
         lake.merge("dev")
         expected = self._read(lake, "dev")
-        assert [self._read(lake), self._read_in_place(store)] == [expected, expected]
+        assert [self._read(lake), self._read_checked_out(store)] == [expected, expected]
 
     def test_branches_that_both_moved_merge_or_conflict(self, lake: Lake, store: ObjectStore) -> None:
         """Try `apply` with both branches' changes: both are kept, or the merge raises Conflict."""
@@ -138,7 +138,7 @@ class DatasetFormatSuite(DatasetFormatCase):
         else:
             expected = self._read(lake)
             self._assert_conflicts(lambda: lake.merge("dev"))
-        assert [self._read(lake), self._read_in_place(store)] == [expected, expected]
+        assert [self._read(lake), self._read_checked_out(store)] == [expected, expected]
 
     def test_branches_that_contradict_conflict(self, lake: Lake) -> None:
         """Try `apply` with a call of `contradict` on each branch: the merge raises Conflict."""
@@ -174,7 +174,7 @@ class DatasetFormatSuite(DatasetFormatCase):
     # History
 
     def test_an_older_commit_is_read_as_it_was(self, lake: Lake) -> None:
-        """Read a state that is older than the log in place."""
+        """Read a state that is older than the checked-out log."""
         before = self._read(lake)
         self._write(lake, 1)
         assert self._read(lake, "main~1") == before
@@ -184,7 +184,7 @@ class DatasetFormatSuite(DatasetFormatCase):
         before = self._read(lake)
         self._write(lake, 1)
         lake.revert("main")
-        assert [self._read(lake), self._read_in_place(store)] == [before, before]
+        assert [self._read(lake), self._read_checked_out(store)] == [before, before]
 
     def test_a_reverted_commit_can_be_made_again(self, lake: Lake) -> None:
         """Write the same again: the reverted write does not prevent it."""
@@ -221,11 +221,11 @@ class DatasetFormatSuite(DatasetFormatCase):
         with lake.session() as session:
             self.write(self.create(session, PATH), 7)
         expected = self._written_in_turn(lake, 7)
-        assert [self._read(lake), self._read_in_place(store)] == [expected, expected]
+        assert [self._read(lake), self._read_checked_out(store)] == [expected, expected]
 
     # Garbage and verification
 
-    def test_what_a_state_reaches_stands_in_place(self, lake: Lake, store: ObjectStore) -> None:
+    def test_what_a_state_reaches_is_in_the_folder(self, lake: Lake, store: ObjectStore) -> None:
         """Compare `reachable` with the UNIQUE objects in the folder."""
         self._write(lake, 1)
         reachable = set(self._format().reachable(lake.at().dataset(PATH), None))
@@ -284,14 +284,14 @@ class DatasetFormatSuite(DatasetFormatCase):
         store.delete([lost])
         assert ("missing", lost) in [(problem.kind, problem.key) for problem in lake.maintenance.verify()]
 
-    # The log and the pointers in place
+    # The checked-out log and pointers
 
-    def test_a_log_and_pointers_that_are_behind_in_place_are_noticed(self, lake: Lake, store: ObjectStore) -> None:
+    def test_a_checkout_that_is_behind_is_noticed(self, lake: Lake, store: ObjectStore) -> None:
         """Verify a folder whose publisher died before the checkout."""
         self._write_behind(lake, store)
-        assert [problem.kind for problem in lake.maintenance.verify()] == ["not in place"]
+        assert [problem.kind for problem in lake.maintenance.verify()] == ["not checked out"]
 
-    def test_a_checkout_brings_the_log_and_pointers_in_place_up_to_date(self, lake: Lake, store: ObjectStore) -> None:
+    def test_a_checkout_brings_the_log_and_pointers_up_to_date(self, lake: Lake, store: ObjectStore) -> None:
         """Try `log_keys` and `pointer_keys`: a checkout copies what they list."""
         published = self._write_behind(lake, store)
         lake.maintenance.checkout()
@@ -300,31 +300,31 @@ class DatasetFormatSuite(DatasetFormatCase):
     # Other writers
 
     def test_what_another_writer_wrote_is_adopted(self, lake: Lake, store: ObjectStore) -> None:
-        """Write in place, past the lake, and adopt it into main. For formats with `adopts`."""
+        """Write to the folder, past the lake, and adopt it into main. For formats with `adopts`."""
         if not self.adopts:
             return
-        self.write(self._in_place(store), 1)
+        self.write(self._checked_out(store), 1)
         lake.maintenance.adopt(PATH)
-        assert self._read(lake) == self._read_in_place(store) == self._written_in_turn(lake, 0, 1)
+        assert self._read(lake) == self._read_checked_out(store) == self._written_in_turn(lake, 0, 1)
 
     def test_what_another_writer_wrote_is_published_upon_or_conflicts(self, lake: Lake, store: ObjectStore) -> None:
-        """Publish onto a write in place: both are kept, or a Conflict is raised. For formats with `adopts`."""
+        """Publish onto a write to the folder: both are kept, or a Conflict is raised. For formats with `adopts`."""
         if not self.adopts:
             return
         session = lake.session()
         self.write(session.open(PATH), 1)
-        self.write(self._in_place(store), 2)
+        self.write(self._checked_out(store), 2)
         if self.merges:
             session.publish()
-            assert self._read_in_place(store) == self._written_in_turn(lake, 0, 1, 2)
+            assert self._read_checked_out(store) == self._written_in_turn(lake, 0, 1, 2)
         else:
             self._assert_conflicts(session.publish)
 
-    def test_a_released_dataset_stays_in_place(self, lake: Lake, store: ObjectStore) -> None:
-        """Try `release`: other clients read in place what main had."""
+    def test_a_released_dataset_stays_in_its_folder(self, lake: Lake, store: ObjectStore) -> None:
+        """Try `release`: other clients read in the folder what main had."""
         before = self._read(lake)
         lake.maintenance.release(PATH)
-        assert self._read_in_place(store) == before
+        assert self._read_checked_out(store) == before
 
     def test_a_dataset_in_the_folder_is_brought_in(self, lake: Lake) -> None:
         """Release the dataset, and import it again."""
@@ -364,6 +364,6 @@ class DatasetFormatSuite(DatasetFormatCase):
             survived = self._read(lake)
             assert survived in (before, first), f"operation {operation}"
             self._write(lake, 2)
-            assert self._read_in_place(store) == (second if survived == before else both), f"operation {operation}"
+            assert self._read_checked_out(store) == (second if survived == before else both), f"operation {operation}"
             assert lake.maintenance.verify() == [], f"operation {operation}"
         raise AssertionError(f"a publish takes more than {self.most_operations} operations")

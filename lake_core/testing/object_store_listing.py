@@ -155,7 +155,7 @@ class ObjectStoreListing:
                     start,
                 )
 
-    def test_lists_from_places_that_are_no_keys(self, store: ObjectStore) -> None:
+    def test_lists_from_positions_that_are_no_keys(self, store: ObjectStore) -> None:
         """List prefixes and start after texts whose neighbors have empty, "." or ".." parts."""
         dotted = [". ", ".. ", "1/. "] if self.dots_before_a_space else []
         keys = sorted([" ", "0", "00", "1/0", "1/00", "2", *dotted])

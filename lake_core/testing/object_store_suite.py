@@ -254,7 +254,7 @@ class ObjectStoreSuite(ObjectStoreListing, ObjectStoreRaces):
         assert store.url("a/b c%41") == store.url() + "/a/b c%41"
         assert "://" in store.url()
 
-    def test_shows_its_place_but_no_secret(self, store: ObjectStore) -> None:
+    def test_shows_its_location_but_no_secret(self, store: ObjectStore) -> None:
         """Look for the values of the storage options in the store's repr."""
         shown = repr(store)
         for value in _strings(store.storage_options):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The place that an attempt at a task writes to: a folder of plain tables, a branch, or a shared session.
+    """The target that an attempt at a task writes to: a folder of plain tables, a branch, or a shared session.
 
     Nothing of it is secret.
     """

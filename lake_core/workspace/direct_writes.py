@@ -36,7 +36,7 @@ class DirectWrites(Workspace):
     def create_table(
         self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any
     ) -> DeltaTable:
-        """Create the table in place, where others see it at once; open it if it exists."""
+        """Create the table in its folder, where others see it at once; open it if it exists."""
         by = tuple(partition_by)
         return DeltaTable.create(
             self.url(path), schema, partition_by=by, storage_options=self._options, exist_ok=True, **options
@@ -57,7 +57,7 @@ class DirectWrites(Workspace):
         )
 
     def create_repository(self, path: str) -> Repository:
-        """Create the repository in place, where others see it at once; open it if it exists."""
+        """Create the repository in its folder, where others see it at once; open it if it exists."""
         return _repositories().create(self.url(path), storage_options=self._options, exist_ok=True)
 
     def repository_after(self, path: str) -> Repository:
@@ -71,7 +71,7 @@ class DirectWrites(Workspace):
         return find_pool(self.url(path), storage_options=self._options)
 
     def create_pool(self, path: str, **options: Any) -> Pool:
-        """Create the pool in place, where others see it at once; open it if it exists."""
+        """Create the pool in its folder, where others see it at once; open it if it exists."""
         from lake_core.pool.folder import create_pool
 
         return create_pool(self.url(path), storage_options=self._options, **options)

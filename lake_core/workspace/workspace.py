@@ -104,7 +104,7 @@ class Workspace(ABC):
         """Everything, by key below the lake's root."""
 
     def url(self, path: str) -> str:
-        """Return where a table or file is in place."""
+        """Return the URL at which plain readers find a table or file."""
         return f"{self._root}/{path}"
 
     def flush(self) -> None:

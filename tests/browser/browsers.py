@@ -9,7 +9,7 @@ from pathlib import Path
 from playwright.sync_api import Playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-PLACES = (
+PATHS = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 )
@@ -29,7 +29,7 @@ def find_browser(playwright: Playwright | None = None) -> str | None:
     if named:
         return named
     installed = next(filter(None, map(shutil.which, NAMES)), None) or next(
-        (place for place in PLACES if Path(place).exists()), None
+        (path for path in PATHS if Path(path).exists()), None
     )
     if installed is None and playwright is not None and Path(playwright.chromium.executable_path).exists():
         return playwright.chromium.executable_path

@@ -21,7 +21,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine without any browser."""
     monkeypatch.delenv("CHROMIUM", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(browsers, "PLACES", ())
+    monkeypatch.setattr(browsers, "PATHS", ())
 
 
 @pytest.mark.parametrize("name", browsers.NAMES)

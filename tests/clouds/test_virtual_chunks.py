@@ -39,9 +39,9 @@ def prefix(cloud_server: CloudServer) -> str:
 
 def config_of(prefix: str) -> RepositoryConfig:
     config = RepositoryConfig()
-    places = {"gs": gcs_store(), "az": ObjectStoreConfig("azure", {}), "s3": s3_store(s3_compatible=True)}
-    place = places[prefix.partition("://")[0]]
-    config.set_virtual_chunk_container(VirtualChunkContainer(prefix, place))
+    stores = {"gs": gcs_store(), "az": ObjectStoreConfig("azure", {}), "s3": s3_store(s3_compatible=True)}
+    store = stores[prefix.partition("://")[0]]
+    config.set_virtual_chunk_container(VirtualChunkContainer(prefix, store))
     return config
 
 

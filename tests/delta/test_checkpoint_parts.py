@@ -203,9 +203,9 @@ def test_branches_and_main_of_a_lake_get_parts() -> None:
             with lake.session(branch) as s:
                 s.delta("t").append(rows(start + number * 10, start + number * 10 + 10))
         lake.delta("t", ref=branch).checkpoint(run=run_here, part_rows=2)
-    in_place = [meta.key for meta in store.list("t/_delta_log/") if "checkpoint." in meta.key]
+    checked_out = [meta.key for meta in store.list("t/_delta_log/") if "checkpoint." in meta.key]
     beside = [meta.key for meta in store.list("_lake/derived/") if "checkpoint." in meta.key]
-    assert len(in_place) == len(beside) == 2
+    assert len(checked_out) == len(beside) == 2
     with lake.session("dev") as s:
         s.delta("t").append(rows(2000, 2012))
     assert len(ids(lake.delta("t", ref="dev"))) == 52

@@ -66,7 +66,7 @@ def test_the_longest_rows_are_divided() -> None:
 @pytest.mark.timeout(600)
 def test_columns_of_more_than_two_gigabytes(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    chunks = [pa.array([bytes([number, place]) + rng.bytes(20 << 20) for place in range(4)]) for number in range(28)]
+    chunks = [pa.array([bytes([number, index]) + rng.bytes(20 << 20) for index in range(4)]) for number in range(28)]
     rows = pa.table({"p": pa.array([0] * 112), "id": pa.array(np.arange(112)[::-1]), "blob": pa.chunked_array(chunks)})
     assert rows["blob"].nbytes > 2**31
     table = DeltaTable.create(tmp_path / "t", rows.schema, partition_by=["p"])

@@ -33,7 +33,7 @@ def test_the_examples_do_what_the_page_says(names: dict[str, Any]) -> None:
     assert "/temperature, chunks [3, 0]: both wrote" in names["reason"]
     assert [(node.path, node.kind) for node in names["changed"]] == [("/pressure", "added")]
     assert not names["written"].skipped
-    assert names["in_place"].temperature[:, 0].values.tolist() == [3.0, 11.0, 12.0, 13.0]
+    assert names["checked_out"].temperature[:, 0].values.tolist() == [3.0, 11.0, 12.0, 13.0]
     assert set(lake.at().datasets()) == {"arrays/weather", "arrays/radar", "arrays/satellite"}
     assert (zarr.open_array(lake.icechunk("arrays/satellite").store)[:] == np.arange(16).reshape(4, 4)).all()  # type: ignore[index]
     assert len(names["messages"]) == 7, "the first snapshot, and one for each publish"

@@ -12,10 +12,10 @@ from lake_core.delta import DeltaTable
 from tests.docs.blocks import run_blocks
 
 
-@pytest.mark.parametrize("place", [pytest.param("plain", marks=pytest.mark.extended), "lake"])
-def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+@pytest.mark.parametrize("storage", [pytest.param("plain", marks=pytest.mark.extended), "lake"])
+def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str) -> None:
     monkeypatch.chdir(tmp_path)
-    if place == "lake":
+    if storage == "lake":
         Lake.create("lake")
     names = run_blocks("io-managers.md")
 

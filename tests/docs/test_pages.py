@@ -317,7 +317,7 @@ def test_read_from_outside(lake: Lake) -> None:
             session.put("reports/today.json", b"%d" % number)
     lake.create_tag("v1", at="main~1")
     names = run_blocks("how-to/read-from-outside.md")
-    assert len(names["orders"]) == len(names["in_place"]) == 2
+    assert len(names["orders"]) == len(names["checked_out"]) == 2
     assert bytes(names["report"]) == b"1"
     assert len(names["before"].delta("tables/orders").to_arrow()) == 1
     spec = dg.AssetSpec("orders").with_io_manager_key("io_manager")

@@ -1,4 +1,4 @@
-"""The files that lakeFS and pebble wrote, and the collection's place."""
+"""The files that lakeFS and pebble wrote, and the collection's folder."""
 
 from __future__ import annotations
 

@@ -147,9 +147,9 @@ def rolled_up(model: Model, prefix: bytes, start_after: bytes, delimiter: bytes)
     for key in sorted(model):
         if not key.startswith(prefix):
             continue
-        place = key.find(delimiter, len(prefix)) if delimiter else -1
-        shown = model[key] if place < 0 else key[: place + len(delimiter)]
-        if (not start_after or (key if place < 0 else shown) > start_after) and (not out or out[-1] != shown):
+        position = key.find(delimiter, len(prefix)) if delimiter else -1
+        shown = model[key] if position < 0 else key[: position + len(delimiter)]
+        if (not start_after or (key if position < 0 else shown) > start_after) and (not out or out[-1] != shown):
             out.append(shown)
     return out
 

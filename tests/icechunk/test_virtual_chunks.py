@@ -69,9 +69,9 @@ def archive(request: pytest.FixtureRequest, s3_endpoint: S3Server, s3_url: str, 
         archive = Archive(prefix, folder, VirtualChunkContainer(prefix, http_store()), None)
     else:
         prefix = f"{s3_url}/archive/"
-        place = s3_store("us-east-1", s3_endpoint.url, allow_http=True, s3_compatible=True)
+        store = s3_store("us-east-1", s3_endpoint.url, allow_http=True, s3_compatible=True)
         access = {name: s3_options[name] for name in ("key", "secret")}
-        archive = Archive(prefix, folder, VirtualChunkContainer(prefix, place), access)
+        archive = Archive(prefix, folder, VirtualChunkContainer(prefix, store), access)
     archive.put(b"head" + CELLS.tobytes())
     return archive
 
@@ -135,10 +135,10 @@ def test_icechunk_reads_the_same_references(repository: Repository, archive: Arc
 @pytest.mark.parametrize("archive", ["s3"], indirect=True)
 def test_references_that_icechunk_made_are_read(archive: Archive, s3_endpoint: S3Server, tmp_path: Path) -> None:
     config = icechunk.RepositoryConfig.default()
-    place = icechunk.s3_store(
+    store = icechunk.s3_store(
         region="us-east-1", endpoint_url=s3_endpoint.url, allow_http=True, s3_compatible=True, force_path_style=True
     )
-    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(archive.prefix, place))
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(archive.prefix, store))
     theirs = icechunk.Repository.create(
         icechunk.local_filesystem_storage(str(tmp_path / "r")),
         config=config,

@@ -1,4 +1,4 @@
-"""delta-spark on main in place: it reads what the lake published.
+"""delta-spark on the checked-out main: it reads what the lake published.
 
 It refuses to write a fenced table, and the lake adopts its writes to others.
 """
@@ -18,7 +18,7 @@ def _ids(delta_spark: DeltaSpark, url: str) -> list[int]:  # noqa: F811
     return sorted(int(row["id"]) for row in delta_spark.sql(f"SELECT id FROM delta.`{url}`"))
 
 
-def test_main_in_place(delta_spark: DeltaSpark, tmp_path: Path) -> None:  # noqa: F811
+def test_main_as_checked_out(delta_spark: DeltaSpark, tmp_path: Path) -> None:  # noqa: F811
     root = str(tmp_path / "lake")
     lake = Lake.create(root)
     create_tables(lake, "t/orders", partition_by=["p"])

@@ -32,20 +32,20 @@ INSERTS = [
 def _mutated(data: bytes, chance: random.Random) -> bytes:
     changed = bytearray(data)
     for _ in range(chance.choice((1, 1, 1, 2, 5))):
-        place, kind = chance.randrange(len(changed) + 1), chance.randrange(6)
-        end = min(len(changed), place + chance.choice((1, 1, 3, 20)))
+        position, kind = chance.randrange(len(changed) + 1), chance.randrange(6)
+        end = min(len(changed), position + chance.choice((1, 1, 3, 20)))
         if kind == 0 and changed:
-            changed[place - 1] ^= 1 << chance.randrange(8)
+            changed[position - 1] ^= 1 << chance.randrange(8)
         elif kind == 1:
-            changed[place:place] = chance.choice(INSERTS)
+            changed[position:position] = chance.choice(INSERTS)
         elif kind == 2:
-            del changed[place:end]
+            del changed[position:end]
         elif kind == 3:
-            changed[place:end] = chance.choice(INSERTS)
+            changed[position:end] = chance.choice(INSERTS)
         elif kind == 4:
-            changed[place:place] = changed[place:end]
+            changed[position:position] = changed[position:end]
         else:
-            del changed[place:]
+            del changed[position:]
     return bytes(changed)
 
 
@@ -63,7 +63,7 @@ def test_mutated_entries_are_refused_or_valid() -> None:
         assert entry.time.tzinfo is UTC
         # Whatever is taken can be written again: a snapshot will have to.
         adds = tuple(
-            Add(f"{place}", getattr(action, "value", action.key)) for place, action in enumerate(entry.actions)
+            Add(f"{index}", getattr(action, "value", action.key)) for index, action in enumerate(entry.actions)
         )
         state = State.empty().advanced([Entry(17, entry.time, "", adds)])
         assert dict(CODEC.decode_snapshot(CODEC.encode_snapshot(state))) == dict(state)

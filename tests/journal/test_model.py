@@ -200,7 +200,7 @@ class JournalModel(RuleBasedStateMachine):
         assert actual == state
         assert actual.number == number
         for moment in (time, time + MICROSECOND):
-            expected = max(place for place, (created, _) in enumerate(self.past) if created <= moment)
+            expected = max(index for index, (created, _) in enumerate(self.past) if created <= moment)
             actual = journal.state_at(moment) if number else journal.state_at(0)
             assert actual.number == (expected if number else 0)
             assert actual == self.past[actual.number][1]

@@ -154,7 +154,7 @@ def test_tail_rises_before_anything_is_deleted(store: ScriptedStore, clock: Cloc
     journal.purge(FAR)
     assert tails == [b"23 22"]
     base, tail, gone = (
-        next(place for place, asked in enumerate(store.asked) if asked.startswith(start))
+        next(index for index, asked in enumerate(store.asked) if asked.startswith(start))
         for start in ("put refs/bases/", "put refs/TAIL", "delete refs/0")
     )
     assert base < tail < gone

@@ -40,10 +40,10 @@ def filled(**chunks: int) -> list[int]:
 
 
 def outside(root: Path, path: str = PATH) -> icechunk.Repository:
-    """Open a repository in place by icechunk, which knows nothing of the lake."""
+    """Open the folder of a repository by icechunk, which knows nothing of the lake."""
     return icechunk.Repository.open(icechunk.local_filesystem_storage(str(root / path)))
 
 
 def outside_values(root: Path, path: str = PATH, name: str = "values") -> list[int]:
-    """Return the value of each chunk as icechunk reads main in place."""
+    """Return the value of each chunk as icechunk reads it in the folder."""
     return chunk_values(outside(root, path).readonly_session("main").store, name)

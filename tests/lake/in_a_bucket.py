@@ -17,7 +17,7 @@ Options = dict[str, object]
 
 
 def theirs(url: str, path: str, options: Options) -> list[int]:
-    """Return the ids of a table as deltalake reads it in place, or as we do in Google's emulator."""
+    """Return the ids of a table as deltalake reads its folder, or as we do in Google's emulator."""
     if url.startswith("gs:"):
         return ids(plain(open_store(url, storage_options=options), path))
     if url.startswith("az:"):
@@ -41,7 +41,7 @@ def theirs(url: str, path: str, options: Options) -> list[int]:
 
 
 def work_on_sessions_branches_and_merges(url: str, options: Options) -> None:
-    """Publish, branch, merge, conflict and revert; compare with what deltalake reads in place."""
+    """Publish, branch, merge, conflict and revert; compare with what deltalake reads in the folder."""
     lake = Lake.create(url, storage_options=options)
     create_tables(lake, *TABLES)
     before_all = lake.create_tag("first")

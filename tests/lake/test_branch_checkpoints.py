@@ -28,7 +28,7 @@ def append(lake: Lake, branch: str, numbers: range) -> None:
 
 
 def beside(lake: Lake) -> list[str]:
-    """List the checkpoints that are not in place."""
+    """List the checkpoints that are beside the datasets."""
     keys = (meta.key for meta in lake.repository.root.list(f"{DERIVED}/"))
     return [key for key in keys if key.endswith(".parquet")]
 
@@ -109,8 +109,8 @@ def test_a_branch_with_checkpoints_is_merged(lake: Lake, store: MemoryStore) -> 
     fresh = Lake.open(store)
     assert ids(fresh.delta(PATH)) == ids(plain(store, PATH)) == expected
     assert checkpoints(fresh, "main") == [10]
-    in_place = [meta.key for meta in store.list(f"{PATH}/_delta_log/") if "checkpoint." in meta.key]
-    assert in_place == [f"{PATH}/{checkpoint_key(10)}"]
+    in_the_folder = [meta.key for meta in store.list(f"{PATH}/_delta_log/") if "checkpoint." in meta.key]
+    assert in_the_folder == [f"{PATH}/{checkpoint_key(10)}"]
     # The other way round, and once more to a branch that only follows.
     fresh.create_branch("follower", at="dev")
     fresh.merge("main", into="dev")

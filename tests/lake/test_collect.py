@@ -159,7 +159,7 @@ def test_an_ended_retention_lets_files_of_history_go(lake: Lake, store: MemorySt
     assert bytes(lake.at("main~1").get("notes.txt")) == b"one"
 
 
-def test_readers_in_place_keep_their_versions_for_the_tables_own_retention(
+def test_plain_readers_keep_their_versions_for_the_tables_own_retention(
     lake: Lake, store: MemoryStore, time: ManualClock
 ) -> None:
     with lake.session() as s:

@@ -101,8 +101,8 @@ def sweep(
         if store.writes == writes:
             continue  # the operation read: the store is as the death before left it
         writes = store.writes
-        published, *places = states(store.inner, time)
-        assert published or not any(places), "in place before it was published"
+        published, *checkouts = states(store.inner, time)
+        assert published or not any(checkouts), "checked out before it was published"
         outcomes.append(bool(published))
         # The next process does the same work. Markers show which parts are already there.
         lake = opened(store.inner, time)
@@ -143,7 +143,7 @@ def test_death_at_each_operation_of_a_publish(doing: Callable[[Lake], None], mod
     assert outcomes == sorted(outcomes)
 
 
-def test_death_between_publication_and_main_in_place_is_seen_and_mended(time: ManualClock) -> None:
+def test_death_between_publication_and_checkout_is_seen_and_mended(time: ManualClock) -> None:
     whole = FaultStore(before(ManualClock()), 0)
     work(Lake.open(whole, clock=ManualClock()))
     writes = -1
@@ -155,8 +155,8 @@ def test_death_between_publication_and_main_in_place_is_seen_and_mended(time: Ma
             continue
         writes = store.writes
         lake = opened(store.inner, time)
-        published, *places = states(store.inner, time)
-        if published and not all(places):
+        published, *checkouts = states(store.inner, time)
+        if published and not all(checkouts):
             break
     else:
         raise AssertionError("no operation lies between")

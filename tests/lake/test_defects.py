@@ -26,11 +26,11 @@ from tests.lake.lakes import SCHEMA, create_tables, ids, plain, rows
 
 def _foreign(store: MemoryStore, time: ManualClock, path: str, appends: int = 1) -> FolderStore:
     """Create a table in the lake's folder with another writer."""
-    place = FolderStore(store, path)
-    DeltaTable.create(place, SCHEMA, clock=time)
+    folder = FolderStore(store, path)
+    DeltaTable.create(folder, SCHEMA, clock=time)
     for number in range(appends):
-        DeltaTable.open(place, clock=time).append(rows([number]))
-    return place
+        DeltaTable.open(folder, clock=time).append(rows([number]))
+    return folder
 
 
 def test_what_an_abandoned_import_named_is_never_collected(empty: Lake, store: MemoryStore, time: ManualClock) -> None:
@@ -115,8 +115,8 @@ def test_a_table_imported_on_both_branches_is_not_doubled(empty: Lake, store: Me
 def test_a_log_that_was_cut_short_before_its_import_takes_part_in_everything(
     empty: Lake, store: MemoryStore, time: ManualClock
 ) -> None:
-    place = _foreign(store, time, "ext/t", appends=11)
-    DeltaTable.open(place, clock=time).checkpoint()
+    folder = _foreign(store, time, "ext/t", appends=11)
+    DeltaTable.open(folder, clock=time).checkpoint()
     store.delete([f"ext/t/_delta_log/{version:020}.json" for version in range(11)])
     with empty.session() as s:
         s.import_delta("ext/t").append(rows([50]))
@@ -133,10 +133,10 @@ def test_foreign_commits_whose_log_was_cleaned_up_are_not_passed_by(
     empty: Lake, store: MemoryStore, time: ManualClock
 ) -> None:
     create_tables(empty, "t/o", managed=False)
-    place = FolderStore(store, "t/o")
+    folder = FolderStore(store, "t/o")
     for number in range(100, 104):
-        DeltaTable.open(place, clock=time).append(rows([number]))
-    DeltaTable.open(place, clock=time).checkpoint()
+        DeltaTable.open(folder, clock=time).append(rows([number]))
+    DeltaTable.open(folder, clock=time).checkpoint()
     store.delete([f"t/o/_delta_log/{version:020}.json" for version in range(4)])
     with pytest.raises(Conflict, match="release"), empty.session() as s:
         s.delta("t/o").append(rows([999]))
@@ -196,7 +196,7 @@ def test_refs_beyond_all_measure_are_invalid(lake: Lake, ref: str) -> None:
 
 
 def test_a_diverged_table_holds_up_nothing_else(tmp_path: Path) -> None:
-    """Both removed the same row between the check and the log in place.
+    """Both removed the same row between the check and the checkout.
 
     The table has to be repaired by hand; the rest of the lake goes on.
     """

@@ -38,11 +38,11 @@ def lake(empty: Lake) -> Lake:
     return empty
 
 
-def in_place(store: MemoryStore) -> Register:
+def plain_register(store: MemoryStore) -> Register:
     return Register(FolderStore(store, "names"))
 
 
-def note_in_place(store: MemoryStore) -> Note:
+def plain_note(store: MemoryStore) -> Note:
     return Note(FolderStore(store, "note"))
 
 
@@ -50,24 +50,24 @@ def test_a_format_is_known_by_its_entry_point() -> None:
     assert isinstance(formats.dataset_format("register"), RegisterFormat)
 
 
-# Sessions, and main in place
+# Sessions, and main as plain readers see it
 
 
 def test_what_a_session_writes_is_one_version(lake: Lake) -> None:
     assert lake.at().open("names").version == 0
 
 
-def test_attachments_stand_in_place(lake: Lake, store: MemoryStore) -> None:
-    key = in_place(store).lines()["Ada"]
+def test_attachments_are_in_the_folder(lake: Lake, store: MemoryStore) -> None:
+    key = plain_register(store).lines()["Ada"]
     assert key is not None
     assert bytes(store.get(f"names/{key}")) == b"a portrait"
 
 
-def test_a_pointer_moves_on_in_place(lake: Lake, store: MemoryStore) -> None:
+def test_a_checked_out_pointer_moves_on(lake: Lake, store: MemoryStore) -> None:
     with lake.session() as s:
         s.open("names").add("Edsger")
         s.open("note").write("second")
-    assert (bytes(store.get("names/HEAD")), note_in_place(store).text) == (b"1", "second")
+    assert (bytes(store.get("names/HEAD")), plain_note(store).text) == (b"1", "second")
 
 
 def test_derived_objects_are_written_for_main(lake: Lake, store: MemoryStore) -> None:
@@ -93,7 +93,7 @@ def test_both_sides_of_a_merge_are_kept(lake: Lake, store: MemoryStore) -> None:
         with lake.session(branch) as s:
             s.open("names").add(f"of {branch}")
     lake.merge("dev")
-    assert sorted(in_place(store).lines()) == ["Ada", "Grace", "of dev", "of main"]
+    assert sorted(plain_register(store).lines()) == ["Ada", "Grace", "of dev", "of main"]
 
 
 def test_what_contradicts_is_a_conflict_of_the_formats_own_kind(lake: Lake) -> None:
@@ -112,7 +112,11 @@ def test_a_commit_is_taken_back_as_a_new_version(lake: Lake, store: MemoryStore)
         s.open("names").remove("Ada")
         s.open("note").write("second")
     lake.revert("main")
-    assert (in_place(store).version, sorted(in_place(store).lines()), note_in_place(store).text) == (
+    assert (
+        plain_register(store).version,
+        sorted(plain_register(store).lines()),
+        plain_note(store).text,
+    ) == (
         2,
         ["Ada", "Grace"],
         "first",
@@ -161,7 +165,7 @@ def test_what_no_retained_state_reaches_is_collected(lake: Lake, store: MemorySt
     assert (_attachments(store), len(list(store.list("note/drafts/")))) == (1, 1), "history is kept for 30 days"
     time.pass_days(20)
     lake.maintenance.gc()
-    assert (_attachments(store), note_in_place(store).text) == (0, "first")
+    assert (_attachments(store), plain_note(store).text) == (0, "first")
 
 
 def test_what_a_branch_reaches_is_kept(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
@@ -175,21 +179,21 @@ def test_what_a_branch_reaches_is_kept(lake: Lake, store: MemoryStore, time: Man
     assert (_attachments(store), lake.at("dev").open("note").text) == (1, "of dev")
 
 
-def test_a_pointer_that_is_behind_is_not_in_place(lake: Lake, store: MemoryStore) -> None:
+def test_a_pointer_that_is_behind_is_not_checked_out(lake: Lake, store: MemoryStore) -> None:
     before = bytes(store.get("note/CURRENT"))
     with lake.session() as s:
         s.open("note").write("second")
     store.put("note/CURRENT", before)
-    assert [problem.kind for problem in lake.maintenance.verify()] == ["not in place"]
+    assert [problem.kind for problem in lake.maintenance.verify()] == ["not checked out"]
     lake.maintenance.checkout()
-    assert note_in_place(store).text == "second"
+    assert plain_note(store).text == "second"
 
 
 # Other writers
 
 
 def test_what_another_writer_appended_is_adopted(lake: Lake, store: MemoryStore) -> None:
-    in_place(store).add("Edsger")
+    plain_register(store).add("Edsger")
     lake.maintenance.adopt("names")
     assert sorted(lake.at().open("names").lines()) == ["Ada", "Edsger", "Grace"]
 
@@ -199,22 +203,22 @@ def test_what_another_writer_put_where_the_lake_has_published_is_kept_beside_it(
         s.open("names").add("Barbara")
     store.delete([f"names/{entry_key(1)}"])
     store.put("names/HEAD", b"0")
-    in_place(store).add("Edsger")
+    plain_register(store).add("Edsger")
     lake.maintenance.adopt("names")
-    assert sorted(in_place(store).lines()) == ["Ada", "Barbara", "Edsger", "Grace"]
+    assert sorted(plain_register(store).lines()) == ["Ada", "Barbara", "Edsger", "Grace"]
 
 
 def test_where_another_writer_moved_a_pointer_is_adopted(lake: Lake, store: MemoryStore) -> None:
-    note_in_place(store).write("by another")
+    plain_note(store).write("by another")
     lake.maintenance.adopt("note")
     assert lake.at().open("note").text == "by another"
 
 
 def test_a_publish_takes_in_what_another_writer_appended(lake: Lake, store: MemoryStore) -> None:
-    in_place(store).add("Edsger")
+    plain_register(store).add("Edsger")
     with lake.session() as s:
         s.open("names").add("Barbara")
-    assert sorted(in_place(store).lines()) == ["Ada", "Barbara", "Edsger", "Grace"]
+    assert sorted(plain_register(store).lines()) == ["Ada", "Barbara", "Edsger", "Grace"]
 
 
 def test_a_pointer_that_leads_elsewhere_is_refused_by_name(lake: Lake, store: MemoryStore) -> None:
@@ -240,7 +244,9 @@ def test_a_refused_conversion_leaves_no_dataset(empty: Lake) -> None:
 
 def test_a_dataset_that_stands_in_the_folder_is_brought_in(empty: Lake, store: MemoryStore) -> None:
     for line in ("Ada", "Grace"):
-        (in_place(store) if store.exists("names/HEAD") else Register.create(FolderStore(store, "names"))).add(line)
+        (plain_register(store) if store.exists("names/HEAD") else Register.create(FolderStore(store, "names"))).add(
+            line
+        )
     with empty.session() as s:
         s.import_dataset("names", "register")
     assert sorted(empty.at().open("names").lines()) == ["Ada", "Grace"]
@@ -276,15 +282,15 @@ def test_death_at_any_operation_leaves_all_or_nothing(mode: str, store: MemorySt
         assert state in [(1, "first"), (2, "second")]
         with again.session() as s:
             s.open("names").add("Barbara")
-        assert (len(in_place(fresh).lines()), note_in_place(fresh).text) == (state[0] + 1, state[1])
+        assert (len(plain_register(fresh).lines()), plain_note(fresh).text) == (state[0] + 1, state[1])
         assert again.maintenance.verify() == []
     raise AssertionError("the publish has more operations than were tried")
 
 
-def test_an_entry_that_is_lost_in_place_is_put_there_again(lake: Lake, store: MemoryStore) -> None:
+def test_an_entry_that_is_lost_from_the_folder_is_put_there_again(lake: Lake, store: MemoryStore) -> None:
     store.delete([f"names/{entry_key(0)}"])
     lake.maintenance.checkout()
-    assert sorted(in_place(store).lines()) == ["Ada", "Grace"]
+    assert sorted(plain_register(store).lines()) == ["Ada", "Grace"]
 
 
 def test_an_object_that_the_format_has_no_place_for_is_refused(lake: Lake) -> None:

@@ -1,4 +1,4 @@
-"""Icechunk repositories in a lake of real files, read by icechunk in place."""
+"""Icechunk repositories in a lake of real files, read by icechunk as plain repositories."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write(lake: Lake, chunk: int, value: int, branch: str = "main") -> None:
         set_chunk(session.icechunk(PATH).store, chunk, value)
 
 
-# In place
+# Plain readers
 
 
 def test_icechunk_reads_what_is_published(lake: Lake, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_icechunk_tells_what_a_published_snapshot_changed(lake: Lake, tmp_path: 
     assert {path: sorted(chunks) for path, chunks in changed.updated_chunks.items()} == {"/values": [[1], [2]]}
 
 
-def test_what_icechunk_commits_in_place_is_published_upon(lake: Lake, tmp_path: Path) -> None:
+def test_what_icechunk_commits_to_the_folder_is_published_upon(lake: Lake, tmp_path: Path) -> None:
     session = lake.session()
     set_chunk(session.icechunk(PATH).store, 1, 1)
     other = outside(tmp_path).writable_session("main")
@@ -287,7 +287,7 @@ def test_a_merge_by_strategy_takes_a_repository_whole(lake: Lake, tmp_path: Path
     assert outside_values(tmp_path) == filled(c0=0, c1=1)
 
 
-def test_readers_in_place_see_the_arrays_of_a_dropped_repository_go(lake: Lake, tmp_path: Path) -> None:
+def test_plain_readers_see_the_arrays_of_a_dropped_repository_go(lake: Lake, tmp_path: Path) -> None:
     with lake.session() as session:
         session.drop(PATH)
     assert outside(tmp_path).readonly_session("main").store is not None
@@ -348,7 +348,7 @@ def test_a_reverted_commit_lowers_its_marker(lake: Lake) -> None:
     assert chunk_values(lake.icechunk(PATH).store) == filled(c0=0)
 
 
-def test_what_icechunk_commits_in_place_leaves_markers_as_they_are(lake: Lake, tmp_path: Path) -> None:
+def test_what_icechunk_commits_to_the_folder_leaves_markers_as_they_are(lake: Lake, tmp_path: Path) -> None:
     def load(version: int, commits_outside: bool = True) -> bool:
         with lake.session() as session:
             repository = session.icechunk(PATH)
@@ -488,7 +488,7 @@ def test_a_repository_that_stands_is_brought_in(tmp_path: Path) -> None:
     assert outside_values(tmp_path) == filled(c0=0, c1=1, c2=2)
 
 
-def test_tags_of_a_repository_that_was_brought_in_stay_in_place(tmp_path: Path) -> None:
+def test_tags_of_a_repository_that_was_brought_in_stay_in_the_folder(tmp_path: Path) -> None:
     repository = _plain_repository(tmp_path)
     repository.create_tag("v1", repository.lookup_branch("main"))
     lake = Lake.create(tmp_path)

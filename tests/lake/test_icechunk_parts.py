@@ -133,7 +133,7 @@ def _published(lake: Lake) -> tuple[list[int], list[int]]:
     return ids(lake.delta(TABLE)), chunk_values(lake.icechunk(PATH).store)
 
 
-def _in_place(store: ObjectStore) -> list[int]:
+def _checked_out(store: ObjectStore) -> list[int]:
     return chunk_values(Repository.open(FolderStore(store, PATH)).readonly_session("main").store)
 
 
@@ -156,7 +156,7 @@ def test_a_table_and_an_array_are_published_both_or_neither(
         outcomes.add("old" if survived == old else "new")
         with lake.session() as session:
             set_chunk(session.icechunk(PATH).store, 2, 2)
-        assert _in_place(store) == filled(c2=2, **({} if survived == old else {"c1": 1})), f"operation {operation}"
+        assert _checked_out(store) == filled(c2=2, **({} if survived == old else {"c1": 1})), f"operation {operation}"
     raise AssertionError("a publish takes more than 500 operations")
 
 

@@ -281,7 +281,7 @@ def test_a_table_becomes_a_dataset(lake: Lake, store: MemoryStore, time: ManualC
     with back.session() as s:
         s.import_dataset("t/orders", "delta", copy_files=True)
     assert ids(back.delta("t/orders")) == [*range(10), 50]
-    assert ids(plain(target, "t/orders")) == [*range(10), 50], "in place too"
+    assert ids(plain(target, "t/orders")) == [*range(10), 50], "plain readers see it too"
     back.create_branch("dev")
     for branch, number in (("main", 60), ("dev", 61)):
         with back.session(branch) as s:

@@ -78,7 +78,7 @@ def test_publishing_a_shared_session_again(lake: Lake, monkeypatch: pytest.Monke
     assert lake.delta("t/orders").version == 1
 
 
-def test_main_in_place_that_fails_does_not_fail_the_publish(
+def test_a_checkout_that_fails_does_not_fail_the_publish(
     lake: Lake, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = MemoryStore._put

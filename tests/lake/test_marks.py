@@ -318,7 +318,7 @@ def test_a_second_run_reads_few_trees_of_the_history() -> None:
     trees = {f"_lakefs/{commit.metarange_id}" for commit in lake.log()[1:] if commit.metarange_id}
     counting = _Reads(store)
     Lake.open(counting, clock=lake.repository.clock).maintenance.gc(dry_run=True)
-    assert len(trees & counting.keys) <= 1, "the one from which on readers in place need the table"
+    assert len(trees & counting.keys) <= 1, "the one from which on plain readers need the table"
 
 
 class _Reads(FaultStore):

@@ -197,7 +197,7 @@ class History:
         return merge_base(refs, refs.commit(self.head(branch)), refs.commit(self.head(other))).id
 
     def check(self, commit: str) -> None:
-        """Check a commit's contents, main in place, and the commit's difference from its parent."""
+        """Check a commit's contents, main as plain readers see it, and the commit's difference from its parent."""
         expected, at = self.states[commit], self.lake.at(commit)
         assert sorted(at.datasets()) == sorted(expected.tables)
         for path, table in expected.tables.items():

@@ -1,4 +1,4 @@
-"""Pools as datasets of a lake: published whole, merged by their data objects, in place an ordinary Zed lake."""
+"""Pools as datasets of a lake: published whole, merged by their data objects, ordinary Zed lakes for others."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def load(lake: Lake, *values: int, branch: str = "main") -> None:
         session.pool(PATH).load([{"k": value} for value in values])
 
 
-def in_place(root: Path) -> Pool:
-    """Open the pool in place as one who knows nothing of the lake."""
+def plain_pool(root: Path) -> Pool:
+    """Open the pool as a plain reader, which knows nothing of the lake."""
     return PoolLake.open(root / PATH).pool("raw")
 
 
@@ -50,9 +50,9 @@ def test_a_load_is_read_in_its_session_before_it_is_published(lake: Lake) -> Non
     assert (keys(session.pool(PATH)), keys(lake.pool(PATH))) == ([0, 1, 2, 5], [0, 1, 2])
 
 
-def test_a_publish_is_read_at_main_at_a_ref_and_in_place(lake: Lake, tmp_path: Path) -> None:
+def test_a_publish_is_read_at_main_at_a_ref_and_by_plain_readers(lake: Lake, tmp_path: Path) -> None:
     load(lake, 5)
-    assert [keys(lake.pool(PATH)), keys(lake.pool(PATH, ref="main~1")), keys(in_place(tmp_path))] == [
+    assert [keys(lake.pool(PATH)), keys(lake.pool(PATH, ref="main~1")), keys(plain_pool(tmp_path))] == [
         [0, 1, 2, 5],
         [0, 1, 2],
         [0, 1, 2, 5],
@@ -68,14 +68,14 @@ def test_a_publish_is_one_commit_and_one_entry_of_the_branch(lake: Lake, tmp_pat
     with lake.session() as session:
         for value in range(3, 6):
             session.pool(PATH).load([{"k": value}])
-    assert len(list(in_place(tmp_path).log())) == 2
+    assert len(list(plain_pool(tmp_path).log())) == 2
     assert len(list((tmp_path / PATH).glob("*/branches/*.zng"))) == 2
 
 
 def test_a_publish_of_one_load_is_the_commit_that_the_load_returned(lake: Lake, tmp_path: Path) -> None:
     with lake.session() as session:
         commit = session.pool(PATH).load([{"k": 5}], author="ada", message="five", meta={"job": 7})
-    assert next(in_place(tmp_path).log()) == commit
+    assert next(plain_pool(tmp_path).log()) == commit
 
 
 def test_a_load_that_is_published_after_another_keeps_its_author_and_message(lake: Lake) -> None:
@@ -91,7 +91,7 @@ def test_an_empty_pool_is_created(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path)
     with lake.session() as session:
         session.create_pool(PATH)
-    assert [list(lake.pool(PATH).log()), list(in_place(tmp_path).log())] == [[], []]
+    assert [list(lake.pool(PATH).log()), list(plain_pool(tmp_path).log())] == [[], []]
 
 
 def test_a_pool_is_created_once(lake: Lake) -> None:
@@ -133,7 +133,11 @@ def test_a_session_deletes_and_compacts_in_one_commit(lake: Lake, tmp_path: Path
     with lake.session() as session:
         session.pool(PATH).delete("k = 1")
         session.pool(PATH).compact()
-    assert (keys(in_place(tmp_path)), len(in_place(tmp_path).objects()), len(list(in_place(tmp_path).log()))) == (
+    assert (
+        keys(plain_pool(tmp_path)),
+        len(plain_pool(tmp_path).objects()),
+        len(list(plain_pool(tmp_path).log())),
+    ) == (
         [0, 2, 3, 4],
         1,
         3,
@@ -171,7 +175,7 @@ def test_a_merge_takes_one_side_of_what_conflicts(
         with lake.session(branch) as session:
             session.pool(PATH).delete(f"k = {key}")
     lake.merge("dev", strategy=strategy)
-    assert keys(lake.pool(PATH)) == keys(in_place(tmp_path)) == kept
+    assert keys(lake.pool(PATH)) == keys(plain_pool(tmp_path)) == kept
 
 
 def test_a_serializable_session_that_scanned_a_pool_relies_on_it(lake: Lake) -> None:
@@ -218,7 +222,7 @@ def test_loads_of_sessions_side_by_side_all_land(lake: Lake, tmp_path: Path) -> 
         session.pool(PATH).load([{"k": 10 + number}])
     for session in sessions:
         session.publish()
-    assert keys(in_place(tmp_path)) == [0, 1, 2, 10, 11, 12, 13]
+    assert keys(plain_pool(tmp_path)) == [0, 1, 2, 10, 11, 12, 13]
 
 
 @pytest.mark.parametrize("key", ["k", "other"])
@@ -239,10 +243,10 @@ def test_sessions_that_create_one_pool_merge_where_its_key_is_the_same(lake: Lak
 def test_a_dropped_pool_is_created_again_with_another_key(lake: Lake, tmp_path: Path) -> None:
     with lake.session() as session:
         session.drop(PATH)
-    assert keys(in_place(tmp_path)) == []
+    assert keys(plain_pool(tmp_path)) == []
     with lake.session() as session:
         session.create_pool(PATH, key="other", order="desc").load([{"k": 7, "other": 1}])
-    assert (in_place(tmp_path).config.keys, in_place(tmp_path).config.order, keys(in_place(tmp_path))) == (
+    assert (plain_pool(tmp_path).config.keys, plain_pool(tmp_path).config.order, keys(plain_pool(tmp_path))) == (
         (("other",),),
         "desc",
         [7],
@@ -328,12 +332,12 @@ def test_a_pool_of_many_commits_is_opened_by_reading_few() -> None:
 
 
 def test_what_another_client_loads_is_adopted_before_the_next_publish(lake: Lake, tmp_path: Path) -> None:
-    in_place(tmp_path).load([{"k": 7}])
+    plain_pool(tmp_path).load([{"k": 7}])
     load(lake, 8)
-    assert [keys(lake.pool(PATH)), keys(in_place(tmp_path))] == [[0, 1, 2, 7, 8], [0, 1, 2, 7, 8]]
+    assert [keys(lake.pool(PATH)), keys(plain_pool(tmp_path))] == [[0, 1, 2, 7, 8], [0, 1, 2, 7, 8]]
 
 
-def test_pools_that_another_client_creates_in_the_folder_stay_in_place(lake: Lake, tmp_path: Path) -> None:
+def test_pools_that_another_client_creates_in_the_folder_stay_there(lake: Lake, tmp_path: Path) -> None:
     other = PoolLake.open(tmp_path / PATH).create_pool("other", key="k", order="asc")
     other.load([{"k": 100}])
     load(lake, 5)
@@ -341,11 +345,11 @@ def test_pools_that_another_client_creates_in_the_folder_stay_in_place(lake: Lak
     assert [pool.name for pool in PoolLake.open(tmp_path / PATH).pools()] == ["other", "raw"]
 
 
-def test_branches_that_another_client_creates_stay_in_place(lake: Lake, tmp_path: Path) -> None:
-    in_place(tmp_path).create_branch("side")
-    in_place(tmp_path).load([{"k": 50}], "side")
+def test_branches_that_another_client_creates_stay_in_the_folder(lake: Lake, tmp_path: Path) -> None:
+    plain_pool(tmp_path).create_branch("side")
+    plain_pool(tmp_path).load([{"k": 50}], "side")
     load(lake, 5)
-    assert [keys(lake.pool(PATH)), [record["k"] for record in in_place(tmp_path).scan("side").records()]] == [
+    assert [keys(lake.pool(PATH)), [record["k"] for record in plain_pool(tmp_path).scan("side").records()]] == [
         [0, 1, 2, 5],
         [0, 1, 2, 50],
     ]

@@ -196,7 +196,7 @@ def test_merge_revert_and_cherry_pick(lake: Lake) -> None:
 
 
 def test_main_only_moves_forward(lake: Lake) -> None:
-    """Every move of main is a commit on the head before it, so that the log of a table in place never rewinds."""
+    """Every move of main is a commit on the head before it, so that the checked-out log of a table never rewinds."""
     heads = []
     for number in range(3):
         with lake.session() as s:

@@ -107,7 +107,7 @@ def test_a_sensors_look_at_what_was_published(store: RoundTripStore) -> None:
 
 
 @pytest.mark.extended
-def test_publishing_after_a_publisher_that_died_before_main_was_in_place(store: RoundTripStore) -> None:
+def test_publishing_after_a_publisher_that_died_before_the_checkout(store: RoundTripStore) -> None:
     lake = Lake.open(store)
     with lake.session() as s:
         s.delta("t/a").append(rows([100]))

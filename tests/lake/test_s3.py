@@ -34,7 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.extended
-def test_pools_are_published_and_stand_in_place(s3_url: str, s3_options: Options) -> None:
+def test_pools_are_published_and_checked_out(s3_url: str, s3_options: Options) -> None:
     lake = Lake.create(s3_url, storage_options=s3_options)
     with lake.session() as session:
         session.create_pool("events/raw", key="k", order="asc").load([{"k": 1}])
@@ -43,8 +43,8 @@ def test_pools_are_published_and_stand_in_place(s3_url: str, s3_options: Options
         session.pool("events/raw").load([{"k": 2 + number}])
     for session in sessions:
         session.publish()
-    in_place = PoolLake.open(f"{s3_url}/events/raw", storage_options=s3_options).pool("raw")
-    assert [record["k"] for record in in_place.scan().records()] == [1, 2, 3]
+    plain_pool = PoolLake.open(f"{s3_url}/events/raw", storage_options=s3_options).pool("raw")
+    assert [record["k"] for record in plain_pool.scan().records()] == [1, 2, 3]
 
 
 def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:

@@ -51,7 +51,7 @@ class Bench:
         return sorted(f"{of}-{id}" for of, id in zip(data["of"].to_pylist(), data["id"].to_pylist(), strict=True))
 
     def plain(self, table: str) -> int:
-        """Return how many rows a plain Delta reader finds in place."""
+        """Return how many rows a plain Delta reader finds."""
         url = f"{self.folder}/lake/tables/{table}"
         return len(DeltaTable.open(url).to_arrow()) if DeltaTable.exists(url) else 0
 

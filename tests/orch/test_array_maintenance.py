@@ -79,7 +79,7 @@ def repository(resource: LakeResource) -> Repository:
 
 
 def values(resource: LakeResource) -> list[float]:
-    """Return the value of each day, as icechunk reads them in place."""
+    """Return the value of each day, as icechunk reads them in the folder."""
     reader = icechunk.Repository.open(icechunk.local_filesystem_storage(resource.url(PATH)))
     arrays = xr.open_zarr(reader.readonly_session("main").store, consolidated=False, chunks=None)
     return [float(arrays.t2m.isel(time=24 * number).mean()) for number in range(arrays.sizes["time"] // 24)]

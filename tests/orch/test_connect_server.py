@@ -77,9 +77,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def work_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a file of two rows, where a process may work."""
-    path = tmp_path_factory.mktemp("place")
+    path = tmp_path_factory.mktemp("work_folder")
     (path / "landing").mkdir()
     (path / "landing" / "customers.csv").write_text("id\n1\n2\n")
     return path
@@ -87,15 +87,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(
-    place: Path, same_import_path: None, tmp_path_factory: pytest.TempPathFactory
+    work_folder: Path, same_import_path: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Lease, Path]]:
-    """Lease a server of the processes in `place`, which stops half a second after its last lease.
+    """Lease a server of the processes in `work_folder`, which stops half a second after its last lease.
 
     Yields the lease and the directory of these servers.
     """
     directory = tmp_path_factory.mktemp("leased")
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
+        patch.chdir(work_folder)
         lease = lease_server(directory, CONFIG, idle_timeout=0.5)
     yield lease, directory
     stop_servers(directory)
@@ -202,7 +202,7 @@ def test_processes_that_start_at_once_share_a_server_that_is_private(folder: Pat
 @pytest.mark.spark
 @pytest.mark.extended
 def test_relative_paths_are_those_of_the_process_that_asks(
-    server: tuple[Lease, Path], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: tuple[Lease, Path], work_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, directory = server
     source = (
@@ -214,9 +214,11 @@ def test_relative_paths_are_those_of_the_process_that_asks(
         "print(customers.mapInArrow(lambda rows: rows, 'id string').count())"
     )
     command = [sys.executable, "-c", source, str(directory)]
-    process = subprocess.run(command, input=json.dumps(CONFIG), capture_output=True, text=True, timeout=120, cwd=place)
+    process = subprocess.run(
+        command, input=json.dumps(CONFIG), capture_output=True, text=True, timeout=120, cwd=work_folder
+    )
     assert process.stdout.splitlines()[-1:] == ["2"], process.stderr[-2000:]
-    assert [path.name for path in place.iterdir()] == ["landing"], "the server leaves nothing there"
+    assert [path.name for path in work_folder.iterdir()] == ["landing"], "the server leaves nothing there"
     assert len(list(directory.iterdir())) == 1, "a process in the same folder shares the server"
     before = _identity(CONFIG, [])
     monkeypatch.chdir(tmp_path)

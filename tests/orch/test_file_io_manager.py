@@ -1,4 +1,4 @@
-"""What is no table becomes a file: as it is, as text or as JSON, in the place and the session that tables have."""
+"""What is no table becomes a file: as it is, as text or as JSON, in the folder and the session that tables have."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
@@ -25,14 +25,16 @@ from lake_orch import (
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
 
 
-@pytest.fixture(params=[*(pytest.param(place, marks=pytest.mark.exhaustive) for place in ("plain", "lake")), "session"])
-def place(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(
+    params=[*(pytest.param(target, marks=pytest.mark.exhaustive) for target in ("plain", "lake")), "session"]
+)
+def target(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 @pytest.fixture
-def root(tmp_path: Path, place: str) -> str:
-    if place != "plain":
+def root(tmp_path: Path, target: str) -> str:
+    if target != "plain":
         Lake.create(tmp_path / "lake")
     return str(tmp_path / "lake")
 
@@ -55,13 +57,13 @@ def keys(root: str) -> list[str]:
     return [meta.key for meta in LakeResource(root=root).read_files(None).list("") if not meta.key.startswith("_lake")]
 
 
-def materialize(place: str, assets: list[Any], root: str, **options: Any) -> dg.ExecuteInProcessResult:
-    run = testing.materialize if place == "session" else dg.materialize
+def materialize(target: str, assets: list[Any], root: str, **options: Any) -> dg.ExecuteInProcessResult:
+    run = testing.materialize if target == "session" else dg.materialize
     return run(assets, resources=resources(root), **options)
 
 
-@pytest.mark.parametrize("place", ["plain", "lake", "session"], indirect=True)
-def test_values_come_back_as_they_were(root: str, place: str) -> None:
+@pytest.mark.parametrize("target", ["plain", "lake", "session"], indirect=True)
+def test_values_come_back_as_they_were(root: str, target: str) -> None:
     loaded: dict[str, Any] = {}
     report = {"rows": 7, "names": ["ä", None], "nested": {"x": 1.5, "y": True}}
 
@@ -85,7 +87,7 @@ def test_values_come_back_as_they_were(root: str, place: str) -> None:
     def reader(image: bytes, page: str, today: dict[str, Any], numbers: list[int]) -> None:
         loaded.update(image=image, page=page, today=today, numbers=numbers)
 
-    result = materialize(place, [image, page, today, numbers, reader], root)
+    result = materialize(target, [image, page, today, numbers, reader], root)
     assert result.success
     assert loaded == {"image": b"\x00\x01", "page": "<p>ä</p>", "today": report, "numbers": [1, 2]}
     assert keys(root) == ["files/image.bin", "files/page.txt", "files/reports/today.json", "out/numbers.json"]
@@ -93,12 +95,12 @@ def test_values_come_back_as_they_were(root: str, place: str) -> None:
     metadata = {event.asset_key: event.materialization.metadata for event in result.get_asset_materialization_events()}
     image_metadata = metadata[dg.AssetKey("image")]
     assert (image_metadata["lake/path"].value, image_metadata["lake/bytes_written"].value) == ("files/image.bin", 2)
-    assert ("lake/state" in image_metadata) is (place != "session"), "what is staged is not told apart for good"
-    assert ("lake/commit" in image_metadata) is (place == "lake")
-    assert ("dagster/uri" in image_metadata) is (place == "plain")
+    assert ("lake/state" in image_metadata) is (target != "session"), "what is staged is not told apart for good"
+    assert ("lake/commit" in image_metadata) is (target == "lake")
+    assert ("dagster/uri" in image_metadata) is (target == "plain")
 
 
-def test_a_value_of_another_type_takes_the_place_of_the_former(root: str, place: str) -> None:
+def test_a_value_of_another_type_takes_the_place_of_the_former(root: str, target: str) -> None:
     values = iter([{"a": 1}, "text"])
 
     @dg.asset
@@ -109,12 +111,12 @@ def test_a_value_of_another_type_takes_the_place_of_the_former(root: str, place:
     def reader(changing) -> None:
         assert changing == "text"
 
-    materialize(place, [changing], root)
-    assert materialize(place, [changing, reader], root).success
+    materialize(target, [changing], root)
+    assert materialize(target, [changing, reader], root).success
     assert keys(root) == ["files/changing.txt"]
 
 
-def test_a_retried_step_writes_its_file_once(root: str, place: str) -> None:
+def test_a_retried_step_writes_its_file_once(root: str, target: str) -> None:
     @dg.multi_asset(outs={"first": dg.AssetOut(), "second": dg.AssetOut()}, retry_policy=dg.RetryPolicy(max_retries=1))
     def two(context: dg.AssetExecutionContext):
         yield dg.Output("one", "first")
@@ -122,9 +124,9 @@ def test_a_retried_step_writes_its_file_once(root: str, place: str) -> None:
             raise RuntimeError("half-way")
         yield dg.Output("two", "second")
 
-    assert materialize(place, [two], root).success
+    assert materialize(target, [two], root).success
     assert keys(root) == ["files/first.txt", "files/second.txt"]
-    if place == "lake":
+    if target == "lake":
         assert len(Lake.open(root).log()) == 3, "the lake's own commit, and one for each file"
 
 
@@ -144,7 +146,7 @@ def test_a_failed_run_with_a_session_leaves_no_file(plain: str) -> None:
     assert keys(plain) == []
 
 
-def test_partitions_have_a_file_each(root: str, place: str) -> None:
+def test_partitions_have_a_file_each(root: str, target: str) -> None:
     loaded: dict[str, Any] = {}
 
     @dg.asset(partitions_def=DAYS)
@@ -160,13 +162,13 @@ def test_partitions_have_a_file_each(root: str, place: str) -> None:
         loaded["all"] = daily
 
     for key in ("2024-01-01", "2024-01-02"):
-        assert materialize(place, [daily, same], root, partition_key=key).success
-    assert materialize(place, [daily, whole], root, selection=[whole]).success
+        assert materialize(target, [daily, same], root, partition_key=key).success
+    assert materialize(target, [daily, whole], root, selection=[whole]).success
     assert keys(root) == ["files/daily/2024-01-01.json", "files/daily/2024-01-02.json"]
     assert loaded["one"] == {"day": "2024-01-02"}
     assert loaded["all"] == {"2024-01-01": {"day": "2024-01-01"}, "2024-01-02": {"day": "2024-01-02"}}
     with pytest.raises(NotFound, match="materialize the asset first"):
-        materialize(place, [daily, same], root, selection=[same], partition_key="2024-01-03")
+        materialize(target, [daily, same], root, selection=[same], partition_key="2024-01-03")
 
 
 def test_a_run_over_several_partitions_gives_a_value_for_each(plain: str) -> None:

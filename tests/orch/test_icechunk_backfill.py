@@ -34,7 +34,7 @@ def source(days: int) -> xr.Dataset:
 
 def run_partitions(root: str, scope: str, days: int, keys: list[str]) -> None:
     """Run an array asset and a table asset for partitions, one after another."""
-    # A session that is published at the end of a run is not written again, so that its places and chunks must be its
+    # A session that is published at the end of a run is not written again. So its coordinates and chunks must be its
     # own.
     layout = {"lake/coordinates": {"time": "h"}} if scope == "run" else {"lake/encoding": {"t2m": {"chunks": [36, 2]}}}
 

@@ -319,11 +319,11 @@ def test_a_frequency_gives_each_month_its_place_and_chunks_of_its_own(
 def test_no_chunk_has_coordinates_of_two_days(start: str, end: str, coordinates: Any, first: str, length: int) -> None:
     days = dg.DailyPartitionsDefinition(start, end_date=end, fmt="%Y-%m-%dT%H:%M")
     settings = ArraySettings("tables/weather", partition_expr="time", coordinates={"time": coordinates})
-    placed = with_partitions(settings, days, "the asset weather")
-    times = pd.DatetimeIndex(placed.coordinates["time"])
+    with_coordinates = with_partitions(settings, days, "the asset weather")
+    times = pd.DatetimeIndex(with_coordinates.coordinates["time"])
     assert (times[0], len(times)) == (pd.Timestamp(first), length)
-    starts = np.arange(0, length, placed.partition_chunks["time"])
-    assert all(len({*times[at : at + placed.partition_chunks["time"]].date}) == 1 for at in starts.tolist())
+    starts = np.arange(0, length, with_coordinates.partition_chunks["time"])
+    assert all(len({*times[at : at + with_coordinates.partition_chunks["time"]].date}) == 1 for at in starts.tolist())
 
 
 def test_a_run_of_several_days_writes_them_all(root: str, resources: dict[str, Any]) -> None:

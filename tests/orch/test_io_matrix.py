@@ -19,7 +19,7 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_orch import DeltaIOManager, LakeResource, SparkResource, testing
 
-PLACES = ["plain", "lake", "session"]
+TARGETS = ["plain", "lake", "session"]
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
 # Each mode's metadata, and the rows after two rounds: of `first`, then of `second`.
@@ -50,14 +50,14 @@ def table_of(rows: list[tuple[int, str]]) -> pa.Table:
 
 def check(
     folder: Path,
-    place: str,
+    target: str,
     annotation: type,
     give: Callable[[pa.Table], Any],
     take: Callable[[Any], list[dict[str, Any]]],
     spark: SparkResource | None = None,
 ) -> None:
     root = str(folder / "lake")
-    if place != "plain":
+    if target != "plain":
         Lake.create(root)
     lake = LakeResource(root=root)
     resources = {"io_manager": DeltaIOManager(lake=lake, spark=spark), "lake": lake}
@@ -94,16 +94,16 @@ def check(
     assert dg.materialize([both], resources=resources).success
     assets = [tables_by_mode, dg.asset(reads)]
     for run in (1, 2):
-        result = (testing.materialize if place == "session" else dg.materialize)(assets, resources=resources)
+        result = (testing.materialize if target == "session" else dg.materialize)(assets, resources=resources)
         assert result.success
         if run == 2:
             for mode in loaded:
                 assert loaded[mode] == MODES[mode][1], (mode, "as the next asset of the run reads it")
     for mode, (metadata, expected) in MODES.items():
         url = f"{root}/{metadata.get('lake/path', f'tables/{mode}')}"
-        rows = DeltaTable.open(url).to_arrow().to_pylist()  # as any reader finds it in place
+        rows = DeltaTable.open(url).to_arrow().to_pylist()  # as any plain reader finds it
         assert sorted((row["id"], row["v"]) for row in rows) == sorted(expected), mode
-    if place == "lake":
+    if target == "lake":
         datasets = [
             json.loads(commit.metadata["datasets"]) for commit in Lake.open(root).log() if "datasets" in commit.metadata
         ]
@@ -122,31 +122,31 @@ def check(
         "high": "replace_where",
     }
     assert (metadata_by_mode["merge"]["lake/rows_written"], metadata_by_mode["merge"]["dagster/row_count"]) == (2, 3)
-    assert metadata_by_mode["append"].get("lake/skipped", False) is (place != "session"), (
+    assert metadata_by_mode["append"].get("lake/skipped", False) is (target != "session"), (
         "a session replaces what the attempt before wrote"
     )
 
 
-# By default each kind has its turn in one place.
+# By default each kind has its turn with one target.
 DEFAULTS = set(zip(KINDS, ["session", "lake", "plain"] * 2, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("kind", "place"),
+    ("kind", "target"),
     [
-        pytest.param(kind, place, marks=[] if (kind, place) in DEFAULTS else pytest.mark.exhaustive)
+        pytest.param(kind, target, marks=[] if (kind, target) in DEFAULTS else pytest.mark.exhaustive)
         for kind in KINDS
-        for place in PLACES
+        for target in TARGETS
     ],
 )
-def test_every_mode(tmp_path: Path, kind: str, place: str) -> None:
-    check(tmp_path, place, *KINDS[kind])
+def test_every_mode(tmp_path: Path, kind: str, target: str) -> None:
+    check(tmp_path, target, *KINDS[kind])
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("place", [pytest.param("plain", marks=pytest.mark.exhaustive), "session"])
-def test_every_mode_in_spark(tmp_path: Path, spark: SparkSession, place: str) -> None:
+@pytest.mark.parametrize("target", [pytest.param("plain", marks=pytest.mark.exhaustive), "session"])
+def test_every_mode_in_spark(tmp_path: Path, spark: SparkSession, target: str) -> None:
     def rows(frame: DataFrame) -> list[dict[str, Any]]:
         return [row.asDict() for row in frame.collect()]
 
-    check(tmp_path, place, DataFrame, spark.createDataFrame, rows, SparkResource())
+    check(tmp_path, target, DataFrame, spark.createDataFrame, rows, SparkResource())

@@ -35,7 +35,7 @@ def resource(lake: Lake, s3_url: str, s3_options: dict[str, Any]) -> LakeResourc
 
 
 def rows(resource: LakeResource, table: str) -> int:
-    """Return the rows as a plain Delta reader finds them in place."""
+    """Return the rows as a plain Delta reader finds them."""
     url = resource.url(f"tables/{table}")
     options = resource.options()
     return (

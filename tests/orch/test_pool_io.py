@@ -45,14 +45,14 @@ def resources(root: str) -> dict[str, Any]:
 
 
 @pytest.fixture(params=[pytest.param("plain", marks=pytest.mark.exhaustive), "lake"])
-def place(request: pytest.FixtureRequest, root: str) -> str:
+def pool_root(request: pytest.FixtureRequest, root: str) -> str:
     if request.param == "lake":
         Lake.create(root)
     return root
 
 
 def stored(root: str, name: str = "events") -> list[str]:
-    """What readers in place find."""
+    """Return what plain readers find."""
     return PoolLake.open(f"{root}/tables/{name}").pool(name).scan().to_zson().splitlines()
 
 
@@ -108,24 +108,24 @@ def test_lines_of_json_end_only_at_newlines(root: str, resources: dict[str, Any]
     assert "".join(stored(root)).count("{k:") == 2
 
 
-@pytest.mark.parametrize("place", ["plain", "lake"], indirect=True)
-def test_modes_write_as_they_say(place: str, resources: dict[str, Any]) -> None:
+@pytest.mark.parametrize("pool_root", ["plain", "lake"], indirect=True)
+def test_modes_write_as_they_say(pool_root: str, resources: dict[str, Any]) -> None:
     def run(records: Any, mode: str) -> dict[str, Any]:
         return metadata_of(dg.materialize([events(records, metadata={"lake/mode": mode})], resources=resources))
 
     run([{"k": 1}], "error")
     run([{"k": 2}], "append")
-    assert stored(place) == ["{k:1}", "{k:2}"]
+    assert stored(pool_root) == ["{k:1}", "{k:2}"]
     with pytest.raises(TableNotEmpty, match="use mode 'overwrite' or 'append'"):
         run([{"k": 3}], "error")
     assert run([{"k": 3}], "ignore")["lake/records_written"] == 0
     run([{"k": 3, "v": "x"}, {"k": 4}], "overwrite")
-    assert stored(place) == ['{k:3,v:"x"}', "{k:4}"]
+    assert stored(pool_root) == ['{k:3,v:"x"}', "{k:4}"]
     run([], "overwrite")
-    assert stored(place) == []
+    assert stored(pool_root) == []
 
 
-def test_the_page_tells_records_shapes_and_keys(place: str, resources: dict[str, Any]) -> None:
+def test_the_page_tells_records_shapes_and_keys(pool_root: str, resources: dict[str, Any]) -> None:
     shown = metadata_of(
         dg.materialize([events([{"k": 1, "v": "a"}, {"k": 3, "v": 2}, {"k": 2, "v": "b"}])], resources=resources)
     )
@@ -142,10 +142,10 @@ def test_the_page_tells_records_shapes_and_keys(place: str, resources: dict[str,
         ("v", "json=string"),
     ]
     assert shown["lake/preview"].startswith("| k | v |")
-    assert shown["lake/pool_commit"] == PoolLake.open(f"{place}/tables/events").pool("events").tip()
+    assert shown["lake/pool_commit"] == PoolLake.open(f"{pool_root}/tables/events").pool("events").tip()
 
 
-def test_a_retry_after_the_commit_writes_nothing_and_says_so(place: str, resources: dict[str, Any]) -> None:
+def test_a_retry_after_the_commit_writes_nothing_and_says_so(pool_root: str, resources: dict[str, Any]) -> None:
     failing = iter([True, False])
 
     class FailsOnce(PoolIOManager):
@@ -160,11 +160,11 @@ def test_a_retry_after_the_commit_writes_nothing_and_says_so(place: str, resourc
         lambda _: [{"k": next(counts)}], metadata={"lake/mode": "append"}, retry_policy=dg.RetryPolicy(max_retries=1)
     )
     shown = metadata_of(dg.materialize([asset], resources=resources))
-    assert (shown["lake/skipped"], stored(place)) == (True, ["{k:0}"])
-    assert shown["lake/pool_commit"] == PoolLake.open(f"{place}/tables/events").pool("events").tip()
+    assert (shown["lake/skipped"], stored(pool_root)) == (True, ["{k:0}"])
+    assert shown["lake/pool_commit"] == PoolLake.open(f"{pool_root}/tables/events").pool("events").tip()
 
 
-def test_another_asset_does_not_replace_the_records_by_a_slip(place: str, resources: dict[str, Any]) -> None:
+def test_another_asset_does_not_replace_the_records_by_a_slip(pool_root: str, resources: dict[str, Any]) -> None:
     dg.materialize([events([{"k": 1}])], resources=resources)
 
     def other(**metadata: Any) -> None:
@@ -178,7 +178,7 @@ def test_another_asset_does_not_replace_the_records_by_a_slip(place: str, resour
         other()
     other(**{"lake/mode": "append"})
     other(**{"lake/owner": "take"})
-    assert stored(place) == ["{k:2}"]
+    assert stored(pool_root) == ["{k:2}"]
 
 
 # Partitions
@@ -189,7 +189,7 @@ def daily(records: Any, **options: Any) -> dg.AssetsDefinition:
     return events(records, partitions_def=DAYS, metadata=metadata, **options)
 
 
-def test_exactly_the_range_of_the_run_is_replaced(place: str, resources: dict[str, Any]) -> None:
+def test_exactly_the_range_of_the_run_is_replaced(pool_root: str, resources: dict[str, Any]) -> None:
     version = 1
 
     def records(day: str) -> list[dict[str, Any]]:
@@ -200,7 +200,7 @@ def test_exactly_the_range_of_the_run_is_replaced(place: str, resources: dict[st
         dg.materialize([daily(records)], resources=resources, partition_key=day)
     version = 2
     dg.materialize([daily(records)], resources=resources, partition_key="2024-01-02")
-    assert [line[-2] for line in stored(place)] == ["1", "1", "2", "2", "1", "1"]
+    assert [line[-2] for line in stored(pool_root)] == ["1", "1", "2", "2", "1", "1"]
     dg.materialize(
         [daily([], backfill_policy=SINGLE_RUN)],
         resources=resources,
@@ -209,7 +209,7 @@ def test_exactly_the_range_of_the_run_is_replaced(place: str, resources: dict[st
             "dagster/asset_partition_range_end": "2024-01-02",
         },
     )
-    assert [line[-2] for line in stored(place)] == ["1", "1"]
+    assert [line[-2] for line in stored(pool_root)] == ["1", "1"]
 
     read: dict[str, Any] = {}
 
@@ -226,7 +226,9 @@ def test_exactly_the_range_of_the_run_is_replaced(place: str, resources: dict[st
     assert read == {"same": [1, 1], "each": {"2024-01-03": 2}}
 
 
-def test_records_outside_of_the_run_fail_it_before_anything_is_visible(place: str, resources: dict[str, Any]) -> None:
+def test_records_outside_of_the_run_fail_it_before_anything_is_visible(
+    pool_root: str, resources: dict[str, Any]
+) -> None:
     dg.materialize([daily([{"ts": at(1)}])], resources=resources, partition_key="2024-01-01")
     for records, message in (
         ([{"ts": at(2)}, {"ts": at(3)}], "the key 2024-01-03T00:00:00Z at 'ts'"),
@@ -235,7 +237,7 @@ def test_records_outside_of_the_run_fail_it_before_anything_is_visible(place: st
     ):
         with pytest.raises(OutsideRegion, match=message):
             dg.materialize([daily(records)], resources=resources, partition_key="2024-01-02")
-    assert len(stored(place)) == 1
+    assert len(stored(pool_root)) == 1
 
 
 def test_static_partitions_are_keys(root: str, resources: dict[str, Any]) -> None:
@@ -314,7 +316,7 @@ def test_metadata_of_an_input_narrows_down_what_is_loaded(root: str, resources: 
 
 @pytest.mark.extended
 def test_what_spark_returns_and_asks_for_goes_through_its_executors(
-    spark: SparkSession, place: str, resources: dict[str, Any]
+    spark: SparkSession, pool_root: str, resources: dict[str, Any]
 ) -> None:
     spark_resource = SparkResource(master="local[2]")
     resources["io_manager"] = PoolIOManager(lake=resources["lake"], spark=spark_resource)
@@ -402,7 +404,7 @@ def test_errors_name_the_asset_and_what_to_do(root: str, resources: dict[str, An
 
 
 def test_an_asset_reads_what_was_added_since_its_last_run(
-    tmp_path: Path, place: str, resources: dict[str, Any]
+    tmp_path: Path, pool_root: str, resources: dict[str, Any]
 ) -> None:
     batch: list[dict[str, Any]] = []
     fails = False
@@ -447,7 +449,7 @@ def test_an_asset_reads_what_was_added_since_its_last_run(
 
 
 def test_an_asset_reads_what_was_added_to_the_partitions_of_another(
-    tmp_path: Path, place: str, resources: dict[str, Any]
+    tmp_path: Path, pool_root: str, resources: dict[str, Any]
 ) -> None:
     read: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The Zed lakes and files that the `zed` command wrote, and the collection's place."""
+"""The Zed lakes and files that the `zed` command wrote, and the collection's folder."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_tables_have_the_bytes_of_their_records() -> None:
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_places_in_a_sorted_batch_are_those_of_its_values(kind: str) -> None:
+def test_positions_in_a_sorted_batch_are_those_of_its_values(kind: str) -> None:
     rng = random.Random(kind)
     _, pool = new_pool(rng)
     config: PoolConfig = pool.config
@@ -307,8 +307,8 @@ def test_a_merge_holds_a_few_batches_of_each_source() -> None:
     def source(number: int) -> Source:
         def read() -> Iterator[SortedBatch]:
             nonlocal held
-            for place in range(batches):
-                keys = np.arange(place * 100, place * 100 + 100) * sources + number
+            for index in range(batches):
+                keys = np.arange(index * 100, index * 100 + 100) * sources + number
                 rows = pa.table({"k": keys, "v": [str(key) * (size // 100 // len(str(key))) for key in keys]})
                 (batch,) = batches_of_arrow(rows.combine_chunks().to_batches()[0])
                 del rows

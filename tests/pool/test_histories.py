@@ -38,7 +38,7 @@ def test_a_pool_holds_what_its_history_says(steps: list[tuple[str, str, object]]
     for verb, branch, argument in steps:
         other = "dev" if branch == "main" else "main"
         if verb == "load":
-            rows = [(key, number + place) for place, key in enumerate(argument)]
+            rows = [(key, number + index) for index, key in enumerate(argument)]
             number += len(rows)
             pool.load([{"k": key, "n": each} for key, each in rows], branch)
             expected[branch] += rows

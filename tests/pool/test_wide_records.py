@@ -129,10 +129,10 @@ def test_the_bodies_of_a_stream_are_those_that_were_given() -> None:
         (tagged(b"\xff") + tagged(b"\x02") + tagged(b"c"), "a string is not UTF-8"),
     ],
 )
-@pytest.mark.parametrize("place", [0, 7, 14])
-def test_a_record_that_is_damaged_in_any_field_is_refused(bad: bytes, message: str, place: int) -> None:
+@pytest.mark.parametrize("position", [0, 7, 14])
+def test_a_record_that_is_damaged_in_any_field_is_refused(bad: bytes, message: str, position: int) -> None:
     bodies = [_GOOD] * 15
-    bodies[place] = bad
+    bodies[position] = bad
     with pytest.raises(InvalidZng, match=message):
         list(read_columns(encoded(bodies, _THREE)))
 

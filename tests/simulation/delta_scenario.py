@@ -144,14 +144,14 @@ class DeltaScenario:
                     yield Violation("false conflict", f"{process.name} {action}: {error}")
         except VersionNotFound as error:
             self.world.tell(process, f"    is told: {type(error).__name__}: {error}")
-            if self.world.now - self.tables[process.place][1] < _LOG_RETENTION_SECONDS:
+            if self.world.now - self.tables[process.host][1] < _LOG_RETENTION_SECONDS:
                 yield Violation(
                     "told VersionNotFound",
                     f"{process.name} {action}, on what is younger than the log's retention: {error}",
                 )
         except DataFileMissing as error:
             self.world.tell(process, f"    is told: {type(error).__name__}: {error}")
-            if self.world.now - self.tables[process.place][1] < _RETENTION_SECONDS:
+            if self.world.now - self.tables[process.host][1] < _RETENTION_SECONDS:
                 yield Violation(
                     "told DataFileMissing", f"{process.name} {action}, on what is younger than the retention: {error}"
                 )
@@ -163,10 +163,10 @@ class DeltaScenario:
             yield Violation(f"raw {type(error).__name__}", f"{process.name} {action}: {error!r}")
 
     def _table(self, process: Process) -> DeltaTable:
-        if process.place not in self.tables:
+        if process.host not in self.tables:
             store = FolderStore(SimulatedStore(self.world.store, process), TABLE)
-            self.tables[process.place] = DeltaTable.open(store, clock=process.clock), self.world.now
-        return self.tables[process.place][0]
+            self.tables[process.host] = DeltaTable.open(store, clock=process.clock), self.world.now
+        return self.tables[process.host][0]
 
     def _act(self, process: Process, action: Action) -> Iterator[Violation]:
         table = self._table(process)
@@ -187,7 +187,7 @@ class DeltaScenario:
 
     def _refresh(self, process: Process, table: DeltaTable) -> None:
         table.refresh()
-        self.tables[process.place] = table, self.world.now
+        self.tables[process.host] = table, self.world.now
 
     def _write(self, process: Process, table: DeltaTable, write: Write) -> Iterator[Violation]:
         self.writes[write.id] = write
@@ -220,7 +220,7 @@ class DeltaScenario:
         if earlier == "written" and not skipped:
             yield Violation("twice", f"{process.name} {write}: it was written before, and was not skipped")
         self.fates[write.id] = "written"
-        self.tables[process.place] = table, self.world.now
+        self.tables[process.host] = table, self.world.now
         self.world.tell(process, f"    written as version {table.version}{', skipped' if skipped else ''}")
 
     @staticmethod

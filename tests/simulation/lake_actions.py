@@ -139,7 +139,7 @@ class Revert:
 
 @dataclass(frozen=True, slots=True)
 class Tidy:
-    """Rearrange, checkpoint or end the retention of a table; put main in place; collect garbage; adopt."""
+    """Rearrange, checkpoint or end the retention of a table; check main out; collect garbage; adopt."""
 
     task: Literal["optimize", "checkpoint", "vacuum", "checkout", "gc", "adopt"]
     table: str = "t/a"
@@ -161,13 +161,13 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read a state whole, by the lake or as a plain reader of a table in place."""
+    """Read a state whole, by the lake or as a plain reader of a table."""
 
     source: str
     """A branch, or a table for a plain reader."""
 
     def __str__(self) -> str:
-        return f"reads {self.source}" + (" in place" if self.source in TABLES else "")
+        return f"reads {self.source}" + (" as a plain reader" if self.source in TABLES else "")
 
 
 @dataclass(frozen=True, slots=True)

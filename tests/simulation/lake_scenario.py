@@ -121,11 +121,11 @@ class LakeScenario:
 
     def lake(self, process: Process) -> Lake:
         """Return the lake that a process has open."""
-        if process.place not in self.lakes:
+        if process.host not in self.lakes:
             lake = Lake.open(SimulatedStore(self.world.store, process), clock=process.clock)
             # The age of objects follows the store's clock, as in production.
-            self.lakes[process.place] = Lake(replace(lake.repository, given_clock=False))
-        return self.lakes[process.place]
+            self.lakes[process.host] = Lake(replace(lake.repository, given_clock=False))
+        return self.lakes[process.host]
 
     def died(self, process: Process, action: Action) -> None:
         self.held.pop(process.index, None)
@@ -316,14 +316,14 @@ class LakeScenario:
         for problem in lake.maintenance.verify():
             yield Violation("verify", str(problem))
         if lake.status().pending_checkout:
-            yield Violation("not in place", f"after checkout: {lake.status().pending_checkout}")
+            yield Violation("not checked out", f"after checkout: {lake.status().pending_checkout}")
         for path in TABLES:
             if contents(plain(self.world.store, path)) != contents(lake.delta(path)):
-                yield Violation("in place", f"{path} in place is not what main holds")
+                yield Violation("checked out", f"{path} in its folder is not what main holds")
         if array_contents(Repository.open(FolderStore(self.world.store, ARRAY))) != array_contents(
             lake.icechunk(ARRAY)
         ):
-            yield Violation("in place", f"{ARRAY} in place is not what main holds")
+            yield Violation("checked out", f"{ARRAY} in its folder is not what main holds")
         yield from self._check_observed(lake)
 
     def _check_main(self, lake: Lake) -> Iterator[Violation]:
@@ -432,7 +432,7 @@ class LakeScenario:
                 continue  # past the retention of the log, or of the table where a vacuum ended it
             if path in MANAGED and rows != observed_rows:
                 yield Violation(
-                    "seen in place",
+                    "seen by plain readers",
                     f"a plain reader saw version {version} of {path} with other rows than main has there",
                 )
 

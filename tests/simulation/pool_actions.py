@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Place: TypeAlias = Literal["tip", "commit", "seen"]
+Point: TypeAlias = Literal["tip", "commit", "seen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +152,10 @@ class Look:
     """Reads a branch at its tip, as of the commit of its tip, or as of the commit that the process has seen last."""
 
     branch: str
-    place: Place
+    point: Point
 
     def __str__(self) -> str:
-        return "reads the commit it has seen" if self.place == "seen" else f"reads {self.branch} by its {self.place}"
+        return "reads the commit it has seen" if self.point == "seen" else f"reads {self.branch} by its {self.point}"
 
 
 @dataclass(frozen=True, slots=True)

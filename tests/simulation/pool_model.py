@@ -22,7 +22,7 @@ from lake_core.pool.scan import Scan
 from tests.simulation.pool_actions import Change, Compact, Delete, DeleteObject, Load, Merge, Revert
 
 Row: TypeAlias = tuple[int, int, int]
-"""The key of a record, the number of its load, and its place there. No two records are equal."""
+"""The key of a record, the number of its load, and its position there. No two records are equal."""
 Branches: TypeAlias = dict[str, BranchConfig]
 
 
@@ -60,7 +60,7 @@ class State:
 
 def rows_of(load: Load) -> list[Row]:
     """Return the records of a load."""
-    return [(key, load.number, place) for place, key in enumerate(load.keys)]
+    return [(key, load.number, position) for position, key in enumerate(load.keys)]
 
 
 def scanned(scan: Scan) -> Counter[Row]:
@@ -162,5 +162,5 @@ class PoolModel:
 
 def matching(state: State, delete: Delete) -> frozenset[Row]:
     """Return the records that a deletion deletes."""
-    place = {"k": 0, "batch": 1}[delete.field]
-    return frozenset(row for row in state.rows if delete.start <= row[place] < delete.stop)
+    column = {"k": 0, "batch": 1}[delete.field]
+    return frozenset(row for row in state.rows if delete.start <= row[column] < delete.stop)

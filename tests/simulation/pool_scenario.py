@@ -123,10 +123,10 @@ class PoolScenario:
             yield Violation(f"raw {type(error).__name__}", f"{process.name} {action}: {error!r}")
 
     def _pool(self, process: Process) -> Pool:
-        if process.place not in self.pools:
+        if process.host not in self.pools:
             store = SimulatedStore(self.world.store, process)
-            self.pools[process.place] = PoolLake.open(store, clock=process.clock).pool(POOL)
-        return self.pools[process.place]
+            self.pools[process.host] = PoolLake.open(store, clock=process.clock).pool(POOL)
+        return self.pools[process.host]
 
     def _act(self, process: Process, action: Action, entry: int) -> Iterator[Violation]:
         match action:
@@ -241,7 +241,7 @@ class PoolScenario:
 
     def _look(self, process: Process, look: Look, entry: int) -> Iterator[Violation]:
         pool = self._pool(process)
-        match look.place:
+        match look.point:
             case "tip":
                 rows = scanned(pool.scan(look.branch))
                 self.model.learn()
@@ -290,7 +290,7 @@ class PoolScenario:
 
     def _is_old(self, process: Process, action: Action) -> bool:
         """Return whether an action concerns a commit that was seen before the retention of vacuums."""
-        concerns_seen = (isinstance(action, Look) and action.place == "seen") or (
+        concerns_seen = (isinstance(action, Look) and action.point == "seen") or (
             isinstance(action, CreateBranch) and action.at is None
         )
         return concerns_seen and self.seen[process.index][1] < self.vacuumed_before + _CLOCKS_DIFFER
@@ -391,7 +391,7 @@ class PoolScenario:
 
 
 def _records(load: Load) -> list[dict[str, int]]:
-    return [{"k": key, "batch": number, "n": place} for key, number, place in rows_of(load)]
+    return [{"k": key, "batch": number, "n": index} for key, number, index in rows_of(load)]
 
 
 def _branches(action: Action) -> list[str]:

@@ -109,7 +109,7 @@ def test_arrays_whose_names_differ_in_case_alone_are_not_read_together(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("values", "wanted", "places"),
+    ("values", "wanted", "positions"),
     [
         (pa.array([5, 3, 9], pa.int32()), pa.array([9, 4, 3, None, 2**40], pa.int64()), [2, -1, 1, -1, -1]),
         (pa.array(np.float32([0.1, -0.0, 7])), pa.array([0.1, 0.0, 0.2, None, float("nan")]), [0, 1, -1, -1, -1]),
@@ -120,8 +120,8 @@ def test_arrays_whose_names_differ_in_case_alone_are_not_read_together(tmp_path:
         (pa.array([], pa.string()), pa.array(["a"]), [-1]),
     ],
 )
-def test_coordinates_are_found_by_their_values(values: pa.Array, wanted: pa.Array, places: list[int]) -> None:
-    assert coordinate_index(Coordinates("x", values), wanted.type).positions(wanted).tolist() == places
+def test_coordinates_are_found_by_their_values(values: pa.Array, wanted: pa.Array, positions: list[int]) -> None:
+    assert coordinate_index(Coordinates("x", values), wanted.type).positions(wanted).tolist() == positions
 
 
 def test_columns_of_other_types_are_no_coordinates() -> None:
@@ -146,17 +146,17 @@ _PREDICATES = st.recursive(
 @given(_PREDICATES)
 def test_no_row_is_pruned_that_a_predicate_keeps(where: str) -> None:
     coordinates = (Coordinates("x", pa.array([1, 2, 3, 4, 5, 6, 8])), Coordinates("y", pa.array(["d", "a", "b", "c"])))
-    places = [(x, y) for x in range(7) for y in range(4)]
+    cells = [(x, y) for x in range(7) for y in range(4)]
     rows = pa.table(
         {
-            "x": [coordinates[0].values[x].as_py() for x, _ in places],
-            "y": [coordinates[1].values[y].as_py() for _, y in places],
-            "v": [float(x - y) for x, y in places],
-            "place": [*range(28)],
+            "x": [coordinates[0].values[x].as_py() for x, _ in cells],
+            "y": [coordinates[1].values[y].as_py() for _, y in cells],
+            "v": [float(x - y) for x, y in cells],
+            "cell": [*range(28)],
         }
     )
     predicate = parse_predicate(where, rows.schema)
-    kept = {places[place] for place in matching(rows, predicate)["place"].to_pylist()}
+    kept = {cells[cell] for cell in matching(rows, predicate)["cell"].to_pylist()}
     pruning = prune(predicate, coordinates, (2, 3))
     boxes = {(number // 2, number % 2) for number in pruning.boxes.tolist()}
     for x, y in kept:

@@ -86,11 +86,11 @@ def rows(df: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def frame(
-    spark: SparkSession, places: list[tuple[int, int]], values: list[Any], name: str = "t2m", kind: Any = None
+    spark: SparkSession, cells: list[tuple[int, int]], values: list[Any], name: str = "t2m", kind: Any = None
 ) -> DataFrame:
-    """Return rows for cells, given by their places."""
-    times = pa.array(TIMES[[time for time, _ in places]]).cast(pa.timestamp("us", tz="UTC"))
-    stations = [STATIONS[station] for _, station in places]
+    """Return rows for cells, given by their indexes."""
+    times = pa.array(TIMES[[time for time, _ in cells]]).cast(pa.timestamp("us", tz="UTC"))
+    stations = [STATIONS[station] for _, station in cells]
     return spark.createDataFrame(pa.table({"time": times, "station": stations, name: pa.array(values, kind)}))
 
 
@@ -471,8 +471,8 @@ def test_what_the_session_has_changed_meanwhile_is_not_overwritten(
 def test_two_writers_of_one_chunk_contradict_one_another(spark: SparkSession, tmp_path: Path) -> None:
     repository = created(tmp_path / "r", weather())
     first, other, apart = (repository.writable_session("main") for _ in range(3))
-    for session, place in ((first, (0, 0)), (other, (1, 1)), (apart, (2, 0))):
-        write_array(frame(spark, [place], [1.0]), session, "t2m")
+    for session, cell in ((first, (0, 0)), (other, (1, 1)), (apart, (2, 0))):
+        write_array(frame(spark, [cell], [1.0]), session, "t2m")
     first.commit("one")
     with pytest.raises(RebaseFailedError):
         other.commit("other", rebase_with=ConflictDetector())

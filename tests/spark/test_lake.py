@@ -1,4 +1,4 @@
-"""Spark on tables of a lake's session: executors write in place by URL, the session decides what becomes of it."""
+"""Spark on tables of a lake's session: executors write by URL, the session decides what becomes of it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def delete(snapshot: Snapshot, where: str | None, now: int, run: Runner = run_he
     if predicate is None or on_partitions_only(predicate, snapshot.metadata):
         return _delete_files(snapshot, predicate, where)
     scan = plan_scan(snapshot, None, predicate)
-    writer = row_writer(snapshot.place, snapshot.metadata, snapshot.protocol, now)
+    writer = row_writer(snapshot.data_root, snapshot.metadata, snapshot.protocol, now)
     removes, rewritten = rewrite(scan, writer, None, run)
     return row_operation("DELETE", where, scan, removes, rewritten, "numDeletedRows")
 

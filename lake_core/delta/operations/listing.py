@@ -105,8 +105,8 @@ class _ListTask:
         if not len(self.left_out):
             return batch
         hashes = _hashes(batch["key"])
-        places = np.minimum(np.searchsorted(self.left_out, hashes), len(self.left_out) - 1)
-        return batch.filter(mask(self.left_out[places] != hashes))
+        positions = np.minimum(np.searchsorted(self.left_out, hashes), len(self.left_out) - 1)
+        return batch.filter(mask(self.left_out[positions] != hashes))
 
 
 @dataclass(frozen=True, slots=True)

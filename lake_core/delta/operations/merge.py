@@ -172,7 +172,7 @@ def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int)
     takes_all = any(clause.values == "*" for clause in (*text.matched, *text.not_matched))
     metadata = evolved(snapshot.metadata, source) if text.evolve and takes_all else snapshot.metadata
     protocol = upgraded_for(snapshot.protocol, snapshot.metadata, metadata)
-    writer = row_writer(snapshot.place, metadata, protocol, now)
+    writer = row_writer(snapshot.data_root, metadata, protocol, now)
     table, current_schema = metadata.arrow_schema, snapshot.metadata.arrow_schema
     target_scope = pa.field(text.target, pa.struct(list(current_schema)))
     source_scope = pa.field(text.source, pa.struct(list(source)))

@@ -84,7 +84,7 @@ def optimize(
         tuple(dict(files["partitionValues"][int(chosen_files[0])].as_py()) for chosen_files in bins),
         tuple(max(1, round(int(numbers(files["size"])[chosen_files].sum()) / target)) for chosen_files in bins),
         curve,
-        RowWriter(snapshot.place, snapshot.metadata, RowRules(), now),
+        RowWriter(snapshot.data_root, snapshot.metadata, RowRules(), now),
     )
     large = task.chosen([bool(curve) and count > MANY_OUTPUTS for count in task.outputs])
     adds = []
@@ -249,14 +249,14 @@ class OptimizeTask:
         width = len(self.curve)
         if not keys:
             return
-        place = np.argsort(
+        order = np.argsort(
             z_values([pa.chunked_array([c for column in keys[n::width] for c in column.chunks]) for n in range(width)]),
             kind="stable",
         )
-        rank = np.empty(len(place), dtype=np.int64)
-        rank[place] = np.arange(len(place))
-        count = min(self.outputs[index], max(1, len(place)))
-        share = -(-len(place) // count) or 1
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        count = min(self.outputs[index], max(1, len(order)))
+        share = -(-len(order) // count) or 1
         with tempfile.TemporaryDirectory(prefix="lake-zorder-") as folder, ExitStack() as open_files:
             spills: dict[int, pa.ipc.RecordBatchFileWriter] = {}
             ranks: dict[int, list[npt.NDArray[np.int64]]] = {}

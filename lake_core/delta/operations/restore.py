@@ -37,7 +37,7 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
     files = target.files(["path", "size"])
     change = difference(snapshot, target)
     removes, restored = change.removes, change.adds
-    _check_present(snapshot.place, restored, target.version)
+    _check_present(snapshot.data_root, restored, target.version)
     markers = [replace(marker, last_updated=now) for marker in change.markers]
     redefined = target.metadata != snapshot.metadata
     lost = supported_features(target.protocol) - supported_features(snapshot.protocol)

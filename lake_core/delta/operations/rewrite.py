@@ -97,9 +97,9 @@ def overlaid(rows: pa.Table, hits: npt.NDArray[np.bool_], new: pa.Table) -> pa.T
     columns, where = [], mask(hits)
     for old, column in zip(rows.columns, new.columns, strict=True):
         if pa.types.is_nested(old.type):
-            places = np.arange(rows.num_rows)
-            places[hits] = rows.num_rows + np.arange(new.num_rows)
-            columns.append(pa.chunked_array([*old.chunks, *column.chunks], old.type).take(pa.array(places)))
+            indexes = np.arange(rows.num_rows)
+            indexes[hits] = rows.num_rows + np.arange(new.num_rows)
+            columns.append(pa.chunked_array([*old.chunks, *column.chunks], old.type).take(pa.array(indexes)))
         else:
             columns.append(pc.replace_with_mask(old, where, column.combine_chunks()))
     return pa.Table.from_arrays(columns, schema=rows.schema)

@@ -30,6 +30,6 @@ def update(
     schema = snapshot.metadata.arrow_schema
     assignments = parse_assignments(changes, schema, schema, now)
     scan = plan_scan(snapshot, None, parse_predicate("TRUE" if where is None else where, schema, now=now))
-    writer = row_writer(snapshot.place, snapshot.metadata, snapshot.protocol, now)
+    writer = row_writer(snapshot.data_root, snapshot.metadata, snapshot.protocol, now)
     removes, rewritten = rewrite(scan, writer, assignments, run)
     return row_operation("UPDATE", where, scan, removes, rewritten, "numUpdatedRows")

@@ -177,7 +177,7 @@ def plan_overwrite(
 
 def _writer(snapshot: Snapshot, metadata: Metadata, now: int, replace_where: ReplaceWhere | None = None) -> RowWriter:
     protocol = upgraded_for(snapshot.protocol, snapshot.metadata, metadata)
-    return row_writer(snapshot.place, metadata, protocol, now, replace_where)
+    return row_writer(snapshot.data_root, metadata, protocol, now, replace_where)
 
 
 def _planned(

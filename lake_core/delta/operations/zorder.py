@@ -79,17 +79,17 @@ class CurveRanges:
     def ranges_of(self, rows: pa.Table, first: int) -> npt.NDArray[np.int64]:
         """Return the range of each row.
 
-        Rows at the same place, where several ranges meet, are spread over these by their numbers, from `first` on.
+        Rows at the same position, where several ranges meet, are spread over these by their numbers, from `first` on.
         """
-        places = _places([leaf_values(rows, path) for path in self.curve], self.bounds)
-        low = np.searchsorted(self.ends, places, side="left").astype(np.int64)
-        high = np.searchsorted(self.ends, places, side="right").astype(np.int64)
+        positions = _positions([leaf_values(rows, path) for path in self.curve], self.bounds)
+        low = np.searchsorted(self.ends, positions, side="left").astype(np.int64)
+        high = np.searchsorted(self.ends, positions, side="right").astype(np.int64)
         row_numbers = np.arange(first, first + rows.num_rows, dtype=np.int64)
         return np.asarray(low + row_numbers % (high - low + 1), dtype=np.int64)
 
 
-def _places(columns: Sequence[pa.ChunkedArray], bounds: Sequence[pa.Array]) -> npt.NDArray[np.uint64]:
-    """Return the places of rows on the curve, by the number of bounds that are not above each value."""
+def _positions(columns: Sequence[pa.ChunkedArray], bounds: Sequence[pa.Array]) -> npt.NDArray[np.uint64]:
+    """Return the positions of rows on the curve, by the number of bounds that are not above each value."""
     codes = []
     for column, values in zip(columns, bounds, strict=True):
         # Ranked together, because values of any type have ranks, but few can be searched.
@@ -129,7 +129,7 @@ class SampleTask:
         total = 0
         for rows in self.files.batches(number):
             total += rows.num_rows
-            columns = pa.table({str(place): leaf_values(rows, path) for place, path in enumerate(self.curve)})
+            columns = pa.table({str(number): leaf_values(rows, path) for number, path in enumerate(self.curve)})
             parts.append(columns.take(_spread(rows.num_rows, _KEPT_OF_A_BATCH)))
         sampled = pa.concat_tables(parts) if parts else None
         if sampled is None:
@@ -178,11 +178,11 @@ def plan_ranges(
 def _restricted(files: DataFiles, curve: Curve) -> DataFiles:
     """Return the same files with only the columns that the curve needs."""
     names = {path[0] for path in curve}
-    places = [place for place, child in enumerate(files.schema) if child.name in names]
+    indexes = [index for index, child in enumerate(files.schema) if child.name in names]
     return replace(
         files,
-        schema=pa.schema([files.schema.field(place) for place in places]),
-        physical=pa.schema([files.physical.field(place) for place in places]),
+        schema=pa.schema([files.schema.field(index) for index in indexes]),
+        physical=pa.schema([files.physical.field(index) for index in indexes]),
     )
 
 
@@ -209,13 +209,13 @@ def _ranges(samples: Sequence[Sample], curve: Curve, count: int, most: int) -> C
         order = numbers(pc.array_sort_indices(column)) if column.num_chunks else np.empty(0, np.int64)
         at = _quantiles(weights[order], min(most, len(order)))
         bounds.append(column.take(integers(order[at])).unique())
-    places = _places(columns, bounds)
-    order = np.argsort(places, kind="stable")
-    return CurveRanges(curve, tuple(bounds), places[order[_quantiles(weights[order], count - 1)]])
+    positions = _positions(columns, bounds)
+    order = np.argsort(positions, kind="stable")
+    return CurveRanges(curve, tuple(bounds), positions[order[_quantiles(weights[order], count - 1)]])
 
 
 def _quantiles(weights: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:
-    """Return the places in ordered rows of these weights that divide them into `count + 1` parts of equal weight."""
+    """Return the positions in ordered rows of these weights that divide them into `count + 1` parts of equal weight."""
     total = np.cumsum(weights)
     shares = np.arange(1, count + 1) / (count + 1) * total[-1]
     return np.asarray(np.minimum(np.searchsorted(total, shares), len(total) - 1), dtype=np.int64)

@@ -94,15 +94,15 @@ class OpenState:
 class WriteBatch:
     """Writes that are applied together: at the end their session has all of them, or none."""
 
-    places: dict[OpenState, None] = field(default_factory=dict)
+    open_states: dict[OpenState, None] = field(default_factory=dict)
     undo: list[tuple[Overlay, str, Any]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def remember(self, place: OpenState, key: str) -> None:
+    def remember(self, open_state: OpenState, key: str) -> None:
         """Record the content of a key before it is written."""
-        overlay = place.state.view.overlay
+        overlay = open_state.state.view.overlay
         with self.lock, overlay.lock:
-            self.places[place] = None
+            self.open_states[open_state] = None
             self.undo.append((overlay, key, overlay.items.get(key, _ABSENT)))
 
     def end(self, keep: bool) -> None:
@@ -112,8 +112,8 @@ class WriteBatch:
         """
         is_kept = False
         try:
-            for place in self.places if keep else ():
-                place.flush()
+            for open_state in self.open_states if keep else ():
+                open_state.flush()
             is_kept = keep
         finally:
             if not is_kept:
@@ -146,8 +146,8 @@ class LakeTransaction(Transaction):  # type: ignore[misc]
 class LakeReader(AbstractBufferedFile):  # type: ignore[misc]
     """A file that is open for reading, of the state in which it was opened."""
 
-    def __init__(self, fs: Any, path: str, place: OpenState, key: str, **options: Any) -> None:
-        self._state, self._key = place.state, key
+    def __init__(self, fs: Any, path: str, open_state: OpenState, key: str, **options: Any) -> None:
+        self._state, self._key = open_state.state, key
         super().__init__(fs, path, "rb", **options)
         if self.details["type"] == "directory":
             raise IsADirectoryError(errno.EISDIR, f"{key!r} is a folder of {self._state.name}", path)

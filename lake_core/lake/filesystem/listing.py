@@ -45,13 +45,13 @@ def folder_info(name: str) -> dict[str, Any]:
     return {"name": name, "size": 0, "type": "directory"}
 
 
-def children(place: OpenState, prefix: str, front: str) -> Iterator[dict[str, Any]]:
+def children(open_state: OpenState, prefix: str, front: str) -> Iterator[dict[str, Any]]:
     """List what is directly in a folder ("" or ending in "/"). Content of subfolders is skipped."""
     at: str | None = ""
     last = ""
     while at is not None:
         position, at, passed = at, None, 0
-        for meta in below(place, prefix, position, deep=False):
+        for meta in below(open_state, prefix, position, deep=False):
             name, slash, _ = meta.key[len(prefix) :].partition("/")
             if not slash:
                 yield file_info(front, meta)
@@ -65,28 +65,28 @@ def children(place: OpenState, prefix: str, front: str) -> Iterator[dict[str, An
                     break
 
 
-def is_folder(place: OpenState, prefix: str) -> bool:
+def is_folder(open_state: OpenState, prefix: str) -> bool:
     """Return whether a folder (ending in "/") has any content."""
     try:
-        if next(iter(place.state.list(prefix)), None) is not None:
+        if next(iter(open_state.state.list(prefix)), None) is not None:
             return True
-        record = dataset_above(f"{prefix}x", place.state.datasets())
+        record = dataset_above(f"{prefix}x", open_state.state.datasets())
     except InvalidKey:
         return False
     if record is None:
         return False
     inner = prefix[len(record.path) + 1 :]
-    files = _files(place, place.state.folder_of(record))
+    files = _files(open_state, open_state.state.folder_of(record))
     at = bisect_left(files, inner)
     return at < len(files) and files[at].startswith(inner)
 
 
-def below(place: OpenState, prefix: str, start_after: str = "", *, deep: bool = True) -> Iterator[ObjectMeta]:
+def below(open_state: OpenState, prefix: str, start_after: str = "", *, deep: bool = True) -> Iterator[ObjectMeta]:
     """List what a state has under a folder, with the live files of the dataset that it is part of, in order.
 
     `deep`: also those of the datasets further down, after the first key of each. Raises ContentMissing.
     """
-    state = place.state
+    state = open_state.state
     try:
         stored = state.list(prefix, start_after)
     except InvalidKey:
@@ -95,7 +95,7 @@ def below(place: OpenState, prefix: str, start_after: str = "", *, deep: bool = 
     inside = dataset_above(f"{prefix}x", datasets)
     if inside is not None:
         yield from heapq.merge(
-            stored, _live(place, state.folder_of(inside), prefix, start_after), key=lambda meta: meta.key
+            stored, _live(open_state, state.folder_of(inside), prefix, start_after), key=lambda meta: meta.key
         )
         return
     pending = sorted((f"{path}/", path) for path in datasets if deep and path.startswith(prefix))
@@ -104,38 +104,38 @@ def below(place: OpenState, prefix: str, start_after: str = "", *, deep: bool = 
         yield meta
         while pending and pending[-1][0] <= meta.key:
             folder, path = pending.pop()
-            yield from _live(place, state.folder_of(datasets[path]), folder, start_after)
+            yield from _live(open_state, state.folder_of(datasets[path]), folder, start_after)
 
 
-def _live(place: OpenState, view: DatasetView, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+def _live(open_state: OpenState, view: DatasetView, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
     """List a dataset's live data files under a prefix, from the listing of the folder with all states' files."""
     folder = f"{view.record.path}/"
     inner = prefix[len(folder) :]
-    files = _files(place, view)
+    files = _files(open_state, view)
     keys = files[bisect_left(files, inner) : bisect_left(files, f"{inner}\U0010ffff")]
     if start_after:
         keys = [key for key in keys if folder + key > start_after]
     metas: dict[str, ObjectMeta] = {}
     if len(keys) > _HEADS:
         requested = set(keys)
-        metas = {meta.key: meta for meta in view.place.list(inner) if meta.key in requested}
+        metas = {meta.key: meta for meta in view.data_root.list(inner) if meta.key in requested}
     for key in keys:
         try:
-            meta = metas.get(key) or view.place.head(key)
+            meta = metas.get(key) or view.data_root.head(key)
         except NotFound:
             raise ContentMissing(
-                f"{folder}{key} is missing, though {place.state.name} refers to it: "
+                f"{folder}{key} is missing, though {open_state.state.name} refers to it: "
                 "run `lake verify` to find what else is missing"
             ) from None
         yield meta.with_key(folder + key)
 
 
-def _files(place: OpenState, view: DatasetView) -> list[str]:
+def _files(open_state: OpenState, view: DatasetView) -> list[str]:
     """List the data files of a dataset, in order."""
-    at = (view.record.path, place.state.view.tree)
-    files = place.live.get(at)
-    if files is None or len(place.state.view.overlay):
+    at = (view.record.path, open_state.state.view.tree)
+    files = open_state.live.get(at)
+    if files is None or len(open_state.state.view.overlay):
         files = sorted({key for key in view.format.reachable(view, None) if not _HIDDEN.search(key)})
-        if not len(place.state.view.overlay):
-            place.live[at] = files
+        if not len(open_state.state.view.overlay):
+            open_state.live[at] = files
     return files

@@ -33,7 +33,7 @@ class Paths:
     def __init__(self, lakes: Mapping[str, str], options: Mapping[str, Any] | None) -> None:
         self._lakes, self._options = dict(lakes), options
         self._opened: dict[str, Lake] = {}
-        self._places: dict[tuple[str, str], OpenState] = {}
+        self._open_states: dict[tuple[str, str], OpenState] = {}
         self._pins: Pins = {}
         self._lock = threading.RLock()
 
@@ -50,7 +50,7 @@ class Paths:
     def pins(self) -> Pins:
         """Return the pins of the states that are read, for another process."""
         with self._lock:
-            return self._pins | {at: place.pin for at, place in self._places.items() if place.pin is not None}
+            return self._pins | {at: each.pin for at, each in self._open_states.items() if each.pin is not None}
 
     def pin(self, pins: Pins) -> None:
         """Read the same states as another process."""
@@ -59,7 +59,7 @@ class Paths:
     def forget(self) -> None:
         """Forget the resolved states, so that they are looked up again."""
         with self._lock:
-            self._places.clear()
+            self._open_states.clear()
             self._pins.clear()
 
     def find(self, path: str) -> tuple[OpenState | None, str, str]:
@@ -75,7 +75,7 @@ class Paths:
             return None, "", lake
         ref, _, key = inner.partition("/")
         front = path[: len(path) - len(inner) + len(ref)] + "/"
-        return self._place(lake, unquote(ref)), key.lstrip("/"), front
+        return self._open_state(lake, unquote(ref)), key.lstrip("/"), front
 
     def names(self, lake: str) -> list[str]:
         """List the branches, tags and open sessions of a lake, or without a lake the names of lakes."""
@@ -99,7 +99,7 @@ class Paths:
             match = _SCHEME.match(path)
             scheme = "" if match is None else match[0]
             location = path[len(scheme) :]
-            for end in (place for place, char in enumerate(f"{location}/") if char == "/" and place):
+            for end in (index for index, char in enumerate(f"{location}/") if char == "/" and index):
                 if self._is_lake(scheme + location[:end]):
                     self._open(scheme + location[:end], scheme + location[:end])
                     return scheme + location[:end]
@@ -129,11 +129,11 @@ class Paths:
         except LakeNotFound as error:
             raise LakeMissing(str(error)) from None
 
-    def _place(self, name: str, ref: str) -> OpenState:
+    def _open_state(self, name: str, ref: str) -> OpenState:
         with self._lock:
-            opened = self._places.get((name, ref))
+            opened = self._open_states.get((name, ref))
             if opened is None:
-                opened = self._places[name, ref] = _look(self._opened[name], ref, self._pins.get((name, ref)))
+                opened = self._open_states[name, ref] = _look(self._opened[name], ref, self._pins.get((name, ref)))
             return opened
 
 

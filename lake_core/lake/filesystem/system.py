@@ -118,16 +118,16 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
         Raises FileMissing.
         """
-        place, key, front = self._at(path)
-        if place is None or not key:
-            return folder_info(self._strip_protocol(path) if place is None else f"{front}{key}".rstrip("/"))
+        open_state, key, front = self._at(path)
+        if open_state is None or not key:
+            return folder_info(self._strip_protocol(path) if open_state is None else f"{front}{key}".rstrip("/"))
         key = key.rstrip("/")
         try:
-            return file_info(front, place.state.head(key))
+            return file_info(front, open_state.state.head(key))
         except (NotFound, InvalidKey):
-            if is_folder(place, f"{key}/"):
+            if is_folder(open_state, f"{key}/"):
                 return folder_info(front + key)
-        raise FileMissing(f"there is nothing at {key!r} in {place.state.name}", key=path)
+        raise FileMissing(f"there is nothing at {key!r} in {open_state.state.name}", key=path)
 
     def exists(self, path: str, **options: Any) -> bool:
         """Return whether a file or folder exists at the path. Errors other than its absence are raised."""
@@ -139,12 +139,12 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         """List a folder. Above refs, list a lake's branches, tags and open sessions, or the names of lakes."""
-        place, key, front = self._at(path)
-        if place is None:
+        open_state, key, front = self._at(path)
+        if open_state is None:
             entries = [folder_info(f"{front}/{name}" if front else name) for name in self._paths.names(front)]
         else:
             prefix = f"{key.rstrip('/')}/" if key else ""
-            entries = list(children(place, prefix, front))
+            entries = list(children(open_state, prefix, front))
             if not entries and key:
                 entries = [self.info(path)]  # a file, or nothing
         return entries if detail else [each["name"] for each in entries]
@@ -153,13 +153,13 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **options: Any
     ) -> Any:
         """List all files below a path, with their folders if asked for; one listing, however deep."""
-        place, key, front = self._at(path)
-        if place is None or maxdepth is not None:
+        open_state, key, front = self._at(path)
+        if open_state is None or maxdepth is not None:
             return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **options)
         key = key.rstrip("/")
         prefix = f"{key}/" if key else ""
         files: dict[str, dict[str, Any]] = {}
-        for meta in below(place, prefix):
+        for meta in below(open_state, prefix):
             files[front + meta.key] = file_info(front, meta)
             if withdirs:
                 parts = meta.key.split("/")
@@ -173,17 +173,17 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
         """Read a file's bytes, or a slice of them. Raises FileMissing."""
-        place, key, _ = self._at(path)
-        if place is None:
+        open_state, key, _ = self._at(path)
+        if open_state is None:
             raise FileMissing(f"{path!r} is a folder", key=path)
         if (end is not None and end < 0) or (start is not None and start < 0 and end is not None):
             start, end, _ = slice(start, end).indices(self.info(path)["size"])
         if end is not None and end < (start or 0):
             end = start
         try:
-            return bytes(place.state.get(key, start, end))
+            return bytes(open_state.state.get(key, start, end))
         except (NotFound, InvalidKey):
-            raise FileMissing(f"there is no file at {key!r} in {place.state.name}", key=path) from None
+            raise FileMissing(f"there is no file at {key!r} in {open_state.state.name}", key=path) from None
 
     def cat_ranges(
         self,
@@ -199,19 +199,19 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         An error of one range is returned in its place, or raised.
         """
         starts, ends = (each if isinstance(each, list) else [each] * len(paths) for each in (starts, ends))
-        keys_by_place: dict[OpenState, list[tuple[int, str]]] = {}
+        keys_by_state: dict[OpenState, list[tuple[int, str]]] = {}
         plain = len(starts) == len(ends) == len(paths) and all(
             (start or 0) >= 0 and (end is None or end >= (start or 0)) for start, end in zip(starts, ends, strict=True)
         )
         try:
             for number, path in enumerate(paths if plain else ()):
-                place, key, _ = self._at(path)
-                if place is None:
+                open_state, key, _ = self._at(path)
+                if open_state is None:
                     raise NotFound(path)
-                keys_by_place.setdefault(place, []).append((number, key))
+                keys_by_state.setdefault(open_state, []).append((number, key))
             bodies: dict[int, bytes] = {}
-            for place, asked in keys_by_place.items():
-                answers = place.state.get_many([(key, starts[number], ends[number]) for number, key in asked])
+            for open_state, asked in keys_by_state.items():
+                answers = open_state.state.get_many([(key, starts[number], ends[number]) for number, key in asked])
                 bodies |= {number: bytes(data) for (number, _), data in zip(asked, answers, strict=True)}
         except (NotFound, InvalidKey, FileNotFoundError):
             plain = False  # one by one: the others are there
@@ -240,11 +240,13 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         cache_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Any:
-        place, key, _ = self._at(path)
+        open_state, key, _ = self._at(path)
         if mode == "rb":
-            if place is None or not key:
+            if open_state is None or not key:
                 raise IsADirectoryError(errno.EISDIR, "a folder cannot be read", path)
-            return LakeReader(self, path, place, key, block_size=block_size, cache_options=cache_options, **options)
+            return LakeReader(
+                self, path, open_state, key, block_size=block_size, cache_options=cache_options, **options
+            )
         if mode not in ("wb", "ab", "xb"):
             raise ValueError(
                 f"the mode {mode!r} is not supported: read files with rb, and write them whole with wb, ab or xb"
@@ -290,33 +292,33 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
         Raises WriteRefused, and what joining a session raises.
         """
-        place, key, _ = self._at(path)
-        if place is not None and place.join is not None and not isinstance(place.state, WriteSession):
+        open_state, key, _ = self._at(path)
+        if open_state is not None and open_state.join is not None and not isinstance(open_state.state, WriteSession):
             with self._joining:
-                if not isinstance(place.state, WriteSession):
-                    place.state = place.join()
-        if place is None or not key or not isinstance(place.state, WriteSession):
-            where = path if place is None else place.state.name
+                if not isinstance(open_state.state, WriteSession):
+                    open_state.state = open_state.join()
+        if open_state is None or not key or not isinstance(open_state.state, WriteSession):
+            where = path if open_state is None else open_state.state.name
             raise WriteRefused(
                 f"{where} is read-only: write {key or path!r} in a session, `with lake.session(branch) as s: "
                 "s.filesystem()…`, or at `lake://<lake>/<id>/…` of a shared session that "
                 "`lake.open_session(branch)` opens"
             )
-        return place.state, place, key
+        return open_state.state, open_state, key
 
     def _store(self, path: str, data: bytes, if_absent: bool = False) -> None:
-        target, place, key = self._target(path)
+        target, open_state, key = self._target(path)
         owned = dataset_above(key, target.datasets()) is not None
         with self._batch() as batch:
-            batch.remember(place, key)
+            batch.remember(open_state, key)
             try:
-                # A dataset's files are immutable and in place for all states: none is ever replaced.
+                # A dataset's files are immutable, and all states share them: none is ever replaced.
                 target.put(key, data, if_absent=if_absent or owned)
             except AlreadyExists as error:
                 raise FilePresent(str(error), key=path) from None
             except ReadOnly as error:
                 raise WriteRefused(str(error)) from None
-            place.count()
+            open_state.count()
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
         """Write a file; with mode `create`, only if none exists.
@@ -345,24 +347,24 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _take_away(self, files: Iterable[str]) -> None:
         with self._batch() as batch:
-            for target, place, keys in self._targets(files):
+            for target, open_state, keys in self._targets(files):
                 for key in keys:
-                    batch.remember(place, key)
+                    batch.remember(open_state, key)
                 target.delete(keys)
-                place.count()
+                open_state.count()
 
     def _targets(self, files: Iterable[str]) -> list[tuple[WriteSession, OpenState, list[str]]]:
         """Return the files to delete by state. All are checked before one is deleted."""
         targets: dict[OpenState, tuple[WriteSession, OpenState, list[str]]] = {}
         for path in files:
-            target, place, key = self._target(path)
+            target, open_state, key = self._target(path)
             owner = dataset_above(key, target.datasets())
             if owner is not None:
                 raise WriteRefused(
                     f"{key!r} belongs to the dataset {owner.path!r}: "
                     "delete rows through the dataset's format, or drop the whole dataset"
                 )
-            targets.setdefault(place, (target, place, []))[2].append(key)
+            targets.setdefault(open_state, (target, open_state, []))[2].append(key)
         return list(targets.values())
 
     def rm_file(self, path: str) -> None:

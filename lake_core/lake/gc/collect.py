@@ -317,7 +317,7 @@ def _released(root: ObjectStore, keys: Set[str]) -> set[str]:
     own = (f"{OBJECTS}/", f"{TREES}/", f"{DERIVED}/", f"{LISTS}/")
 
     def is_claimed(key: str) -> bool:
-        ends = (place for place, character in enumerate(key) if character == "/")
+        ends = (index for index, character in enumerate(key) if character == "/")
         return any(key[:end] in paths for end in ends)
 
     return {key for key in keys if key and not key.startswith(own) and not is_claimed(key)}

@@ -79,7 +79,7 @@ class Reachability:
         Args:
             retention: The states.
             refs: The refs that they come from.
-            now: The time, by which readers in place still need older versions.
+            now: The time, by which plain readers still need older versions.
             unreadable: Called with the name of a state, or the path of a dataset, that cannot be read. By default its
                 error is raised: nothing may be collected then.
         """
@@ -243,11 +243,11 @@ class Reachability:
                 return
             self._add_datasets(store, [registered[path] for path in sorted(paths & registered.keys())], failed)
 
-    # Readers in place
+    # Plain readers
 
     def _add_readers(self, retention: Retention, ended: Mapping[str, datetime], now: datetime) -> None:
-        """Mark what readers in place may still read: the newest versions, some older ones, and other writers'."""
-        trunk = _Trunk([retention.states[place] for place in retention.trunk])
+        """Mark what plain readers may still read: the newest versions, some older ones, and other writers'."""
+        trunk = _Trunk([retention.states[index] for index in retention.trunk])
         head = self.repository.state(trunk.states[0].tree, trunk.states[0].name)
         for path, record in head.registered().items():
             view = head.folder_of(record)
@@ -257,16 +257,16 @@ class Reachability:
             oldest = rules.oldest_version_read(view, now)
             is_managed = rules.is_managed(view)
             if not is_managed:
-                since = rules.oldest_version_read(view.place, now)
-                self.keys.update(f"{path}/{key}" for key in rules.reachable(view.place, since))
+                since = rules.oldest_version_read(view.checkout_store, now)
+                self.keys.update(f"{path}/{key}" for key in rules.reachable(view.checkout_store, since))
             # Only the lake writes a managed dataset: its remainders cover all versions since a state that counts.
             if oldest is not None and not (is_managed and self._is_covered(view, oldest, trunk, ended.get(path))):
                 self.keys.update(f"{path}/{key}" for key in rules.reachable(view, oldest))
 
     def _is_covered(self, view: DatasetView, version: int, trunk: _Trunk, before: datetime | None) -> bool:
-        """Return whether the branch in place has a state that counts, with a version of a dataset or one before it.
+        """Return whether the checked-out branch has a state that counts, with a version of a dataset or one before it.
 
-        False where that is not found at once.
+        Return False if that is not found at once.
         """
         items = [view.item(key) for key in view.format.log_keys(view, version)]
         written = min((item.entry.last_modified for item in items if item is not None), default=0)
@@ -283,13 +283,13 @@ class Reachability:
 
 
 class _Trunk:
-    """The states of the branch in place, newest first, by the time since which all of them count."""
+    """The states of the checked-out branch, newest first, by the time since which all of them count."""
 
     def __init__(self, states: Sequence[RetainedState]) -> None:
         self.states = states
         times = (inf if state.since is None else state.since.timestamp() for state in states)
         self._ages = [-time for time in accumulate(times, min)]
-        self._places = {id(state): place for place, state in enumerate(states)}
+        self._indexes = {id(state): index for index, state in enumerate(states)}
 
     def published_after(self, nanoseconds: int) -> Sequence[RetainedState]:
         """List the first few states that were committed after an instant, oldest first."""
@@ -298,7 +298,7 @@ class _Trunk:
 
     def counts_from(self, state: RetainedState, before: datetime | None) -> bool:
         """Return whether a state and all newer ones count for a dataset whose retention ended before an instant."""
-        return before is None or -self._ages[self._places[id(state)]] >= before.timestamp()
+        return before is None or -self._ages[self._indexes[id(state)]] >= before.timestamp()
 
 
 def _raise(name: str, error: LakeError) -> None:

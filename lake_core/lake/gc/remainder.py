@@ -76,7 +76,7 @@ class RemainderReader:
         """Compare two trees.
 
         With `is_step`, the remainder includes objects that only versions of a dataset between the two reach, because
-        readers in place may have opened them. Otherwise these versions are of commits that are not retained.
+        plain readers may have opened them. Otherwise these versions are of commits that are not retained.
 
         Raises the error of a tree or a dataset that cannot be read.
         """

@@ -47,7 +47,7 @@ class Retention:
 
     states: Sequence[RetainedState]
     trunk: Sequence[int]
-    """The indexes of the head of the branch in place and of its first parents, as long as each succeeds the next."""
+    """The indexes of the head of the checked-out branch and of its first parents, as long as each succeeds the next."""
     dropped: frozenset[str]
     """The commits that are not kept."""
 
@@ -69,12 +69,12 @@ def kept_commits(graph: CommitGraph, refs: RefsState, cutoff: datetime) -> set[s
 
 
 def retain(graph: CommitGraph, refs: RefsState, branch: str, cutoff: datetime) -> Retention:
-    """Return the states to keep. `branch` is the one in place."""
+    """Return the states to keep. `branch` is the one that is checked out."""
     kept = kept_commits(graph, refs, cutoff)
     nodes = sorted((graph.nodes[id] for id in kept), key=lambda node: node.order, reverse=True)
-    places = {node.id: place for place, node in enumerate(nodes)}
-    trunk = _trunk(graph, places, refs.branch(branch))
-    successors = _successors(nodes, places, trunk)
+    indexes = {node.id: index for index, node in enumerate(nodes)}
+    trunk = _trunk(graph, indexes, refs.branch(branch))
+    successors = _successors(nodes, indexes, trunk)
     named = _named(refs)
     states = [
         RetainedState(
@@ -87,11 +87,11 @@ def retain(graph: CommitGraph, refs: RefsState, branch: str, cutoff: datetime) -
         for node, successor in zip(nodes, successors, strict=True)
     ]
     for record in _live_sessions(refs):
-        successor = places.get(record.base, 0)
+        successor = indexes.get(record.base, 0)
         for tree in reversed(_session_trees(refs, record)):
             states.append(RetainedState(tree, record.id, None, successor, is_followed=True))
             successor = len(states) - 1
-    return Retention(states, [places[id] for id in trunk], frozenset(graph.nodes.keys() - kept))
+    return Retention(states, [indexes[id] for id in trunk], frozenset(graph.nodes.keys() - kept))
 
 
 def _named(refs: RefsState) -> set[str]:
@@ -118,19 +118,20 @@ def _trunk(graph: CommitGraph, kept: Collection[str], head: str) -> list[str]:
     return ids
 
 
-def _successors(nodes: Sequence[CommitNode], places: Mapping[str, int], trunk: Sequence[str]) -> list[int | None]:
+def _successors(nodes: Sequence[CommitNode], indexes: Mapping[str, int], trunk: Sequence[str]) -> list[int | None]:
     """Choose a successor for each commit: one that comes before it in the list, so that all lead to the first.
 
-    The next commit of the branch in place, else the oldest child, else the next commit. New commits change few of them.
+    It is the next commit of the checked-out branch, else the oldest child, else the next commit. New commits change few
+    of them.
     """
-    successors: list[int | None] = [place - 1 if place else None for place in range(len(nodes))]
+    successors: list[int | None] = [index - 1 if index else None for index in range(len(nodes))]
     # The list runs from the newest to the oldest: the oldest child is entered last, and so are children by their first
-    # parent, and the branch in place.
+    # parent, and the checked-out branch.
     for is_first in (False, True):
-        for place, node in enumerate(nodes):
+        for index, node in enumerate(nodes):
             for parent in node.parents[:1] if is_first else node.parents[1:]:
-                if places.get(parent, -1) > place:
-                    successors[places[parent]] = place
+                if indexes.get(parent, -1) > index:
+                    successors[indexes[parent]] = index
     for child, parent in pairwise(trunk):
-        successors[places[parent]] = places[child]
+        successors[indexes[parent]] = indexes[child]
     return successors

@@ -35,7 +35,7 @@ class VerifiedObjects:
 
     def write(self, root: ObjectStore) -> None:
         """Replace the record by the objects that were added. Has no effect for a caller who may only read the lake."""
-        digests = {_part(self._added, place) for place in range(len(self._added) // _DIGEST)}
+        digests = {_part(self._added, index) for index in range(len(self._added) // _DIGEST)}
         write_checked(root, RECORD, b"".join(sorted(digests)))
 
     def add(self, meta: ObjectMeta) -> None:
@@ -46,12 +46,12 @@ class VerifiedObjects:
         """Return whether the record of the last run has an object as it is now."""
         digest = _digest(meta)
         count = len(self._earlier) // _DIGEST
-        place = bisect_left(range(count), digest, key=partial(_part, self._earlier))
-        return place < count and _part(self._earlier, place) == digest
+        index = bisect_left(range(count), digest, key=partial(_part, self._earlier))
+        return index < count and _part(self._earlier, index) == digest
 
 
-def _part(digests: bytes | bytearray, place: int) -> bytes:
-    return bytes(digests[place * _DIGEST : (place + 1) * _DIGEST])
+def _part(digests: bytes | bytearray, index: int) -> bytes:
+    return bytes(digests[index * _DIGEST : (index + 1) * _DIGEST])
 
 
 def _digest(meta: ObjectMeta) -> bytes:

@@ -98,9 +98,9 @@ def verify(
     head = refs.commit(refs.branch(repository.format.branch))
     if not is_checked_out(repository, head):
         yield Problem(
-            "not in place",
+            "not checked out",
             head.id,
-            "main's last commit is published but not yet in place: run `lake checkout` to complete it",
+            "main's last commit is published but not yet checked out: run `lake checkout` to complete it",
         )
     tell("not read again", unchanged)
 

@@ -1,7 +1,7 @@
-"""Adoption: the versions that other writers committed to a dataset in place, past the lake, become main's.
+"""Adoption: the versions that other writers committed to a dataset's folder, past the lake, become main's.
 
-Plain readers see the log in place, and this log only grows. So if it has versions that main does not have, main follows
-it: these versions become main's, and what the lake had published in their stead is applied again after them.
+Plain readers see the checked-out log, and this log only grows. So if it has versions that main does not have, main
+follows it: these versions become main's, and what the lake had published in their stead is applied again after them.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """A `Source` that commits a dataset's state in place to main."""
+    """A `Source` that commits a dataset's checked-out state to main."""
 
     repository: Repository
     path: str
-    compares_in_place: bool = True
+    compares_checkout: bool = True
 
     @property
     def branch(self) -> str:
-        """Return the branch that is checked out in place."""
+        """Return the branch that is checked out."""
         return self.repository.format.branch
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
-        """Prepare a commit with the dataset's log and pointers as they are in place."""
+        """Prepare a commit with the dataset's log and pointers as they are in its folder."""
         proposal = Proposal(self.branch, f"Adopt {self.path}", {"adopt": self.path}, adopts=self.path)
         target = head_of(self.repository, refs, self.branch)
         update = _adopted(self.repository, target, self.path)
@@ -48,7 +48,7 @@ class Adoption:
 
 def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdate:
     view = target.folder_of(target.registered()[path])
-    ours, foreign = view.format.version(view), view.format.version(view.place)
+    ours, foreign = view.format.version(view), view.format.version(view.checkout_store)
     if ours is None and foreign is None:
         return _adopted_pointers(repository, target, view)
     ours, foreign = -1 if ours is None else ours, -1 if foreign is None else foreign
@@ -60,15 +60,18 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
     for version in range(fork + 1, foreign + 1):
         for key in view.format.log_keys(view, version):
             try:
-                items[f"{path}/{key}"] = new_item(view.place.get(key), now)
+                items[f"{path}/{key}"] = new_item(view.checkout_store.get(key), now)
             except NotFound:
                 raise Conflict(
-                    f"{path}: another writer extended the log in place, but {key} was cleaned up before it could be "
-                    f"adopted: run `lake release {path}`, then import the table again with import_delta",
+                    f"{path}: another writer extended the log in the folder, but {key} was cleaned up before it could "
+                    f"be adopted: run `lake release {path}`, then import the table again with import_delta",
                     datasets=[path],
                     kinds={path: "LogCleanedUp"},
                 ) from None
-    items |= {f"{path}/{key}": new_item(view.place.get(key), now) for key in view.format.pointer_keys(view.place)}
+    items |= {
+        f"{path}/{key}": new_item(view.checkout_store.get(key), now)
+        for key in view.format.pointer_keys(view.checkout_store)
+    }
     update = DatasetUpdate(view.record.format, foreign, "ADOPT")
     if fork < ours:
         gone: dict[str, Item | None] = {}
@@ -77,10 +80,12 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
         before = _with(repository, target, gone).folder_of(view.record)
         onto = _with(repository, target, gone | items).folder_of(view.record)
         try:
-            applied = view.format.apply(before, view, onto, ApplyContext(now, view.place, onto=f"{path} in place"))
+            applied = view.format.apply(
+                before, view, onto, ApplyContext(now, view.data_root, onto=f"{path} in its folder")
+            )
         except DatasetConflict as error:
             raise Conflict(
-                f"{path}: what another writer committed in place conflicts with what the lake has published: "
+                f"{path}: what another writer committed to the folder conflicts with what the lake has published: "
                 f"{error}. Undo one of the two",
                 datasets=[path],
                 kinds={path: error.kind},
@@ -91,20 +96,20 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
 
 
 def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetView) -> TreeUpdate:
-    """Return the update for the pointers in place that another writer moved.
+    """Return the update for the checked-out pointers that another writer moved.
 
-    The log of the dataset in place, if it has one, must be main's.
+    The checked-out log, if the dataset has one, must be main's.
     """
     path, now = view.record.path, repository.clock()
     items: dict[str, Item | None] = {}
-    for key in view.format.pointer_keys(view.place):
+    for key in view.format.pointer_keys(view.checkout_store):
         current = target.view.get(f"{path}/{key}")
-        pointer = new_item(view.place.get(key), now)
+        pointer = new_item(view.checkout_store.get(key), now)
         if current is not None and current.entry.etag == pointer.entry.etag:
             continue
-        if current is not None and not view.format.is_behind(key, view, view.place):
+        if current is not None and not view.format.is_behind(key, view, view.checkout_store):
             raise Conflict(
-                f"{path}: {key} in place does not follow what the lake has published: run `lake release {path}`, "
+                f"{path}: {key} in the folder does not follow what the lake has published: run `lake release {path}`, "
                 "then import the table again",
                 datasets=[path],
                 kinds={path: "PointerMoved"},
@@ -115,7 +120,7 @@ def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetV
 
 
 def _fork(view: DatasetView, version: int, target: StateStore) -> int:
-    """Find the last version that main's log and the log in place have in common."""
+    """Find the last version that main's log and the checked-out log have in common."""
     while version >= 0:
         keys = view.format.log_keys(view, version)
         if all(_same(view, key, target) for key in keys):
@@ -126,7 +131,11 @@ def _fork(view: DatasetView, version: int, target: StateStore) -> int:
 
 def _same(view: DatasetView, key: str, target: StateStore) -> bool:
     item = view.item(key)
-    return item is not None and view.place.exists(key) and bytes(view.place.get(key)) == target.content.get(item)
+    return (
+        item is not None
+        and view.checkout_store.exists(key)
+        and bytes(view.checkout_store.get(key)) == target.content.get(item)
+    )
 
 
 def _with(repository: Repository, target: StateStore, items: dict[str, Item | None]) -> StateStore:

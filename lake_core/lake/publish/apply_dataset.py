@@ -67,7 +67,7 @@ class AppliedDataset:
     update: DatasetUpdate
     items: Mapping[str, Item | None] = field(default_factory=dict)
     references: Sequence[str] = ()
-    """The keys, in place, of the unique objects that the dataset reaches now and did not before."""
+    """The keys, in the lake's folder, of the unique objects that the dataset reaches now and did not before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class DatasetApplication:
     def _context(self, view: DatasetView, *, recreated: bool = False) -> ApplyContext:
         return ApplyContext(
             self.now,
-            view.place,
+            view.data_root,
             session=self.session,
             onto=self.target.name,
             recreated=recreated,

@@ -136,8 +136,8 @@ class Source(Protocol):
         ...
 
     @property
-    def compares_in_place(self) -> bool:
-        """Return whether its conflicts come from files in place, which a faster publisher may have written."""
+    def compares_checkout(self) -> bool:
+        """Return whether its conflicts come from checked-out files, which a faster publisher may have written."""
         ...
 
     def prepare(self, refs: RefsState) -> BranchUpdate | Published:

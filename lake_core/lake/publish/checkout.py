@@ -1,4 +1,4 @@
-"""Checkout: write main's logs in place, where plain readers open the datasets.
+"""Checkout: write main's logs to the datasets' folders, where plain readers open the datasets.
 
 After the branch has moved, the log entries of the datasets that its commits changed are put at their natural paths, in
 the order of their versions. The bytes of a version of a dataset never change, so any process can complete at any time
@@ -43,7 +43,7 @@ def pending_checkout(refs: RefsState, branch: str) -> list[Commit]:
     while commit.id != checked_out:
         commits.append(commit)
         if not commit.parents or not refs.has_commit(commit.parents[0]):
-            break  # past the retention: its changes were put in place long ago
+            break  # past the retention: its changes were checked out long ago
         commit = refs.first_parent(commit)
     return commits[::-1]
 
@@ -67,9 +67,9 @@ def check_out(
     without: str | None = None,
     is_new: bool = False,
 ) -> Checkout:
-    """Write the datasets of these commits, oldest first, in place, except for the dataset `without`.
+    """Check out the datasets of these commits, oldest first, except for the dataset `without`.
 
-    `is_new` says that the commits were just published, so that probably none of their files is in place.
+    `is_new` says that the commits were just published, so that probably none of their files is checked out.
 
     Raises Diverged if another writer changed a dataset. With `needed`, only these datasets raise it, and others that
     diverged are skipped, so that they do not hold up the rest of the lake.
@@ -106,7 +106,7 @@ def check_out(
 def _check_out_change(
     repository: Repository, state: StateStore, commit: Commit, path: str, needed: Collection[str] | None, is_new: bool
 ) -> int | None:
-    """Write a dataset in place as of a commit. Return the number of objects written, or None if it may be skipped.
+    """Check out a dataset as of a commit. Return the number of objects written, or None if it may be skipped.
 
     Raises Diverged.
     """
@@ -124,7 +124,7 @@ def _check_out_change(
 
 
 def check_out_branch(repository: Repository, progress: Callable[[int, int], None] | None = None) -> Checkout:
-    """Write all logs of main in place that are not there yet.
+    """Check out all logs of main that are not checked out yet.
 
     Raises Diverged, but only by the newest refs: files that differ from an older main may have been published since.
     """
@@ -145,7 +145,7 @@ def check_out_branch(repository: Repository, progress: Callable[[int, int], None
 
 
 def try_check_out(repository: Repository, commits: Sequence[Commit]) -> bool:
-    """Write published commits of main in place, oldest first.
+    """Check out published commits of main, oldest first.
 
     Return False if this is left to the next publish. An error would make the caller publish again.
     """
@@ -156,7 +156,9 @@ def try_check_out(repository: Repository, commits: Sequence[Commit]) -> bool:
             check_out_branch(repository)  # it reads the newest refs before it raises Diverged
     except (Diverged, StoreError):
         last = commits[-1].id[:12]
-        _LOG.warning("commit %s is published but not yet in place: the next publish completes it", last, exc_info=True)
+        _LOG.warning(
+            "commit %s is published but not yet checked out: the next publish completes it", last, exc_info=True
+        )
         return False
     return True
 
@@ -164,15 +166,15 @@ def try_check_out(repository: Repository, commits: Sequence[Commit]) -> bool:
 def has_moved(repository: Repository, refs: RefsState, branch: str) -> bool:
     """Return whether a branch has another head now than in these refs.
 
-    Check this before assuming that another writer wrote the files in place.
+    Check this before assuming that another writer wrote the checked-out files.
     """
     return repository.refs().branch(branch) != refs.branch(branch)
 
 
 def check_out_dataset(state: StateStore, record: DatasetRecord, version: int | None, *, is_new: bool = False) -> int:
-    """Write a dataset's log in place up to its version in a state, and move its pointers.
+    """Check out a dataset's log up to its version in a state, and move its pointers.
 
-    `is_new` says that the version before is probably in place, and this one is not.
+    `is_new` says that the version before is probably checked out, and this one is not.
 
     Return the number of objects written. Raises Diverged.
     """
@@ -184,61 +186,63 @@ def check_out_dataset(state: StateStore, record: DatasetRecord, version: int | N
     for key, item in reversed(missing):
         data = state.content.get(item)
         try:
-            view.place.put(key, data, if_absent=True)
+            view.checkout_store.put(key, data, if_absent=True)
         except AlreadyExists:
-            if bytes(view.place.get(key)) != data:
+            if bytes(view.checkout_store.get(key)) != data:
                 raise _diverged(view, key) from None
     return len(missing) + sum(_move_pointer(view, key) for key in view.format.pointer_keys(view))
 
 
 def _absent_by_version(view: DatasetView, version: int, at_once: int) -> Iterator[list[tuple[str, Item]]]:
-    """Yield each version's log entries that are not in place, newest first. Check the first `at_once` concurrently.
+    """Yield each version's log entries that are not checked out, newest first. Check the first `at_once` concurrently.
 
     Raises Diverged.
     """
     versions = range(version, -1, -1)
-    yield from view.place.gather(*(partial(_absent, view, each) for each in versions[:at_once]))
+    yield from view.checkout_store.gather(*(partial(_absent, view, each) for each in versions[:at_once]))
     for older in versions[at_once:]:
         yield _absent(view, older)
 
 
 def _absent(view: DatasetView, version: int) -> list[tuple[str, Item]]:
-    """List the log entries of a version that are not in place. Raises Diverged."""
+    """List the log entries of a version that are not checked out. Raises Diverged."""
     entries = [(key, item) for key in view.format.log_keys(view, version) if (item := view.item(key)) is not None]
     return [(key, item) for key, item in entries if not _stands(view, key, item)]
 
 
 def _move_pointer(view: DatasetView, key: str) -> bool:
-    """Move a pointer in place to its value in the state, unless it has this value or a later one.
+    """Move a checked-out pointer to its value in the state, unless it has this value or a later one.
 
     Return whether the pointer moved. Raises Diverged.
     """
     data = view.get(key)
     while True:
-        in_place = _pointer_in_place(view, key)
-        if in_place is not None and (bytes(in_place) == bytes(data) or not _is_behind(view, key)):
+        current = _checked_out_pointer(view, key)
+        if current is not None and (bytes(current) == bytes(data) or not _is_behind(view, key)):
             return False
         try:
-            view.place.put(key, data, if_absent=in_place is None, if_match=None if in_place is None else in_place.etag)
+            view.checkout_store.put(
+                key, data, if_absent=current is None, if_match=None if current is None else current.etag
+            )
             return True
         except (AlreadyExists, PreconditionFailed):
             continue  # another process has moved it
 
 
 def _is_behind(view: DatasetView, key: str) -> bool:
-    """Return whether a pointer in place is behind the state's value, and not ahead of it.
+    """Return whether a checked-out pointer is behind the state's value, and not ahead of it.
 
     Raises Diverged if it is neither.
     """
-    if view.format.is_behind(key, view.place, view):
+    if view.format.is_behind(key, view.checkout_store, view):
         return True
-    if view.format.is_behind(key, view, view.place):
+    if view.format.is_behind(key, view, view.checkout_store):
         return False
     raise _diverged(view, key)
 
 
 def is_checked_out(repository: Repository, commit: Commit) -> bool:
-    """Return whether a commit's change to datasets is in place."""
+    """Return whether a commit's change to datasets is checked out."""
     state = repository.commit_state(commit)
     for path, update in changed_datasets(commit).items():
         version, record = version_of(update), state.registered().get(path)
@@ -253,22 +257,22 @@ def is_checked_out(repository: Repository, commit: Commit) -> bool:
 
 
 def _is_pending(view: DatasetView, key: str) -> bool:
-    """Return whether a pointer in place must still move to the state's value. Raises Diverged."""
-    in_place = _pointer_in_place(view, key)
-    return in_place is None or (bytes(in_place) != bytes(view.get(key)) and _is_behind(view, key))
+    """Return whether a checked-out pointer must still move to the state's value. Raises Diverged."""
+    current = _checked_out_pointer(view, key)
+    return current is None or (bytes(current) != bytes(view.get(key)) and _is_behind(view, key))
 
 
-def _pointer_in_place(view: DatasetView, key: str) -> ObjectBytes | None:
+def _checked_out_pointer(view: DatasetView, key: str) -> ObjectBytes | None:
     try:
-        return view.place.get(key)
+        return view.checkout_store.get(key)
     except NotFound:
         return None
 
 
 def _stands(view: DatasetView, key: str, item: Item | None = None) -> bool:
-    """Return whether an object exists in place at a key. Raises Diverged if it clearly has other content."""
+    """Return whether an object is checked out at a key. Raises Diverged if it clearly has other content."""
     try:
-        meta = view.place.head(key)
+        meta = view.checkout_store.head(key)
     except NotFound:
         return False
     if item is not None and meta.size != item.entry.size:
@@ -277,13 +281,13 @@ def _stands(view: DatasetView, key: str, item: Item | None = None) -> bool:
 
 
 def has_pointers(state: StateStore, record: DatasetRecord) -> bool:
-    """Return whether a dataset of a state has pointers, which publishes move in place."""
+    """Return whether a dataset of a state has pointers, which each checkout moves."""
     view = state.folder_of(record)
     return record.path in state.registered() and bool(view.format.pointer_keys(view))
 
 
 def check_free(state: StateStore, record: DatasetRecord, version: int | None, items: Mapping[str, Item | None]) -> None:
-    """Check that no other writer has written files in place that are about to be published.
+    """Check that no other writer has written files that are about to be published to the dataset's folder.
 
     `state` is the branch's head, which is checked out. `items` are to be published, by key of the lake.
 
@@ -292,26 +296,26 @@ def check_free(state: StateStore, record: DatasetRecord, version: int | None, it
     view = state.folder_of(record)
     if record.path in state.registered():
         for key in view.format.pointer_keys(view):
-            in_place = _pointer_in_place(view, key)
-            if in_place is not None and bytes(in_place) != bytes(view.get(key)):
+            current = _checked_out_pointer(view, key)
+            if current is not None and bytes(current) != bytes(view.get(key)):
                 raise _diverged(view, key)  # its head is checked out, so something other than a publish moved it
     if version is None:
         return
     if record.path in state.registered() and not view.format.is_managed(view):
         # Other writers may clean up the log: the version may have been used and deleted.
-        newest = view.format.version(view.place)
+        newest = view.format.version(view.checkout_store)
         if newest is not None and newest > version:
             raise _diverged(view, view.format.log_keys(view, newest)[0])
     for key in view.format.log_keys(view, version):
         item = items.get(f"{record.path}/{key}")
-        if _stands(view, key) and (item is None or bytes(view.place.get(key)) != state.content.get(item)):
+        if _stands(view, key) and (item is None or bytes(view.checkout_store.get(key)) != state.content.get(item)):
             raise _diverged(view, key)
 
 
 def _diverged(view: DatasetView, key: str) -> Diverged:
     path = view.record.path
     return Diverged(
-        f"{path}/{key} is in place, but the lake did not write it: another writer has committed to "
+        f"{path}/{key} is in its folder, but the lake did not write it: another writer has committed to "
         f"{path}. Run `lake adopt {path}` to bring what it wrote into the lake",
         path=path,
     )

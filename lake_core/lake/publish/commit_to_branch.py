@@ -1,4 +1,4 @@
-"""Commits to a branch: prepare an update, append one conditional entry to the refs journal, write main's logs in place.
+"""Commits to a branch: prepare an update, append one conditional entry to the refs journal, check main's logs out.
 
 If other refs changed, the journal appends the same entry again. If this branch moved, the update is prepared again.
 Conflicts are found while an update is prepared: by `apply` for plain files, by `apply_dataset` and the formats for
@@ -30,7 +30,7 @@ MOST_TRIES = 50
 
 
 def commit_to_branch(repository: Repository, source: Source) -> Published:
-    """Commit the update of a source to its branch, and write main's logs in place.
+    """Commit the update of a source to its branch, and check main's logs out.
 
     Raises Conflict, ProtectedBranch, Diverged, Collected, PublishTimeout, and what else the source raises.
     """
@@ -44,8 +44,8 @@ def commit_to_branch(repository: Repository, source: Source) -> Published:
             except RefsMoved:
                 continue
             except (Diverged, Conflict) as error:
-                # Files in place were compared with these refs, but a faster publisher may have written them since.
-                if (source.compares_in_place or isinstance(error, Diverged)) and has_moved(repository, refs, branch):
+                # Checked-out files were compared with these refs, but a faster publisher may have written them since.
+                if (source.compares_checkout or isinstance(error, Diverged)) and has_moved(repository, refs, branch):
                     continue
                 if isinstance(error, Conflict) or not _adopt(repository, refs, branch, error):
                     raise
@@ -65,7 +65,10 @@ def _commit(repository: Repository, update: BranchUpdate) -> Published:
     if update.branch != repository.format.branch:
         state = repository.commit_state(update.commit, update.branch)
         repository.root.gather(
-            *(partial(write_derived, state, path, in_place=False) for path in sorted(changed_datasets(update.commit)))
+            *(
+                partial(write_derived, state, path, is_checked_out=False)
+                for path in sorted(changed_datasets(update.commit))
+            )
         )
         return update.published
     if try_check_out(repository, [update.commit]):

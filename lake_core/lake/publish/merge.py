@@ -60,7 +60,7 @@ class Merge:
     message: str | None = None
     strategy: Strategy | None = None
     squash: bool = False
-    compares_in_place: bool = False
+    compares_checkout: bool = False
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
         """Merge into the head of these refs, from the merge base of the two."""
@@ -106,7 +106,7 @@ class Replay:
     proposal: Proposal
     before: Commit
     after: Commit
-    compares_in_place: bool = False
+    compares_checkout: bool = False
 
     @property
     def branch(self) -> str:

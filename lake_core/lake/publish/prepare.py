@@ -55,7 +55,7 @@ class Proposal:
     retention: Mapping[str, str] = field(default_factory=dict)
     """Datasets whose retention ends before these instants (ISO 8601)."""
     adopts: str | None = None
-    """The dataset to adopt. Its log in place may differ from main's."""
+    """The dataset to adopt. Its checked-out log may differ from main's."""
     is_merge: bool = False
     """Whether it is a merge.
 
@@ -166,11 +166,11 @@ def _complete_checkout(
     update: TreeUpdate,
     registered: Mapping[str, DatasetRecord],
 ) -> bool:
-    """Complete the checkouts of publishers that died, because a log in place must not have gaps.
+    """Complete the checkouts of publishers that died, because a checked-out log must not have gaps.
 
     Return whether main is then complete.
 
-    Raises Diverged if a version that is about to be published is in place already.
+    Raises Diverged if a version that is about to be published is checked out already.
     """
     behind = pending_checkout(refs, proposal.branch)
     records = {
@@ -180,7 +180,7 @@ def _complete_checkout(
         path: partial(check_free, target, record, update.datasets[path].version, update.items)
         for path, record in records.items()
     }
-    # Pointers in place are compared with the head's, so the head must be checked out first.
+    # Checked-out pointers are compared with the head's, so the head must be checked out first.
     with_pointers = {path for path, record in records.items() if has_pointers(target, record)}
     checkout, _ = repository.root.gather(
         lambda: check_out(repository, behind, needed=update.datasets, without=proposal.adopts),

@@ -23,7 +23,7 @@ class Published:
     resolved: Mapping[str, str] = field(default_factory=dict)
     """The datasets and keys whose conflicts a merge's strategy resolved, with the kinds of the conflicts."""
     is_checked_out: bool = True
-    """Whether main's logs are in place.
+    """Whether main's logs are checked out.
 
     If not, `lake.maintenance.checkout` or the next publish completes the checkout.
     """

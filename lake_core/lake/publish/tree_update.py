@@ -54,7 +54,7 @@ class TreeUpdate:
     datasets: Mapping[str, DatasetUpdate] = field(default_factory=dict)
     """The datasets that change, by path."""
     references: Sequence[str] = ()
-    """The keys, in place, of the unique objects that datasets reach now and did not before."""
+    """The keys, in the lake's folder, of the unique objects that datasets reach now and did not before."""
     skipped: Sequence[str] = ()
     """The datasets whose changes the target had already, by their transaction identifiers."""
     resolved: Mapping[str, str] = field(default_factory=dict)
@@ -79,10 +79,10 @@ def write_tree(
     With `exact`, items also replace those of the same content.
     """
     content = repository.content
-    placed = {key: None if item is None else content.place(item, pending) for key, item in items.items()}
-    storing = [partial(content.store, item) for item in placed.values() if item is not None]
+    addressed = {key: None if item is None else content.assign_address(item, pending) for key, item in items.items()}
+    storing = [partial(content.store, item) for item in addressed.values() if item is not None]
     built, _ = repository.root.gather(
-        lambda: repository.graveler.build(tree, _sorted_changes(placed), avoid=pending.range, exact=exact),
+        lambda: repository.graveler.build(tree, _sorted_changes(addressed), avoid=pending.range, exact=exact),
         lambda: repository.root.gather(*storing),
     )
     return built.tree

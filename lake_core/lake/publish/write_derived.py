@@ -1,4 +1,4 @@
-"""Writing the derived objects of a published state, such as checkpoints: in place, or beside the datasets."""
+"""Writing the derived objects of a published state, such as checkpoints: in the datasets' folders, or beside them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-def write_derived(state: StateStore, path: str, *, in_place: bool = True) -> None:
+def write_derived(state: StateStore, path: str, *, is_checked_out: bool = True) -> None:
     """Write the derived objects of a dataset if they are due. Errors do not affect the commit.
 
-    `in_place` is whether the state is that of the branch in place. Objects of other states are written beside.
+    `is_checked_out` says that the state is one of the branch that is checked out. Objects of others are written beside.
     """
     record = state.datasets().get(path)
     if record is None:
         return
     try:
         view = state.folder_of(record)
-        place: ObjectStore | None = view.place
-        if not in_place:
+        derived_root: ObjectStore | None = view.data_root
+        if not is_checked_out:
             # Nothing looks there for other formats, and imported entries are not named by their content.
-            place = view.place_beside() if view.format.derived_prefix else None
-        if place is not None:
-            view.format.write_derived(view, place, state.clock())
+            derived_root = view.derived_root_beside() if view.format.derived_prefix else None
+        if derived_root is not None:
+            view.format.write_derived(view, derived_root, state.clock())
     except UnknownFormat:
         raise
     except Exception:

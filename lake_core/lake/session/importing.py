@@ -39,26 +39,27 @@ class ImportedObjects:
 
 
 def import_dataset(session: WritableState, path: str, format: str) -> DatasetRecord:
-    """Register a dataset that is in place: copy its log into the session's tree. Its data stays where it is.
+    """Register a dataset that is in the lake's folder: copy its log into the session's tree. Its data is not copied.
 
     Raises DatasetNotFound, DatasetExists.
     """
     path = dataset_path(path)
     rules = dataset_format(format)
-    place = FolderStore(session.root, path)
+    folder = FolderStore(session.root, path)
     if path in session.datasets():
         raise DatasetExists(f"{path!r} is already a dataset of the lake")
-    if not rules.exists(place):
-        raise DatasetNotFound(f"there is no {format} dataset at {place.url()}")
-    log = ((key, new_item(place.get(key), session.clock())) for key in rules.import_keys(place))
+    if not rules.exists(folder):
+        raise DatasetNotFound(f"there is no {format} dataset at {folder.url()}")
+    log = ((key, new_item(folder.get(key), session.clock())) for key in rules.import_keys(folder))
     return _take_log(session, path, format, log)
 
 
-def place_dataset(session: WritableState, path: str, format: str) -> DatasetRecord:
-    """Register plain files of the session as a dataset: copy its data files in place. The log stays in the tree.
+def import_copied_dataset(session: WritableState, path: str, format: str) -> DatasetRecord:
+    """Register plain files of the session as a dataset: copy its data files to the dataset's folder.
 
-    This is for files whose bytes are elsewhere, such as those of a lakeFS repository. Raises DatasetNotFound,
-    DatasetExists, InvalidKey; AlreadyExists if the place of a data file has another file.
+    The log stays in the tree. This is for files whose bytes are elsewhere, such as those of a lakeFS repository.
+
+    Raises DatasetNotFound, DatasetExists, InvalidKey; AlreadyExists if another file has the key of a data file.
     """
     path = dataset_path(path)
     rules = dataset_format(format)
@@ -76,7 +77,7 @@ def place_dataset(session: WritableState, path: str, format: str) -> DatasetReco
             f"a {format} dataset has no place for {unknown!r}: move or delete that file first", key=unknown
         )
     data_keys = [key for key, kind in classes.items() if kind is KeyClass.UNIQUE]
-    for _ in runtime.map_ahead(lambda key: _place(session, key, files[key]), data_keys, _COPIES):
+    for _ in runtime.map_ahead(lambda key: _copy(session, key, files[key]), data_keys, _COPIES):
         pass
     log = [(key, new_item(source.get(key), session.clock())) for key in rules.import_keys(source)]
     changes.clear(f"{path}/")
@@ -111,8 +112,8 @@ def _restore(session: WritableState, path: str, files: Mapping[str, Item]) -> No
         session.changes.set(key, item)
 
 
-def _place(session: WritableState, key: str, item: Item) -> None:
-    """Copy a plain file's bytes to the place that its key has below the lake's root."""
+def _copy(session: WritableState, key: str, item: Item) -> None:
+    """Copy a plain file's bytes to its key in the lake's folder."""
     size = item.entry.size
     data = read_in_parts(size, partial(session.content.get, item))
     try:
@@ -131,8 +132,8 @@ def convert_dataset(
 ) -> Any:
     """Convert plain files to a dataset, and return its handle. Raises DatasetExists and what the format raises.
 
-    The files are in place. With `replaces_files`, the files of the session are converted instead, if it has any at the
-    path: the format's `convert` gets them as `source`, and they are removed from the session.
+    The files are in the lake's folder. With `replaces_files`, the files of the session are converted instead, if it has
+    any at the path: the format's `convert` gets them as `source`, and they are removed from the session.
     """
     path = dataset_path(path)
     if path in session.datasets():

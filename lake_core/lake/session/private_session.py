@@ -149,7 +149,7 @@ class _PrivateSource:
 
     repository: Repository
     session: Session
-    compares_in_place: bool = False
+    compares_checkout: bool = False
 
     @property
     def branch(self) -> str:

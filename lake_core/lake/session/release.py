@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def release(repository: Repository, session: Session, path: str) -> Published:
-    """Remove a dataset from main, but keep it in place, so that other clients can write it.
+    """Remove a dataset from main, but keep its files, so that other clients can write it.
 
     From then on the lake deletes nothing in its folder. Raises DatasetNotFound.
     """
@@ -44,12 +44,12 @@ def release(repository: Repository, session: Session, path: str) -> Published:
 
 @dataclass(frozen=True, slots=True)
 class _Release:
-    """A `Source` that removes a dataset from a branch's tree and keeps it in place."""
+    """A `Source` that removes a dataset from a branch's tree and keeps its files."""
 
     repository: Repository
     branch: str
     record: DatasetRecord
-    compares_in_place: bool = False
+    compares_checkout: bool = False
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
         record = self.record

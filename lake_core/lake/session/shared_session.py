@@ -221,7 +221,7 @@ class _SharedSource:
     id: str
     branch: str
     epoch: int | None
-    compares_in_place: bool = False
+    compares_checkout: bool = False
 
     def prepare(self, refs: RefsState) -> BranchUpdate | Published:
         repository = self.repository

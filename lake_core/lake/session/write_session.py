@@ -9,9 +9,9 @@ from lake_core.lake.errors import DatasetExists
 from lake_core.lake.session.importing import (
     ImportedObjects,
     convert_dataset,
+    import_copied_dataset,
     import_dataset,
     import_objects,
-    place_dataset,
 )
 from lake_core.lake.state.claims import claim
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_path
@@ -140,7 +140,7 @@ class WriteSession(WritableState):
         Raises DatasetNotFound, DatasetExists.
         """
         self.changes.check_open()
-        return (place_dataset if copy_files else import_dataset)(self, path, format)
+        return (import_copied_dataset if copy_files else import_dataset)(self, path, format)
 
     def import_parquet(self, path: str, *, partition_by: pa.Schema | Sequence[str] | None = None) -> DeltaTable:
         """Convert a folder of Parquet files in the lake's folder to a Delta table; see `DeltaTable.convert`."""
@@ -151,8 +151,8 @@ class WriteSession(WritableState):
     def import_icechunk(self, path: str) -> DatasetRepository:
         """Register the branch main of an Icechunk repository in the lake's folder. No chunk is copied.
 
-        Its other branches and tags stay in place, and are not part of the lake. Other clients may still write it: their
-        commits to main are adopted before the next publish. Raises DatasetNotFound, DatasetExists.
+        Its other branches and tags stay in the folder, and are not part of the lake. Other clients may still write it:
+        their commits to main are adopted before the next publish. Raises DatasetNotFound, DatasetExists.
         """
         return self.icechunk(self.import_dataset(path, "icechunk").path)
 
@@ -169,7 +169,7 @@ class WriteSession(WritableState):
     def import_pool(self, path: str) -> Pool:
         """Register the branch main of the only pool of a Zed lake in the lake's folder. No data file is copied.
 
-        Its other branches stay in place, and are not part of the lake. Other clients may still load into it: their
+        Its other branches stay in the folder, and are not part of the lake. Other clients may still load into it: their
         commits to main are adopted before the next publish. Raises DatasetNotFound, DatasetExists, NoSuchPool.
         """
         return self.pool(self.import_dataset(path, "pool").path)

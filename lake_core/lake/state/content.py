@@ -152,7 +152,7 @@ class ContentStore:
         """Return the same objects without the lake's configuration, for other processes to read them."""
         return ContentStore(self._root, self.addresses.detached())
 
-    def place(self, item: Item, is_pending: Callable[[str], bool]) -> Item:
+    def assign_address(self, item: Item, is_pending: Callable[[str], bool]) -> Item:
         """Return an item with an address that no collection deletes, and with its bytes if they are to be stored.
 
         Stored content is stored again only if a collection may delete it. Raises Collected, ContentMissing.
@@ -214,21 +214,21 @@ class ContentStore:
         for item, start, end in requests:
             data = self._recent.get(item.entry) if item.data is None else item.data
             bodies.append(None if data is None else data[start:end])
-        remote = [place for place, data in enumerate(bodies) if data is None]
-        located = {place: self.addresses.locate(requests[place][0].entry) for place in remote}
+        remote = [index for index, data in enumerate(bodies) if data is None]
+        located = {index: self.addresses.locate(requests[index][0].entry) for index in remote}
         # Nearly all of them are in the lake's own store.
         for store in {id(store): store for store, _ in located.values()}.values():
-            places = [place for place in remote if located[place][0] is store]
+            indexes = [index for index in remote if located[index][0] is store]
             try:
-                answers = store.get_many([(located[place][1], *_span(*requests[place])) for place in places])
+                answers = store.get_many([(located[index][1], *_span(*requests[index])) for index in indexes])
             except NotFound as error:
                 raise ContentMissing(
                     f"{error.key} is missing, though a commit refers to it: restore it from a backup, and run `lake "
                     "verify` to find what else is missing"
                 ) from None
-            for place, data in zip(places, answers, strict=True):
-                _check_unchanged(requests[place][0].entry, data.meta)
-                bodies[place] = data
+            for index, data in zip(indexes, answers, strict=True):
+                _check_unchanged(requests[index][0].entry, data.meta)
+                bodies[index] = data
         return [data for data in bodies if data is not None]
 
 

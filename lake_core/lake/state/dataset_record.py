@@ -29,7 +29,7 @@ class DatasetRecord:
     dropped: bool = False
     """Whether the dataset was dropped. Its log stays, and continues if a dataset is created at the path again."""
     imported: bool = False
-    """Whether the dataset was in place before it was registered. Its log is then used unchanged."""
+    """Whether the dataset existed before it was registered. Its log is then used unchanged."""
 
     @property
     def key(self) -> str:

@@ -24,17 +24,18 @@ if TYPE_CHECKING:
 
 
 class DatasetView(DatasetStore):
-    """The objects of a dataset by their keys within it. Its log is read from the tree, all others in place.
+    """The objects of a dataset by their keys within it.
 
-    Derived objects of a state are in place, or beside the datasets (see `derived`).
+    The log and pointers are read from the tree, UNIQUE objects from the dataset's folder. Derived objects of a state
+    are in the folder, or beside the datasets (see `derived`).
     """
 
     def __init__(self, tree: StateTree, record: DatasetRecord) -> None:
         self._tree, self._record = tree, record
         self._prefix = f"{record.path}/"
         self._format = dataset_format(record.format)
-        self._place = FolderStore(tree.root, record.path)
-        self._derived = DerivedObjects(tree, record, self._format, self._place)
+        self._folder = FolderStore(tree.root, record.path)
+        self._derived = DerivedObjects(tree, record, self._format, self._folder)
 
     @property
     def record(self) -> DatasetRecord:
@@ -47,19 +48,24 @@ class DatasetView(DatasetStore):
         return self._format
 
     @property
-    def place(self) -> ObjectStore:
-        """Return the dataset's folder in place, which has the UNIQUE objects of all states."""
-        return self._place
+    def data_root(self) -> ObjectStore:
+        """Return the dataset's folder, which has the UNIQUE objects of all states."""
+        return self._folder
+
+    @property
+    def checkout_store(self) -> ObjectStore:
+        """Return the dataset's folder, which has the log and pointers of main that plain readers see."""
+        return self._folder
 
     @property
     def derived(self) -> DerivedObjects:
         """Return the derived objects of this state, such as checkpoints."""
         return self._derived
 
-    def place_beside(self) -> ObjectStore | None:
+    def derived_root_beside(self) -> ObjectStore | None:
         """Return the store for objects that are derived from the newest version, beside the datasets.
 
-        None where there is no version, or where its log entry was imported.
+        Return None if there is no version, or if its log entry was imported.
         """
         keys = self._newest_keys()
         return self._derived.store_for(keys[-1]) if keys else None
@@ -70,10 +76,13 @@ class DatasetView(DatasetStore):
 
     @property
     def derived_root(self) -> ObjectStore:
-        """Return the store for objects that are derived from the newest version: in place, if it has this version."""
+        """Return the store for objects that are derived from the newest version.
+
+        It is the dataset's folder if this version is checked out.
+        """
         keys = [] if self.provisional else self._newest_keys()
-        if keys and self._derived.is_in_place(keys[-1]):
-            return self._place
+        if keys and self._derived.is_checked_out(keys[-1]):
+            return self._folder
         return (self._derived.store_for(keys[-1]) if keys else None) or self
 
     @property
@@ -114,7 +123,7 @@ class DatasetView(DatasetStore):
         """Return the item of the tree at a key of the dataset."""
         return self._tree.view.get(f"{self._prefix}{key}")
 
-    def in_place(self, key: str) -> bool:
+    def is_outside_tree(self, key: str) -> bool:
         """Return whether a key's object is outside of the tree: unique for all states, or derived."""
         return self._store_outside(key) is not None
 
@@ -125,12 +134,12 @@ class DatasetView(DatasetStore):
         """
         match self._class_of(key):
             case KeyClass.UNIQUE:
-                return self._place
+                return self._folder
             case KeyClass.DERIVED:
                 # An imported log may begin with a checkpoint, which is then in the tree like the log.
                 if self.item(key) is not None:
                     return None
-                return self._derived.store_of(key) if must_exist else self._place
+                return self._derived.store_of(key) if must_exist else self._folder
             case _:
                 return None
 
@@ -141,13 +150,13 @@ class DatasetView(DatasetStore):
         return kind
 
     def url(self, key: str = "") -> str:
-        """Return the URL of an object in place. Only UNIQUE objects are certain to be those of this state."""
-        return self._place.url(key)
+        """Return the URL of an object in the dataset's folder. Only UNIQUE objects surely are those of this state."""
+        return self._folder.url(key)
 
     @property
     def storage_options(self) -> dict[str, object]:
         """Return the options with which other tools open the URLs."""
-        return self._place.storage_options
+        return self._folder.storage_options
 
     def gather(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
         """Call functions concurrently if the lake's store gains from it."""
@@ -170,7 +179,7 @@ class DatasetView(DatasetStore):
                 raise ReadOnly(f"{self._prefix}{key} cannot be read by other processes: publish the session first")
             else:
                 objects[key] = self._tree.content.addresses.locate(item.entry)
-        return Selection(objects, self._place)
+        return Selection(objects, self._folder)
 
     # Reading
 
@@ -210,8 +219,8 @@ class DatasetView(DatasetStore):
     def listed(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
         """List the dataset's log and the derived objects of this state under a prefix (keys of the lake).
 
-        The log is in the tree, derived objects are in place or beside. Unique objects are not listed, because those of
-        other states are in the same folder.
+        The log is in the tree, and derived objects are in the folder or beside the datasets. Unique objects are not
+        listed, because those of other states are in the same folder.
         """
         stored = self._tree.view.list_metadata(prefix, start_after)
         # Only readers that begin at the start of the log use derived objects.
@@ -255,9 +264,9 @@ class DatasetView(DatasetStore):
                 raise ReadOnly(
                     f"{path!r} is a data file of {self._record.path}, and data files never change: write a new one"
                 )
-            # The object is in place at once, for all commits. If the caller does not guarantee that the name is unique,
-            # it must be free.
-            return self._place.put(key, data, if_absent=if_absent or not unique, unique=unique and not if_absent)
+            # All commits have the object at once. If the caller does not guarantee that the name is unique, it must be
+            # free.
+            return self._folder.put(key, data, if_absent=if_absent or not unique, unique=unique and not if_absent)
         if kind is KeyClass.DERIVED:
             raise ReadOnly(
                 f"{path!r} is derived from the session's changes: it is written when the session is published"
@@ -273,7 +282,7 @@ class DatasetView(DatasetStore):
     def _delete(self, keys: Sequence[str]) -> None:
         self._changes(self._prefix + next(iter(keys), ""))
         for key in keys:
-            if not self.in_place(key):
+            if not self.is_outside_tree(key):
                 raise ReadOnly(
                     f"{self._prefix + key!r} belongs to the log of {self._record.path}, from which nothing can be "
                     "deleted: drop the dataset instead"

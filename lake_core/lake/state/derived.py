@@ -1,6 +1,6 @@
 """Where the derived objects of a dataset's state are, such as the checkpoints of a table.
 
-Those of the branch in place are in the dataset's folder, where every reader finds them. Those of other states are
+Those of the checked-out branch are in the dataset's folder, where every reader finds them. Those of other states are
 beside the datasets, in a folder that is named by the content of the log entry that they were derived from. So a state
 uses only what was derived from its own log, although other branches have other entries under the same keys. No tree
 names derived objects: they are never merged, and may be deleted at any time.
@@ -27,28 +27,28 @@ _NEWEST = 3
 """How many log entries' derived objects are listed, the newest: a reader that finds those of one incomplete or damaged
 has others."""
 _FEW = 10
-"""The most keys of a dataset after the newest derived object in place with which no others are looked for."""
+"""If a dataset has at most so many keys after the newest derived object in its folder, no others are looked for."""
 
 Groups: TypeAlias = dict[str, list[tuple[str, ObjectMeta, ObjectStore]]]
 """Derived objects by the log entries that they were derived from: key in the dataset, metadata, and store."""
 
 
 def derived_folder(record: DatasetRecord) -> str:
-    """Return the folder with the derived objects of all states of a dataset, except for those in place."""
+    """Return the folder with the derived objects of a dataset's states, except for those in the dataset's folder."""
     return f"{DERIVED}/{sha256(record.id.encode()).hexdigest()}"
 
 
 class DerivedObjects:
     """The derived objects that belong to one state of a dataset."""
 
-    def __init__(self, tree: StateTree, record: DatasetRecord, format: DatasetFormat, place: ObjectStore) -> None:
-        self._tree, self._format, self._place = tree, format, place
+    def __init__(self, tree: StateTree, record: DatasetRecord, format: DatasetFormat, data_root: ObjectStore) -> None:
+        self._tree, self._format, self._data_root = tree, format, data_root
         self._prefix = f"{record.path}/"
         self._folder = derived_folder(record)
         self._beside = FolderStore(tree.root, self._folder)
         # The content of an entry decides, so that the answers hold whatever else a session writes.
         self._stores: dict[tuple[str, str], ObjectStore] = {}
-        self._in_place: dict[tuple[str, str], bool] = {}
+        self._checked_out: dict[tuple[str, str], bool] = {}
 
     def newest(self, prefix: str) -> dict[str, tuple[ObjectMeta, ObjectStore]]:
         """Return the newest derived objects of this state whose keys start with a prefix. Older ones are not needed."""
@@ -56,7 +56,7 @@ class DerivedObjects:
         if not folder or not (prefix.startswith(folder) or folder.startswith(prefix)):
             return {}
         inner = max(prefix, folder, key=len)
-        groups = self._groups_in_place(inner)
+        groups = self._checked_out_groups(inner)
         newest = max(groups, default="")
         if self._has_many_after(newest):
             groups |= {source: group for source, group in self._groups_beside().items() if source > newest}
@@ -77,14 +77,14 @@ class DerivedObjects:
         """Return the store that has a derived object of this state under its key. Raises NotFound."""
         source = self._format.derived_from(key)
         if source == "":
-            return self._place  # reached only through another derived object
+            return self._data_root  # reached only through another derived object
         content = None if source is None else self._content(source)
         if source is not None and content is not None:
             known = self._stores.get((key, content))
             if known is not None:
                 return known
-            places = [self._place] if self.is_in_place(source) else []
-            for store in (*places, FolderStore(self._beside, content)):
+            checked_out = [self._data_root] if self.is_checked_out(source) else []
+            for store in (*checked_out, FolderStore(self._beside, content)):
                 if store.exists(key):
                     self._stores[key, content] = store
                     return store
@@ -98,28 +98,28 @@ class DerivedObjects:
         content = self._content(source)
         return None if content is None else FolderStore(self._beside, content)
 
-    def _groups_in_place(self, folder: str) -> Groups:
-        """Return the newest objects in place that belong to this state."""
+    def _checked_out_groups(self, folder: str) -> Groups:
+        """Return the newest objects in the dataset's folder that belong to this state."""
         groups: Groups = {}
-        for meta in self._place.list(folder):
+        for meta in self._data_root.list(folder):
             source = self._source(meta.key)
             if source and self._content(source) is not None:
-                groups.setdefault(source, []).append((meta.key, meta, self._place))
+                groups.setdefault(source, []).append((meta.key, meta, self._data_root))
         sources = sorted(groups)
         own = self._count_own(sources)
         return {source: groups[source] for source in sources[max(0, own - _NEWEST) : own]}
 
     def _count_own(self, sources: list[str]) -> int:
-        """Return how many of these log entries, ascending, are the same in place and in this state.
+        """Return how many of these log entries, ascending, are the same in the checked-out log and in this state.
 
         The two logs are equal up to some entry, and differ in all later ones.
         """
-        if not sources or self.is_in_place(sources[-1]):
+        if not sources or self.is_checked_out(sources[-1]):
             return len(sources)
         low, high = 0, len(sources) - 1
         while low < high:
             middle = (low + high) // 2
-            if self.is_in_place(sources[middle]):
+            if self.is_checked_out(sources[middle]):
                 low = middle + 1
             else:
                 high = middle
@@ -148,17 +148,17 @@ class DerivedObjects:
         item = self._tree.view.get(f"{self._prefix}{source}")
         return None if item is None else digest_of(item.entry.address)
 
-    def is_in_place(self, source: str) -> bool:
-        """Return whether a log entry of this state is also in place, with the same content."""
+    def is_checked_out(self, source: str) -> bool:
+        """Return whether a log entry of this state is also in the checked-out log, with the same content."""
         content = self._content(source)
         if content is None:
             return False
-        known = self._in_place.get((source, content))
+        known = self._checked_out.get((source, content))
         if known is None:
             try:
-                known = sha256(self._place.get(source)).hexdigest() == content
+                known = sha256(self._data_root.get(source)).hexdigest() == content
             except NotFound:
                 known = False
-            if known:  # a log in place only grows, so this stays so
-                self._in_place[source, content] = True
+            if known:  # the checked-out log only grows, so this stays so
+                self._checked_out[source, content] = True
         return known

@@ -126,7 +126,10 @@ class StateStore(ObjectStore):
         return self._tree.root.gather(*calls)
 
     def url(self, key: str = "") -> str:
-        """Return the URL of a key in place. For states other than main, another file or none may be there."""
+        """Return the URL of a key in the lake's folder.
+
+        If the state is not main, another file or none may be there.
+        """
         return self.root.url(key)
 
     @property

@@ -227,10 +227,10 @@ def read_uvarints(data: Buffer, at: Positions) -> tuple[Positions, Positions]:
     while len(rows):
         if shift > 55:
             raise InvalidZng("a tag or type id has more than 62 bits")
-        places = ends[rows]
-        if int(places.max()) >= len(data):
+        positions = ends[rows]
+        if int(positions.max()) >= len(data):
             raise InvalidZng("a tag or type id is cut short")
-        bytes_ = data[places]
+        bytes_ = data[positions]
         numbers[rows] |= (bytes_ & 0x7F).astype(np.int64) << shift
         ends[rows] += 1
         rows = rows[bytes_ >= 0x80]

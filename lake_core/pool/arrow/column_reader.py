@@ -252,9 +252,9 @@ def read_fields(type: Type, bodies: Bodies, names: Collection[str]) -> tuple[Typ
 
 
 def _record(type: RecordType, bodies: Bodies, names: Collection[str] | None = None) -> pa.Array:
-    places = [number for number, each in enumerate(type.fields, 1) if names is None or each.name in names]
-    projected = type if names is None else RecordType(tuple(type.fields[number - 1] for number in places))
-    columns = split_records(bodies, len(places) if names is None else max(places, default=0), exact=names is None)
+    numbers = [number for number, each in enumerate(type.fields, 1) if names is None or each.name in names]
+    projected = type if names is None else RecordType(tuple(type.fields[number - 1] for number in numbers))
+    columns = split_records(bodies, len(numbers) if names is None else max(numbers, default=0), exact=names is None)
     pairs = zip(columns, type.fields, strict=False)
     fields = [(field.type, column) for column, field in pairs if names is None or field.name in names]
     texts = [(kind, column) for kind, column in fields if under(kind) in _COPIED]

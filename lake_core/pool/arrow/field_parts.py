@@ -27,12 +27,12 @@ class Part(NamedTuple):
     Attributes:
         values: An array that holds the values.
         rows: The positions of the records; None for all of them.
-        places: The position of each record's value in the array; None where it is that of the record itself.
+        positions: The position of each record's value in the array; None where it is that of the record itself.
     """
 
     values: pa.Array
     rows: Integers | None
-    places: Integers | None
+    positions: Integers | None
 
 
 def parts_of(
@@ -40,36 +40,36 @@ def parts_of(
     type: Type,
     path: Sequence[str],
     rows: Integers | None = None,
-    places: Integers | None = None,
+    positions: Integers | None = None,
 ) -> Iterator[Part]:
     """Yield the values that a field has, by their types. Records that are in no part do not have the field.
 
     Args:
-        array: The records. With `places`, an array that holds them.
+        array: The records. With `positions`, an array that holds them.
         type: Their type.
         path: The path of names to the field.
         rows: The positions of the records; None for all of them.
-        places: The position of each record in the array, below a union; None where it is the same.
+        positions: The position of each record in the array, below a union; None where it is the same.
     """
     plain = plain_type(type)
     if isinstance(plain, UnionType):
         codes, offsets = union_codes(array)
         if rows is None:
             rows = np.arange(len(array))
-        at = rows if places is None else places
+        at = rows if positions is None else positions
         codes, offsets = codes[at], offsets[at]
         for number, member in enumerate(plain.types):
             chosen = np.flatnonzero(codes == number)
             if len(chosen):
                 yield from parts_of(array.field(number), member, path, rows[chosen], offsets[chosen])
     elif not path:
-        if rows is not None and places is None and not pa.types.is_nested(array.type):
+        if rows is not None and positions is None and not pa.types.is_nested(array.type):
             # One array with nulls is evaluated faster than two groups of records.
             has_value = np.zeros(len(array), np.bool_)
             has_value[rows] = True
             array, rows = pc.if_else(booleans(has_value), array, pa.nulls(1, array.type)[0]), None
         if plain != NULL:
-            yield Part(array, rows, places)
+            yield Part(array, rows, positions)
     elif isinstance(plain, RecordType):
         names = [each.name for each in plain.fields]
         if path[0] not in names:
@@ -77,13 +77,13 @@ def parts_of(
         number = names.index(path[0])
         if array.null_count:
             has_value = valid(array)
-            if places is not None and rows is not None:
-                chosen = np.flatnonzero(has_value[places])
-                rows, places = rows[chosen], places[chosen]
+            if positions is not None and rows is not None:
+                chosen = np.flatnonzero(has_value[positions])
+                rows, positions = rows[chosen], positions[chosen]
             else:
                 rows = np.flatnonzero(has_value) if rows is None else rows[has_value[rows]]
-        if places is None or len(places):
-            yield from parts_of(array.field(number), plain.fields[number].type, path[1:], rows, places)
+        if positions is None or len(positions):
+            yield from parts_of(array.field(number), plain.fields[number].type, path[1:], rows, positions)
 
 
 def plain_type(type: Type) -> Type:
@@ -108,19 +108,19 @@ def grouped(count: int, fields: Sequence[Sequence[Part]]) -> Iterator[tuple[Inte
     groups = np.zeros(count, np.int64)
     coded = []
     for parts in fields:
-        codes, places = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        codes, positions = np.zeros(count, np.int64), np.zeros(count, np.int64)
         for code, part in enumerate(parts, 1):
             rows = np.arange(count) if part.rows is None else part.rows
             codes[rows] = code
-            places[rows] = rows if part.places is None else part.places
-        coded.append((parts, codes, places))
+            positions[rows] = rows if part.positions is None else part.positions
+        coded.append((parts, codes, positions))
         groups = np.unique(groups * (len(parts) + 1) + codes, return_inverse=True)[1]
     for group in range(int(groups.max(initial=-1)) + 1):
         rows = np.flatnonzero(groups == group)
         yield (
             rows,
             [
-                parts[codes[rows[0]] - 1].values.take(integers(places[rows])) if codes[rows[0]] else None
-                for parts, codes, places in coded
+                parts[codes[rows[0]] - 1].values.take(integers(positions[rows])) if codes[rows[0]] else None
+                for parts, codes, positions in coded
             ],
         )

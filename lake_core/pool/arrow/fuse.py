@@ -151,10 +151,10 @@ def _in_union(array: pa.Array, type: Type, target: UnionType) -> pa.Array:
     children: list[list[pa.Array]] = [[] for _ in target.types]
     new_codes = np.full(len(array), len(target.types), np.int8)
     new_offsets = np.zeros(len(array), np.int32)
-    for member, values, rows, places in sources:
+    for member, values, rows, positions in sources:
         code = _code_of(member, target)
         start = sum(map(len, children[code]))
-        selected = values.take(integers(places[rows]))
+        selected = values.take(integers(positions[rows]))
         children[code].append(_widened(selected, member, target.types[code]))
         new_codes[rows] = code
         new_offsets[rows] = start + np.arange(len(selected))

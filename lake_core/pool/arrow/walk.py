@@ -107,8 +107,8 @@ def _positions_of(bytes_: set[int], data: Buffer) -> Positions:
             mask[: len(block)] |= block == byte
         words = mask.view(np.uint64)
         used = (words != 0).nonzero()[0]
-        places = words[used].view(np.bool_).nonzero()[0]
-        positions.append(start + used[places >> 3] * 8 + (places & 7))
+        offsets = words[used].view(np.bool_).nonzero()[0]
+        positions.append(start + used[offsets >> 3] * 8 + (offsets & 7))
     return np.concatenate(positions)
 
 

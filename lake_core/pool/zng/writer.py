@@ -129,7 +129,7 @@ def _interleaved(
 ) -> bytes | memoryview:
     """Return parts of data, each after the prefix of its code."""
     if len(data) >= _LARGE_VALUE * len(codes):
-        # To slice them takes less time than to look for the places of their bytes.
+        # To slice them takes less time than to look for the positions of their bytes.
         bounds = pairwise(offsets.tolist())
         pairs = ((prefixes[code], data[start:end]) for code, (start, end) in zip(codes.tolist(), bounds, strict=True))
         return b"".join(chain.from_iterable(pairs))

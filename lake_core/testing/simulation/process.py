@@ -63,7 +63,7 @@ class Process:
         self._chance = random.Random(f"{self.world.seed}/{number}/chance")
 
     @property
-    def place(self) -> str:
+    def host(self) -> str:
         """Return a name that no other process has, in this world or another."""
         return f"{self.world.id}-{self.name}{self.lives}"
 

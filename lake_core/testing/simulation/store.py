@@ -24,7 +24,7 @@ class SimulatedStore(ObjectStore):
         """Return a URL that no other process or world has."""
         # The library caches some state by URL. Processes and worlds must not share it, so their URLs differ.
         # The scheme is that of a store without a cache on disk, which histories would share.
-        return f"memory://{self._process.place}/{key}".rstrip("/")
+        return f"memory://{self._process.host}/{key}".rstrip("/")
 
     @property
     def storage_options(self) -> dict[str, object]:

@@ -120,10 +120,10 @@ def _flipped(body: bytes, column: int) -> bytes:
         or "stats_parsed" in column_chunk.path_in_schema
     ):
         return body
-    place = (
+    position = (
         (column_chunk.dictionary_page_offset or column_chunk.data_page_offset) + column_chunk.total_compressed_size - 1
     )
-    return body[:place] + bytes([body[place] ^ 0xFF]) + body[place + 1 :]
+    return body[:position] + bytes([body[position] ^ 0xFF]) + body[position + 1 :]
 
 
 class _CleanedMeanwhile(MemoryStore):

@@ -89,7 +89,7 @@ class NoteFormat(DatasetFormat):
             return Applied({CURRENT: after}, None, "WRITE")
         # Taking an older text, or one that was created where a note was dropped, is writing it anew, so that the
         # pointer only moves on.
-        draft = _draft(context.place, Note(incoming).text, head.decode())
+        draft = _draft(context.data_root, Note(incoming).text, head.decode())
         return Applied({CURRENT: draft.encode()}, None, "WRITE", references=[f"drafts/{draft}"])
 
     def reachable(self, state: ObjectStore, since: int | None) -> Iterable[str]:

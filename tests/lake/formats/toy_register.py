@@ -138,9 +138,9 @@ class RegisterFormat(DatasetFormat):
     def derived_from(self, key: str) -> str | None:
         return entry_key(int(key[-12:-4]))
 
-    def write_derived(self, state: ObjectStore, place: ObjectStore, now: datetime, *, due: bool = False) -> None:
+    def write_derived(self, state: ObjectStore, derived_root: ObjectStore, now: datetime, *, due: bool = False) -> None:
         register = Register(state)
-        place.put(f"index/{register.version:08}.txt", "\n".join(sorted(register.lines())).encode())
+        derived_root.put(f"index/{register.version:08}.txt", "\n".join(sorted(register.lines())).encode())
 
 
 def read_index(store: ObjectStore, version: int) -> str | None:

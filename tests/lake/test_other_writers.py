@@ -1,4 +1,4 @@
-"""Main in place, and other writers: imported tables, adoption, divergence, release; checkpoints; what others read."""
+"""Other readers and writers: imported tables, adoption, divergence, release; checkpoints; what others read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def foreign(root: str, path: str) -> deltalake.DeltaTable:
     return deltalake.DeltaTable(f"{root}/{path}")
 
 
-def test_deltalake_reads_main_in_place_and_refuses_to_write_it(local: Lake, root: str) -> None:
+def test_deltalake_reads_main_and_refuses_to_write_it(local: Lake, root: str) -> None:
     for id in range(20, 35):
         with local.session() as s:
             s.delta("t/orders").append(rows([id]))
@@ -58,7 +58,7 @@ def test_deltalake_reads_main_in_place_and_refuses_to_write_it(local: Lake, root
     assert sorted(path.name for path in Path(root, "t/orders").rglob("*")) == before
 
 
-def test_a_checkpoint_in_place_serves_the_states_that_it_belongs_to(local: Lake, root: str) -> None:
+def test_a_checkpoint_in_the_folder_serves_the_states_that_it_belongs_to(local: Lake, root: str) -> None:
     local.create_branch("early")
     for id in range(20, 32):
         with local.session() as s:
@@ -117,7 +117,7 @@ def test_imported_tables_stay_open_to_others_and_what_they_write_is_adopted(loca
 
 
 def test_a_log_that_another_writer_continued_behind_the_lakes_back(local: Lake, root: str) -> None:
-    """The other one took the version that the lake had published, but not yet put in place."""
+    """The other one took the version that the lake had published, but not yet checked out."""
     deltalake.write_deltalake(f"{root}/legacy/events", rows(range(3)))
     with local.session() as s:
         s.import_delta("legacy/events")
@@ -267,7 +267,7 @@ def test_reference_tables_are_imported_whole(name: str, local: Lake, root: str) 
 
 
 def test_plain_readers_never_see_a_gap(local: Lake, root: str) -> None:
-    """A table that was published several times before it is put in place appears in the order of its versions."""
+    """A table that was published several times before it is checked out appears in the order of its versions."""
     log = Path(root, "t/orders/_delta_log")
     for id in range(20, 24):
         with local.session() as s:
