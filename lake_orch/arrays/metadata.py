@@ -60,7 +60,7 @@ def array_metadata(
         result: The write.
         dataset: The arrays after it.
         session: The snapshot that holds them.
-        url: The URL of the repository in place.
+        url: The URL of the repository's folder.
         path: The path of the repository below the root.
         operation: The mode of the write.
         receipt: The receipt of a write to a lake.

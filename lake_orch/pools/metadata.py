@@ -80,7 +80,7 @@ def pool_metadata(
     Args:
         result: The result of the write.
         pool: The pool after the write.
-        url: The URL of the pool in place.
+        url: The URL of the pool's folder.
         path: The path of the pool below the lake's root.
         operation: The mode of the write.
         receipt: The commit or session of the write, in a lake.

@@ -79,7 +79,7 @@ def published_metadata(session: RunSession, branch: str, published: Published, *
     if resumed:
         metadata["lake/resumed"] = True
     if not published.is_checked_out:
-        metadata["lake/in_place"] = False
+        metadata["lake/checked_out"] = False
     return metadata
 
 

@@ -37,10 +37,10 @@ class ArrowDatasets:
         """Return a dataset over the table's files, or over rows in memory if the files cannot be read as they are."""
         import pyarrow.dataset as ds
 
-        return _in_place(part) or ds.dataset(part.to_arrow())
+        return _dataset_of_files(part) or ds.dataset(part.to_arrow())
 
 
-def _in_place(part: TableSlice) -> ds.Dataset | None:
+def _dataset_of_files(part: TableSlice) -> ds.Dataset | None:
     """Open the slice as a dataset over the table's files. Return None if Arrow's reader would return wrong rows."""
     import pyarrow.dataset as ds
 
