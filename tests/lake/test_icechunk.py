@@ -13,11 +13,13 @@ import zarr
 
 from lake_core import Lake
 from lake_core.icechunk import RepositoryConfig
+from lake_core.icechunk.dataset_format import IcechunkFormat
 from lake_core.icechunk.errors import InvalidRefName, UnsupportedSpecVersion
 from lake_core.lake.errors import Collected, Conflict, DatasetNotFound, ReadOnly, SessionClosed
 from lake_core.lake.gc import collect
+from lake_core.lake.publish import commit_to_branch
 from lake_core.lake.refs.commit_graph import CommitGraph
-from lake_core.store import LocalStore
+from lake_core.store import LocalStore, ObjectStore
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.arrays import CHUNK, PATH, chunk_values, create_array, filled, outside, outside_values, set_chunk
 from tests.lake.lakes import SCHEMA, ids, rows
@@ -80,6 +82,24 @@ def test_what_icechunk_commits_to_the_folder_is_published_upon(lake: Lake, tmp_p
     other.commit("by icechunk")
     session.publish()
     assert outside_values(tmp_path) == chunk_values(lake.icechunk(PATH).store) == filled(c0=0, c1=1, c2=2)
+
+
+def test_a_pointer_that_another_checkout_moves_meanwhile_accuses_nobody(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_to_branch, "try_check_out", lambda *_: False)
+        write(lake, 3, 7)
+    is_behind = IcechunkFormat.is_behind
+
+    def overtaken(self: IcechunkFormat, key: str, store: ObjectStore, other: ObjectStore) -> bool:
+        monkeypatch.setattr(IcechunkFormat, "is_behind", is_behind)
+        Lake.open(tmp_path).maintenance.checkout()
+        return self.is_behind(key, store, other)
+
+    monkeypatch.setattr(IcechunkFormat, "is_behind", overtaken)
+    lake.maintenance.checkout()
+    assert outside_values(tmp_path) == filled(c0=0, c3=7)
 
 
 def test_what_icechunk_commits_to_the_same_chunk_is_a_conflict(lake: Lake, tmp_path: Path) -> None:

@@ -236,6 +236,10 @@ def _is_behind(view: DatasetView, key: str) -> bool:
     """
     if view.format.is_behind(key, view.checkout_store, view):
         return True
+    # Other processes may move it meanwhile, but only forward: to the state's value, and then on.
+    current = _checked_out_pointer(view, key)
+    if current is not None and bytes(current) == bytes(view.get(key)):
+        return False
     if view.format.is_behind(key, view, view.checkout_store):
         return False
     raise _diverged(view, key)
