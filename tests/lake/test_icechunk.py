@@ -15,7 +15,7 @@ from lake_core import Lake
 from lake_core.icechunk import RepositoryConfig
 from lake_core.icechunk.dataset_format import IcechunkFormat
 from lake_core.icechunk.errors import InvalidRefName, UnsupportedSpecVersion
-from lake_core.lake.errors import Collected, Conflict, DatasetNotFound, ReadOnly, SessionClosed
+from lake_core.lake.errors import Collected, Conflict, DatasetNotFound, NothingToApply, ReadOnly, SessionClosed
 from lake_core.lake.gc import collect
 from lake_core.lake.publish import commit_to_branch
 from lake_core.lake.refs.commit_graph import CommitGraph
@@ -98,6 +98,18 @@ def test_a_pointer_that_another_checkout_moves_meanwhile_accuses_nobody(
         return self.is_behind(key, store, other)
 
     monkeypatch.setattr(IcechunkFormat, "is_behind", overtaken)
+    lake.maintenance.checkout()
+    assert outside_values(tmp_path) == filled(c0=0, c3=7)
+
+
+def test_nothing_is_adopted_from_a_folder_that_is_behind_main(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_to_branch, "try_check_out", lambda *_: False)
+        write(lake, 3, 7)
+    with pytest.raises(NothingToApply):
+        lake.maintenance.adopt(PATH)
     lake.maintenance.checkout()
     assert outside_values(tmp_path) == filled(c0=0, c3=7)
 

@@ -104,19 +104,34 @@ def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetV
     items: dict[str, Item | None] = {}
     for key in view.format.pointer_keys(view.checkout_store):
         current = target.view.get(f"{path}/{key}")
-        pointer = new_item(view.checkout_store.get(key), now)
-        if current is not None and current.entry.etag == pointer.entry.etag:
-            continue
-        if current is not None and not view.format.is_behind(key, view, view.checkout_store):
-            raise Conflict(
-                f"{path}: {key} in the folder does not follow what the lake has published: run `lake release {path}`, "
-                "then import the table again",
-                datasets=[path],
-                kinds={path: "PointerMoved"},
-            )
-        items[f"{path}/{key}"] = pointer
+        if current is None or _is_ahead(view, key):
+            # It may have moved on meanwhile, but never back.
+            items[f"{path}/{key}"] = new_item(view.checkout_store.get(key), now)
     update = DatasetUpdate(view.record.format, view.format.version(view), "ADOPT")
     return TreeUpdate(items, target.view.tree, {path: update} if items else {})
+
+
+def _is_ahead(view: DatasetView, key: str) -> bool:
+    """Return whether a checked-out pointer comes after its value in main, and not before it. Raises Conflict."""
+    etag = None
+    while True:
+        pointer = view.checkout_store.get(key)
+        if bytes(pointer) == bytes(view.get(key)):
+            return False
+        if pointer.etag == etag:
+            break
+        if view.format.is_behind(key, view, view.checkout_store):
+            return True
+        if view.format.is_behind(key, view.checkout_store, view):
+            return False  # main is not checked out yet
+        etag = pointer.etag  # if it is the same again, no other process has moved it between the two comparisons
+    path = view.record.path
+    raise Conflict(
+        f"{path}: {key} in the folder does not follow what the lake has published: run `lake release {path}`, "
+        f"then import it again with `lake import {path}`",
+        datasets=[path],
+        kinds={path: "PointerMoved"},
+    )
 
 
 def _fork(view: DatasetView, version: int, target: StateStore) -> int:
