@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from lake_core.dataset import ApplyContext, DatasetConflict
 from lake_core.errors import NotFound
-from lake_core.lake.errors import Conflict
+from lake_core.lake.errors import Conflict, Diverged
+from lake_core.lake.publish.checkout import is_pointer_behind
 from lake_core.lake.publish.prepare import Proposal, head_of, prepare_tree
 from lake_core.lake.publish.tree_update import DatasetUpdate, TreeUpdate
 from lake_core.lake.state.content import Item, new_item
@@ -113,25 +114,22 @@ def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetV
 
 def _is_ahead(view: DatasetView, key: str) -> bool:
     """Return whether a checked-out pointer comes after its value in main, and not before it. Raises Conflict."""
-    etag = None
-    while True:
-        pointer = view.checkout_store.get(key)
-        if bytes(pointer) == bytes(view.get(key)):
-            return False
-        if pointer.etag == etag:
-            break
-        if view.format.is_behind(key, view, view.checkout_store):
-            return True
-        if view.format.is_behind(key, view.checkout_store, view):
-            return False  # main is not checked out yet
-        etag = pointer.etag  # if it is the same again, no other process has moved it between the two comparisons
-    path = view.record.path
-    raise Conflict(
-        f"{path}: {key} in the folder does not follow what the lake has published: run `lake release {path}`, "
-        f"then import it again with `lake import {path}`",
-        datasets=[path],
-        kinds={path: "PointerMoved"},
-    )
+    if bytes(view.checkout_store.get(key)) == bytes(view.get(key)):
+        return False
+    # This comes first, because the other comparison may read all older values of main.
+    if view.format.is_behind(key, view, view.checkout_store):
+        return True
+    try:
+        is_pointer_behind(view, key)
+    except Diverged:
+        path = view.record.path
+        raise Conflict(
+            f"{path}: {key} in the folder does not follow what the lake has published: run `lake release {path}`, "
+            f"then import it again with `lake import {path}`",
+            datasets=[path],
+            kinds={path: "PointerMoved"},
+        ) from None
+    return False  # main was not checked out
 
 
 def _fork(view: DatasetView, version: int, target: StateStore) -> int:

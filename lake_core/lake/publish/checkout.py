@@ -207,7 +207,7 @@ def _absent_by_version(view: DatasetView, version: int, at_once: int) -> Iterato
 def _absent(view: DatasetView, version: int) -> list[tuple[str, Item]]:
     """List the log entries of a version that are not checked out. Raises Diverged."""
     entries = [(key, item) for key in view.format.log_keys(view, version) if (item := view.item(key)) is not None]
-    return [(key, item) for key, item in entries if not _stands(view, key, item)]
+    return [(key, item) for key, item in entries if not _is_present(view, key, item)]
 
 
 def _move_pointer(view: DatasetView, key: str) -> bool:
@@ -218,7 +218,7 @@ def _move_pointer(view: DatasetView, key: str) -> bool:
     data = view.get(key)
     while True:
         current = _checked_out_pointer(view, key)
-        if current is not None and (bytes(current) == bytes(data) or not _is_behind(view, key)):
+        if current is not None and (bytes(current) == bytes(data) or not is_pointer_behind(view, key)):
             return False
         try:
             view.checkout_store.put(
@@ -229,7 +229,7 @@ def _move_pointer(view: DatasetView, key: str) -> bool:
             continue  # another process has moved it
 
 
-def _is_behind(view: DatasetView, key: str) -> bool:
+def is_pointer_behind(view: DatasetView, key: str) -> bool:
     """Return whether a checked-out pointer is behind the state's value, and not ahead of it.
 
     Raises Diverged if it is neither.
@@ -253,7 +253,7 @@ def is_checked_out(repository: Repository, commit: Commit) -> bool:
         if record is None:
             continue
         view = state.folder_of(record)
-        if version is not None and not all(_stands(view, key) for key in view.format.log_keys(view, version)):
+        if version is not None and not all(_is_present(view, key) for key in view.format.log_keys(view, version)):
             return False
         if any(_is_pending(view, key) for key in view.format.pointer_keys(view)):
             return False
@@ -263,7 +263,7 @@ def is_checked_out(repository: Repository, commit: Commit) -> bool:
 def _is_pending(view: DatasetView, key: str) -> bool:
     """Return whether a checked-out pointer must still move to the state's value. Raises Diverged."""
     current = _checked_out_pointer(view, key)
-    return current is None or (bytes(current) != bytes(view.get(key)) and _is_behind(view, key))
+    return current is None or (bytes(current) != bytes(view.get(key)) and is_pointer_behind(view, key))
 
 
 def _checked_out_pointer(view: DatasetView, key: str) -> ObjectBytes | None:
@@ -273,7 +273,7 @@ def _checked_out_pointer(view: DatasetView, key: str) -> ObjectBytes | None:
         return None
 
 
-def _stands(view: DatasetView, key: str, item: Item | None = None) -> bool:
+def _is_present(view: DatasetView, key: str, item: Item | None = None) -> bool:
     """Return whether an object is checked out at a key. Raises Diverged if it clearly has other content."""
     try:
         meta = view.checkout_store.head(key)
@@ -312,7 +312,7 @@ def check_free(state: StateStore, record: DatasetRecord, version: int | None, it
             raise _diverged(view, view.format.log_keys(view, newest)[0])
     for key in view.format.log_keys(view, version):
         item = items.get(f"{record.path}/{key}")
-        if _stands(view, key) and (item is None or bytes(view.checkout_store.get(key)) != state.content.get(item)):
+        if _is_present(view, key) and (item is None or bytes(view.checkout_store.get(key)) != state.content.get(item)):
             raise _diverged(view, key)
 
 
