@@ -85,7 +85,7 @@ class IcechunkFormat(DatasetFormat):
 
     def open(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> Repository:
         """Return a `DatasetRepository`; a `Repository` for one outside of a lake."""
-        kind = DatasetRepository if isinstance(store, DatasetStore) else Repository
+        kind = DatasetRepository if store.versioned else Repository
         return kind.open(store, clock=clock, **options)
 
     def create(
@@ -175,7 +175,7 @@ class IcechunkFormat(DatasetFormat):
         assets = AssetManager(state)
         snapshot_ids: set[bytes] = set()
         manifests: set[bytes] = set()
-        for kind in () if isinstance(state, DatasetStore) else RefKind:
+        for kind in () if state.versioned else RefKind:
             for name in refs.list_names(state, kind) - {MAIN if kind is RefKind.BRANCH else ""}:
                 for snapshot in ancestry(assets, refs.lookup(state, kind, name).snapshot_id):
                     snapshot_ids.add(snapshot.snapshot_id)

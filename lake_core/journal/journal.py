@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, overload
 
 from lake_core import runtime
-from lake_core.backoff import Backoff
 from lake_core.clock import system_clock
 from lake_core.errors import AlreadyExists, NotFound, StoreError
 from lake_core.journal.append import ENTRY, Append, Appender, Plan, Result
@@ -45,8 +44,6 @@ _LOG = logging.getLogger(__name__)
 DEADLINE = timedelta(seconds=60)
 """The default deadline of an append."""
 
-_POLLING = Backoff(0.05, 2.0, factor=1.5)
-_POLLED = 1000
 _RELOADED = 4096
 """After so many entries, a handle reads the newest snapshot again if the journal archives old records."""
 
@@ -214,34 +211,6 @@ class Journal:
             self._check_retained(first)
             raise
 
-    def poll(self, after: int, timeout: timedelta) -> list[Entry]:
-        """Wait for entries after a number: the next up to 1,000 of them, or none when the time is up.
-
-        Runs in the caller's thread.
-
-        Raises HistoryPurged, CorruptEntry, StoreError.
-        """
-        if after < 0:
-            raise ValueError("entries count from 1")
-        end = runtime.monotonic() + timeout.total_seconds()
-        polls, checked = 0, None
-        while True:
-            polls += 1
-            batches = self._reader.forward(after, limit=_POLLED)
-            entries: list[Entry] = []
-            while (batch := self._next(batches, after + 1)) is not None:
-                entries += batch
-            if checked is None or self._clock.asleep(checked):
-                checked = self._clock.moment()
-                self._check_retained(after + 1)
-            if entries:
-                self._absorb(entries)
-                return entries
-            left = end - runtime.monotonic()
-            if left <= 0:
-                return []
-            runtime.sleep(min(left, _POLLING.pause(polls)))
-
     # Writing
 
     def create(self) -> None:
@@ -363,16 +332,6 @@ class Journal:
     def _forget(self) -> None:
         with self._lock:
             self._cached = None
-
-    def _absorb(self, entries: Sequence[Entry]) -> None:
-        """Apply entries that were read to the cached state, if they follow it."""
-        cached = self._cached
-        if cached is None:
-            return
-        new = [entry for entry in entries if entry.number > cached.state.number]
-        if new and new[0].number == cached.state.number + 1:
-            # Later entries may have existed for a long time, so the moment stays.
-            self._remember(self._reader.advance(cached.state, new), cached.moment)
 
     def _check_retained(self, number: int) -> None:
         tail = self._reader.tail()

@@ -70,11 +70,6 @@ class State(Mapping[str, Any]):
         """Return whether a key exists outside of the archive."""
         return self._loaded_record(key) is not None
 
-    @property
-    def loaded_count(self) -> int:
-        """The number of keys outside of the archive."""
-        return self._count
-
     def loaded_records(self) -> Iterator[tuple[str, StateRecord]]:
         """Walk the records outside of the archive, in the order of keys."""
         for key in self._loaded_keys(""):

@@ -125,7 +125,7 @@ class PoolFormat(DatasetFormat):
             store,
             config,
             clock or system_clock,
-            main_of(store, config) if isinstance(store, DatasetStore) else None,
+            main_of(store, config) if store.versioned else None,
             **options,
         )
 
@@ -192,7 +192,7 @@ class PoolFormat(DatasetFormat):
         If the store is the dataset's folder, and has the pool of the lake's states, return that pool's id.
         """
         url = store.url()
-        if isinstance(store, DatasetStore):
+        if store.versioned:
             self._pool_ids[url] = dataset_pool(store).id
             return self._pool_ids[url]
         known = self._pool_ids.get(url)
@@ -282,7 +282,7 @@ class PoolFormat(DatasetFormat):
         branches = read_state(journal)
         first = branches if since is None else journal.state_at(min(since + 1, branches.number))
         tips = {branch_of(branches, MAIN).commit: branch_of(first, MAIN).commit}
-        if not isinstance(state, DatasetStore):
+        if not state.versioned:
             tips |= {branch.commit: branch.commit for branch in branches.values() if branch.name != MAIN}
             for folder in state.list_folders():
                 if re.fullmatch(_KSUID, folder) and folder != pool.id:

@@ -11,7 +11,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from lake_core.clock import system_clock
-from lake_core.dataset import DatasetStore
 from lake_core.journal import ZED_NAMING, Delete, State, StateRecord
 from lake_core.journal.errors import CorruptEntry
 from lake_core.journal.pointer import read_head
@@ -79,7 +78,7 @@ def dataset_pool(store: ObjectStore) -> PoolConfig:
 
     Raises NoSuchPool, DamagedLake.
     """
-    if not isinstance(store, DatasetStore):
+    if not store.versioned:
         return _oldest(store, read_state(open_journal(store, POOLS, system_clock)).values())
     # In a state of a lake, looking up an entry is free; reading one may not be.
     last = last_entry(store, POOLS)
@@ -110,7 +109,7 @@ def _oldest(store: ObjectStore, pools: Iterable[PoolConfig]) -> PoolConfig:
 def main_of(store: ObjectStore, pool: PoolConfig) -> State:
     """Return the newest state of a pool's branches; in a lake, only of the branch main. Raises DamagedLake."""
     folder = branches_folder(pool.id)
-    last = last_entry(store, folder) if isinstance(store, DatasetStore) else 0
+    last = last_entry(store, folder) if store.versioned else 0
     # Each entry holds the whole state of its branches.
     for number in range(last, 0, -1):
         key = entry_key(folder, number)
@@ -162,7 +161,7 @@ def tail_key(folder: str) -> str:
 
 def last_entry(store: ObjectStore, folder: str) -> int:
     """Return the number of a journal's last entry; 0 where there is none."""
-    if isinstance(store, DatasetStore) and store.exists(entry_key(folder, 1)):
+    if store.versioned and store.exists(entry_key(folder, 1)):
         low, high = 1, 2
         while store.exists(entry_key(folder, high)):
             low, high = high, 2 * high

@@ -1,4 +1,4 @@
-"""Where the records of data objects went when commits rewrote these."""
+"""The heirs of deleted data objects: those into which commits may have written their records again."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ if TYPE_CHECKING:
 
 
 def heirs(changes: Iterable[Change], ids: Set[str], known: Set[str]) -> set[str]:
-    """Return the data objects that may hold records of others, which commits deleted.
+    """Return the ids of the data objects that may hold the records of deleted ones.
 
-    These are all that a commit added that deleted one of them, and in turn their heirs.
+    A commit that deletes a data object may write its records to any data object that it adds. Later commits may
+    rewrite those in turn.
 
     Args:
-        changes: The commits.
+        changes: The commits to follow.
         ids: The ids of the deleted data objects.
-        known: The ids of data objects that do not count, nor their heirs.
+        known: The ids of data objects to leave out, with their own heirs.
     """
     rewritten: dict[str, set[str]] = {}
     for change in changes:

@@ -22,11 +22,13 @@ _BOTH: Final = _LEFT | _RIGHT
 
 
 class MergeHistory:
-    """The commits that two tips contain, as far as one of them has commits that the other has not.
+    """The history of two tips, read back to their merge bases.
+
+    A tip contains a commit if the commit is the tip itself, or one that the tip was built on or has merged.
 
     Attributes:
-        bases: The ids of the merge bases: the commits that both tips contain, and that no other such commit contains.
-            Where clocks differ, there may be others among them, which are older and contained in one of these.
+        bases: The ids of the merge bases. These are the commits that both tips contain, without those that another
+            of these commits contains. If the clocks of writers differ, some of those may be left among them.
 
     Args:
         commits: The commits of the pool.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
@@ -22,7 +21,6 @@ class Clock:
         self.now = START
         self.passed = 0.0
         self.slept = 0.0
-        self.on_sleep: Callable[[], object] | None = None
 
     def __call__(self) -> datetime:
         return self.now
@@ -40,5 +38,3 @@ class Clock:
         self.slept += seconds
         self.passed += seconds
         self.now += timedelta(seconds=seconds)
-        if self.on_sleep is not None:
-            self.on_sleep()

@@ -137,7 +137,7 @@ def test_an_answer_lost_while_purging(mode: FaultMode) -> None:
         _check(inner, clock, False, ENTRIES)
 
 
-@pytest.mark.parametrize("work", ["state", "head", "state_at", "entries", "poll"])
+@pytest.mark.parametrize("work", ["state", "head", "state_at", "entries"])
 @pytest.mark.parametrize("mode", ["before", "after"])
 def test_dying_while_reading(work: str, mode: FaultMode) -> None:
     reads: dict[str, Callable[[Journal], object]] = {
@@ -145,7 +145,6 @@ def test_dying_while_reading(work: str, mode: FaultMode) -> None:
         "head": lambda journal: journal.head(),
         "state_at": lambda journal: journal.state_at(START + timedelta(days=3, hours=1)),
         "entries": lambda journal: list(journal.entries(1)),
-        "poll": lambda journal: journal.poll(3, timedelta(0)),
     }
     for at in range(1, _operations(reads[work]) + 1):
         inner, clock = _prepared()

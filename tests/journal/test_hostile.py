@@ -6,7 +6,7 @@ import json
 import random
 import tracemalloc
 from contextlib import suppress
-from datetime import UTC, timedelta
+from datetime import UTC
 
 import pytest
 
@@ -149,7 +149,6 @@ def test_a_corrupt_entry_is_named_to_everybody() -> None:
         lambda: list(journal.entries(1)),
         lambda: journal.entry(4),
         lambda: journal.state_at(4),
-        lambda: journal.poll(3, timedelta(0)),
         lambda: Journal(store, "refs").append(count),
     ):
         with pytest.raises(CorruptEntry, match=key.replace(".", r"\.")) as raised:

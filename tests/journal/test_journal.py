@@ -29,7 +29,6 @@ def test_an_empty_journal_needs_no_creation() -> None:
     assert state.number == 0
     assert state.time == datetime(1970, 1, 1, tzinfo=UTC)
     assert list(journal.entries(1)) == []
-    assert journal.poll(0, timedelta(0)) == []
     assert journal.state_at(0) == {}
     assert journal.state_at(START) == {}
     assert journal.purge(START) == 0
@@ -297,27 +296,6 @@ def test_a_stale_hint_costs_few_round_trips() -> None:
     before = store.count
     assert Journal(store, "refs").state() == {"n": 1000}
     assert store.count - before < 1000 / 80 + 8
-
-
-def test_polling_waits_for_entries() -> None:
-    clock = Clock()
-    journal = Journal(MemoryStore(), "refs", clock=clock)
-    journal.append(count)
-    assert [entry.number for entry in journal.poll(0, timedelta(seconds=9))] == [1]
-    assert journal.poll(1, timedelta(seconds=9)) == []
-    assert clock.slept == pytest.approx(9)
-    writer = Journal(journal.store, "refs", clock=clock)
-    clock.on_sleep = lambda: writer.append(count)
-    entries = journal.poll(1, timedelta(seconds=9))
-    assert [entry.number for entry in entries] == [2]
-    assert journal.state(refresh=False).number == 2
-    for _ in range(4):
-        writer.append(count)
-    assert [entry.number for entry in journal.poll(4, timedelta(0))] == [5, 6]
-    assert journal.state(refresh=False) == {"n": 2}, "what lies between was not read"
-    assert journal.state() == {"n": 6}
-    with pytest.raises(ValueError):
-        journal.poll(-1, timedelta(0))
 
 
 def test_handles_are_pickled() -> None:

@@ -97,7 +97,6 @@ def test_what_is_gone_is_named(store: ScriptedStore, clock: Clock) -> None:
             lambda journal=journal: journal.state_at(START + timedelta(days=20)),
             lambda journal=journal: list(journal.entries(22)),
             lambda journal=journal: journal.entry(1),
-            lambda journal=journal: journal.poll(5, timedelta(0)),
         ):
             with pytest.raises(HistoryPurged, match=r"retained from") as raised:
                 ask()
@@ -325,15 +324,12 @@ def test_a_reader_that_slept_does_not_take_junk_for_entries(store: ScriptedStore
     for read in (
         lambda: list(journal.entries(6)),
         lambda: list(journal.entries(6, 6)),
-        lambda: journal.poll(5, timedelta(0)),
     ):
         with pytest.raises(HistoryPurged):
             read()
     store.inner.put(f"refs/{7:020d}.json", b"junk")
     assert journal.state() == {"n": 46}
     assert journal.state().number == 46
-    with pytest.raises(HistoryPurged):
-        journal.poll(5, timedelta(0))
     with pytest.raises(HistoryPurged):
         list(journal.entries(6))
 
@@ -362,21 +358,6 @@ def test_a_clock_that_was_set_back_is_not_trusted(store: ScriptedStore, clock: C
     _sleeps(store, clock)
     clock.now = START - timedelta(days=3)
     assert journal.state() == {"n": 41}
-
-
-def test_polling_over_a_purge(store: ScriptedStore, clock: Clock) -> None:
-    journal = _daily(store, clock, 5)
-    slept: list[float] = []
-
-    def on_sleep() -> None:
-        if not slept:
-            slept.append(0)
-            clock.on_sleep = None
-            _sleeps(store, clock)
-
-    clock.on_sleep = on_sleep
-    with pytest.raises(HistoryPurged):
-        journal.poll(5, timedelta(days=50))
 
 
 def test_a_journal_is_purged_while_it_is_read(store: ScriptedStore, clock: Clock) -> None:
