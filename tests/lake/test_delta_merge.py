@@ -71,7 +71,7 @@ def _pairs() -> Iterator[object]:
         yield pytest.param(later, earlier, marks=[] if usual else pytest.mark.exhaustive)
 
 
-@pytest.mark.parametrize(("later", "earlier"), _pairs())
+@pytest.mark.parametrize(("later", "earlier"), list(_pairs()))
 def test_two_sessions_end_as_a_serial_history_or_conflict_as_plain_delta_does(
     later: str, earlier: str, empty: Lake, store: MemoryStore
 ) -> None:
