@@ -218,7 +218,7 @@ class Checkpoint:
     def _checked(self, read: Callable[[], Any]) -> Any:
         """Return what a read of a file's columns returns, validated.
 
-        Raises CorruptCheckpoint for data that cannot be read.
+        Raises CheckpointGone for a deleted file, CorruptCheckpoint for data that cannot be read.
         """
         try:
             table = read()
@@ -226,7 +226,7 @@ class Checkpoint:
                 table.validate(full=True)
             return table
         except NotFound as error:
-            raise CorruptCheckpoint(
+            raise CheckpointGone(
                 f"checkpoint file {error.key} is gone: the log was cleaned up while it was read. Open the table again"
             ) from None
         except (pa.ArrowException, OSError, ValueError) as error:

@@ -213,15 +213,16 @@ class Snapshot:
 
     def _recovering(self, read: Callable[[Snapshot], _T]) -> _T:
         """Run a read of the state. If the checkpoint is damaged, read the version from other files."""
-        snapshot, damaged = self, _Damaged((), None)
+        snapshot = self
+        failures: tuple[_Failure, ...] = ()
         while True:
             try:
                 return read(snapshot)
             except CorruptCheckpoint as error:
                 if snapshot._checkpoint is None:
                     raise
-                damaged = _Damaged((*damaged.files, snapshot._checkpoint.files), damaged.error or error)
-                snapshot = load_snapshot(self.store, self.version, allowed_roots=self.allowed_roots, _damaged=damaged)
+                failures = (*failures, _Failure(error, snapshot._checkpoint.files))
+                snapshot = load_snapshot(self.store, self.version, allowed_roots=self.allowed_roots, _failures=failures)
 
 
 _MOST_LOOKS = 3
@@ -229,11 +230,24 @@ _MOST_LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Damaged:
-    """Checkpoints that were found damaged when they were read, and the error of the first one."""
+class _Failure:
+    """Files that could not be read, and the error that they raised."""
 
-    files: tuple[CheckpointFiles, ...]
-    error: DeltaError | None
+    error: DeltaError
+    checkpoint: CheckpointFiles | None
+    """None for commits and compactions."""
+
+    def is_damage(self, replacement: CheckpointFiles | None) -> bool:
+        """Return whether the log is damaged, given the checkpoint from which the table was read instead.
+
+        If a checkpoint is gone and there is a newer one, the log was cleaned up in the meantime.
+        """
+        return (
+            not isinstance(self.error, CheckpointGone)
+            or self.checkpoint is None
+            or replacement is None
+            or replacement.version <= self.checkpoint.version
+        )
 
 
 def _marker(rows: pa.Table, row: int) -> SetTransaction:
@@ -246,7 +260,7 @@ def load_snapshot(
     version: int | None = None,
     *,
     allowed_roots: tuple[ObjectStore, ...] = (),
-    _damaged: _Damaged | None = None,
+    _failures: tuple[_Failure, ...] = (),
 ) -> Snapshot:
     """Load the table at `version` (None: the latest).
 
@@ -257,44 +271,53 @@ def load_snapshot(
     """
     for _ in range(_MOST_LOOKS - 1):
         try:
-            return _load_snapshot(store, version, allowed_roots, _damaged or _Damaged((), None))
-        except _Vanished:
+            return _load_snapshot(store, version, allowed_roots, _failures)
+        except (_Vanished, CheckpointGone):
             continue  # the log was cleaned up between its listing and its reading
-    return _load_snapshot(store, version, allowed_roots, _damaged or _Damaged((), None))
+    return _load_snapshot(store, version, allowed_roots, _failures)
 
 
 def _load_snapshot(
-    store: ObjectStore, version: int | None, allowed_roots: tuple[ObjectStore, ...], damaged: _Damaged
+    store: ObjectStore,
+    version: int | None,
+    allowed_roots: tuple[ObjectStore, ...],
+    earlier_failures: tuple[_Failure, ...],
 ) -> Snapshot:
-    first_error = damaged.error
+    failures = [*earlier_failures]
+    unreadable = {failure.checkpoint for failure in earlier_failures}
     try:
         for segment in find_segments(store, version):
-            if segment.checkpoint in damaged.files:
+            if segment.checkpoint in unreadable:
                 continue
             try:
                 snapshot = _load_segment(store, segment)
             except CorruptCheckpoint as error:
-                first_error = first_error or error
+                failures.append(_Failure(error, segment.checkpoint))
                 continue
             except _DamagedCompaction as error:
-                first_error = first_error or CorruptCommit(str(error))  # the commits themselves may be there
+                failures.append(_Failure(CorruptCommit(str(error)), None))  # the commits themselves may be there
                 continue
             except (MalformedAction, MalformedMetadata, MalformedProtocol) as error:
                 if segment.checkpoint is None:
                     raise
-                first_error = first_error or error  # the commits after the checkpoint may correct it
+                failures.append(_Failure(error, segment.checkpoint))  # the commits after the checkpoint may correct it
                 continue
-            if first_error is not None:
-                warnings.warn(f"{first_error}; rebuilt from older log files", DamagedCheckpointWarning, stacklevel=2)
+            damage = next((failure.error for failure in failures if failure.is_damage(segment.checkpoint)), None)
+            if damage is not None:
+                warnings.warn(f"{damage}; rebuilt from older log files", DamagedCheckpointWarning, stacklevel=2)
             return replace(snapshot, allowed_roots=allowed_roots)
     except _Vanished:
         raise
     except DeltaError as error:
-        if isinstance(error, VersionNotFound) and isinstance(first_error, CheckpointGone):
+        if not failures:
+            raise
+        if isinstance(error, VersionNotFound) and isinstance(failures[0].error, CheckpointGone):
             # There are newer checkpoints, so nothing is damaged: this version is no longer in the log.
             raise VersionNotFound(f"{error}. Refresh the table, and run the operation again") from None
-        raise first_error or error from None
-    raise first_error or CorruptCheckpoint(
+        raise failures[0].error from None
+    if failures:
+        raise failures[0].error
+    raise CorruptCheckpoint(
         f"{store.url()} has neither a checkpoint nor commits from which a version of the table can be rebuilt"
     )
 

@@ -23,9 +23,11 @@ import pytest
 from lake_core.delta import DeltaTable
 from lake_core.delta.checkpoint import Checkpoint
 from lake_core.delta.errors import CorruptCheckpoint, DeltaError
-from lake_core.delta.log_segment import SIDECARS_FOLDER, checkpoint_key, commit_key
+from lake_core.delta.log_segment import LAST_CHECKPOINT, SIDECARS_FOLDER, checkpoint_key, commit_key
 from lake_core.delta.snapshot import DamagedCheckpointWarning
-from lake_core.store import MemoryStore
+from lake_core.store import MemoryStore, ObjectMeta, ObjectStore
+from lake_core.store.object_store import ObjectBytes
+from lake_core.testing import FaultStore
 from tests.delta.tables import SCHEMA, ids, rows
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a1"
@@ -100,7 +102,7 @@ def _store() -> MemoryStore:
     return store
 
 
-def _state(store: MemoryStore) -> Any:
+def _state(store: ObjectStore) -> Any:
     table = DeltaTable.open(store)
     return (
         ids(table.to_arrow()),
@@ -214,6 +216,59 @@ def test_a_checkpoint_that_goes_while_it_is_read(monkeypatch: pytest.MonkeyPatch
     store.delete([checkpoint_key(VERSION), commit_key(3)])
     with pytest.raises(CorruptCheckpoint, match="is gone"):
         table.to_arrow()
+
+
+def _clean_up(store: MemoryStore) -> None:
+    """Write a checkpoint of the newest version, and delete the log before it, as another process would."""
+    newest = DeltaTable.open(store)
+    newest.checkpoint()
+    store.delete([checkpoint_key(VERSION), *(commit_key(version) for version in range(newest.version))])
+
+
+def test_a_checkpoint_that_is_cleaned_up_while_a_table_is_open_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = _store()
+    monkeypatch.setattr("lake_core.store.object_file._WHOLE", 0)
+    table = DeltaTable.open(store)
+    good = ids(table.to_arrow())
+    table = DeltaTable.open(store)
+    _clean_up(store)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ids(table.to_arrow()) == good
+
+
+@pytest.mark.parametrize("has_hint", [True, False])
+def test_a_checkpoint_that_is_cleaned_up_between_listing_and_reading_is_no_damage(has_hint: bool) -> None:
+    store = _store()
+    good = _state(store)
+    store.delete([commit_key(version) for version in range(VERSION)])
+    if not has_hint:
+        store.delete([LAST_CHECKPOINT])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert _state(_CleanedStore(store)) == good
+
+
+class _CleanedStore(FaultStore):
+    """Cleans the log up once, right before the first read of the checkpoint."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner, at=10**9)
+        self._memory = inner
+        self._is_clean = False
+
+    def _before_read(self, key: str) -> None:
+        if key == checkpoint_key(VERSION) and not self._is_clean:
+            self._is_clean = True
+            _clean_up(self._memory)
+
+    def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
+        self._before_read(key)
+        return super()._get(key, start, end)
+
+    def _head(self, key: str) -> ObjectMeta:
+        self._before_read(key)
+        return super()._head(key)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -80,6 +82,35 @@ def _counting(*faults: Fault, processes: int = 3, steps: int = 3) -> History[Cou
     numbers = iter(range(1, 1000))
     scripts = tuple(tuple(Step(next(numbers), CountUp()) for _ in range(steps)) for _ in range(processes))
     return History(1, scripts, faults)
+
+
+class ParallelCounter(Counter):
+    """Each process looks for a missing object in one task, and counts up in another."""
+
+    def act(self, process: Process, action: CountUp) -> Iterator[Violation]:
+        store = SimulatedStore(self.world.store, process)
+        with process.runtime.thread_pool(2) as pool:
+            tasks: list[Future[Any]] = [
+                pool.submit(store.get, "missing"),
+                pool.submit(list, super().act(process, action)),
+            ]
+        try:
+            for task in tasks:
+                task.result()
+        except NotFound:
+            self.answers.append(process.host.partition("-")[2])
+        yield from ()
+
+
+def test_a_death_that_an_error_of_another_task_hides() -> None:
+    counters: list[ParallelCounter] = []
+
+    def counter_in(world: World) -> ParallelCounter:
+        counters.append(ParallelCounter(world))
+        return counters[0]
+
+    run(_counting(Fault(1, 2, "die before"), processes=1, steps=2), counter_in)
+    assert counters[0].answers == ["A1", "A died", "A2"]
 
 
 def test_a_history_takes_the_same_course_each_time() -> None:

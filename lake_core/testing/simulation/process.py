@@ -57,10 +57,16 @@ class Process:
         self._chance = random.Random()
 
     def begin(self, number: int, faults: dict[int, Fault]) -> None:
-        """Begin a step. Its random numbers and faults depend only on its number."""
+        """Begin a step, in a new process if the last one died. Random numbers and faults depend only on the number."""
+        self.lives += self._dead
         self.step, self._operation, self._faults, self._dead = number, 0, faults, False
         self._latency = random.Random(f"{self.world.seed}/{number}/latency")
         self._chance = random.Random(f"{self.world.seed}/{number}/chance")
+
+    @property
+    def is_dead(self) -> bool:
+        """Return whether the process died in this step."""
+        return self._dead
 
     @property
     def host(self) -> str:
@@ -128,7 +134,6 @@ class Process:
 
     def _die(self, story: str) -> None:
         self._dead = True
-        self.lives += 1
         self.world.tell(self, story)
         raise ProcessDied(story)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -78,9 +79,10 @@ def run(history: History[A], scenario_in: Callable[[World], Scenario[A]], *, tra
             for step in steps:
                 process.begin(step.number, faults.get(step.number, {}))
                 world.tell(process, f"{step.action}")
-                try:
+                with suppress(ProcessDied):
                     violations.extend(scenario.act(process, step.action))
-                except ProcessDied:
+                # An error of one task can hide that the process died in another task.
+                if process.is_dead:
                     process.begin(step.number, {})
                     scenario.died(process, step.action)
                     process.sleep(_RESTART_SECONDS)
