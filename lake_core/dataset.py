@@ -313,9 +313,10 @@ class DatasetFormat(ABC):
     def derived_from(self, key: str) -> str | None:
         """Return the log entry that a derived object was made from.
 
-        One in the dataset's folder belongs to a state only if the state has the same log entry.
+        A derived object in the dataset's folder belongs to a state only if the state has the same log entry.
 
-        "" for an object that is reached only through another derived one; None for one that no state can be sure of.
+        Return "" for an object that only another derived object names, such as a sidecar. Return None if the log entry
+        is unknown: the object is then never used.
         """
         return None
 

@@ -118,10 +118,10 @@ def check_conflicts(
             raise ConcurrentTransaction(
                 f"version {version} changed the metadata domain {min(twice)!r}, as does this operation", version=version
             )
-        lowered = footprint.markers & set(run.transactions["appId"].to_pylist()) if footprint.markers else set()
-        if lowered:
+        set_by_both = footprint.markers & set(run.transactions["appId"].to_pylist()) if footprint.markers else set()
+        if set_by_both:
             raise ConcurrentTransaction(
-                f"version {version} recorded a version of application {min(lowered)!r}, "
+                f"version {version} recorded a version of application {min(set_by_both)!r}, "
                 "whose transaction identifier this operation sets",
                 version=version,
             )

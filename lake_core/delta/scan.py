@@ -216,7 +216,7 @@ class DataFiles:
                 arrays.append(pa.chunked_array([pa.repeat(self.partitions[child.name][index], count)]))
             else:
                 arrays.append(conformed[child.name])
-        # Without columns a table has no rows to count: one that carries them is dropped again last.
+        # A table without columns has no number of rows. The extra column is dropped again below.
         table = pa.Table.from_arrays(arrays, schema=self.schema) if arrays else pa.table({"\x00rows": pa.nulls(count)})
         names = self.schema.names
         if self.position is not None:

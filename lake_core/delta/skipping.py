@@ -109,7 +109,7 @@ def partition_filter(predicate: Predicate, metadata: Metadata) -> Callable[[pa.T
         try:
             partitions = partition_table(files, metadata, names)
         except MalformedAction:
-            # These files may be of an earlier schema and no longer in force: whoever reads those in force will tell.
+            # Invalid files may be of an earlier schema and already removed. Readers of those in force raise the error.
             return np.full(len(files), True)
         return _Skipper(partitions, None, len(files)).may_match(predicate)
 

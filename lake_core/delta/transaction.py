@@ -45,7 +45,7 @@ COMMIT_DEADLINE = 120.0
 """The number of seconds after which a commit gives up."""
 
 _FEWEST_TRIES = 3
-"""However late it is: a process that stood still for long has not tried for long."""
+"""Even after the deadline: a process that was suspended may reach the deadline without having tried."""
 _AFTER_LOSS = Backoff(0.02, 1.0, shortest_share=0.0)
 _AFTER_FAILURE = Backoff(0.01, 1.0)
 
@@ -154,17 +154,17 @@ def commit(operation: Operation, now: int, deadline: float = COMMIT_DEADLINE) ->
 
 
 def _commit(operation: Operation, now: int, deadline: float, end: float) -> Committed:
-    txn_id = str(runtime.uuid4())
+    commit_id = str(runtime.uuid4())
     actions = encode_operation(operation, now)
     latest, attempt = operation.planned_on, 0
     while True:
         # Never try the next version without looking: after a cleanup of the log, used versions look free.
         newest = latest.refreshed()
-        if newest is not latest and _overtaken(operation, latest, newest, now):
+        if newest is not latest and _is_recorded_since(operation, latest, newest, now):
             return Committed(newest, newest.version, already_recorded=True)
         latest, version = newest, newest.version + 1
-        body = encode_actions([("commitInfo", commit_info(operation, latest, latest.store, txn_id, now))]) + actions
-        if _put_commit(latest.store, version, body, txn_id, end):
+        body = encode_actions([("commitInfo", commit_info(operation, latest, latest.store, commit_id, now))]) + actions
+        if _put_commit(latest.store, version, body, commit_id, end):
             return Committed(latest.advanced([(version, body)]), version)
         attempt += 1
         if runtime.monotonic() > end and attempt >= _FEWEST_TRIES:
@@ -194,7 +194,7 @@ def _queue(url: str) -> Iterator[None]:
         yield
 
 
-def _overtaken(operation: Operation, base: Snapshot, newest: Snapshot, now: int) -> bool:
+def _is_recorded_since(operation: Operation, base: Snapshot, newest: Snapshot, now: int) -> bool:
     """Return whether the commits between two snapshots include this operation.
 
     Raises a ConcurrentModification if one of them conflicts with it.
@@ -213,16 +213,16 @@ def _overtaken(operation: Operation, base: Snapshot, newest: Snapshot, now: int)
 
 def commit_first(store: ObjectStore, operation: Operation, now: int) -> bytes:
     """Create version 0, and return its bytes. Raises TableAlreadyExists if another writer was first."""
-    txn_id = str(runtime.uuid4())
-    body = encode_actions([("commitInfo", commit_info(operation, None, store, txn_id, now))]) + encode_operation(
+    commit_id = str(runtime.uuid4())
+    body = encode_actions([("commitInfo", commit_info(operation, None, store, commit_id, now))]) + encode_operation(
         operation, now
     )
-    if not _put_commit(store, 0, body, txn_id, runtime.monotonic() + COMMIT_DEADLINE):
+    if not _put_commit(store, 0, body, commit_id, runtime.monotonic() + COMMIT_DEADLINE):
         raise TableAlreadyExists(f"a table exists at {store.url()} already: open it, or pass exist_ok=True")
     return body
 
 
-def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, end: float) -> bool:
+def _put_commit(store: ObjectStore, version: int, body: bytes, commit_id: str, end: float) -> bool:
     """Try to create a version. Return True if it is this writer's, False if it is another writer's."""
     key = commit_key(version)
     tried, failures = False, 0
@@ -232,7 +232,7 @@ def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, end:
                 store.put(key, body, if_absent=True)
                 return True
             # The response was lost, or it says that the version exists. Find out which writer wrote it.
-            return read_commit_info(version, store.get(key)).get("txnId") == txn_id
+            return read_commit_info(version, store.get(key)).get("txnId") == commit_id
         except AlreadyExists:
             tried = True
         except (NotFound, StoreUnavailable) as error:
@@ -271,7 +271,7 @@ def encode_operation(operation: Operation, now: int) -> bytes:
 
 
 def commit_info(
-    operation: Operation, latest: Snapshot | None, store: ObjectStore, txn_id: str, now: int
+    operation: Operation, latest: Snapshot | None, store: ObjectStore, commit_id: str, now: int
 ) -> dict[str, Any]:
     """Return the provenance of a commit on top of `latest`; inside a lake also what it read.
 
@@ -295,7 +295,7 @@ def commit_info(
         "isBlindAppend": operation.is_blind_append,
         "operationMetrics": {name: str(value) for name, value in operation.metrics.items()},
         "engineInfo": ENGINE,
-        "txnId": txn_id,
+        "txnId": commit_id,
         **({READS_FIELD: read_set_texts([operation.reads])} if store.versioned else {}),
     }
 

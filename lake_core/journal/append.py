@@ -1,7 +1,7 @@
 """Appends an entry: put if absent, verify if the response is lost, plan again if another writer came first.
 
-Section Journal Concurrency Control of zed-lake-format, but never at HEAD + 2 unread: gaps would hide entries that were
-acknowledged.
+Section Journal Concurrency Control of zed-lake-format, with one exception: an entry is never put before the entry in
+front of it was read. A gap would hide entries that were acknowledged.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Appender:
             data, entry = self._encode(entry)
             started = self.clock.moment()
             if self._try_put(entry, data):
-                if self._counts(entry, started):
+                if self._is_valid(entry, started):
                     return Appended(entry, state.advanced([entry]), started), result
                 forget()
             lost += 1
@@ -209,7 +209,7 @@ class Appender:
             # The entry is damaged, so it is not ours. Reading the journal will raise an error.
             return False
 
-    def _counts(self, entry: Entry, started: Moment) -> bool:
+    def _is_valid(self, entry: Entry, started: Moment) -> bool:
         """Return whether an entry that was put is valid. It is not if its number was purged while its writer slept."""
         attempt = 0
         while True:

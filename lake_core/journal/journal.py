@@ -118,7 +118,9 @@ class Journal:
     # Reading
 
     def look(self) -> None:
-        """Read what the first reading of the state begins with. So it can be read together with other things.
+        """Read HEAD and list the snapshots, so that a caller can read other objects at the same time.
+
+        The next reading of the state begins with them.
 
         Raises JournalDamaged, StoreError.
         """

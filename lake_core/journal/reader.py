@@ -46,7 +46,7 @@ _LOADS = 8
 
 
 class Outline(NamedTuple):
-    """What tells a reader where to read on. It may be outdated: a load finds out what was written since."""
+    """Where a reader begins. It may be outdated: loading finds the entries that were written since."""
 
     head: Pointer
     snapshots: Sequence[tuple[int, str]]

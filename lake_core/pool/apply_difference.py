@@ -216,10 +216,10 @@ class PoolApplication:
         return replaced
 
     def _live_on(self, gone: set[str], before: DatasetState | None, after: DatasetState, head: DatasetState) -> bool:
-        """Return whether the head may hold records of data objects that it does not have, in other data objects.
+        """Return whether the head may still hold the records of deleted data objects, in other data objects.
 
-        It does not if commits since `before` deleted them, and if nothing that these commits added is left. What
-        `after` has too does not count: then the head has received the same deletion.
+        It does not if commits since `before` deleted all of these objects, and the head has none of their heirs. Heirs
+        that `after` has too do not count: the head has received the same deletion.
         """
         start = NIL if before is None else before.branch.commit
         changes = list(self._changes_since(start, head.branch.commit))

@@ -39,8 +39,8 @@ class BranchMerge:
         """
         history = MergeHistory(self.commits, tip, self.child)
         child, parent = self.commits.objects(self.child), self.commits.objects(tip)
-        # Both sides have had these: they came by a merge that its commit does not name, as those of `zed`, or both
-        # sides have restored them. What one side did to them since is its change.
+        # Both sides have added these since the base: a merge brought them without naming its commit, as those of `zed`,
+        # or both sides restored them. They are treated as part of the base.
         both = _added(history.since_bases(tip)) & _added(history.since_bases(self.child))
         base = history.base_objects().keys() | both
         new = child.keys() - base - parent.keys()

@@ -52,7 +52,10 @@ class Change(NamedTuple):
 
     @property
     def replaced(self) -> list[str]:
-        """Return the ids of the data objects that it deletes, or that it stands for as added and deleted before."""
+        """Return the ids of the data objects that it deletes, and of those that it absorbed.
+
+        The commits that became this one added and deleted the absorbed ones.
+        """
         return [*self.deleted, *self.commit.absorbed]
 
 

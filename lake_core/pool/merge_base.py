@@ -107,7 +107,10 @@ class MergeHistory:
         return chain
 
     def _contain(self, tip: str, contained: set[str]) -> None:
-        """Add a commit, and all commits that it contains, to a set that has those of each commit in it."""
+        """Add a commit and all commits that it contains to a set.
+
+        A commit that is in the set is skipped: what it contains is in the set, too.
+        """
         pending = [tip]
         while pending:
             id = pending.pop()

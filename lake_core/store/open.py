@@ -172,7 +172,11 @@ _OPENERS: Mapping[str, Callable[[str, Mapping[str, object], bool], ObjectStore]]
     "gcs": _open_gcs,
     **dict.fromkeys(_AZURE, _open_azure),
 }
-"""The functions that open a store, by the scheme of its URL. Add a new kind of store here."""
+"""The functions that open a store, by the scheme of its URL.
+
+A new kind of store is added here. `_MANGLED` recognizes its damaged URLs, `lake_core.cli.permissions` names what its
+policies must allow, and `lake_core.icechunk.virtual` lists where virtual chunks may lie.
+"""
 
 
 def _unsupported(scheme: str) -> InvalidUrl:

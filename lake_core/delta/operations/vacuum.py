@@ -153,7 +153,7 @@ class _Needed:
 
     def contains(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
         keys = _composed(keys)
-        # These keys are few where the needed ones are many, and those would take a hash table of their own.
+        # Keep only the needed keys that are among these: a hash table of all needed keys could be too large.
         is_listed = pc.is_in(_composed(self.keys), value_set=keys)
         contained = booleans(pc.is_in(keys, value_set=_composed(self.keys).filter(is_listed)))
         if self.names:

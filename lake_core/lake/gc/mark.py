@@ -57,7 +57,10 @@ class Reachability:
     """Entries of objects outside of the lake, by their URLs."""
     _trees: set[str] = field(default_factory=set)
     _pairs: dict[Pair, Mapping[str, Sequence[str]]] = field(default_factory=dict)
-    """The pairs whose remainders are marked, with the keys of datasets for which their states did not count."""
+    """The pairs that are marked.
+
+    By dataset, the keys that were left out because no state of the pair keeps them (`RetainedState.counts_from`).
+    """
     _ranges: set[str] = field(default_factory=set)
     _datasets: set[tuple[str, str]] = field(default_factory=set)
     """The datasets that are marked, by path and tree."""
@@ -264,9 +267,10 @@ class Reachability:
                 self.keys.update(f"{path}/{key}" for key in rules.reachable(view, oldest))
 
     def _is_covered(self, view: DatasetView, version: int, trunk: _Trunk, before: datetime | None) -> bool:
-        """Return whether the checked-out branch has a state that counts, with a version of a dataset or one before it.
+        """Return whether remainders already mark what a version of a dataset reaches.
 
-        Return False if that is not found at once.
+        They do if a state of the checked-out branch that keeps the dataset's files has this version or an earlier one.
+        Only a few states are looked at, so the answer may be False although one has.
         """
         items = [view.item(key) for key in view.format.log_keys(view, version)]
         written = min((item.entry.last_modified for item in items if item is not None), default=0)
@@ -283,7 +287,10 @@ class Reachability:
 
 
 class _Trunk:
-    """The states of the checked-out branch, newest first, by the time since which all of them count."""
+    """The kept states of the checked-out branch, newest first.
+
+    Each has the earliest commit time of those up to it, so that a binary search works even if clocks differ.
+    """
 
     def __init__(self, states: Sequence[RetainedState]) -> None:
         self.states = states

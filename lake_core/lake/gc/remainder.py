@@ -75,8 +75,9 @@ class RemainderReader:
     def remainder(self, tree: str, successor: str, is_step: bool) -> Remainder:
         """Compare two trees.
 
-        With `is_step`, the remainder includes objects that only versions of a dataset between the two reach, because
-        plain readers may have opened them. Otherwise these versions are of commits that are not retained.
+        `is_step` says that the trees are those of consecutive commits. Then the remainder includes objects that only
+        versions of a dataset between the two reach, because plain readers may have opened these versions. Otherwise
+        it leaves them out, because their commits are not kept.
 
         Raises the error of a tree or a dataset that cannot be read.
         """

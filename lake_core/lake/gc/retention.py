@@ -37,7 +37,11 @@ class RetainedState:
     """Whether this state and the successor follow each other directly, in either direction."""
 
     def counts_from(self, before: datetime | None) -> bool:
-        """Return whether the state counts for a dataset whose retention ended before an instant, if it did."""
+        """Return whether this state keeps the files of a dataset from collection.
+
+        A state that a ref or a session names always does. Another one does if it was committed at or after `before`,
+        when the dataset's retention ended. None stands for a retention that has not ended.
+        """
         return before is None or self.since is None or self.since >= before
 
 

@@ -137,7 +137,10 @@ class Source(Protocol):
 
     @property
     def compares_checkout(self) -> bool:
-        """Return whether its conflicts come from checked-out files, which a faster publisher may have written."""
+        """Return whether the source compares checked-out files with the refs.
+
+        A faster publisher may have written these files. So once the branch has moved, a conflict is not final.
+        """
         ...
 
     def prepare(self, refs: RefsState) -> BranchUpdate | Published:

@@ -1,4 +1,7 @@
-"""Merge, revert and cherry-pick: apply the changes of a branch or of one commit to a branch. All use `apply`."""
+"""Merge, revert and cherry-pick: apply the changes of a branch or of one commit to a branch.
+
+All use `apply`, which decides what conflicts.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class DatasetUpdate:
 
 @dataclass(frozen=True, slots=True)
 class TreeUpdate:
-    """The changes of the target."""
+    """The changes to make to the target's tree."""
 
     items: Mapping[str, Item | None]
     """The changed items by key. None deletes."""
@@ -60,7 +60,7 @@ class TreeUpdate:
     resolved: Mapping[str, str] = field(default_factory=dict)
     """The datasets and keys whose conflicts a strategy resolved, with the kinds of the conflicts."""
     taken: bool = False
-    """Whether `tree` is that of the other side, which differs from the target's already."""
+    """Whether `onto` is the other side's tree. It then differs from the target's tree even without `items`."""
 
     def __bool__(self) -> bool:
         return bool(self.items) or self.taken

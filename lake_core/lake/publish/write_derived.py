@@ -17,7 +17,8 @@ _LOG = logging.getLogger(__name__)
 def write_derived(state: StateStore, path: str, *, is_checked_out: bool = True) -> None:
     """Write the derived objects of a dataset if they are due. Errors do not affect the commit.
 
-    `is_checked_out` says that the state is one of the branch that is checked out. Objects of others are written beside.
+    `is_checked_out` says that the state is one of the branch that is checked out. The objects of other branches are
+    written to `_lake/derived` instead of the dataset's folder.
     """
     record = state.datasets().get(path)
     if record is None:

@@ -105,8 +105,15 @@ class SessionWriter(WriteSession):
         after = write_tree(repository, update.onto, update.items, pending)
         reads = sorted({*record.reads, *self.reads})
         # An attempt that wrote nothing is recorded too, so that late writes of an older attempt are refused.
-        counts = self.task is not None and (self._is_last or not any(batch.writer == self.id for batch in batches))
-        if after == record.tree and reads == list(record.reads) and not changes.ended_retention and not counts:
+        must_be_recorded = self.task is not None and (
+            self._is_last or not any(batch.writer == self.id for batch in batches)
+        )
+        if (
+            after == record.tree
+            and reads == list(record.reads)
+            and not changes.ended_retention
+            and not must_be_recorded
+        ):
             return after
         batch = Batch(self._batch_id, self.id, tree, after, self.task, self.attempt, self._is_last)
         kept = [other for other in record.batches if other not in earlier]

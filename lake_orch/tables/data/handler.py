@@ -1,4 +1,7 @@
-"""The protocol of type handlers, which convert values of one library to rows of a table, and back."""
+"""The protocol of type handlers, which convert values of one library to rows of a table, and back.
+
+Tables alone have type handlers. `lake_orch.arrays.data` and `lake_orch.pools.data` convert for arrays and pools.
+"""
 
 from __future__ import annotations
 
