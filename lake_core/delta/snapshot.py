@@ -223,6 +223,10 @@ class Snapshot:
                     raise
                 failures = (*failures, _Failure(error, snapshot._checkpoint.files))
                 snapshot = load_snapshot(self.store, self.version, allowed_roots=self.allowed_roots, _failures=failures)
+                if snapshot.metadata.id != self.metadata.id:
+                    raise VersionNotFound(
+                        f"the table at {self.store.url()} was replaced by another one: open it again"
+                    ) from None
 
 
 _MOST_LOOKS = 3

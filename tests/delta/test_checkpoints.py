@@ -22,7 +22,7 @@ import pytest
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.checkpoint import Checkpoint
-from lake_core.delta.errors import CorruptCheckpoint, DeltaError
+from lake_core.delta.errors import CorruptCheckpoint, DeltaError, VersionNotFound
 from lake_core.delta.log_segment import LAST_CHECKPOINT, SIDECARS_FOLDER, checkpoint_key, commit_key
 from lake_core.delta.snapshot import DamagedCheckpointWarning
 from lake_core.store import MemoryStore, ObjectMeta, ObjectStore
@@ -247,6 +247,19 @@ def test_a_checkpoint_that_is_cleaned_up_between_listing_and_reading_is_no_damag
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert _state(_CleanedStore(store)) == good
+
+
+def test_a_table_that_was_replaced_is_not_read_for_a_checkpoint_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = _store()
+    monkeypatch.setattr("lake_core.store.object_file._WHOLE", 0)
+    table = DeltaTable.open(store)
+    store.delete([meta.key for meta in list(store.list())])
+    replacement = DeltaTable.create(store, SCHEMA, partition_by=["p"])
+    for number in range(table.version):
+        replacement.append(rows(number, number + 1))
+    replacement.checkpoint()
+    with pytest.raises(VersionNotFound, match="was replaced"):
+        table.to_arrow()
 
 
 class _CleanedStore(FaultStore):
