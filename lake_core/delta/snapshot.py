@@ -242,16 +242,11 @@ class _Failure:
     """None for commits and compactions."""
 
     def is_damage(self, replacement: CheckpointFiles | None) -> bool:
-        """Return whether the log is damaged, given the checkpoint from which the table was read instead.
-
-        If a checkpoint is gone and there is a newer one, the log was cleaned up in the meantime.
-        """
-        return (
-            not isinstance(self.error, CheckpointGone)
-            or self.checkpoint is None
-            or replacement is None
-            or replacement.version <= self.checkpoint.version
-        )
+        """Return whether the log is damaged, given the checkpoint from which the table was read instead."""
+        if not isinstance(self.error, CheckpointGone) or self.checkpoint is None or replacement is None:
+            return True
+        # If there is a newer checkpoint, the log was cleaned up in the meantime.
+        return replacement.version <= self.checkpoint.version
 
 
 def _marker(rows: pa.Table, row: int) -> SetTransaction:

@@ -25,10 +25,9 @@ from lake_core.delta.checkpoint import Checkpoint
 from lake_core.delta.errors import CorruptCheckpoint, DeltaError, VersionNotFound
 from lake_core.delta.log_segment import LAST_CHECKPOINT, SIDECARS_FOLDER, checkpoint_key, commit_key
 from lake_core.delta.snapshot import DamagedCheckpointWarning
-from lake_core.store import MemoryStore, ObjectMeta, ObjectStore
-from lake_core.store.object_store import ObjectBytes
-from lake_core.testing import FaultStore
+from lake_core.store import MemoryStore, ObjectStore
 from tests.delta.tables import SCHEMA, ids, rows
+from tests.journal.stores import ScriptedStore
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a1"
 VERSION = 8
@@ -244,9 +243,18 @@ def test_a_checkpoint_that_is_cleaned_up_between_listing_and_reading_is_no_damag
     store.delete([commit_key(version) for version in range(VERSION)])
     if not has_hint:
         store.delete([LAST_CHECKPOINT])
+    scripted = ScriptedStore(store)
+
+    def on_get(key: str) -> None:
+        if key == checkpoint_key(VERSION):
+            scripted.on_get = lambda key: None
+            _clean_up(store)
+
+    scripted.on_get = on_get
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert _state(_CleanedStore(store)) == good
+        assert _state(scripted) == good
+    assert not store.exists(checkpoint_key(VERSION))
 
 
 def test_a_table_that_was_replaced_is_not_read_for_a_checkpoint_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,28 +268,6 @@ def test_a_table_that_was_replaced_is_not_read_for_a_checkpoint_that_is_gone(mon
     replacement.checkpoint()
     with pytest.raises(VersionNotFound, match="was replaced"):
         table.to_arrow()
-
-
-class _CleanedStore(FaultStore):
-    """Cleans the log up once, right before the first read of the checkpoint."""
-
-    def __init__(self, inner: MemoryStore) -> None:
-        super().__init__(inner, at=10**9)
-        self._memory = inner
-        self._is_clean = False
-
-    def _before_read(self, key: str) -> None:
-        if key == checkpoint_key(VERSION) and not self._is_clean:
-            self._is_clean = True
-            _clean_up(self._memory)
-
-    def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
-        self._before_read(key)
-        return super()._get(key, start, end)
-
-    def _head(self, key: str) -> ObjectMeta:
-        self._before_read(key)
-        return super()._head(key)
 
 
 @pytest.mark.parametrize(
