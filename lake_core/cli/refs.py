@@ -89,7 +89,7 @@ def _row(commit: Commit, as_json: bool) -> dict[str, object]:
         "message": commit.message,
         "datasets": changed_datasets(commit)
         if as_json
-        else ", ".join(f"{path}@{each['version']}" for path, each in changed_datasets(commit).items()),
+        else ", ".join(f"{path}@{each.get('version')}" for path, each in changed_datasets(commit).items()),
         "parents": commit.parents,
         "metadata": commit.metadata,
     }

@@ -24,7 +24,7 @@ from lake_core.lake.publish.comparison import MOST_ROWS, ChangedKey, Comparison,
 from lake_core.lake.publish.merge import MergePreview, cherry_pick, merge, preview_merge, revert
 from lake_core.lake.refs.branches import create_branch, create_tag, delete_branch, delete_tag
 from lake_core.lake.refs.commit_archive import COMMIT_ARCHIVE
-from lake_core.lake.refs.commit_record import commit_value
+from lake_core.lake.refs.commit_record import check_metadata, commit_value
 from lake_core.lake.refs.history import log
 from lake_core.lake.refs.refs_state import RefsState, check_name
 from lake_core.lake.refs.revision import resolve, resolve_commit
@@ -258,9 +258,9 @@ class Lake:
         `isolation` is the lake's by default. Under `snapshot`, changes conflict by the rules of their formats, and if
         both sides wrote the same plain file. Under `serializable`, it is also a conflict if others changed what the
         session read. If several sessions with one `id` began at the same commit, one publishes, and the others get its
-        result. Raises RefNotFound, InvalidRef.
+        result. Raises RefNotFound, InvalidRef; ValueError for keys of `metadata` that the lake writes itself.
         """
-        _check_metadata(message, metadata)
+        check_metadata(message, metadata)
         id = f"s-{runtime.uuid4().hex}" if id is None else check_name(id, "session")
         return Session(
             self._repository, SessionOptions(id, branch, message, metadata, isolation or self.settings.isolation)
@@ -281,9 +281,10 @@ class Lake:
 
         With `resume=False`, an open session with this id keeps its epoch. The handle only reads; writers come from its
         `join`. The session expires after `expires_in`, at most 7 days; each flush begins the time anew. Raises
-        RefNotFound; SessionClosed if the session has ended.
+        RefNotFound; SessionClosed if the session has ended; ValueError for keys of `metadata` that the lake writes
+        itself.
         """
-        _check_metadata(message, metadata)
+        check_metadata(message, metadata)
         options = SharedOptions(branch, id, expires_in, isolation or self.settings.isolation, message, metadata or {})
         return open_shared(self._repository, options, resume=resume)
 
@@ -479,13 +480,6 @@ class Lake:
 
     def __repr__(self) -> str:
         return f"Lake({self.url!r})"
-
-
-def _check_metadata(message: str, metadata: Mapping[str, str] | None) -> None:
-    if not isinstance(message, str) or not all(
-        isinstance(text, str) for pair in (metadata or {}).items() for text in pair
-    ):
-        raise ValueError("a commit's message must be text, and its metadata a mapping from text to text")
 
 
 def _committer() -> str:

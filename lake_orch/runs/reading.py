@@ -38,6 +38,12 @@ def pinned(lake: Lake, branch: str, path: str | None, instance: DagsterInstance,
 
 
 def _made_at(commit: Commit) -> float:
-    """Return the time of a commit, to the microsecond if it records that."""
-    exact = commit.metadata.get("at")
-    return (commit.creation_date if exact is None else datetime.fromisoformat(exact)).timestamp()
+    """Return the time of a commit, to the microsecond if it records that.
+
+    A commit that came from lakeFS may have a field of this name with another meaning.
+    """
+    try:
+        exact = datetime.fromisoformat(commit.metadata["at"])
+    except (KeyError, ValueError):
+        return commit.creation_date.timestamp()
+    return (exact if exact.tzinfo else commit.creation_date).timestamp()

@@ -176,16 +176,25 @@ def test_keys_of_a_lake_itself_are_refused(store: MemoryStore, key: str) -> None
 
 
 @pytest.mark.parametrize("datasets", ["mine", "[]", '{"t": 1}', '{"t": {"version": 1}}'])
-def test_metadata_that_a_lake_would_misread_is_refused(repository: RepositoryOfLakeFS, datasets: str) -> None:
+def test_metadata_that_a_lake_would_misread_is_kept_and_does_not_stop_a_branch(
+    repository: RepositoryOfLakeFS, datasets: str
+) -> None:
     head = repository.commits[repository.branches["main"]]
     parents = [repository.commits[id] for id in head.parents]
-    metadata = {"datasets": datasets}
+    metadata = {"datasets": datasets, "at": "noon", "session": "mine", "lineage": "mine"}
     commit = Commit.create("admin", "m", WHEN, head.metarange_id, metadata=metadata, parents=parents)
     repository.commits[commit.id] = commit
     repository.branches["main"] = commit.id
     repository.dump()
-    with pytest.raises(ForeignRepository, match="'datasets'"):
-        Lake.import_lakefs(repository.store)
+    lake = Lake.import_lakefs(repository.store)
+    assert lake.log(limit=1)[0].metadata == metadata
+    with lake.session(id="mine") as s:
+        s.create_delta("t/new", rows([]).schema).append(rows([1]))
+    assert ids(plain(repository.store, "t/new")) == [1]
+    assert len(lake.log(dataset="t/new")) == 1
+    assert lake.maintenance.verify() == []
+    reverted = lake.revert("main~1").commit
+    assert lake.log(limit=1)[0].id == reverted
 
 
 def test_commits_that_were_altered_are_refused(repository: RepositoryOfLakeFS) -> None:

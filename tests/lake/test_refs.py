@@ -17,6 +17,8 @@ from lake_core.lake.errors import (
     RefNotFound,
     UnsupportedLake,
 )
+from lake_core.lake.publish.commit_to_branch import commit_to_branch
+from lake_core.lake.session.private_session import _PrivateSource
 from lake_core.store import MemoryStore
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.lakes import ids, rows
@@ -217,3 +219,65 @@ def test_errors_are_ours(lake: Lake) -> None:
     ):
         with pytest.raises(LakeError):
             wrong()
+
+
+@pytest.mark.parametrize("name", ["datasets", "at", "session", "lineage", "merge", "retention:t/orders", "lake:next"])
+def test_names_of_the_lake_itself_are_refused_in_metadata(lake: Lake, name: str) -> None:
+    before = lake.log(limit=1)[0]
+    with pytest.raises(ValueError, match=f"'{name}'.*use another name"):
+        lake.session(metadata={name: "mine"})
+    with pytest.raises(ValueError, match=f"'{name}'.*use another name"):
+        lake.open_session(id="mine", metadata={name: "mine"})
+    assert lake.list_sessions() == []
+    session = lake.session()
+    session.put("notes.txt", b"mine")
+    session.metadata[name] = "mine"
+    with pytest.raises(ValueError, match=f"'{name}'.*use another name"):
+        session.publish()
+    assert lake.log(limit=1)[0] == before
+    del session.metadata[name]
+    session.publish()
+    assert lake.at().get("notes.txt") == b"mine"
+
+
+def test_each_name_that_the_lake_writes_in_metadata_is_refused(lake: Lake) -> None:
+    """One of each operation that makes a commit."""
+    lake.create_branch("dev")
+    shared = lake.open_session()
+    with shared.join() as writer:
+        writer.put("shared.txt", b"1")
+        writer.delta("t/orders").vacuum()
+    written = set(lake.get_session(shared.id).record.metadata)
+    assert written == {"retention:t/orders"}
+    shared.publish()
+    picked = _put(lake, "dev", "picked.txt")
+    lake.cherry_pick(picked, onto="main")
+    lake.revert("main")
+    with lake.session("dev") as s:
+        s.put("notes.txt", b"here")
+        s.delta("t/orders").append(rows([50]))
+    _put(lake, "main", "notes.txt")
+    lake.merge("dev", strategy="theirs")
+    _put(lake, "dev", "later.txt")
+    lake.merge("dev", squash=True)
+    written |= {name for commit in lake.log() for name in commit.metadata}
+    assert {"datasets", "at", "session", "lineage", "lake", "merge", "squash", "strategy"} <= written
+    assert {"resolved", "revert", "cherry-pick-origin", "cherry-pick-committer"} <= written
+    for name in written:
+        with pytest.raises(ValueError, match="use another name"):
+            lake.session(metadata={name: "mine"})
+
+
+def test_a_lake_that_has_such_metadata_already_goes_on(lake: Lake) -> None:
+    session = lake.session(metadata={"owner": "sales"})
+    session.put("notes.txt", b"mine")
+    source = _PrivateSource(lake.repository, session)
+    session.metadata["datasets"] = "orders, customers"
+    commit_to_branch(lake.repository, source)
+    with lake.session() as s:
+        s.delta("t/orders").append(rows([50]))
+    assert s.result is not None
+    assert s.result.is_checked_out
+    assert [commit.message for commit in lake.log(dataset="t/orders")] == ["", "begin"]
+    lake.revert("main~1")
+    assert ids(lake.delta("t/orders")) == [*range(10), 50]

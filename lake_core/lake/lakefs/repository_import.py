@@ -15,9 +15,9 @@ from lake_core.graveler import Commit, Graveler
 from lake_core.graveler.export import MANIFEST
 from lake_core.graveler.wire import read_message, text
 from lake_core.journal import Action, Add, State
-from lake_core.lake.errors import DamagedLake, ForeignRepository, InvalidRef, LakeAlreadyExists
+from lake_core.lake.errors import ForeignRepository, InvalidRef, LakeAlreadyExists
 from lake_core.lake.lakefs.ref_names import rename_refs
-from lake_core.lake.refs.commit_record import DATASETS_FIELD, changed_datasets, commit_value
+from lake_core.lake.refs.commit_record import commit_value
 from lake_core.lake.refs.refs_state import check_name
 from lake_core.lake.state.view import RESERVED
 
@@ -165,11 +165,6 @@ def _check_commit(trees: Graveler, commit: Commit, commits: Mapping[str, Commit]
     missing = [parent for parent in commit.parents if parent not in commits]
     if missing:
         raise ForeignRepository(f"the dump does not have {missing[0]!r}, a parent of {commit.id[:12]}: dump it again")
-    if not _has_valid_datasets(commit):
-        raise ForeignRepository(
-            f"the metadata of commit {commit.id[:12]} has the field {DATASETS_FIELD!r}, which is a lake's own: the "
-            "repository cannot become a lake"
-        )
     try:
         for prefix in RESERVED:
             record = next(trees.scan(commit.metarange_id, prefix.encode()), None)
@@ -180,11 +175,3 @@ def _check_commit(trees: Graveler, commit: Commit, commits: Mapping[str, Commit]
                 )
     except NotFound as error:
         raise ForeignRepository(f"the tree of commit {commit.id[:12]} is missing: {error.key}") from None
-
-
-def _has_valid_datasets(commit: Commit) -> bool:
-    """Return whether the commit's metadata lists datasets as a lake does, or none."""
-    try:
-        return all({"format", "version", "operation"} <= update.keys() for update in changed_datasets(commit).values())
-    except DamagedLake:
-        return False

@@ -15,6 +15,39 @@ if TYPE_CHECKING:
 DATASETS_FIELD = "datasets"
 """The key of a commit's metadata that lists the datasets it changed: JSON, path → {format, version, operation}."""
 
+_RESERVED_FIELDS = frozenset(
+    {
+        DATASETS_FIELD,
+        "at",
+        "cherry-pick-committer",
+        "cherry-pick-origin",
+        "lake",
+        "lineage",
+        "merge",
+        "resolved",
+        "revert",
+        "session",
+        "squash",
+        "strategy",
+    }
+)
+"""The keys of metadata that the lake writes itself. Callers cannot use them."""
+_RESERVED_PREFIXES = ("lake:", "retention:")
+"""The beginnings of such keys: `retention:` is that of a session's record, and `lake:` is kept for later versions."""
+
+
+def check_metadata(message: str, metadata: Mapping[str, str] | None) -> None:
+    """Check the message and the metadata that a caller gives to a commit. Raises ValueError."""
+    if not isinstance(message, str) or not all(
+        isinstance(text, str) for pair in (metadata or {}).items() for text in pair
+    ):
+        raise ValueError("a commit's message must be text, and its metadata a mapping from text to text")
+    for name in metadata or {}:
+        if name in _RESERVED_FIELDS or name.startswith(_RESERVED_PREFIXES):
+            raise ValueError(
+                f"the key {name!r} of a commit's metadata is the lake's own: use another name, such as 'my-{name}'"
+            )
+
 
 def commit_value(commit: Commit) -> dict[str, Any]:
     """Return the value of a commit in the refs journal."""
@@ -62,14 +95,22 @@ def commit_of(id: str, value: Mapping[str, Any]) -> Commit:
 
 
 def changed_datasets(commit: Commit) -> Mapping[str, Mapping[str, object]]:
-    """Read which datasets a commit changed, by path. Raises DamagedLake."""
+    """Read which datasets a commit changed, by path.
+
+    Metadata of another meaning under the same key, such as that of a commit from lakeFS, lists none. Raises DamagedLake
+    if the record was altered.
+    """
     try:
         datasets = json.loads(commit.metadata.get(DATASETS_FIELD, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         datasets = None
-    if not isinstance(datasets, dict) or not all(isinstance(update, dict) for update in datasets.values()):
+    if isinstance(datasets, dict) and all(
+        isinstance(update, dict) and isinstance(update.get("format"), str) for update in datasets.values()
+    ):
+        return datasets
+    if not commit.is_named_right:
         raise DamagedLake(f"commit {commit.id[:12]} does not record which datasets it changed")
-    return datasets
+    return {}
 
 
 def version_of(update: Mapping[str, object]) -> int | None:

@@ -11,6 +11,7 @@ from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Change, Proposal, prepare_change
 from lake_core.lake.publish.tree_update import check_references, rebuilt, write_tree
+from lake_core.lake.refs.commit_record import check_metadata
 from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, SessionRecord
@@ -66,8 +67,8 @@ class Session(WriteSession):
     def publish(self) -> Published:
         """Publish now. A repeated call returns the same result.
 
-        Raises PublishTimeout, Collected; Conflict, after which the session is kept under its id as a failed one, unless
-        it brings back what is being garbage-collected.
+        Raises PublishTimeout, Collected; ValueError for invalid metadata; Conflict, after which the session is kept
+        under its id as a failed one, unless it brings back what is being garbage-collected.
         """
         if self.result is None:
             self.changes.check_open()
@@ -75,6 +76,7 @@ class Session(WriteSession):
                 # Content that the session did not write, because it existed, may have been collected since.
                 self.changes.status = "expired"
                 self.changes.check_open()
+            check_metadata(self.message, self.metadata)
             self.changes.flush_buffers()
             self.result = self._publish()
             self.changes.status = "published"
