@@ -125,6 +125,10 @@ class Contradiction:
         return f"{self.path}: {self.explanation}" + (f", last changed by {self.commits[0]}" if self.commits else "")
 
 
+READ_CHANGED = "ReadChanged"
+"""The kind of a conflict where a serializable session read what has changed since."""
+
+
 class Conflict(LakeError):
     """The changes to apply conflict with another commit. Nothing was published; the session stays readable.
 
@@ -171,6 +175,11 @@ class Conflict(LakeError):
         if remaining:
             reasons.append(f"and {count_of(remaining, 'more place')}")
         return f"{self.summary}. {'; '.join(reasons)}"
+
+    @property
+    def is_stale(self) -> bool:
+        """Return whether something that was read has changed: to write the same values again would not be right."""
+        return READ_CHANGED in self.kinds.values()
 
     def replace(
         self,

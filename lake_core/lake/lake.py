@@ -6,6 +6,7 @@ import getpass
 import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, takewhile
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -385,16 +386,26 @@ class Lake:
 
     # Reading
 
-    def at(self, ref: str = "main") -> StateStore:
+    def at(self, ref: str = "main", *, on_read: Callable[[str, str], None] | None = None) -> StateStore:
         """Return a ref as a read-only store.
 
-        A branch is read at its present commit, also after it has moved. Raises RefNotFound.
+        A branch is read at its present commit, also after it has moved.
+
+        `on_read` is called with each key, or prefix ending in "*", that is read, after the id of the commit, or of the
+        commit that a session is based on. With `rely_on` of a session, what is read counts as read by that session.
+        `ReadRecord.add` collects the reads for a session that begins later.
+
+        Raises RefNotFound.
         """
         repository = self._repository
         revision = resolve(repository.refs(), repository.journal, ref)
         if isinstance(revision, SessionRecord):
-            return SharedSession(repository, revision)
-        return repository.commit_state(revision, ref)
+            return SharedSession(
+                repository, revision, on_read=None if on_read is None else partial(on_read, revision.base)
+            )
+        return repository.commit_state(
+            revision, ref, on_read=None if on_read is None else partial(on_read, revision.id)
+        )
 
     def delta(self, path: str, *, ref: str = "main", **options: Any) -> DeltaTable:
         """Open a Delta table at a ref; `options` are those of `DeltaTable.open`.

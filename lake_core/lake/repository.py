@@ -77,11 +77,15 @@ class Repository:
         """Return the keys that collections may be deleting as of these refs. Raises DamagedLake."""
         return self.deletion_lists.pending(refs)
 
-    def state(self, tree: str, name: str, overlay: Overlay | None = None) -> StateStore:
-        """Return a tree as a store."""
+    def state(
+        self, tree: str, name: str, overlay: Overlay | None = None, *, on_read: Callable[[str], None] | None = None
+    ) -> StateStore:
+        """Return a tree as a store. `on_read` is called with each key, or prefix ending in "*", that is read."""
         view = View(self.graveler, tree, overlay or Overlay())
-        return StateStore(StateTree(self.root, view, self.clock, name=name, content=self.content))
+        return StateStore(StateTree(self.root, view, self.clock, name=name, content=self.content, on_read=on_read))
 
-    def commit_state(self, commit: Commit, name: str | None = None) -> StateStore:
-        """Return a commit as a store."""
-        return self.state(commit.metarange_id, name or f"commit {commit.id[:12]}")
+    def commit_state(
+        self, commit: Commit, name: str | None = None, *, on_read: Callable[[str], None] | None = None
+    ) -> StateStore:
+        """Return a commit as a store. `on_read` is as in `state`."""
+        return self.state(commit.metarange_id, name or f"commit {commit.id[:12]}", on_read=on_read)

@@ -23,6 +23,7 @@ from lake_core.lake.errors import (
     StaleAttempt,
     StaleEpoch,
 )
+from lake_core.lake.session.read_record import ReadRecord
 from lake_core.store import MemoryStore
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.lakes import SCHEMA, create_tables, ids, plain, rows, values
@@ -402,6 +403,99 @@ def test_serializable_sessions_may_rely_on_what_they_read(lake: Lake) -> None:
         s.delta("t/orders").append(rows([50]))
     with pytest.raises(Conflict, match="it was read here, and changed there"):
         shared.publish()
+
+
+def _change(lake: Lake, key: str) -> None:
+    with lake.session(isolation="snapshot") as s:
+        s.put(key, b"changed")
+
+
+@pytest.fixture
+def foo(lake: Lake) -> Lake:
+    """A lake whose sessions are serializable, with a file `foo`."""
+    with lake.session() as s:
+        s.put("foo", b"1")
+    lake.settings.update(isolation="serializable")
+    return lake
+
+
+def test_forks_rely_on_what_the_first_session_read(foo: Lake) -> None:
+    opened = foo.open_session()
+    with opened.join() as part:
+        part.put("bar", bytes(part.get("foo")))
+        part.put("own", b"1")
+    fork = opened.fork(without=["bar"])
+    again = fork.fork()
+    assert list(again.record.reads) == ["foo"]
+    _change(foo, "foo")
+    for session in (opened, fork, again):
+        with pytest.raises(Conflict) as caught:
+            session.publish()
+        assert caught.value.kinds == {"foo": "ReadChanged"}
+        assert caught.value.is_stale
+    assert not foo.at().exists("own")
+
+
+def test_a_private_session_that_was_kept_relies_on_what_it_read(foo: Lake) -> None:
+    session = foo.session(id="reader")
+    session.put("bar", bytes(session.get("foo")))
+    _change(foo, "foo")
+    with pytest.raises(Conflict, match=r"in a new session, which reads what is there now$"):
+        session.publish()
+    kept = foo.get_session("reader")
+    assert list(kept.record.reads) == ["foo"]
+    assert kept.record.isolation == "serializable"
+    resumed = foo.open_session(id="reader", isolation="snapshot")
+    with resumed.join() as part:
+        part.put("more", b"1")
+    for again in (resumed.fork(), resumed):
+        with pytest.raises(Conflict):
+            again.publish()
+
+
+def test_a_session_relies_on_what_was_read_before_it_began(foo: Lake) -> None:
+    record = ReadRecord()
+    state = foo.at(on_read=record.add)
+    assert len(state.delta("t/orders").to_arrow()) == 10
+    assert bytes(state.get("foo")) == b"1"
+    assert not state.exists("absent")
+    before = foo.list_branches()["main"]
+    assert record.by_commit() == {before: {"t/orders/*", "foo", "absent"}}
+    _change(foo, "other")
+    session = foo.session()
+    session.put("bar", b"1")
+    for commit, reads in record.by_commit().items():
+        session.rely_on(commit, *reads)
+    _change(foo, "absent")
+    with pytest.raises(Conflict) as caught:
+        session.publish()
+    assert caught.value.kinds == {"absent": "ReadChanged"}
+    late = foo.session()
+    with pytest.raises(Conflict, match="do the work again") as caught:
+        late.rely_on(before, "foo", "absent")
+    assert caught.value.kinds == {"absent": "ReadChanged"}
+    assert [commit.id for commit in caught.value.contradictions[0].commits] == [foo.list_branches()["main"]]
+    foo.session(isolation="snapshot").rely_on(before, "absent")
+
+
+def test_a_shared_session_relies_on_what_is_read_outside_of_its_writers(foo: Lake) -> None:
+    opened = foo.open_session(id="run")
+    state = foo.at("run", on_read=foo.get_session("run").rely_on)
+    with opened.join() as part:
+        assert len(state.delta("t/orders").to_arrow()) == 10
+        part.put("bar", b"1")
+    assert list(opened.record.reads) == []
+    assert list(foo.get_session("run").record.reads) == ["t/orders/*"]
+    _change(foo, "foo")
+    with pytest.raises(Conflict):
+        opened.rely_on(foo.list_branches()["main"], "foo")
+    with foo.session(isolation="snapshot") as s:
+        s.delta("t/orders").append(rows([50]))
+    with pytest.raises(Conflict) as caught:
+        opened.publish()
+    assert set(caught.value.kinds.values()) == {"ReadChanged"}
+    opened.rely_on(opened.commit, "late")
+    assert list(foo.get_session("run").record.reads) == ["t/orders/*"], "it accepts no more writes"
 
 
 def test_change_data_is_told_once_and_whole(lake: Lake, store: MemoryStore) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from lake_core.dataset import SKIPPED, DatasetConflict
 from lake_core.key_rules import PlainChange, key_rules
+from lake_core.lake.errors import READ_CHANGED
 from lake_core.lake.publish.apply_dataset import AppliedDataset, DatasetApplication
 from lake_core.lake.publish.conflict_report import ConflictReport
 from lake_core.lake.publish.tree_update import DatasetUpdate, Strategy, TreeUpdate
@@ -66,8 +67,8 @@ def apply(
         report.add_dataset(path, DatasetConflict(message, kind="InsideDataset"))
     items = {**keys.items, **datasets.items}
     if reads and (items or taken):  # reads of a session without writes need no check
-        for key in _overlap(reads, base, target):
-            report.add_key(key, "ReadChanged")
+        for key in overlap(reads, base, target):
+            report.add_key(key, READ_CHANGED)
     report.check()
     return TreeUpdate(
         items,
@@ -275,7 +276,7 @@ def _kind(before: Item | None, after: Item | None, current: Item | None) -> str:
     return "ChangedHereDeletedThere" if current is None else "BothChanged"
 
 
-def _overlap(reads: Sequence[str], base: StateStore, target: StateStore) -> Iterator[str]:
+def overlap(reads: Sequence[str], base: StateStore, target: StateStore) -> Iterator[str]:
     """Yield the keys that were read and that differ between two states."""
     whole = {read for read in reads if not read.endswith("*")}
     prefixes = tuple(read[:-1] for read in reads if read.endswith("*"))

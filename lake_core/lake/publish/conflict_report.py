@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lake_core.lake.errors import Conflict, Contradiction
+from lake_core.lake.errors import READ_CHANGED, Conflict, Contradiction
 from lake_core.readable import count_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _EXPLANATIONS = {
     "DeletedHereChangedThere": "it is deleted here, and was changed there",
     "ChangedHereDeletedThere": "it is changed here, and was deleted there",
     "InsideDataset": "it lies in a folder that is a dataset there",
-    "ReadChanged": "it was read here, and changed there",
+    READ_CHANGED: "it was read here, and changed there",
 }
 
 

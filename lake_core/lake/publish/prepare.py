@@ -9,8 +9,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from lake_core.graveler import Commit
-from lake_core.lake.errors import Conflict
-from lake_core.lake.publish.apply import apply
+from lake_core.lake.errors import READ_CHANGED, Conflict
+from lake_core.lake.publish.apply import apply, overlap
 from lake_core.lake.publish.branch_update import (
     AddCommit,
     BranchUpdate,
@@ -23,6 +23,7 @@ from lake_core.lake.publish.branch_update import (
 )
 from lake_core.lake.publish.checkout import check_free, check_out, has_pointers, pending_checkout
 from lake_core.lake.publish.conflict_commits import with_commits
+from lake_core.lake.publish.conflict_report import ConflictReport
 from lake_core.lake.publish.published import Published
 from lake_core.lake.publish.tree_update import Strategy, TreeUpdate, check_references, taken_tree, write_tree
 from lake_core.lake.refs.commit_record import DATASETS_FIELD
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 RESOLVED_FIELD = "resolved"
 """The field of a merge's metadata with the conflicts that its strategy resolved: JSON, path → kind."""
+READ_AGAIN = "Nothing was published: do the work again in a new session, which reads what is there now"
+"""The advice where what a session read has changed. A fork of it would conflict in the same way."""
 _RESOLVED = 100
 """The most of these conflicts that a commit lists."""
 
@@ -149,7 +152,25 @@ def apply_change(
             dry_run=dry_run,
         )
     except Conflict as error:
-        raise with_commits(repository, refs, head, change.base, error, change.remedy) from None
+        remedy = READ_AGAIN if error.is_stale else change.remedy
+        raise with_commits(repository, refs, head, change.base, error, remedy) from None
+
+
+def check_unchanged(repository: Repository, refs: RefsState, reads: Sequence[str], read: Commit, base: Commit) -> None:
+    """Check that what was read of one commit is the same in another, the base of a session.
+
+    `reads` are keys, and prefixes ending in "*". Raises Conflict, which names the commits that changed it.
+    """
+    if read.id == base.id:
+        return
+    before, after = repository.commit_state(read), repository.commit_state(base)
+    report = ConflictReport(base.id, after.name)
+    for key in overlap(reads, before, after):
+        report.add_key(key, READ_CHANGED)
+    try:
+        report.check()
+    except Conflict as error:
+        raise with_commits(repository, refs, base, before, error, READ_AGAIN) from None
 
 
 def _check_protected(refs: RefsState, proposal: Proposal) -> None:

@@ -9,7 +9,7 @@ from lake_core.journal import Add, Append, State
 from lake_core.lake.errors import Collected, Conflict
 from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
-from lake_core.lake.publish.prepare import Change, Proposal, prepare_change
+from lake_core.lake.publish.prepare import Change, Proposal, check_unchanged, prepare_change
 from lake_core.lake.publish.tree_update import check_references, rebuilt, write_tree
 from lake_core.lake.refs.commit_record import check_metadata
 from lake_core.lake.refs.pending_deletions import collections
@@ -81,6 +81,20 @@ class Session(WriteSession):
             self.result = self._publish()
             self.changes.status = "published"
         return self.result
+
+    def rely_on(self, commit: str, *reads: str) -> None:
+        """Record what was read for the session before it began, if it is serializable.
+
+        `reads` are keys of a commit of the session's branch, and prefixes ending in "*". The publish is then a conflict
+        if others have changed them.
+
+        Raises Conflict if they differ between the commit and the session's base.
+        """
+        if self.isolation == "serializable":
+            refs = self._repository.refs()
+            check_unchanged(self._repository, refs, reads, refs.commit(commit), refs.commit(self.commit))
+            for what in reads:
+                self.changes.note_read(what)
 
     def abandon(self) -> None:
         """End the session and discard its changes."""

@@ -132,12 +132,7 @@ class SessionWriter(WriteSession):
         def plan(state: State) -> Append[str | None]:
             newest = RefsState(state)
             current = newest.session(record.id)
-            if (
-                current.state != OPEN
-                or current.epoch != record.epoch
-                or current.tree != record.tree
-                or collections(newest) != known_collections
-            ):
+            if current != record or collections(newest) != known_collections:
                 return Append((), None)
             keys = (batch_key(record.id, other) for other in earlier)
             actions: list[Action] = [

@@ -15,7 +15,7 @@ from lake_core.journal import Action, Add, Append, State, Update
 from lake_core.lake.errors import Conflict, DamagedLake, RefExists
 from lake_core.lake.publish.branch_update import BranchUpdate, RefsMoved
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
-from lake_core.lake.publish.prepare import Change, Proposal, prepare_change
+from lake_core.lake.publish.prepare import Change, Proposal, check_unchanged, prepare_change
 from lake_core.lake.publish.tree_update import write_tree
 from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState, check_name
@@ -33,7 +33,7 @@ from lake_core.lake.session.session_writer import SessionWriter, TaskAttempt
 from lake_core.lake.state.state_store import StateStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lake_core.lake.publish.published import Published
     from lake_core.lake.repository import Repository
@@ -64,12 +64,21 @@ class SharedOptions:
 class SharedSession(StateStore):
     """A handle of a shared session. It reads what the writers have flushed; `join` returns a writer."""
 
-    def __init__(self, repository: Repository, record: SessionRecord, *, epoch: int | None = None) -> None:
-        super().__init__(repository.state(record.tree, f"session {record.id}").tree)
+    def __init__(
+        self,
+        repository: Repository,
+        record: SessionRecord,
+        *,
+        epoch: int | None = None,
+        on_read: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(repository.state(record.tree, f"session {record.id}", on_read=on_read).tree)
         self._repository, self._record = repository, record
         self.id, self.branch, self.commit, self.lineage = record.id, record.branch, record.base, record.lineage
         self.epoch = record.epoch if epoch is None else epoch
         """The number of times that the session was resumed. Older epochs can neither write nor publish."""
+        self._relied_on: set[tuple[str, str]] = set()
+        """The commits and reads that this handle has recorded."""
 
     @property
     def record(self) -> SessionRecord:
@@ -91,6 +100,30 @@ class SharedSession(StateStore):
             StaleAttempt: A later attempt at the task is in the session already.
         """
         return SessionWriter(self._repository, self.id, self.epoch, TaskAttempt(task, attempt))
+
+    def rely_on(self, commit: str, *reads: str) -> None:
+        """Record what was read for the session, outside of its writers, if the session is serializable.
+
+        `reads` are keys of a commit of the session's branch, and prefixes ending in "*". The publish is then a conflict
+        if others have changed them. A session that accepts no more writes does not change.
+
+        Raises Conflict if they differ between the commit and the session's base.
+        """
+        if self._record.isolation != "serializable" or self._relied_on.issuperset((commit, read) for read in reads):
+            return
+        repository = self._repository
+        refs = repository.refs()
+        record = refs.session(self.id)
+        check_unchanged(repository, refs, reads, refs.commit(commit), refs.commit(record.base))
+
+        def plan(state: State) -> Sequence[Action]:
+            record = RefsState(state).session(self.id)
+            if record.state != OPEN or self.epoch < record.epoch or set(reads) <= set(record.reads):
+                return ()
+            return [Update(record.key, replace(record, reads=sorted({*record.reads, *reads})).to_json())]
+
+        repository.journal.append(plan)
+        self._relied_on.update((commit, read) for read in reads)
 
     def publish(self) -> Published:
         """Publish the session. A repeated call returns the same result.
@@ -125,7 +158,8 @@ class SharedSession(StateStore):
     def fork(self, *, without: Sequence[str] = (), expires_in: timedelta = DEFAULT_EXPIRY) -> SharedSession:
         """Open a new session with the changes of this one, except those to the datasets and keys `without`.
 
-        The new session has the same lineage.
+        The new session has the same lineage. If this one is serializable, the new one relies on all that was read in
+        this one, also for what is left out.
 
         Raises SessionClosed if this session has ended.
         """
@@ -168,7 +202,9 @@ class Origin:
     def check(self, refs: RefsState) -> None:
         """Raise RefsMoved if a collector may have deleted what the tree uses."""
         current = refs.session(self.record.id)
-        is_same = current.state in (OPEN, FAILED) and current.tree == self.record.tree
+        is_same = (
+            current.state in (OPEN, FAILED) and current.tree == self.record.tree and current.reads == self.record.reads
+        )
         if not is_same or collections(refs) != collections(self.refs):
             raise RefsMoved
 
@@ -180,7 +216,7 @@ def open_shared(
 
     Without `resume`, an open session keeps its epoch.
 
-    A new session begins with the base, tree and lineage of `origin`.
+    A new session begins with the base, tree, lineage and reads of `origin`.
 
     Raises RefNotFound, SessionClosed; RefsMoved if the origin has changed.
     """
@@ -204,9 +240,10 @@ def open_shared(
             origin.check(refs)
         commit = refs.commit(refs.branch(options.branch) if origin is None else origin.record.base)
         tree, lineage = (commit.metarange_id, name) if origin is None else (origin.tree, origin.record.lineage)
+        reads = () if origin is None else origin.record.reads
         record = SessionRecord(
             name, options.branch, commit.id, tree, 1, OPEN, now, now + options.expires_in, refs.number, lineage,
-            options.message, options.isolation, (), dict(options.metadata),
+            options.message, options.isolation, reads, dict(options.metadata),
         )  # fmt: skip
         return Append([Add(record.key, record.to_json())], record)
 
@@ -247,24 +284,25 @@ class _SharedSource:
         )
         return replace(
             update,
-            requirements=(*update.requirements, SessionAt(record.id, self.epoch, record.tree)),
+            requirements=(*update.requirements, SessionAt(record.id, self.epoch, record.tree, record.reads)),
             updates=(*update.updates, MarkPublished(record.id, update.published.commit)),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SessionAt:
-    """A `Requirement`: the session can be published, has this epoch, and still has the tree that was applied."""
+    """A `Requirement`: the session can be published, has this epoch, and still has the tree and reads of the change."""
 
     id: str
     epoch: int | None
     tree: str
+    reads: Sequence[str]
 
     def check(self, refs: RefsState) -> None:
-        """Raise RefsMoved if the session's tree changed, SessionClosed or StaleEpoch if it cannot be published."""
+        """Raise RefsMoved if the session changed, SessionClosed or StaleEpoch if it cannot be published."""
         record = refs.session(self.id)
         _check_publishable(record, self.epoch)
-        if record.tree != self.tree:
+        if record.tree != self.tree or record.reads != self.reads:
             raise RefsMoved
 
 

@@ -11,7 +11,7 @@ from lake_core.lake.state.content import ContentStore, as_object
 from lake_core.lake.state.view import View, read_datasets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lake_core.clock import AwareClock
     from lake_core.lake.state.dataset_record import DatasetRecord
@@ -22,7 +22,14 @@ class StateTree:
     """The objects of a state by their keys in the lake. Reads only; `Changes` writes."""
 
     def __init__(
-        self, root: ObjectStore, view: View, clock: AwareClock, *, name: str, content: ContentStore | None = None
+        self,
+        root: ObjectStore,
+        view: View,
+        clock: AwareClock,
+        *,
+        name: str,
+        content: ContentStore | None = None,
+        on_read: Callable[[str], None] | None = None,
     ) -> None:
         self.root = root
         """The root of the lake."""
@@ -32,6 +39,7 @@ class StateTree:
         """The name of the state: a ref, a commit, a session."""
         self.content = content or ContentStore(root)
         self.lock = threading.RLock()
+        self._on_read = on_read
         self._registered: dict[str, DatasetRecord] | None = None
 
     def registered(self) -> dict[str, DatasetRecord]:
@@ -65,7 +73,9 @@ class StateTree:
         return item.meta(key)
 
     def note_read(self, what: str) -> None:
-        """Record that a key, or a prefix that ends in `*`, was read."""
+        """Record that a key, or a prefix that ends in `*`, was read, if anybody wants to know."""
+        if self._on_read is not None:
+            self._on_read(what)
 
     def refusal(self, key: str) -> ReadOnly:
         """Return the error for a write at a key."""
@@ -76,7 +86,12 @@ class StateTree:
     def __getstate__(self) -> dict[str, Any]:
         if self.view.overlay:
             raise TypeError(f"{self.name} has changes that exist only in this process, so it cannot be pickled")
-        return self.__dict__ | {"view": (self.view.graveler, self.view.tree), "lock": None, "_registered": None}
+        return self.__dict__ | {
+            "view": (self.view.graveler, self.view.tree),
+            "lock": None,
+            "_registered": None,
+            "_on_read": None,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, view=View(*state["view"]), lock=threading.RLock())
