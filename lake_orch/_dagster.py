@@ -4,7 +4,7 @@ from dagster._core.definitions.events import AssetKeyPartitionKey
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError, DagsterPipesExecutionError
 from dagster._core.events import AssetObservationData, DagsterEventBatchMetadata, EngineEventData
 from dagster._core.execution.backfill import BulkActionStatus
-from dagster._core.execution.context.system import PlanOrchestrationContext
+from dagster._core.execution.context.system import PlanOrchestrationContext, StepExecutionContext
 from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 from dagster._core.execution.stats import StepEventStatus
@@ -26,6 +26,7 @@ __all__ = [
     "RetryMode",
     "StepDependencyConfig",
     "StepEventStatus",
+    "StepExecutionContext",
     "class_of_resource",
 ]
 

@@ -16,16 +16,18 @@ from lake_core.delta.errors import TableNotFound
 from lake_core.errors import LakeError
 from lake_core.lake import Lake
 from lake_core.lake.errors import RefNotFound
+from lake_core.lake.session.read_record import ReadRecord
+from lake_core.lake.session.shared_session import SharedSession
 from lake_core.lake.state.state_store import StateStore
 from lake_core.store import ObjectStore, open_store
 from lake_core.workspace import Assignment, CallNumbers, Workspace, open_workspace
-from lake_orch.definition_metadata import Ownership, read_ownership
+from lake_orch._dagster import StepExecutionContext
 from lake_orch.environment import from_environment
-from lake_orch.errors import InvalidDefinition, NotALake
-from lake_orch.location import checked_path, table_path
-from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext, partition_keys
+from lake_orch.errors import NotALake
+from lake_orch.location import checked_path
+from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext, current_step, partition_keys
 from lake_orch.runs.publishing import publish_session
-from lake_orch.runs.reading import pinned
+from lake_orch.runs.reading import pinned, reads_of, recorder
 from lake_orch.runs.run_session import (
     BACKFILL_TAG,
     Gate,
@@ -44,7 +46,7 @@ from lake_orch.runs.steps import all_succeeded
 from lake_orch.spark.resource import SparkResource
 from lake_orch.tables.data import handlers_of_step
 from lake_orch.tables.handle import LakeTable
-from lake_orch.tables.owner import Owner
+from lake_orch.tables.own_table import own_path, own_table
 from lake_orch.tables.step_session import StepSession
 from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG
 
@@ -262,15 +264,27 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
         Raises the errors of `assignment` and of joining the run's session.
         """
-        return open_workspace(self.assignment(attempt), self.options(), self.open)
+        step = attempt.step
+        record = None if step is None or not self.is_lake() else self._reads_of(step)
+        reads = record if isinstance(record, ReadRecord) else None
+        return open_workspace(self.assignment(attempt), self.options(), self.open, reads=reads)
 
-    def read_table(self, path: str, run: RunOfStep | None, *, ref: str | None = None, **options: Any) -> DeltaTable:
+    def read_table(
+        self,
+        path: str,
+        run: RunOfStep | None,
+        *,
+        ref: str | None = None,
+        step: StepExecutionContext | None = None,
+        **options: Any,
+    ) -> DeltaTable:
         """Open a table as a run reads it: at the commit that the run is based on, with the run's own writes.
 
-        `ref` is a branch, tag or commit to read instead. `options` are those of `DeltaTable.open`. Raises
-        TableNotFound.
+        `ref` is a branch, tag or commit to read instead. `step` is the step that reads; in the code of a step it is not
+        needed. In a serializable lake, what the step reads of the run's branch must not change until it is published.
+        `options` are those of `DeltaTable.open`. Raises TableNotFound.
         """
-        state = self._state(path, run, ref)
+        state = self._state(path, run, ref, step)
         if state is None:
             return DeltaTable.open(self.url(path), storage_options=self.options() or None, **options)
         if path not in state.datasets():
@@ -279,26 +293,37 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             )
         return state.delta(path, **options)
 
-    def read_repository(self, path: str, run: RunOfStep | None, *, ref: str | None = None) -> "Repository":
-        """Open an Icechunk repository as a run reads it. `ref` is as in `read_table`. Raises RepositoryNotFound."""
+    def read_repository(
+        self, path: str, run: RunOfStep | None, *, ref: str | None = None, step: StepExecutionContext | None = None
+    ) -> "Repository":
+        """Open an Icechunk repository as a run reads it. It counts as read.
+
+        `ref` and `step` are as in `read_table`. Raises RepositoryNotFound.
+        """
         from lake_core.icechunk import Repository  # needs the extra `arrays`
         from lake_core.icechunk.errors import RepositoryNotFound
 
-        state = self._state(path, run, ref)
+        state = self._state(path, run, ref, step)
         if state is None:
             return Repository.open(self.url(path), storage_options=self.options() or None)
         if path not in state.datasets():
             raise RepositoryNotFound(
                 f"no arrays at {path!r} in {state.name}: materialize them first, or publish the run that did"
             )
+        state.dataset(path).note_scan()
         return state.icechunk(path)
 
-    def read_pool(self, path: str, run: RunOfStep | None, *, ref: str | None = None) -> "Pool":
-        """Open a pool as a run reads it. `ref` is as in `read_table`. Raises NoSuchPool."""
+    def read_pool(
+        self, path: str, run: RunOfStep | None, *, ref: str | None = None, step: StepExecutionContext | None = None
+    ) -> "Pool":
+        """Open a pool as a run reads it.
+
+        `ref` and `step` are as in `read_table`. Raises NoSuchPool.
+        """
         from lake_core.pool.errors import NoSuchPool
         from lake_core.pool.folder import open_pool
 
-        state = self._state(path, run, ref)
+        state = self._state(path, run, ref, step)
         if state is None:
             return open_pool(self.url(path), storage_options=self.options() or None)
         if path not in state.datasets():
@@ -313,23 +338,43 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             and next(self.open().diff(f"{session.id}~1", session.id, prefix=f"{path}/"), None) is not None
         )
 
-    def read_files(self, run: RunOfStep | None, *, ref: str | None = None) -> ObjectStore:
-        """Open the lake's files as a run reads them. `ref` is as in `read_table`. Raises RefNotFound, NotALake."""
-        state = self._state(None, run, ref)
+    def read_files(
+        self, run: RunOfStep | None, *, ref: str | None = None, step: StepExecutionContext | None = None
+    ) -> ObjectStore:
+        """Open the lake's files as a run reads them.
+
+        `ref` and `step` are as in `read_table`. Raises RefNotFound, NotALake.
+        """
+        state = self._state(None, run, ref, step)
         return open_store(self.root, storage_options=self.options() or None) if state is None else state
 
-    def _state(self, path: str | None, run: RunOfStep | None, ref: str | None) -> StateStore | None:
+    def _state(
+        self, path: str | None, run: RunOfStep | None, ref: str | None, step: StepExecutionContext | None
+    ) -> StateStore | None:
         """Return the state of the lake from which a run reads a dataset, or the state of a ref.
 
-        Return None for a folder of plain tables. Raises NotALake for a ref of such a folder.
+        A dataset that it lacks counts as read. Return None for a folder of plain tables. Raises NotALake for a ref of
+        such a folder.
         """
         if not self.is_lake():
             if ref is not None:
                 raise NotALake(f"{self.root} is not a lake, and only a lake has the ref {ref!r}")
             return None
-        if ref is None:
-            ref = self.branch if run is None else self._pinned(path, *run)
-        return self.open().at(ref)
+        named = self.branch if ref is None and run is None else ref
+        step = step or current_step()
+        record = None if step is None else self._reads_of(step)
+        on_read = None
+        if step is not None and record is not None:
+            on_read = recorder(record, named, self.branch_of(step.dagster_run.tags))
+        if named is None and run is not None:
+            named = self._pinned(path, *run)
+        state = self.open().at(named or self.branch, on_read=on_read)
+        if path is not None and path not in state.datasets():
+            state.tree.note_read(f"{path}/*")
+        return state
+
+    def _reads_of(self, step: StepExecutionContext) -> ReadRecord | SharedSession | None:
+        return reads_of(step, self.open(), lambda: self.run_session(step.instance, step.dagster_run))
 
     def find_table(self, path: str, *, ref: str | None = None) -> DeltaTable | None:
         """Open the table at a path on the branch, or at another ref. Return None if it does not exist."""
@@ -359,8 +404,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         Raises InvalidDefinition for a path outside the root, and if `path` is missing in a step without exactly one
         asset.
         """
-        declared = _own_table(context) if path is None else None
-        path = _own_path(context) if path is None else checked_path(path)
+        declared = own_table(context) if path is None else None
+        path = own_path(context) if path is None else checked_path(path)
         step = context.get_step_execution_context()
         handles = _handles.setdefault(step, {})
         store = open_store(self.url(path), storage_options=self.options() or None)
@@ -371,7 +416,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             open_workspace_of_batch, app_id = self._batches(attempt, path)
             handles[handle_key] = LakeTable(
                 open_workspace_of_batch,
-                lambda: self.read_table(path, None, ref=self._latest(attempt)),
+                lambda: self.read_table(path, None, ref=self._latest(attempt), step=step),
                 path,
                 self.url(path),
                 app_id,
@@ -481,20 +526,3 @@ _sessions: WeakKeyDictionary[object, CallNumbers] = WeakKeyDictionary()
 def has_written(step: object) -> bool:
     """Return whether the code of a step has opened a table or a session of the lake for writing."""
     return step in _handles or step in _sessions
-
-
-def _own_path(context: StepContext) -> str:
-    if not context.has_assets_def or len(context.assets_def.keys) != 1:
-        raise InvalidDefinition("this step does not have exactly one asset: name the table's path")
-    key = context.assets_def.key
-    metadata: dict[str, Any] = dict(context.assets_def.metadata_by_key.get(key, {}))
-    return table_path(key.path, metadata)
-
-
-def _own_table(context: StepContext) -> tuple[Owner, Ownership] | None:
-    """Return the owner and the ownership setting for the table of a step's only asset."""
-    if not context.has_assets_def or len(context.assets_def.keys) != 1:
-        return None
-    key = context.assets_def.key
-    metadata = context.assets_def.metadata_by_key.get(key, {})
-    return Owner.of_asset(key, context.run), read_ownership(metadata, f"asset {key.to_user_string()}")

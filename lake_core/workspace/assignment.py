@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lake_core.lake import Lake
+    from lake_core.lake.session.read_record import ReadRecord
     from lake_core.workspace.workspace import Workspace
 
 
@@ -86,7 +87,11 @@ class Assignment:
 
 
 def open_workspace(
-    assignment: Assignment, storage_options: Mapping[str, Any] | None, open_lake: Callable[[], Lake]
+    assignment: Assignment,
+    storage_options: Mapping[str, Any] | None,
+    open_lake: Callable[[], Lake],
+    *,
+    reads: ReadRecord | None = None,
 ) -> Workspace:
     """Open the workspace of an attempt.
 
@@ -94,6 +99,7 @@ def open_workspace(
         assignment: Where the attempt writes, and under which names.
         storage_options: Options of the store, for a folder of plain tables only.
         open_lake: Opens the lake at the root; not called for a folder of plain tables.
+        reads: What the attempt reads of the branch, for an attempt that publishes by itself in a serializable lake.
 
     Raises what joining a session raises: SessionNotFound, SessionClosed, StaleEpoch; and RefNotFound.
     """
@@ -115,4 +121,5 @@ def open_workspace(
         is_retry=assignment.is_retry,
         message=assignment.message,
         metadata=assignment.metadata,
+        reads=reads,
     )

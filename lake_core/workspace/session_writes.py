@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lake_core.icechunk import Repository
     from lake_core.lake import Lake
     from lake_core.lake.session.private_session import Session
+    from lake_core.lake.session.read_record import ReadRecord
     from lake_core.lake.session.session_writer import SessionWriter
     from lake_core.pool import Pool
     from lake_core.store import ObjectStore
@@ -95,23 +96,37 @@ class PublishedWrites(_SessionWrites):
         is_retry: bool = False,
         message: str = "",
         metadata: Mapping[str, str] | None = None,
+        reads: ReadRecord | None = None,
     ) -> None:
         session = lake.session(branch, message=message, metadata=metadata or {}, id=session_id)
         super().__init__(lake, session, root, task_id)
-        self._branch, self._is_retry = branch, is_retry
+        self._branch, self._is_retry, self._reads = branch, is_retry, reads
         self._private: Session = session
         self._earlier = _commit_of_session(lake, branch, session_id, since)
         self.is_repeated = self._earlier is not None
 
     def finish(self) -> Receipt:
-        """Publish the private session on the branch; skip what an earlier attempt has published."""
+        """Publish the private session on the branch; skip what an earlier attempt has published.
+
+        In a serializable lake, what the attempt has read before counts as read in the session.
+        """
         if self._earlier is not None:
             self._private.abandon()
             return Receipt(PUBLISHED, self._branch, self._earlier, self._private.id, None, {}, True)
+        reads = {} if self._reads is None else self._reads.by_commit()
+        for commit, read in reads.items():
+            self._private.rely_on(commit, *read)
         published = self._private.publish()
+        if self._reads is not None and self._is_own(published.commit):
+            # The next session of the attempt must not take the changes of this one for those of others.
+            self._reads.move(reads, published.commit)
         if self._is_retry:
             self._forget_failed()
         return Receipt(PUBLISHED, self._branch, published.commit, published.session, None, dict(published.versions))
+
+    def _is_own(self, commit: str) -> bool:
+        """Return whether a commit is that of the private session, which found no head that has its changes already."""
+        return self._lake.log(commit, limit=1)[0].metadata.get("session") == self._private.id
 
     def _forget_failed(self) -> None:
         """Abandon what an earlier try left; one that contradicted what others published stays as a failed session."""

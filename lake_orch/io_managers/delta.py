@@ -4,22 +4,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import pyarrow as pa
 from dagster import ConfigurableIOManager, InputContext, OutputContext
 from pydantic import Field
 
-from lake_core.delta import DeltaTable
+from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import TableNotFound
+from lake_core.workspace import Workspace
 from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.input import InputRequest, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import output_partitions, output_path, producer_name, set_data_version
+from lake_orch.io_managers.retry import PAUSES, TRIES, ReadOnce, write_with_retries
 from lake_orch.resources import LakeResource, SparkResource
-from lake_orch.runs.attempt import Attempt, run_of
-from lake_orch.runs.gate import check_step_gate
+from lake_orch.runs.attempt import run_of, step_of
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.spark.column_lineage import described
-from lake_orch.tables.data import HasTypeHandlers, TableSlice, load, to_rows
+from lake_orch.tables.data import HasTypeHandlers, TableSlice, TypeHandler, load, to_rows
+from lake_orch.tables.data.arrow_dataset import scans_again
 from lake_orch.tables.handle import outcome
 from lake_orch.tables.metadata import write_metadata
 from lake_orch.tables.owner import Owner
@@ -27,13 +30,32 @@ from lake_orch.tables.partition_label import partition_label
 from lake_orch.tables.partition_slice import partition_columns, slice_where
 from lake_orch.tables.preview import preview_metadata
 from lake_orch.tables.rows import Rows
-from lake_orch.tables.run_slice import slice_of_partitions, slice_without_partitions
+from lake_orch.tables.run_slice import RunSlice, slice_of_partitions, slice_without_partitions
 from lake_orch.tables.settings import InputSettings, TableSettings
 from lake_orch.tables.state import table_state
 from lake_orch.tables.writer import TableWriter, final_result
 
 _LOGGED = 200
 """The number of characters of a predicate that a log line shows."""
+
+
+class _RowSource:
+    """The rows of an output, for each attempt to write them."""
+
+    def __init__(self, value: object, name: str, handlers: Sequence[TypeHandler]) -> None:
+        self._value, self._name, self._handlers = value, name, handlers
+        self.first = to_rows(value, name, handlers)
+        """The rows of the first attempt."""
+        self._attempts = 0
+
+    def rows(self) -> Rows:
+        """Return the rows of the next attempt. Raises ReadOnce for a stream that has been read."""
+        self._attempts += 1
+        if self._attempts == 1 or not isinstance(self.first.data, pa.RecordBatchReader):
+            return self.first
+        if not scans_again(self._value):
+            raise ReadOnce
+        return to_rows(self._value, self._name, self._handlers)
 
 
 class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
@@ -122,27 +144,25 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
         settings = self._settings(context)
         keys = [str(key) for key in output_partitions(context)]
         columns = _partition_columns(context, settings)
-        rows = to_rows(obj, name, self.type_handlers())
-        lineage = self._lineage(context, settings, rows)
+        source = _RowSource(obj, name, self.type_handlers())
+        lineage = self._lineage(context, settings, source.first)
 
-        with self.lake.workspace(Attempt.of_output(context, keys)) as workspace:
+        def write(workspace: Workspace) -> tuple[OperationResult, RunSlice, Rows]:
             by = columns if settings.partition_by is None else settings.partition_by
             writer = TableWriter(workspace, settings.path, by, settings, name, owner=Owner.of_output(context))
-            rows = writer.with_zones(rows)
+            rows = writer.with_zones(source.rows())
             if context.has_asset_partitions:
                 schema = writer.schema(rows.schema)
                 part = slice_of_partitions(settings, producer_name(context), schema, context.asset_partitions_def, keys)
             else:
                 part = slice_without_partitions(settings, producer_name(context))
-            if not workspace.is_staged:
-                check_step_gate(context)
-            result = writer.write(
-                rows,
-                mode=settings.mode,
-                guard=part.guard,
-                merge=part.merge,
-                txn=(workspace.task_id, SINGLE_BATCH),
-            )
+            txn = (workspace.task_id, SINGLE_BATCH)
+            result = writer.write(rows, mode=settings.mode, guard=part.guard, merge=part.merge, txn=txn)
+            return result, part, rows
+
+        (result, part, rows), workspace = write_with_retries(
+            context, self.lake, keys, write, name, tries=TRIES, pauses=PAUSES
+        )
         result = final_result(result, workspace.receipt, settings.path)
 
         url = workspace.url(settings.path)
@@ -182,7 +202,9 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
         if keys == [] and request.optional:
             return None
         try:
-            table = self.lake.read_table(path, run_of(context), ref=settings.ref, **settings.moment)
+            table = self.lake.read_table(
+                path, run_of(context), ref=settings.ref, step=step_of(context), **settings.moment
+            )
         except TableNotFound:
             if keys != [] and not reads_itself(context):
                 raise

@@ -13,7 +13,7 @@ from pydantic import Field
 from lake_core.errors import NotFound
 from lake_core.readable import readable_bytes
 from lake_core.store import ObjectStore
-from lake_core.workspace import DirectWrites
+from lake_core.workspace import DirectWrites, Workspace
 from lake_orch.definition_metadata import REF, check_input, plain_metadata, read_text
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_managers.annotation import without_none
@@ -21,10 +21,10 @@ from lake_orch.io_managers.file_format import EXTENSIONS, decode, encode
 from lake_orch.io_managers.input import input_name, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import mapping_keys, output_partitions, producer_name, set_data_version
+from lake_orch.io_managers.retry import PAUSES, TRIES, write_with_retries
 from lake_orch.location import PATH_METADATA, checked_path
 from lake_orch.resources import LakeResource
-from lake_orch.runs.attempt import Attempt, run_of
-from lake_orch.runs.gate import check_step_gate
+from lake_orch.runs.attempt import run_of, step_of
 from lake_pipes.metadata import PATH, receipt_metadata
 
 ALLOW_MISSING = "allow_missing_partitions"
@@ -77,11 +77,12 @@ class FileIOManager(ConfigurableIOManager):
             format_name, data = encode(value, name, allow_pickle=self.allow_pickle)
             location = base.of(key)
             files[location.stem + (location.extension or EXTENSIONS[format_name])] = (data, location)
-        with self.lake.workspace(Attempt.of_output(context, keys)) as workspace:
-            if not workspace.is_staged:
-                check_step_gate(context)
+
+        def write(workspace: Workspace) -> None:
             for path, (data, location) in files.items():
                 _put(workspace.store, location, path, data)
+
+        _, workspace = write_with_retries(context, self.lake, keys, write, name, tries=TRIES, pauses=PAUSES)
         size = sum(len(data) for data, _ in files.values())
         verb = "staged for" if workspace.is_staged else "to"
         context.log.info(
@@ -107,7 +108,7 @@ class FileIOManager(ConfigurableIOManager):
         annotation, optional = without_none(context.dagster_type.typing_type)
         upstream = context.upstream_output
         base = self._base(upstream if upstream is not None else context)
-        files = self.lake.read_files(run_of(context), ref=ref)
+        files = self.lake.read_files(run_of(context), ref=ref, step=step_of(context))
         if not context.has_asset_partitions:
             return self._load(files, base, annotation, name)
         keys = list(context.asset_partition_keys)

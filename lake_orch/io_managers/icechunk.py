@@ -28,7 +28,7 @@ from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import describe_write, output_partitions, output_path, producer_name, set_data_version
 from lake_orch.io_managers.retry import write_with_retries
 from lake_orch.resources import LakeResource
-from lake_orch.runs.attempt import run_of
+from lake_orch.runs.attempt import run_of, step_of
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.tables.owner import Owner
 from lake_orch.tables.partition_label import partition_label
@@ -164,7 +164,7 @@ class IcechunkIOManager(ConfigurableIOManager):
         if keys == [] and request.optional:
             return None
         try:
-            repository = self.lake.read_repository(path, run_of(context), ref=settings.ref)
+            repository = self.lake.read_repository(path, run_of(context), ref=settings.ref, step=step_of(context))
         except RepositoryNotFound:
             if request.optional and reads_itself(context):
                 return None

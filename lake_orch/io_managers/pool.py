@@ -1,6 +1,6 @@
 """The IO manager for records of any shape: it writes what an asset returns to a pool, and reads inputs from pools."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from lake_orch.errors import InvalidDefinition, OutsideRegion, TableNotEmpty
 from lake_orch.io_managers.input import InputRequest, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import describe_write, output_partitions, output_path, producer_name, set_data_version
-from lake_orch.io_managers.retry import write_with_retries
+from lake_orch.io_managers.retry import PAUSES, ReadOnce, write_with_retries
 from lake_orch.pools.data import PoolSlice, load, write_objects
 from lake_orch.pools.key_ranges import ranges_of_partitions
 from lake_orch.pools.last_run import bounds_of_read, reader_of, report_read
@@ -27,14 +27,17 @@ from lake_orch.pools.metadata import PoolResult, pool_metadata
 from lake_orch.pools.owner import claim
 from lake_orch.pools.settings import SINCE, PoolInputSettings, PoolSettings
 from lake_orch.resources import LakeResource, SparkResource
-from lake_orch.runs.attempt import run_of
+from lake_orch.runs.attempt import run_of, step_of
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.runs.run_session import from_tags
 from lake_orch.tables.owner import Owner
 from lake_orch.tables.partition_label import partition_label
 
-_TRIES = 20
 """The most tries to commit one output. Its records are stored once."""
+
+
+_TRIES = 20
+"""The most attempts: the records are stored once, so each is only a commit."""
 
 
 class PoolIOManager(ConfigurableIOManager):
@@ -112,7 +115,7 @@ class PoolIOManager(ConfigurableIOManager):
         settings = self._settings(context)
         ranges = _output_ranges(context, settings, keys)
         write = _PoolWrite(settings, ranges, obj, subject, Owner.of_output(context))
-        result, workspace = write_with_retries(context, self.lake, keys, write.to, subject, tries=_TRIES)
+        result, workspace = write_with_retries(context, self.lake, keys, write.to, subject, tries=_TRIES, pauses=PAUSES)
         pool = workspace.pool_after(settings.path)
         if result.skipped or (result.objects and workspace.receipt is not None and workspace.receipt.state != STAGED):
             result = replace(result, commit=_commit_of(pool, (workspace.task_id, SINGLE_BATCH)) or result.commit)
@@ -149,11 +152,12 @@ class PoolIOManager(ConfigurableIOManager):
         if keys == [] and request.optional:
             return None
         try:
-            pool = self.lake.read_pool(path, run_of(context), ref=settings.ref)
+            pool = self.lake.read_pool(path, run_of(context), ref=settings.ref, step=step_of(context))
         except NoSuchPool:
             if request.optional and reads_itself(context):
                 return None
             raise
+        pool.store.note_scan()
         each = request.type_of_each()
         if keys is not None and request.metadata.get(PARTITION_EXPR) is None:
             raise missing_partition_expr(context.asset_key.to_user_string(), "column")
@@ -234,6 +238,8 @@ class _PoolWrite:
         if settings.mode in ("error", "ignore") and self._has_records(pool, ranges):
             return self._refuse(pool)
         if pool.config.id not in self._stored:
+            if self._stored and isinstance(self._obj, Iterator):
+                raise ReadOnce  # the records are in a pool that another run has created, too
             self._stored[pool.config.id] = self._store(pool, ranges)
         objects = self._stored[pool.config.id]
         message = self.subject if objects else f"{self.subject}, which is empty"

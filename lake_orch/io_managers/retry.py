@@ -1,4 +1,8 @@
-"""Retries of the write of an output after conflicts with other runs."""
+"""Retries of the write of an output after conflicts with other runs.
+
+If each asset is published on its own, the write of one output is all that a conflict refuses. The value is still there,
+so it can be written again, on top of what the other run has published.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import TypeVar
 from dagster import OutputContext
 
 from lake_core.backoff import Backoff
+from lake_core.delta.errors import ConcurrentModification
 from lake_core.lake.errors import Conflict
 from lake_core.workspace import Workspace
 from lake_orch.resources import LakeResource
@@ -16,6 +21,23 @@ from lake_orch.runs.attempt import Attempt
 from lake_orch.runs.gate import check_step_gate
 
 T = TypeVar("T")
+
+TRIES = 5
+"""The most attempts for a value that is read or computed again for each."""
+PAUSES = Backoff(first=0.1, longest=2.0)
+"""The pauses between these attempts."""
+_STALE = (
+    "Nothing was published. The step has read what another run has changed since: re-execute it in a new run, which "
+    "reads what the branch has now. A retry within this run would read the same again"
+)
+_READ_ONCE = (
+    "Nothing was published. The output is a stream, which can be read only once, so it was not written again: retry "
+    "the step, such as by a retry policy, or return the rows in memory"
+)
+
+
+class ReadOnce(Exception):
+    """The value was read by an earlier attempt, and cannot be read again."""
 
 
 def write_with_retries(
@@ -26,25 +48,28 @@ def write_with_retries(
     subject: str,
     *,
     tries: int,
-    pauses: Backoff | None = None,
+    pauses: Backoff,
 ) -> tuple[T, Workspace]:
-    """Write an output in a workspace, and repeat the write if it conflicts with a publish of another run.
+    """Write an output in a workspace, and repeat the write if it conflicts with a write of another run.
 
-    Return the result and the workspace.
+    All attempts have the same transaction identifiers. Return the result and the workspace.
 
     Args:
         context: The output.
         lake: The lake.
         keys: The partitions of the output.
-        write: Writes to a workspace, and returns the result.
+        write: Writes to a workspace, and returns the result. It raises ReadOnce if it cannot write the value again.
         subject: The name of the output in the log.
         tries: The most attempts.
-        pauses: The pauses between attempts. The default is to try again at once.
+        pauses: The pauses between attempts.
 
     Raises:
-        Conflict: The last attempt conflicts, or the output is staged in a session that is published later.
+        Conflict: The last attempt conflicts, or what the step has read has changed, or the value was read once, or the
+            output is staged in a session that is published later.
+        ConcurrentModification: The same, for a table outside of a lake.
     """
     attempt = Attempt.of_output(context, keys)
+    conflict: Conflict | ConcurrentModification | None = None
     for number in range(1, tries + 1):
         workspace = lake.workspace(replace(attempt, number=attempt.number + number - 1))
         try:
@@ -53,13 +78,20 @@ def write_with_retries(
                     check_step_gate(context)
                 result = write(workspace)
             return result, workspace
-        except Conflict:
+        except ReadOnce:
+            if isinstance(conflict, Conflict):
+                raise conflict.replace(remedy=_READ_ONCE) from conflict.__cause__
+            assert conflict is not None, "the first attempt reads the value"
+            raise conflict from None
+        except (Conflict, ConcurrentModification) as error:
             # In a session with many writers, only a retried step replaces earlier writes.
             if workspace.is_staged or number == tries:
                 raise
+            if isinstance(error, Conflict) and error.is_stale:
+                raise error.replace(remedy=_STALE) from error.__cause__
+            conflict = error
             context.log.info(
                 f"{subject} conflicts with changes that another run has published: it is written again on top of them"
             )
-            if pauses is not None:
-                pauses.wait(number)
+            pauses.wait(number)
     raise AssertionError("the loop ends by a return or an error")

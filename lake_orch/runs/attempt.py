@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -20,6 +20,7 @@ from dagster import (
 
 from lake_core.lake.refs.session_record import SessionRecord
 from lake_core.workspace import Assignment
+from lake_orch._dagster import StepExecutionContext
 from lake_orch.runs.lineage import step_lineage
 from lake_orch.runs.marker import app_id
 from lake_orch.tags import OUTPUT, RUN, STEP
@@ -49,6 +50,8 @@ class Attempt:
     """The number of earlier tries of the step in this run."""
     lineage: str | None = None
     """The lineage of the run's session. If there is none, that of the run, or of the run that it continues."""
+    step: StepExecutionContext | None = field(default=None, compare=False, repr=False)
+    """The execution of the step, which may have read what the output depends on."""
 
     @classmethod
     def of_output(cls, context: OutputContext, partition_keys: Sequence[str]) -> Attempt:
@@ -62,13 +65,23 @@ class Attempt:
             context.mapping_key,
             partition_keys,
             step.previous_attempt_count,
+            step=step_of(context),
         )
 
     @classmethod
     def of_step(cls, context: StepContext, partition_keys: Sequence[str], output: str = "") -> Attempt:
         """Return the attempt for the writes in a step's own code."""
         step = context.get_step_execution_context()
-        return cls(context.instance, context.run, step.step.key, output, None, partition_keys, context.retry_number)
+        return cls(
+            context.instance,
+            context.run,
+            step.step.key,
+            output,
+            None,
+            partition_keys,
+            context.retry_number,
+            step=step,
+        )
 
     @property
     def app_id(self) -> str:
@@ -147,6 +160,23 @@ def run_of(context: InputContext) -> RunOfStep | None:
     except DagsterInvariantViolationError:
         return None
     return step.instance, step.dagster_run
+
+
+def step_of(context: InputContext | OutputContext) -> StepExecutionContext | None:
+    """Return the step that loads an input or has an output, or None outside a run."""
+    try:
+        step = context.step_context
+    except DagsterInvariantViolationError:
+        return None
+    return step if isinstance(step, StepExecutionContext) else None
+
+
+def current_step() -> StepExecutionContext | None:
+    """Return the step whose code is running in this thread, or None."""
+    try:
+        return OpExecutionContext.get().get_step_execution_context()
+    except DagsterInvariantViolationError:
+        return None
 
 
 def _aware(moment: datetime) -> datetime:
