@@ -22,7 +22,7 @@ from lake_orch.runs.attempt import run_of, step_of
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.spark.column_lineage import described
 from lake_orch.tables.data import HasTypeHandlers, TableSlice, TypeHandler, load, to_rows
-from lake_orch.tables.data.arrow_dataset import scans_again
+from lake_orch.tables.data.registry import can_read_again
 from lake_orch.tables.handle import outcome
 from lake_orch.tables.metadata import write_metadata
 from lake_orch.tables.owner import Owner
@@ -53,7 +53,7 @@ class _RowSource:
         self._attempts += 1
         if self._attempts == 1 or not isinstance(self.first.data, pa.RecordBatchReader):
             return self.first
-        if not scans_again(self._value):
+        if not can_read_again(self._value):
             raise ReadOnce
         return to_rows(self._value, self._name, self._handlers)
 

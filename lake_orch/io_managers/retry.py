@@ -7,6 +7,7 @@ so it can be written again, on top of what the other run has published.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ from dagster import OutputContext
 
 from lake_core.backoff import Backoff
 from lake_core.delta.errors import ConcurrentModification
-from lake_core.lake.errors import Conflict
+from lake_core.lake.errors import Conflict, SessionClosed, SessionNotFound
 from lake_core.workspace import Workspace
 from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import Attempt
@@ -94,4 +95,14 @@ def write_with_retries(
                 f"{subject} conflicts with changes that another run has published: it is written again on top of them"
             )
             pauses.wait(number)
+        except Exception:
+            _forget(lake, conflict)  # an attempt has failed for another reason, such as rows that are there now
+            raise
     raise AssertionError("the loop ends by a return or an error")
+
+
+def _forget(lake: LakeResource, conflict: Conflict | ConcurrentModification | None) -> None:
+    """Abandon the failed session that was kept of an attempt which was made again."""
+    if isinstance(conflict, Conflict) and conflict.session is not None:
+        with suppress(SessionNotFound, SessionClosed):
+            lake.open().get_session(conflict.session).abandon()

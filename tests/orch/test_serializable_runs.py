@@ -18,27 +18,15 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
 from lake_core.lake.errors import Conflict
 from lake_core.store import ObjectStore
-from lake_core.workspace import Workspace
 from lake_orch import DeltaIOManager, FileIOManager, IcechunkIOManager, LakeResource, PoolIOManager
-from lake_orch.runs.attempt import Attempt
 from lake_orch.testing import materialize
+from tests.orch.meanwhile import MEANWHILE, LakeOfOthers
 
 
 def write_arrays(store: Any, value: int) -> None:
     xr.Dataset({"v": ("x", [value])}).to_zarr(store, mode="w", zarr_format=3, consolidated=False)
 
 
-class Opened(LakeResource):
-    """A lake where something else happens once a step has opened the session that it writes to."""
-
-    def workspace(self, attempt: Attempt) -> Workspace:
-        workspace = super().workspace(attempt)
-        while MEANWHILE:
-            MEANWHILE.pop()()
-        return workspace
-
-
-MEANWHILE: list[Callable[[], None]] = []
 Scope = Literal["asset", "run"]
 
 
@@ -55,7 +43,7 @@ class Rates:
             s.create_pool("tables/records", key="n").load([{"n": 1}])
             write_arrays(s.create_icechunk("tables/grid").store, 1)
             s.put("files/limit.json", b"1")
-        lake = Opened(root=str(folder / "lake"))
+        lake = LakeOfOthers(root=str(folder / "lake"))
         self.resources = {
             "lake": lake,
             "io_manager": DeltaIOManager(lake=lake, preview_rows=0),

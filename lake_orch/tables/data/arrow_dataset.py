@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -39,12 +38,6 @@ class ArrowDatasets:
         import pyarrow.dataset as ds
 
         return _dataset_of_files(part) or ds.dataset(part.to_arrow())
-
-
-def scans_again(value: object) -> bool:
-    """Return whether a value is a dataset over files. One over rows may be a stream, which is read once."""
-    dataset = sys.modules.get("pyarrow.dataset")
-    return dataset is not None and isinstance(value, dataset.FileSystemDataset)
 
 
 def _dataset_of_files(part: TableSlice) -> ds.Dataset | None:

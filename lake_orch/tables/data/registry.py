@@ -30,6 +30,9 @@ HANDLERS: tuple[TypeHandler, ...] = (
 )
 """This package's handlers. The first match wins, so the handler of a subclass comes before that of its base."""
 
+_LAZY = ("pyarrow.dataset.FileSystemDataset", "polars.LazyFrame")
+"""The types whose handlers return a new stream each time. Other datasets may be over a stream, which is read once."""
+
 
 def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS) -> Rows:
     """Return the rows of a value.
@@ -47,6 +50,11 @@ def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS
             f"it must return a {', a '.join(KINDS[:-1])} or a {KINDS[-1]}"
         )
     return rows
+
+
+def can_read_again(value: object) -> bool:
+    """Return whether a value that is read as a stream can be read a second time."""
+    return any((kind := resolved(named)) is not None and isinstance(value, kind) for named in _LAZY)
 
 
 def handler_of_annotation(annotation: object, handlers: Sequence[TypeHandler] = HANDLERS) -> TypeHandler | None:
