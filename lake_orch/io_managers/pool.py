@@ -1,6 +1,6 @@
 """The IO manager for records of any shape: it writes what an asset returns to a pool, and reads inputs from pools."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from lake_orch.errors import InvalidDefinition, OutsideRegion, TableNotEmpty
 from lake_orch.io_managers.input import InputRequest, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import describe_write, output_partitions, output_path, producer_name, set_data_version
-from lake_orch.io_managers.retry import PAUSES, ReadOnce, write_with_retries
+from lake_orch.io_managers.retry import PAUSES, write_with_retries
 from lake_orch.pools.data import PoolSlice, load, write_objects
 from lake_orch.pools.key_ranges import ranges_of_partitions
 from lake_orch.pools.last_run import bounds_of_read, reader_of, report_read
@@ -238,8 +238,6 @@ class _PoolWrite:
         if settings.mode in ("error", "ignore") and self._has_records(pool, ranges):
             return self._refuse(pool)
         if pool.config.id not in self._stored:
-            if self._stored and isinstance(self._obj, Iterator):
-                raise ReadOnce  # the records are in a pool that another run has created, too
             self._stored[pool.config.id] = self._store(pool, ranges)
         objects = self._stored[pool.config.id]
         message = self.subject if objects else f"{self.subject}, which is empty"
