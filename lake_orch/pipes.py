@@ -54,7 +54,7 @@ def hand_over(lake: LakeResource, context: StepContext) -> HandOver:
     attempt = Attempt.of_step(context, partition_keys(context), f"pipes {number}")
     # The process may have another working directory.
     root = lake.root if "://" in lake.root else str(Path(lake.root).absolute())
-    assignment = replace(lake.assignment(attempt), root=root)
+    assignment = replace(lake.assignment(attempt), root=root, reads=lake.reads(step))
     return HandOver({EXTRAS: assignment.to_json()}, _environment(lake))
 
 

@@ -269,6 +269,12 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         reads = record if isinstance(record, ReadRecord) else None
         return open_workspace(self.assignment(attempt), self.options(), self.open, reads=reads)
 
+    def reads(self, step: StepExecutionContext) -> Mapping[str, Sequence[str]]:
+        """Return what a step that publishes by itself has read so far in a serializable lake, by commit."""
+        record = self._reads_of(step) if self.is_lake() else None
+        reads = record.by_commit() if isinstance(record, ReadRecord) else {}
+        return {commit: sorted(keys) for commit, keys in reads.items()}
+
     def read_table(
         self,
         path: str,

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from lake_core.delta.errors import TableNotFound
 from lake_core.errors import LakeError
 from lake_core.lake import Lake
+from lake_core.lake.session.read_record import ReadRecord
 from lake_core.workspace import Assignment, CallNumbers, Workspace
 from lake_core.workspace import open_workspace as workspace_of
 from lake_pipes.metadata import PATH, ROWS_WRITTEN, SKIPPED, receipt_metadata
@@ -160,8 +161,12 @@ def open_workspace(
     StaleEpoch, StaleAttempt, SessionClosed.
     """
     options = _options() if storage_options is None else storage_options
-    with _numbered(_handed_over(pipes)) as assignment:
-        workspace = workspace_of(assignment, options, lambda: Lake.open(assignment.root, storage_options=options))
+    step = _handed_over(pipes)
+    reads = _reads.setdefault(step.task_id, ReadRecord(step.reads))
+    with _numbered(step) as assignment:
+        workspace = workspace_of(
+            assignment, options, lambda: Lake.open(assignment.root, storage_options=options), reads=reads
+        )
         with workspace:
             yield ExternalWriter(workspace, assignment)
 
@@ -182,6 +187,8 @@ def _handed_over(pipes: PipesContext | None) -> Assignment:
 
 
 _opened: dict[str, CallNumbers] = {}
+_reads: dict[str, ReadRecord] = {}
+"""What was read for each task before it was handed over."""
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from lake_core.workspace.direct_writes import DirectWrites
 from lake_core.workspace.session_writes import PublishedWrites, StagedWrites
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from lake_core.lake import Lake
     from lake_core.lake.session.read_record import ReadRecord
@@ -44,6 +44,8 @@ class Assignment:
     message: str = ""
     """Of the commit that it becomes."""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    reads: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What was read for the attempt before it was assigned: keys, and prefixes ending in "*", by commit."""
 
     def numbered(self, number: int) -> Assignment:
         """Return the assignment of the n-th task of the same step; the first is the one assigned here."""
@@ -65,6 +67,7 @@ class Assignment:
             "is_retry": self.is_retry,
             "message": self.message,
             "metadata": dict(self.metadata),
+            "reads": {commit: list(reads) for commit, reads in self.reads.items()},
         }
 
     @classmethod
@@ -83,6 +86,7 @@ class Assignment:
             is_retry=values.get("is_retry", False),
             message=values["message"],
             metadata=values["metadata"],
+            reads=values.get("reads", {}),
         )
 
 

@@ -104,6 +104,8 @@ class PublishedWrites(_SessionWrites):
         self._private: Session = session
         self._earlier = _commit_of_session(lake, branch, session_id, since)
         self.is_repeated = self._earlier is not None
+        self._relied_on: dict[str, frozenset[str]] = {}
+        self._rely_on_reads()  # if they have changed already, writing would be in vain
 
     def finish(self) -> Receipt:
         """Publish the private session on the branch; skip what an earlier attempt has published.
@@ -113,16 +115,24 @@ class PublishedWrites(_SessionWrites):
         if self._earlier is not None:
             self._private.abandon()
             return Receipt(PUBLISHED, self._branch, self._earlier, self._private.id, None, {}, True)
-        reads = {} if self._reads is None else self._reads.by_commit()
-        for commit, read in reads.items():
-            self._private.rely_on(commit, *read)
+        self._rely_on_reads()
         published = self._private.publish()
-        if self._reads is not None and self._is_own(published.commit):
+        if self._reads is not None and self._relied_on and self._is_own(published.commit):
             # The next session of the attempt must not take the changes of this one for those of others.
-            self._reads.move(reads, published.commit)
+            self._reads.move(self._relied_on, published.commit)
         if self._is_retry:
             self._forget_failed()
         return Receipt(PUBLISHED, self._branch, published.commit, published.session, None, dict(published.versions))
+
+    def _rely_on_reads(self) -> None:
+        """Make the session rely on what the attempt has read so far. Raises Conflict if that has changed already."""
+        if self._reads is None or self.is_repeated:
+            return
+        for commit, reads in self._reads.by_commit().items():
+            new = reads - self._relied_on.get(commit, frozenset())
+            if new:
+                self._private.rely_on(commit, *new)
+            self._relied_on[commit] = reads
 
     def _is_own(self, commit: str) -> bool:
         """Return whether a commit is that of the private session, which found no head that has its changes already."""

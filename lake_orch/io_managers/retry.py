@@ -72,7 +72,10 @@ def write_with_retries(
     attempt = Attempt.of_output(context, keys)
     conflict: Conflict | ConcurrentModification | None = None
     for number in range(1, tries + 1):
-        workspace = lake.workspace(replace(attempt, number=attempt.number + number - 1))
+        try:
+            workspace = lake.workspace(replace(attempt, number=attempt.number + number - 1))
+        except Conflict as error:
+            raise (error.replace(remedy=_STALE) if error.is_stale else error) from error.__cause__
         try:
             with workspace:
                 if not workspace.is_staged:
@@ -88,8 +91,7 @@ def write_with_retries(
             # In a session with many writers, only a retried step replaces earlier writes.
             if workspace.is_staged or number == tries:
                 raise
-            if isinstance(error, Conflict) and error.is_stale:
-                raise error.replace(remedy=_STALE) from error.__cause__
+            # If the step's inputs have changed, the next workspace will not open.
             conflict = error
             context.log.info(
                 f"{subject} conflicts with changes that another run has published: it is written again on top of them"

@@ -2,8 +2,10 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import xarray as xr
+from pyspark.sql import DataFrame, SparkSession
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
@@ -19,6 +22,7 @@ from lake_core.delta.errors import TableNotFound
 from lake_core.lake.errors import Conflict
 from lake_core.store import ObjectStore
 from lake_orch import DeltaIOManager, FileIOManager, IcechunkIOManager, LakeResource, PoolIOManager
+from lake_orch.pipes import LakePipesSubprocessClient
 from lake_orch.testing import materialize
 from tests.orch.meanwhile import MEANWHILE, LakeOfOthers
 
@@ -196,6 +200,53 @@ def test_a_stale_output_is_not_written_again_and_says_what_to_do(tmp_path: Path)
         rates.run(*reader("table", lambda: None))
     assert len(tries) == 1
     assert len(rates.lake.delta("tables/prices").to_arrow()) == 2, "what the other run has added is still there"
+
+
+WRITER = """
+import pyarrow as pa
+from dagster_pipes import open_dagster_pipes
+from lake_pipes import open_workspace
+
+with open_dagster_pipes() as pipes, open_workspace(pipes) as work:
+    work.append("tables/prices", pa.table({"n": [1]}))
+"""
+
+
+def test_a_process_that_writes_for_a_step_relies_on_what_the_step_read(rates: Rates) -> None:
+    client = LakePipesSubprocessClient(lake=rates.resources["lake"], env={"PYTHONPATH": str(Path(__file__).parents[2])})
+    rates.resources["external"] = client
+
+    def prices(changed: str) -> dg.AssetsDefinition:
+        @dg.asset
+        def prices(context: dg.AssetExecutionContext, rates: pa.Table, external: LakePipesSubprocessClient) -> Any:
+            change(changed)
+            return external.run(context=context, command=[sys.executable, "-c", WRITER]).get_materialize_result()
+
+        return prices
+
+    change = rates.change
+    result = None
+    with suppress(Conflict):
+        result = rates.run(spec("rates", "io_manager"), prices("tables/rates"), raise_on_error=False)
+    assert result is None or not result.success
+    assert not rates.published()
+    assert rates.run(spec("rates", "io_manager"), prices("tables/other")).success
+    assert rates.published()
+
+
+@pytest.mark.spark
+def test_dataframes_of_spark_count_as_read(rates: Rates, spark: SparkSession) -> None:
+    @dg.asset
+    def prices(rates: DataFrame) -> DataFrame:
+        change()
+        return rates
+
+    def change() -> None:
+        rates.change("tables/rates")
+
+    with pytest.raises(Conflict, match="it was read here, and changed there"):
+        rates.run(spec("rates", "io_manager"), prices)
+    assert not rates.published()
 
 
 def test_a_step_may_change_what_it_has_read_itself(rates: Rates) -> None:

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 class ReadRecord:
@@ -19,8 +19,8 @@ class ReadRecord:
             s.rely_on(commit, *reads)
     """
 
-    def __init__(self) -> None:
-        self._reads: dict[str, set[str]] = {}
+    def __init__(self, reads: Mapping[str, Iterable[str]] | None = None) -> None:
+        self._reads = {commit: set(read) for commit, read in (reads or {}).items()}
         self._lock = threading.Lock()
 
     def add(self, commit: str, what: str) -> None:
