@@ -12,6 +12,8 @@ import pytest
 
 from lake_core import Lake
 from lake_core.errors import NotFound
+from lake_core.graveler import Commit
+from lake_core.store import LocalStore
 from lake_orch import (
     DeltaIOManager,
     FileIOManager,
@@ -21,6 +23,7 @@ from lake_orch import (
     UnsupportedData,
     testing,
 )
+from tests.lake.lakefs_repository import WHEN, RepositoryOfLakeFS
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
 
@@ -320,3 +323,22 @@ def test_the_data_version_is_that_of_the_content(plain: str) -> None:
         (event,) = dg.materialize([text], resources=resources(plain)).get_asset_materialization_events()
         versions.append(event.materialization.tags["dagster/data_version"])
     assert versions[0] == versions[1] != versions[2]
+
+
+def test_a_lake_from_lakefs_is_read_whatever_its_commits_say_of_their_time(tmp_path: Path) -> None:
+    repository = RepositoryOfLakeFS(LocalStore(tmp_path / "lake"))
+    before = repository.commit("main", {"files/limit.json": repository.put("1", b"7")})
+    for when in ("noon", "2024-01-01T12:00:00"):
+        commit = Commit.create("me", "m", WHEN, before.metarange_id, metadata={"at": when}, parents=[before])
+        repository.commits[commit.id] = commit
+        repository.branches["main"] = commit.id
+        before = commit
+    repository.dump()
+    Lake.import_lakefs(tmp_path / "lake")
+
+    @dg.asset
+    def twice(limit: int) -> int:
+        return 2 * limit
+
+    materialize("lake", [dg.SourceAsset("limit"), twice], str(tmp_path / "lake"))
+    assert get(str(tmp_path / "lake"), "files/twice.json") == b"14"
