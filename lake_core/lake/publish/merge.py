@@ -193,7 +193,7 @@ def _parent(repository: Repository, commit: Commit, number: int, without: str) -
         raise RefNotFound(
             f"commit {commit.id[:12]} has {count_of(len(commit.parents), 'parent')}, so there is no parent {number}"
         )
-    return repository.refs().commit(commit.parents[number - 1])
+    return repository.refs().commit_for(f"parent {number} of {commit.id[:12]}", commit.parents[number - 1])
 
 
 def _side(strategy: MergeStrategy | None) -> Strategy | None:

@@ -63,12 +63,17 @@ def commit_of(id: str, value: Mapping[str, Any]) -> Commit:
 
 def changed_datasets(commit: Commit) -> Mapping[str, Mapping[str, object]]:
     """Read which datasets a commit changed, by path. Raises DamagedLake."""
+    return datasets_in(commit.id, commit.metadata)
+
+
+def datasets_in(id: str, metadata: Mapping[str, str]) -> Mapping[str, Mapping[str, object]]:
+    """Read the changed datasets in a commit's metadata. Raises DamagedLake, which names the commit."""
     try:
-        datasets = json.loads(commit.metadata.get(DATASETS_FIELD, "{}"))
+        datasets = json.loads(metadata.get(DATASETS_FIELD, "{}"))
     except ValueError:
         datasets = None
     if not isinstance(datasets, dict) or not all(isinstance(update, dict) for update in datasets.values()):
-        raise DamagedLake(f"commit {commit.id[:12]} does not record which datasets it changed")
+        raise DamagedLake(f"commit {id[:12]} does not record which datasets it changed")
     return datasets
 
 
