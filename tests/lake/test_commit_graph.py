@@ -26,11 +26,6 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def time() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def lake(time: ManualClock) -> Lake:
     return Lake.create(MemoryStore(clock=time), clock=time)
 
