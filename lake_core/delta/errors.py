@@ -177,6 +177,10 @@ class CorruptDeletionVector(DeltaError):
     """The list of a data file's deleted rows cannot be read, so it is unknown which of its rows exist."""
 
 
+class DeletionVectorMissing(CorruptDeletionVector, ObjectMissing):
+    """The file of a deletion vector is missing. Most likely it was vacuumed while it was read."""
+
+
 class InvalidProperty(DeltaError):
     """A table property has an invalid value."""
 
