@@ -10,6 +10,10 @@ class LakeError(Exception):
     """The base class of all errors of this package."""
 
 
+class ObjectMissing(LakeError):
+    """A dataset needs an object that does not exist. Formats derive their own errors from it."""
+
+
 class InvalidUrl(LakeError):
     """A location cannot be opened as a store: unknown scheme, missing bucket, or credentials inside the URL."""
 

@@ -33,11 +33,13 @@ from lake_core.delta.deletion_vector import vector_keys
 from lake_core.delta.difference import SnapshotDifference, check_applicable, difference, merged_protocol
 from lake_core.delta.features import is_active, supported_features, upgraded
 from lake_core.delta.log_segment import commit_key
+from lake_core.delta.net_feed import exist, net_changes
 from lake_core.delta.path import data_keys
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
 from lake_core.delta.replay import file_key
 from lake_core.delta.set_transaction import NEVER
 from lake_core.delta.transaction import Operation, commit_info, encode_operation
+from lake_core.errors import ObjectMissing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,7 +80,7 @@ def apply_created(after: Snapshot, commits: CommitRange, context: ApplyContext, 
         metadata=after.metadata,
         domains=after.domains,
     )
-    changes = _change_actions(after, commits, context, now)
+    changes = _change_actions(None, after, commits, context, now)
     body = _body(operation, None, after.store, [], changes, context, now, commits.absorbed())
     return Applied({commit_key(0): body}, 0, operation.name, operation.metrics, _references(operation, after, changes))
 
@@ -108,7 +110,7 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
     operation = Operation(
         commits.operation(), commits.parameters(), head, commits.metrics(), restored=lacking, markers=markers
     )
-    changes = _change_actions(after, commits, context, now) if _feeds(head) and len(lacking) == len(files) else ()
+    changes = _change_actions(None, after, commits, context, now) if _feeds(head) and len(lacking) == len(files) else ()
     return _committed(operation, head, [], changes, context, now, absorbed)
 
 
@@ -275,7 +277,9 @@ def apply_changed(
         operation = operation.defining(
             ours.metadata or head.metadata, merged_protocol(head.protocol, before.protocol, after.protocol)
         )
-    changes = _change_actions(after, commits, context, now) if _feeds(head) and commits.continues and whole else ()
+    changes = (
+        _change_actions(before, after, commits, context, now) if _feeds(head) and commits.continues and whole else ()
+    )
     return _committed(operation, head, reads, changes, context, now, absorbed)
 
 
@@ -303,14 +307,27 @@ def _feeds(snapshot: Snapshot) -> bool:
     return is_active("changeDataFeed", snapshot.protocol, snapshot.metadata)
 
 
-def _change_actions(after: Snapshot, commits: CommitRange, context: ApplyContext, now: int) -> Sequence[dict[str, Any]]:
-    """Return the change files of several commits that become one.
+def _change_actions(
+    before: Snapshot | None, after: Snapshot, commits: CommitRange, context: ApplyContext, now: int
+) -> Sequence[dict[str, Any]]:
+    """Return the change files of several commits that become one; those of the net change if theirs are gone."""
+    if not _feeds(after) or context.dry_run:
+        return ()
+    try:
+        changes = _each_change(after, commits, context, now)
+    except ObjectMissing:
+        return net_changes(before, after, context.data_root, now)
+    # Those of a session are younger than any that are collected.
+    is_whole = context.session is not None or exist(context.data_root, changes)
+    return changes if is_whole else net_changes(before, after, context.data_root, now)
+
+
+def _each_change(after: Snapshot, commits: CommitRange, context: ApplyContext, now: int) -> Sequence[dict[str, Any]]:
+    """Return the change files of several commits, with each step. Raises ObjectMissing.
 
     If a version has change files, readers take all of its changes from them. So for commits without change files, the
     changes that follow from their adds and removes are written as change files here.
     """
-    if not _feeds(after) or context.dry_run:
-        return ()
     recorded = {version: list(single_actions(version, data, "cdc")) for version, data in commits.bodies}
     if len(commits.bodies) == 1 or not any(rearranges(version, data) is False for version, data in commits.bodies):
         return recorded[commits.bodies[0][0]] if len(commits.bodies) == 1 else ()

@@ -159,7 +159,7 @@ class _Feed:
             )
         final = self.snapshot.metadata
         same_partitions = sorted(metadata.partition_keys.values()) == sorted(final.partition_keys.values())
-        if not same_partitions or not _reads_as(_physical(metadata), _physical(final)):
+        if not same_partitions or not reads_as(metadata, final):
             raise IncompatibleSchema(
                 f"the rows of version {version} do not fit the schema of version {last}: in between, a column "
                 "was dropped or changed its type, or the partitioning changed. Read the changes before and "
@@ -303,6 +303,11 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 
 def _physical(metadata: Metadata) -> pa.StructType:
     return pa.struct(list(metadata.column_mapping.physical_schema(metadata.arrow_schema.names).to_arrow()))
+
+
+def reads_as(old: Metadata, new: Metadata) -> bool:
+    """Return whether the data files of an earlier definition can be read as those of a later one."""
+    return _reads_as(_physical(old), _physical(new))
 
 
 def _reads_as(old: pa.DataType, new: pa.DataType) -> bool:

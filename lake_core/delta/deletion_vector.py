@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyroaring
 
-from lake_core.delta.errors import CorruptDeletionVector, PathOutsideTable
+from lake_core.delta.errors import CorruptDeletionVector, DeletionVectorMissing, PathOutsideTable
 from lake_core.delta.path import data_key, locate
 from lake_core.errors import NotFound
 
@@ -51,7 +51,7 @@ def deleted_rows(
             raise ValueError(f"magic number {magic}")
         rows = np.array(pyroaring.BitMap64.deserialize(body[4:]).to_array(), dtype=np.uint64).astype(np.int64)
     except NotFound as error:
-        raise CorruptDeletionVector(f"{where} is gone ({error}). Restore its file from a backup") from None
+        raise DeletionVectorMissing(f"{where} is gone ({error}). Restore its file from a backup") from None
     except (ValueError, TypeError, LookupError, OverflowError, struct.error) as error:
         raise CorruptDeletionVector(f"{where} cannot be read ({error}). Restore its file from a backup") from None
     if len(rows) != descriptor.get("cardinality"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lake_core.errors import LakeError
+from lake_core.errors import LakeError, ObjectMissing
 
 
 class DeltaError(LakeError):
@@ -157,7 +157,7 @@ class PathOutsideTable(DeltaError):
     """The log names a data file outside the table's root."""
 
 
-class DataFileMissing(DeltaError):
+class DataFileMissing(DeltaError, ObjectMissing):
     """A data file of the snapshot is missing. Most likely it was vacuumed while it was read."""
 
 
@@ -175,6 +175,10 @@ class CorruptDataFile(DeltaError):
 
 class CorruptDeletionVector(DeltaError):
     """The list of a data file's deleted rows cannot be read, so it is unknown which of its rows exist."""
+
+
+class DeletionVectorMissing(CorruptDeletionVector, ObjectMissing):
+    """The file of a deletion vector is missing. Most likely it was vacuumed while it was read."""
 
 
 class InvalidProperty(DeltaError):

@@ -59,7 +59,7 @@ class SnapshotApplication:
         initial = self.assets.snapshot(INITIAL_SNAPSHOT)
         if after.parent_id in (None, INITIAL_SNAPSHOT):
             created = difference(self.assets, initial, after)
-            applied = AppliedSnapshot(after.snapshot_id, created, tuple(_new_objects(created, initial, after)))
+            applied = AppliedSnapshot(after.snapshot_id, created, tuple(new_objects(created, initial, after)))
         else:
             applied = self.replace(initial, after)
         return replace(applied, references=(SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), *applied.references))
@@ -133,7 +133,7 @@ class SnapshotApplication:
         commit = Commit(self.assets, self.config, lambda: self.now, self.message, {})
         snapshot_id = commit.write(changes, prepared, log=ours.log(), markers=markers)
         snapshot = self.assets.snapshot(snapshot_id)
-        return AppliedSnapshot(snapshot_id, ours, tuple(_new_objects(ours, head, snapshot)))
+        return AppliedSnapshot(snapshot_id, ours, tuple(new_objects(ours, head, snapshot)))
 
     # Markers
 
@@ -310,7 +310,8 @@ def _message(conflicts: list[Conflict], onto: str) -> str:
     return f"{'; '.join(listed)}{more} (ours is what is brought in, theirs is {onto})"
 
 
-def _new_objects(ours: Difference, head: Snapshot, snapshot: Snapshot) -> Iterator[str]:
+def new_objects(ours: Difference, head: Snapshot, snapshot: Snapshot) -> Iterator[str]:
+    """Yield the keys of what a snapshot reaches and the head does not. `ours` is the difference between the two."""
     name = encode_id(snapshot.snapshot_id)
     yield SNAPSHOTS + name
     yield TRANSACTIONS + name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lake_core.errors import LakeError
+from lake_core.errors import LakeError, ObjectMissing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ class DamagedObject(IcechunkError):
         return type(self), (self.path, self.why)
 
 
-class MissingObject(DamagedObject):
+class MissingObject(DamagedObject, ObjectMissing):
     """The repository refers to an object that does not exist."""
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lake_core.icechunk import refs
-from lake_core.icechunk.asset_manager import SNAPSHOTS
+from lake_core.icechunk.apply_difference import new_objects
+from lake_core.icechunk.asset_manager import MANIFESTS, SNAPSHOTS
 from lake_core.icechunk.asynchronous import asynchronous
+from lake_core.icechunk.difference import difference
 from lake_core.icechunk.errors import ConflictError, InvalidIdentifier, SnapshotNotFound
 from lake_core.icechunk.identifier import decode_id, encode_id
 from lake_core.icechunk.refs import RefKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.icechunk.asset_manager import AssetManager
     from lake_core.store import ObjectStore
 
 
@@ -19,6 +25,7 @@ class RepositoryRefs:
     """The methods of a repository for its branches and tags."""
 
     _store: ObjectStore
+    _assets: AssetManager
 
     def list_branches(self) -> set[str]:
         """Return the names of all branches."""
@@ -53,12 +60,15 @@ class RepositoryRefs:
             from_snapshot_id: The tip that the branch must have now; any by default.
 
         Raises:
-            RefNotFound, SnapshotNotFound: There is no such branch or snapshot.
+            RefNotFound, SnapshotNotFound: There is no such branch or snapshot. Or the repository is in a lake, which
+                has collected chunks of the snapshot.
             ConflictError: The branch has another tip, or was moved at the same time.
         """
         target = self._existing(snapshot_id)
         tip = refs.lookup(self._store, RefKind.BRANCH, branch)
         expected = tip.snapshot_id if from_snapshot_id is None else decode_id(from_snapshot_id)
+        if self._store.versioned:
+            self._check_whole(tip.snapshot_id, target)
         if tip.snapshot_id != expected or not refs.move_branch(self._store, tip, target):
             actual = self.lookup_branch(branch)
             raise ConflictError(
@@ -75,6 +85,22 @@ class RepositoryRefs:
     def delete_tag(self, tag: str) -> None:
         """Delete a tag. Its name is never used again. Raises RefNotFound."""
         refs.delete_tag(self._store, tag)
+
+    def _check_whole(self, tip: bytes, target: bytes) -> None:
+        """Raise SnapshotNotFound if the lake has collected what a snapshot needs, and the tip does not."""
+        before, after = self._assets.snapshot(tip), self._assets.snapshot(target)
+        manifests = after.manifest_files.keys() - before.manifest_files.keys()
+        self._check_present(target, [MANIFESTS + encode_id(manifest) for manifest in manifests])
+        self._check_present(target, list(new_objects(difference(self._assets, before, after), before, after)))
+
+    def _check_present(self, snapshot: bytes, keys: Sequence[str]) -> None:
+        exist = self._store.gather(*(partial(self._store.exists, key) for key in keys))
+        missing = [key for key, exists in zip(keys, exist, strict=True) if not exists]
+        if missing:
+            raise SnapshotNotFound(
+                f"snapshot {encode_id(snapshot)} cannot be restored: {len(missing)} of its objects were collected, "
+                f"such as {missing[0]}. Restore a newer snapshot, or write the data again"
+            )
 
     def _existing(self, snapshot_id: str) -> bytes:
         """Return the id of a snapshot that exists. Raises SnapshotNotFound."""

@@ -141,19 +141,23 @@ class Archive:
             keys = {key for key, _ in self._older(self.source.newest(self.prefix, error)) if key.startswith(prefix)}
         return keys - self.removed
 
-    def records(self) -> Iterator[tuple[str, StateRecord]]:
-        """Walk all records, in no particular order, each key once. Raises JournalDamaged, StoreError."""
-        if not self.segments:
+    def records(self, prefix: str) -> Iterator[tuple[str, StateRecord]]:
+        """Walk the records whose keys start with a prefix, in no particular order, each key once.
+
+        Raises JournalDamaged, StoreError.
+        """
+        if not self.overlaps(prefix):
             return
         assert self.source is not None
         try:
             opened = [self.source.open(segment) for segment in self.segments]
         except NotFound as error:
-            yield from self._older(self.source.newest(self.prefix, error))
+            older = self._older(self.source.newest(self.prefix, error))
+            yield from ((key, record) for key, record in older if key.startswith(prefix))
             return
         walked: set[str] = set()
         for segment in reversed(opened):
-            for key, record in segment.records():
+            for key, record in segment.records(prefix):
                 if key not in self.removed and key not in walked:
                     if len(opened) > 1:
                         walked.add(key)

@@ -21,6 +21,8 @@ class ArchiveRule:
     """Returns the keys that stay, because the other values of a state name them."""
     recent: int = 128
     """Records of so many of the newest entries stay."""
+    at_once: str = ""
+    """Keys that start with it are archived however new their records are. Empty for none."""
     batch: int = 256
     """Nothing is archived before so many records can be."""
 
@@ -28,6 +30,9 @@ class ArchiveRule:
         """List the keys to archive: none if there are few."""
         last = state.number - self.recent
         keys = {
-            key for key, record in state.loaded_records() if record.number <= last and key.startswith(self.prefix)
+            key
+            for key, record in state.loaded_records()
+            if key.startswith(self.prefix)
+            and (record.number <= last or (self.at_once and key.startswith(self.at_once)))
         }.difference(self.pinned(state))
         return keys if len(keys) >= self.batch else set()

@@ -24,6 +24,8 @@ _GROWTH = 4
 """A segment is merged with the one after it unless it is so many times larger: there are few, and merges are rare."""
 _MOST_REMOVED = 0.25
 """All segments are rewritten when this share of their records was deleted."""
+_MOST_REMOVED_KEYS = 16_384
+"""All segments are rewritten also when so many of their records were deleted: snapshots list the keys of these."""
 
 
 def archive_records(reader: Reader, state: State, prefix: str, keys: Set[str]) -> State:
@@ -48,7 +50,7 @@ def _merged(reader: Reader, number: int, archive: Archive) -> Archive:
     """Merge the newest segments while they are of similar size, and all of them when many records were removed."""
     segments = archive.segments
     total = sum(segment.count for segment in segments)
-    if len(archive.removed) > _MOST_REMOVED * total:
+    if len(archive.removed) > min(_MOST_REMOVED * total, _MOST_REMOVED_KEYS):
         return replace(archive, segments=_one(reader, number, archive, segments), removed=frozenset())
     first = len(segments) - 1
     count = segments[first].count

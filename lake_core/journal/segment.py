@@ -112,21 +112,28 @@ class OpenSegment:
 
     def keys(self, prefix: str) -> list[str]:
         """List the keys that start with a prefix, in order."""
-        text = prefix.encode()
-        start = int(np.searchsorted(self._keys, text))
-        end = int(np.searchsorted(self._keys, text + b"\xff"))
+        start, end = self._range(prefix)
         return [key.decode() for key in self._keys[start:end].tolist()]
 
-    def records(self) -> Iterator[tuple[str, StateRecord]]:
-        """Walk all records in the order of their numbers. Raises JournalDamaged."""
-        for group in range(self._file.num_row_groups):
+    def _range(self, prefix: str) -> tuple[int, int]:
+        """Return where the keys that start with a prefix begin and end among the keys in order."""
+        text = prefix.encode()
+        return int(np.searchsorted(self._keys, text)), int(np.searchsorted(self._keys, text + b"\xff"))
+
+    def records(self, prefix: str) -> Iterator[tuple[str, StateRecord]]:
+        """Walk the records whose keys start with a prefix, in the order of their numbers. Raises JournalDamaged."""
+        rows = self._order[slice(*self._range(prefix))]
+        for group in np.unique(np.searchsorted(self._starts, rows, side="right") - 1).tolist():
             columns = self._columns(group)
             for row, key in enumerate(columns["key"]):
-                yield key, self._decode(columns, row)
+                if key.startswith(prefix):
+                    yield key, self._decode(columns, row)
 
     def _find(self, key: str) -> int | None:
         """Return the position of a key among the keys in order."""
         text = key.encode()
+        if len(text) > self._keys.itemsize:  # for which NumPy would convert all keys
+            return None
         at = int(np.searchsorted(self._keys, text))
         return at if at < len(self._keys) and self._keys[at] == text else None
 

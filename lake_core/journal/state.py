@@ -87,8 +87,8 @@ class State(Mapping[str, Any]):
             assert record is not None
             yield key, record
         if self.archive.overlaps(prefix):
-            for key, record in self.archive.records():
-                if key.startswith(prefix) and key not in self._changes and key not in self._base:
+            for key, record in self.archive.records(prefix):
+                if key not in self._changes and key not in self._base:
                     yield key, record
 
     def _loaded_record(self, key: str) -> StateRecord | None:

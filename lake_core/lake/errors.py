@@ -217,6 +217,30 @@ class Collected(LakeError):
     """The content of a commit was garbage-collected, because the commit is past the lake's retention."""
 
 
+class ContentGone(LakeError):
+    """An operation needs the content of a commit that garbage collection took, because it was past the retention.
+
+    The lake still knows the commit's place in the history, so no other commit is taken in its place.
+
+    Args:
+        commit: The commit's id.
+        purpose: What the commit is needed for.
+        since: When the collection took it, if that is known.
+    """
+
+    def __init__(self, commit: str, purpose: str, since: datetime | None) -> None:
+        self.commit, self.purpose, self.since = commit, purpose, since
+        when = "an earlier" if since is None else f"the {since.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        super().__init__(
+            f"commit {commit[:12]} is {purpose}, but its content is gone: {when} garbage collection took it, because "
+            "it was past the retention and nothing named it. Merge newer branches, or do the work again in a session. "
+            "To keep content in the future, set a tag, or raise the retention: lake.settings.update(history=…)"
+        )
+
+    def __reduce__(self) -> tuple[type[ContentGone], tuple[object, ...]]:
+        return ContentGone, (self.commit, self.purpose, self.since)
+
+
 class ContentMissing(LakeError):
     """An object that a commit refers to is missing, or its bytes do not match the hash in its name.
 

@@ -262,6 +262,26 @@ def test_deleting_archived_records_decodes_none(
     assert "commit/c0020" in journal.state()
 
 
+def test_records_that_are_archived_at_once_wait_for_no_newer_ones(store: ScriptedStore, clock: Clock) -> None:
+    _filled(store, clock)
+    journal = _open(store, clock, ArchiveRule("commit", _pinned, recent=1000, batch=5, at_once="commit-link/"))
+    journal.append(lambda state: [Add(f"commit-link/c{number}", {"of": number}) for number in range(9)])
+    journal.write_snapshot()
+    state = _open(store, clock).state()
+    assert not any(key.startswith("commit-link/") for key, _ in state.loaded_records())
+    assert state["commit-link/c3"] == {"of": 3}
+    assert len(state.under("commit-link/")) == 9
+    assert dict(state.records_under("commit-link/"))["commit-link/c8"].value == {"of": 8}
+    assert len(state.under("commit/")) == len(list(state.records_under("commit/"))) == 60, "the others, and no more"
+
+
+def test_a_key_that_is_longer_than_all_archived_ones_is_missing(store: ScriptedStore, clock: Clock) -> None:
+    _filled(store, clock)
+    state = _open(store, clock).state()
+    assert f"commit/{'c' * 99}" not in state
+    assert state.under(f"commit/{'c' * 99}") == []
+
+
 def test_a_missing_segment_is_named(store: ScriptedStore, clock: Clock) -> None:
     _filled(store, clock)
     keys = _segments(store)

@@ -119,6 +119,19 @@ def test_garbage_collection_removes_archived_commits(store: ScriptedStore, commi
     assert [commit.id for commit in Lake.open(store).log("old")] == [commits[5]]
 
 
+def test_opening_a_lake_reads_no_link_of_a_collected_commit(store: ScriptedStore, commits: list[str]) -> None:
+    clock = ManualClock(START + timedelta(days=60))
+    Lake.open(store, clock=clock).maintenance.gc()
+    store.asked.clear()
+    lake = Lake.open(store, clock=clock)
+    _publish(lake)
+    assert [call for call in store.asked if "archive/" in call] == []
+    assert not any(key.startswith("commit-link/") for key, _ in lake.repository.refs().state.loaded_records())
+    link = lake.repository.refs().link(commits[500])
+    assert link is not None
+    assert (link.parents, link.has_content) == ((commits[499],), False)
+
+
 def test_a_collection_keeps_the_archived_commits_of_its_history(store: ScriptedStore, commits: list[str]) -> None:
     lake = Lake.open(store, clock=ManualClock(START + timedelta(days=8, minutes=499, seconds=30)))
     lake.maintenance.gc(history=timedelta(days=8))

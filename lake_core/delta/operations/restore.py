@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lake_core.delta.conflict import Reads
+from lake_core.delta.deletion_vector import vector_keys
 from lake_core.delta.difference import difference
 from lake_core.delta.errors import DataFileMissing
 from lake_core.delta.features import supported_features, upgraded
@@ -66,7 +67,7 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
 
 
 def _check_present(store: ObjectStore, files: pa.Table, version: int) -> None:
-    keys = data_keys(files["path"], store).to_pylist()
+    keys = [*data_keys(files["path"], store).to_pylist(), *sorted(vector_keys(files, store))]
     if len(keys) <= _FEW:
         missing = [key for key in keys if not _exists(store, key)]
     else:

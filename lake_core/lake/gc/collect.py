@@ -1,8 +1,8 @@
 """Garbage collection: delete what no ref, retained commit or live session reaches, while publishes continue.
 
 1. Mark the live objects. The others, if they are older than any session may be, are put on a list, which an entry of
-   the refs journal names. The entry also removes the commits that are not retained. From then on no process can find
-   these commits, and no publish relies on a listed object.
+   the refs journal names. The entry also replaces the commits that are not retained by their links, which keep the
+   graph of commits whole. From then on no process can read these commits, and no publish relies on a listed object.
 2. Mark again, as of that entry, because a commit that was published in between may reach listed objects. The rest is
    the final list, which a second entry names. All collectors that complete the collection delete what is on it.
 3. Delete these objects. A third entry records that the collection is complete.
@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
 from lake_core.dataset import KeyClass, dataset_format
@@ -30,6 +30,7 @@ from lake_core.lake.gc.mark import Reachability
 from lake_core.lake.gc.retention import kept_commits, retain
 from lake_core.lake.lake_format import ORIGIN_KEY
 from lake_core.lake.refs.commit_graph import CommitGraph
+from lake_core.lake.refs.commit_link import LINKS, link_value
 from lake_core.lake.refs.pending_deletions import PREFIX, collections, encode_list, read_list
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import BATCHES, EXPIRED, FAILED, MOST_EXPIRY, OPEN
@@ -53,8 +54,10 @@ _RANGE = re.compile(rf"{TREES}/[0-9a-f]{{64}}")
 MIN_AGE = timedelta(days=8)
 """How long unpublished objects are kept at least. This is longer than the life of any session."""
 _UNDER_WAY = timedelta(seconds=10)
-_MOST_COMMITS = 50_000
-"""The most commits that one entry of the refs journal removes."""
+_MOST_COMMITS = 2048
+"""The most commits that one entry of the refs journal removes. Their links are then neighbors in the archive."""
+_MANY_COMMITS = 256
+"""After so many removed commits, a snapshot of the refs moves their links to the archive at once."""
 _MOST_BATCHES = 10_000
 """The most batches of ended sessions that one collection removes."""
 
@@ -202,18 +205,29 @@ def _is_own(root: ObjectStore, meta: ObjectMeta) -> bool:
 def _announce(
     repository: Repository, keys: list[str], dropped: frozenset[str], graph: CommitGraph, cutoff: datetime
 ) -> str:
-    """Remove the commits that are not retained from the refs journal, and record a list in it.
+    """Remove the commits that are not retained from the refs journal, but for their links, and record a list in it.
 
     The list comes with the last of the commits. No branch can begin at a commit that only listed objects hold.
     """
-    ordered = sorted(dropped)
+    ordered = sorted(dropped, key=lambda commit: graph.nodes[commit].order)
+    links: dict[str, Any] = {}
     parts = [ordered[start : start + _MOST_COMMITS] for start in range(0, len(ordered), _MOST_COMMITS)] or [[]]
 
     def remove(part: Sequence[str], state: State) -> list[Action]:
         refs = RefsState(state)
         graph.update(refs)
-        gone = (set(part) & graph.nodes.keys()) - kept_commits(graph, refs, cutoff)
-        return [Delete(f"commit/{commit}") for commit in sorted(gone)]
+        kept = kept_commits(graph, refs, cutoff)
+        actions: list[Action] = []
+        for commit in part:
+            if commit in kept or commit not in graph.nodes:
+                continue
+            if commit not in links:
+                links[commit] = link_value(refs.commit(commit))
+            actions.append(Delete(f"commit/{commit}"))
+            # A commit that was removed once may have been published again, by the same process.
+            if (key := f"{LINKS}{commit}") not in state:
+                actions.append(Add(key, links[commit]))
+        return actions
 
     def announce(id: str, known: frozenset[tuple[str, str]], state: State) -> Append[bool]:
         if collections(RefsState(state)) != known:
@@ -228,9 +242,12 @@ def _announce(
         id = runtime.uuid4().hex
         repository.root.put(f"{LISTS}/{id}", encode_list(keys), unique=True)
         if repository.journal.append(partial(announce, id, known)):
-            return id
+            break
         # Another collection began since the list was put. If that was long ago, it may be deleting the list.
         repository.root.delete([f"{LISTS}/{id}"])
+    if len(links) >= _MANY_COMMITS:
+        repository.journal.write_snapshot()
+    return id
 
 
 def _finish(

@@ -53,7 +53,7 @@ class Retention:
     trunk: Sequence[int]
     """The indexes of the head of the checked-out branch and of its first parents, as long as each succeeds the next."""
     dropped: frozenset[str]
-    """The commits that are not kept."""
+    """The commits that are not kept, but for their links."""
 
 
 def kept_commits(graph: CommitGraph, refs: RefsState, cutoff: datetime) -> set[str]:

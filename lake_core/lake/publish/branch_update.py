@@ -6,6 +6,7 @@ It is committed by one entry of the refs journal.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lake_core.journal import Action, Add, State
@@ -13,6 +14,7 @@ from lake_core.lake.errors import ProtectedBranch
 from lake_core.lake.refs.commit_record import commit_value
 from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState, put
+from lake_core.lake.refs.values import instant_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,6 +94,25 @@ class SetValue:
     def actions(self, refs: RefsState) -> Sequence[Action]:
         """Return an add or an update, depending on the newest refs."""
         return [put(refs, self.key, self.value)]
+
+
+@dataclass(frozen=True, slots=True)
+class EndRetention:
+    """Ends the retention of a dataset before an instant (ISO 8601)."""
+
+    path: str
+    before: str
+
+    def actions(self, refs: RefsState) -> Sequence[Action]:
+        """Return the action that sets the instant; none if the retention has ended at a later one.
+
+        What was collected up to then does not come back, so the instant never falls.
+        """
+        key = f"retention/{self.path}"
+        ended = refs.state.get(key)
+        if ended is not None and instant_of(key, ended, "before") >= datetime.fromisoformat(self.before):
+            return ()
+        return [put(refs, key, {"before": self.before})]
 
 
 @dataclass(frozen=True, slots=True)

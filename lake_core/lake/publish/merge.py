@@ -98,6 +98,7 @@ class Merge:
                 f"strategy='ours' to keep what {self.branch} has of them, "
                 f"or do the work again on a new branch of {self.branch}"
             ),
+            committed=self.incoming.creation_date,
         )
 
 
@@ -118,7 +119,11 @@ class Replay:
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
         """Apply the difference between the two commits to the head of these refs."""
-        change = Change(self.repository.commit_state(self.before), self.repository.commit_state(self.after))
+        change = Change(
+            self.repository.commit_state(self.before),
+            self.repository.commit_state(self.after),
+            restores=True,
+        )
         return prepare_change(self.repository, refs, self.proposal, change)
 
 
@@ -193,7 +198,7 @@ def _parent(repository: Repository, commit: Commit, number: int, without: str) -
         raise RefNotFound(
             f"commit {commit.id[:12]} has {count_of(len(commit.parents), 'parent')}, so there is no parent {number}"
         )
-    return repository.refs().commit(commit.parents[number - 1])
+    return repository.refs().commit_for(f"parent {number} of {commit.id[:12]}", commit.parents[number - 1])
 
 
 def _side(strategy: MergeStrategy | None) -> Strategy | None:

@@ -8,12 +8,14 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from lake_core.errors import ObjectMissing
 from lake_core.graveler import Commit
 from lake_core.lake.errors import READ_CHANGED, Conflict
 from lake_core.lake.publish.apply import apply, overlap
 from lake_core.lake.publish.branch_update import (
     AddCommit,
     BranchUpdate,
+    EndRetention,
     HeadIs,
     NoNewCollection,
     NotProtected,
@@ -24,13 +26,15 @@ from lake_core.lake.publish.branch_update import (
 from lake_core.lake.publish.checkout import check_free, check_out, has_pointers, pending_checkout
 from lake_core.lake.publish.conflict_commits import with_commits
 from lake_core.lake.publish.conflict_report import ConflictReport
+from lake_core.lake.publish.presence import check_present, collected, retention_ended
 from lake_core.lake.publish.published import Published
 from lake_core.lake.publish.tree_update import Strategy, TreeUpdate, check_references, taken_tree, write_tree
 from lake_core.lake.refs.commit_record import DATASETS_FIELD
 from lake_core.lake.refs.pending_deletions import collections
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
 
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
@@ -78,6 +82,10 @@ class Change:
     """The side that wins a conflict."""
     remedy: str = ""
     """The advice in a conflict."""
+    committed: datetime | None = None
+    """When the incoming state of a merge was committed. Datasets whose retention ended later may lack objects of it."""
+    restores: bool = False
+    """Whether it brings back an earlier state, any of whose objects may be gone."""
 
 
 def head_of(repository: Repository, refs: RefsState, branch: str) -> StateStore:
@@ -89,7 +97,19 @@ def prepare_change(repository: Repository, refs: RefsState, proposal: Proposal, 
     """Prepare to apply a change to a branch. Raises Conflict, ProtectedBranch, Diverged, Collected."""
     _check_protected(refs, proposal)
     target = head_of(repository, refs, proposal.branch)
-    update = apply_change(repository, refs, proposal, change, target)
+    lacking: Collection[str] = ()
+    """The datasets whose incoming state may need objects that are gone."""
+    if change.restores:
+        lacking = change.incoming.registered()
+    elif change.committed is not None:
+        lacking = retention_ended(refs, change.incoming.registered(), change.committed)
+    try:
+        update = apply_change(repository, refs, proposal, change, target)
+    except ObjectMissing as error:
+        if not lacking:
+            raise
+        raise collected(change.incoming.name, str(error)) from error
+    check_present(repository.root, update.references, set(lacking).intersection(update.datasets), change.incoming.name)
     return prepare_tree(repository, refs, proposal, target, update, change.incoming.registered())
 
 
@@ -123,7 +143,7 @@ def prepare_tree(
     updates: list[RefsUpdate] = [SetValue(f"branch/{branch}", {"commit": commit.id}), AddCommit(commit)]
     if is_whole:
         updates.append(SetValue(f"place/{branch}", {"commit": head.id}))
-    updates += [SetValue(f"retention/{path}", {"before": before}) for path, before in proposal.retention.items()]
+    updates += [EndRetention(path, before) for path, before in proposal.retention.items()]
     published = Published(commit.id, versions, session, update.skipped, update.resolved)
     return BranchUpdate(branch, published, commit, requirements, updates)
 

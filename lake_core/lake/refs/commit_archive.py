@@ -1,10 +1,11 @@
-"""The archive of the refs journal: its snapshots leave out older commits that no ref names."""
+"""The archive of the refs journal: its snapshots leave out older commits that no ref names, and collected ones."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lake_core.journal import ArchiveRule
+from lake_core.lake.refs.commit_link import LINKS
 from lake_core.lake.refs.refs_state import RefsState
 
 if TYPE_CHECKING:
@@ -23,4 +24,5 @@ def _named_commits(state: State) -> Iterator[str]:
             yield f"commit/{id}"
 
 
-COMMIT_ARCHIVE = ArchiveRule("commit/", _named_commits)
+COMMIT_ARCHIVE = ArchiveRule("commit", _named_commits, at_once=LINKS)
+"""The prefix is that of commits and of links. No other keys of the refs begin with it."""

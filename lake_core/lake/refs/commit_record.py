@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lake_core.graveler import Commit
 from lake_core.lake.errors import DamagedLake
@@ -14,6 +14,21 @@ if TYPE_CHECKING:
 
 DATASETS_FIELD = "datasets"
 """The key of a commit's metadata that lists the datasets it changed: JSON, path → {format, version, operation}."""
+
+SESSION_FIELD: Final = "session"
+"""The key of the session that a commit published. Commits without it are merges, reverts and the like."""
+MERGE_FIELD: Final = "merge"
+SQUASH_FIELD: Final = "squash"
+"""The keys of the commit that a commit merged, as its second parent or without becoming its child."""
+PICK_FIELD: Final = "cherry-pick-origin"
+REVERT_FIELD: Final = "revert"
+"""The keys of the commit whose changes a commit brought or undid, since the parent in `PARENT_FIELD`."""
+PARENT_FIELD: Final = "lake:parent"
+"""The key of the number of that parent. 1 if there is none."""
+UNDOES_FIELD: Final = "lake:undoes"
+"""The key of the commits whose writes a revert undoes, if they are others than those that the reverted commit made."""
+RESOLVED_FIELD: Final = "resolved"
+"""The key of the conflicts that a merge's strategy resolved: JSON, path → kind."""
 
 _RESERVED_FIELDS = frozenset(
     {
@@ -100,17 +115,24 @@ def changed_datasets(commit: Commit) -> Mapping[str, Mapping[str, object]]:
     Metadata of another meaning under the same key, such as that of a commit from lakeFS, lists none. Raises DamagedLake
     if the record was altered.
     """
-    try:
-        datasets = json.loads(commit.metadata.get(DATASETS_FIELD, "{}"))
-    except (ValueError, RecursionError):
-        datasets = None
-    if isinstance(datasets, dict) and all(
-        isinstance(update, dict) and isinstance(update.get("format"), str) for update in datasets.values()
-    ):
+    datasets = datasets_in(commit.metadata)
+    if datasets is not None:
         return datasets
     if not commit.is_named_right:
         raise DamagedLake(f"commit {commit.id[:12]} does not record which datasets it changed")
     return {}
+
+
+def datasets_in(metadata: Mapping[str, str]) -> Mapping[str, Mapping[str, object]] | None:
+    """Read the changed datasets in a commit's metadata. Return None if the text has another meaning."""
+    try:
+        datasets = json.loads(metadata.get(DATASETS_FIELD, "{}"))
+    except (ValueError, RecursionError):
+        return None
+    is_own = isinstance(datasets, dict) and all(
+        isinstance(update, dict) and isinstance(update.get("format"), str) for update in datasets.values()
+    )
+    return datasets if is_own else None
 
 
 def version_of(update: Mapping[str, object]) -> int | None:

@@ -7,6 +7,7 @@ It is a key-value view of numbered entries (see `lake_core.journal`). Keys:
     session/<id>       see `SessionRecord`
     batch/<session>/…  see `Batch`; in lakes of version 1 and 2 the session's record has them
     commit/<id>        the commit record
+    commit-link/<id>   what stays of a commit whose content was collected, see `CommitLink`
     protect/<pattern>  {}: matching branches accept only merges; in this journal, so that it takes effect at one entry
     place/<branch>     {"commit"}: the branch is known to be checked out up to this commit
     collection/<id>    see `pending_deletions`
@@ -21,7 +22,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lake_core.journal import Action, Add, State, Update
-from lake_core.lake.errors import DamagedLake, InvalidRef, RefNotFound, SessionNotFound
+from lake_core.lake.errors import ContentGone, DamagedLake, InvalidRef, RefNotFound, SessionNotFound
+from lake_core.lake.refs.commit_link import LINKS, CommitLink, link_of, read_link
 from lake_core.lake.refs.commit_record import commit_of
 from lake_core.lake.refs.session_record import BATCHES, Batch, SessionRecord, batch_prefix
 from lake_core.lake.refs.values import text_of
@@ -89,6 +91,23 @@ class RefsState:
                 f"the commit {id!r} does not exist in this lake, or was garbage-collected after the retention"
             )
         return commit_of(id, value)
+
+    def link(self, id: str) -> CommitLink | None:
+        """Return the place of a commit in the graph, whether or not its content is retained.
+
+        Return None for a commit that the lake never had, or whose link an earlier release deleted. Raises DamagedLake.
+        """
+        value = self.state.get(f"commit/{id}")
+        if value is not None:
+            return link_of(commit_of(id, value))
+        value = self.state.get(f"{LINKS}{id}")
+        return None if value is None else read_link(id, value)
+
+    def commit_for(self, purpose: str, id: str) -> Commit:
+        """Return a commit that an operation needs. Raises ContentGone, which names the purpose; RefNotFound."""
+        if not self.has_commit(id) and (record := self.state.record(f"{LINKS}{id}")) is not None:
+            raise ContentGone(id, purpose, record.time)
+        return self.commit(id)
 
     def first_parent(self, commit: Commit) -> Commit:
         """Return the first parent of a commit.
