@@ -199,6 +199,17 @@ class DatasetComparison:
     """For a dataset that holds arrays instead of rows: those that differ."""
 
 
+class ReadCheck(Protocol):
+    """What a change of a dataset has read."""
+
+    def __call__(self, before: ObjectStore | None, after: ObjectStore | None, *, comes: bool) -> bool:
+        """Return whether it depends on another change, given by the states before and after that.
+
+        With `comes`, the other change is there, and this one did not see it. Otherwise this one saw it, and it is gone.
+        """
+        ...
+
+
 class DatasetFormat(ABC):
     """The interface between a lake and a dataset format.
 
@@ -270,6 +281,20 @@ class DatasetFormat(ABC):
 
         Raises DatasetConflict if the format's rules forbid it.
         """
+
+    def read_check(self, before: ObjectStore | None, after: ObjectStore | None) -> ReadCheck | None:
+        """Return the check of what the change from one state to another has read; None if it read nothing.
+
+        By default, a change is taken to have read the whole dataset.
+        """
+        return lambda before, after, comes: True
+
+    def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> Mapping[str, int]:
+        """Return the transaction identifiers that a change recorded: versions by application.
+
+        The default is for formats without them.
+        """
+        return {}
 
     def compare(
         self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int
@@ -367,10 +392,17 @@ class ApplyContext:
     """The target's name in messages."""
     recreated: bool = False
     """Whether the target was dropped. Its log then continues with the new versions."""
+    dropped_beside: bool = False
+    """Whether the target was created and dropped, or dropped, since the state that both sides come from."""
     replaces: bool = False
     """Whether the target becomes what `incoming` is, data and definition, whatever it has itself."""
     dry_run: bool = False
     """Whether the result is only looked at: no UNIQUE object is written either."""
+    by_writes: bool = False
+    """Whether the history has decided that this difference comes, and nothing that it read has changed (`read_check`).
+
+    Then only names conflict: what is removed must be there, and what is there already is not added again.
+    """
 
 
 @cache

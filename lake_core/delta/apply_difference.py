@@ -26,11 +26,17 @@ from lake_core.delta.action import SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.changes import COMMIT_TIMESTAMP, COMMIT_VERSION, read_changes
 from lake_core.delta.commit_file import encode_actions, single_actions
-from lake_core.delta.commit_range import ABSORBED_FIELD, CommitRange, log_etag, rearranges
-from lake_core.delta.conflict import Reads
+from lake_core.delta.commit_range import ABSORBED_FIELD, WRITES_FIELD, CommitRange, log_etag, rearranges
+from lake_core.delta.conflict import Footprint, Reads, check_conflicts
 from lake_core.delta.data_file import DataFileWriter
 from lake_core.delta.deletion_vector import vector_keys
-from lake_core.delta.difference import SnapshotDifference, check_applicable, difference, merged_protocol
+from lake_core.delta.difference import (
+    SnapshotDifference,
+    check_applicable,
+    difference,
+    merged_protocol,
+    with_merged_properties,
+)
 from lake_core.delta.features import is_active, supported_features, upgraded
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.net_feed import exist, net_changes
@@ -81,7 +87,8 @@ def apply_created(after: Snapshot, commits: CommitRange, context: ApplyContext, 
         domains=after.domains,
     )
     changes = _change_actions(None, after, commits, context, now)
-    body = _body(operation, None, after.store, [], changes, context, now, commits.absorbed())
+    reads = commits.reads(after.metadata)
+    body = _body(operation, None, after.store, reads, changes, context, now, commits.absorbed(), commits.writes())
     return Applied({commit_key(0): body}, 0, operation.name, operation.metrics, _references(operation, after, changes))
 
 
@@ -92,16 +99,16 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
             f"it was created on {context.onto} in the meantime, with another schema, partitioning or properties",
             kind="MetadataChanged",
         )
+    commits = commits.since_drop()
     markers = _set_markers(after)
-    recorded = [marker for marker in markers if head.transaction(marker.app_id) is not None]
-    if recorded:
-        if len(recorded) == len(markers) and all(
-            (head.transaction_version(m.app_id) or 0) >= m.version for m in recorded
-        ):
+    twice = [marker for marker in markers if head.transaction(marker.app_id) is not None]
+    if twice:
+        if _is_recorded(markers, commits, None, head, context):
             return Applied({}, head.version, SKIPPED)
-        raise DatasetConflict(
-            f"application {recorded[0].app_id!r} wrote to it on both sides", kind="ConcurrentTransaction"
-        )
+        raise _written_twice(twice[0])
+    _check_not_undone(markers, None, head)
+    if not context.by_writes:
+        _check_reads_of_nothing(commits.reads(after.metadata), head)
     files = after.files(_ADD)
     absorbed = commits.absorbed()
     lacking = _lacking(files, commits, absorbed, head, None, context)
@@ -111,7 +118,27 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
         commits.operation(), commits.parameters(), head, commits.metrics(), restored=lacking, markers=markers
     )
     changes = _change_actions(None, after, commits, context, now) if _feeds(head) and len(lacking) == len(files) else ()
-    return _committed(operation, head, [], changes, context, now, absorbed)
+    return _committed(operation, head, commits.reads(after.metadata), changes, context, now, absorbed, commits.writes())
+
+
+def _check_reads_of_nothing(reads: Sequence[Reads | Predicate], head: Snapshot) -> None:
+    """Check what commits read of a table that did not exist, against the table that the other side created.
+
+    Raises ConcurrentAppend.
+    """
+    files = head.files(_ADD)
+    created = SnapshotDifference(files, files.slice(0, 0), (), None, None, ()).as_run(head.version)
+    for read in reads:
+        footprint = Footprint(read, None, None, None)
+        check_conflicts(footprint, [created], head.metadata, head.protocol, 0)
+
+
+def _written_twice(marker: SetTransaction) -> DatasetConflict:
+    return DatasetConflict(
+        f"application {marker.app_id!r} wrote to it on both sides, beside other writes: those would be lost with it, "
+        "or its rows doubled. Publish them apart from each other",
+        kind="ConcurrentTransaction",
+    )
 
 
 def _alike(table: Snapshot, other: Snapshot) -> bool:
@@ -157,6 +184,8 @@ def _lacking(
     had, had_absorbed = others.added(), pa.array(others.recorded_as_absorbed(), pa.string())
     present = pc.is_in(file_key(files), value_set=file_key(head.files(_ADD)))
     lacking = files.filter(pc.invert(present))
+    if context.by_writes:
+        return lacking
     lost = lacking.filter(pc.is_in(lacking["path"], value_set=had))["path"].to_pylist()
     lost += _unknown(lacking.filter(pc.is_in(lacking["path"], value_set=had_absorbed))["path"].to_pylist(), before)
     if lost:
@@ -191,6 +220,8 @@ def _unknown(paths: list[str], before: Snapshot | None) -> list[str]:
 
 def apply_recreated(after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
     """Apply a table where one was dropped. Its log continues the old one, because plain readers expect one log."""
+    if context.dropped_beside:
+        _check_not_undone(_set_markers(after), None, head)
     protocol = upgraded(head.protocol, supported_features(after.protocol))
     files = after.files(_ADD)
     operation = Operation(
@@ -242,10 +273,11 @@ def apply_changed(
     ours = difference(before, after)
     if not ours:
         return Applied({}, head.version, NOTHING)
-    if ours.markers and _recorded(ours, commits, before, head):
+    if _is_recorded(ours.markers, commits, before, head, context):
         return Applied({}, head.version, SKIPPED)
+    _check_not_undone(ours.markers, before, head)
     replaced = before.metadata.id != after.metadata.id  # dropped and created again
-    reads = [Reads.WHOLE_TABLE] if replaced else commits.reads(before.metadata)
+    reads: Sequence[Reads | Predicate] = [Reads.WHOLE_TABLE] if replaced else commits.reads(before.metadata)
     rearranged = commits.only_rearranges()
     # Commits of a branch that do both become one version, which changes rows as an update of whole files does.
     if not rearranged and context.session is not None:
@@ -254,7 +286,8 @@ def apply_changed(
         head.store, head.version
     )
     if moved:
-        check_applicable(ours, reads, before, head, rearranges=rearranged, now=now)
+        ours, checked = with_merged_properties(ours, before, head), [] if context.by_writes else reads
+        check_applicable(ours, checked, before, head, rearranges=rearranged, now=now)
     if not rearranged:
         _check_not_append_only(ours, head, commits)
     absorbed = commits.absorbed()
@@ -280,22 +313,59 @@ def apply_changed(
     changes = (
         _change_actions(before, after, commits, context, now) if _feeds(head) and commits.continues and whole else ()
     )
-    return _committed(operation, head, reads, changes, context, now, absorbed)
+    return _committed(operation, head, reads, changes, context, now, absorbed, commits.writes())
 
 
-def _recorded(ours: SnapshotDifference, commits: CommitRange, before: Snapshot, head: Snapshot) -> bool:
-    """Return whether the target has the txn actions of all these commits, and so has their rows already."""
-    if not commits.bodies or not all(
-        any(True for _ in single_actions(version, data, "txn")) for version, data in commits.bodies
-    ):
-        return (
-            False  # a revert lowers the versions of txn actions, so a later version does not mean that it was applied
-        )
-    for marker in ours.markers:
-        recorded, earlier = head.transaction_version(marker.app_id), before.transaction_version(marker.app_id)
-        if recorded is None or recorded == earlier or recorded < marker.version:
-            return False
-    return bool(ours.markers)
+def _is_recorded(
+    markers: Sequence[SetTransaction],
+    commits: CommitRange,
+    before: Snapshot | None,
+    head: Snapshot,
+    context: ApplyContext,
+) -> bool:
+    """Return whether the commits are one write with a txn action, and the target has that write.
+
+    A txn action proves that its own write is there, never that those beside it are. A version that went down since
+    `before` was undone, so it proves nothing.
+    """
+    if len(markers) != 1 or not commits.continues or commits.writes() != 1:
+        return False
+    (marker,) = markers
+    recorded = head.transaction_version(marker.app_id)
+    earlier = None if before is None else before.transaction_version(marker.app_id)
+    if recorded is None or recorded == earlier or (earlier is not None and marker.version < earlier):
+        return False
+    # A writer that is late does not know of the later version. Between branches, only the same version is the same.
+    return recorded >= marker.version if context.session is not None else recorded == marker.version
+
+
+def _check_not_undone(markers: Sequence[SetTransaction], before: Snapshot | None, head: Snapshot) -> None:
+    """Raise DatasetConflict if the target wrote the same as one of these txn actions since `before`, and undid it.
+
+    It is the same write, so it must not come back by another way.
+    """
+    rising = [marker for marker in markers if marker.version > _version_in(before, marker)]
+    undone = [marker for marker in rising if _version_in(head, marker) < marker.version]
+    if not undone:
+        return
+    others = CommitRange.between(before, head)
+    for marker in undone:
+        if others.sets_marker(marker):
+            raise DatasetConflict(
+                f"version {marker.version} of application {marker.app_id!r} was written there too, and undone: to "
+                "have it again, revert what undid it, or write it there again",
+                kind="ConcurrentTransaction",
+            )
+
+
+def raised_markers(before: Snapshot | None, after: Snapshot) -> list[SetTransaction]:
+    """Return the txn actions whose versions rose from one state to another."""
+    return [marker for marker in _set_markers(after) if marker.version > _version_in(before, marker)]
+
+
+def _version_in(snapshot: Snapshot | None, marker: SetTransaction) -> int:
+    version = None if snapshot is None else snapshot.transaction_version(marker.app_id)
+    return NEVER if version is None else version
 
 
 def _set_markers(snapshot: Snapshot) -> Sequence[SetTransaction]:
@@ -351,8 +421,9 @@ def _committed(
     context: ApplyContext,
     now: int,
     absorbed: Sequence[str] = (),
+    writes: int | None = None,
 ) -> Applied:
-    body = _body(operation, head, head.store, reads, changes, context, now, absorbed)
+    body = _body(operation, head, head.store, reads, changes, context, now, absorbed, writes)
     version = head.version + 1
     return Applied(
         {commit_key(version): body}, version, operation.name, operation.metrics, _references(operation, head, changes)
@@ -368,12 +439,15 @@ def _body(
     context: ApplyContext,
     now: int,
     absorbed: Sequence[str],
+    writes: int | None,
 ) -> bytes:
     whole = replace(operation, reads=reads[0] if len(reads) == 1 else (Reads.WHOLE_TABLE if reads else Reads.NOTHING))
     info = commit_info(whole, head, store, str(runtime.uuid4()), now)
     info[READS_FIELD] = read_set_texts(reads)
     if absorbed:
         info[ABSORBED_FIELD] = list(absorbed)
+    if writes is not None:
+        info[WRITES_FIELD] = writes
     if context.session is not None:
         info["lakeSession"] = context.session
     tail = encode_actions([("cdc", body) for body in changes])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.delta.commit_file import parse_run, read_commit_info
+from lake_core.delta.commit_file import parse_run, read_commit_info, single_actions
 from lake_core.delta.conflict import Reads
 from lake_core.delta.errors import MixedRearrangement
 from lake_core.delta.log_segment import commit_key, list_log
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from lake_core.delta.action import Metadata
+    from lake_core.delta.action import Metadata, SetTransaction
     from lake_core.delta.snapshot import Snapshot
     from lake_core.expression import Predicate
     from lake_core.store import ObjectStore
@@ -29,6 +30,10 @@ ABSORBED_FIELD: Final = "lakeAbsorbed"
 
 The log does not show them otherwise, though other branches may have them.
 """
+
+WRITES_FIELD: Final = "lakeWrites"
+"""The field of `commitInfo` for how many writes became this version, where a lake made it of a session's commits."""
+_DROP: Final = "DROP TABLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,40 @@ class CommitRange:
         versions = range(fork + 1, after.version + 1) if before is not None else sorted(list_log(after.store).commits)
         bodies = after.store.get_many([commit_key(version) for version in versions])
         return cls(list(zip(versions, bodies, strict=True)), before is None or fork == before.version)
+
+    def since_drop(self) -> CommitRange:
+        """Return the commits after the last one that dropped the table."""
+        drops = [
+            number
+            for number, (version, body) in enumerate(self.bodies)
+            if _DROP.encode() in body and read_commit_info(version, body).get("operation") == _DROP
+        ]
+        return CommitRange(self.bodies[drops[-1] + 1 :], self.continues) if drops else self
+
+    def writes(self) -> int | None:
+        """Return how many writes the commits are. One that only creates the table is none. None if that is unknown."""
+        total = 0
+        for version, body in self.bodies:
+            info = read_commit_info(version, body)
+            recorded = info.get(WRITES_FIELD)
+            if isinstance(recorded, int):
+                total += recorded
+            elif "lakeSession" in info or ABSORBED_FIELD in info:
+                return None
+            elif info.get("operation") != "CREATE TABLE" or rearranges(version, body) is not None or b'"txn"' in body:
+                total += 1
+        return total
+
+    def sets_marker(self, marker: SetTransaction) -> bool:
+        """Return whether one of the commits has the same application id and version in a txn action."""
+        name = json.dumps(marker.app_id).encode()
+        plain = json.dumps(marker.app_id, ensure_ascii=False).encode()
+        return any(
+            (action.get("appId"), action.get("version")) == (marker.app_id, marker.version)
+            for version, body in self.bodies
+            if name in body or plain in body
+            for action in single_actions(version, body, "txn")
+        )
 
     def added(self) -> pa.Array:
         """Return the paths of all files that the commits added."""

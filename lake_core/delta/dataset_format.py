@@ -25,6 +25,7 @@ from lake_core.dataset import (
     DatasetFormat,
     DatasetStore,
     KeyClass,
+    ReadCheck,
 )
 from lake_core.delta.action_fields import DELETION_VECTOR
 from lake_core.delta.apply_difference import (
@@ -34,6 +35,7 @@ from lake_core.delta.apply_difference import (
     apply_dropped,
     apply_recreated,
     apply_replaced,
+    raised_markers,
     reached_keys,
 )
 from lake_core.delta.checkpoint_writer import write_checkpoint
@@ -56,11 +58,12 @@ from lake_core.delta.path import data_keys
 from lake_core.delta.properties import checkpoint_interval, deleted_file_retention_ms
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.table import DeltaTable
+from lake_core.delta.touch import reads_between, touches
 from lake_core.delta.transaction import Operation
 from lake_core.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lake_core.store import ObjectStore
 
@@ -193,6 +196,25 @@ class DeltaFormat(DatasetFormat):
             return apply_changed(before, after, CommitRange.between(before, after), head, context, now)
         except ConcurrentModification as error:
             raise DatasetConflict(error.reason, kind=type(error).__name__) from error
+
+    def read_check(self, before: ObjectStore | None, after: ObjectStore | None) -> ReadCheck | None:
+        """Return the check of the reads that the commits between two states recorded."""
+        earlier, later = (None if store is None else self.snapshot(store) for store in (before, after))
+        reads = reads_between(earlier, later)
+        if not reads:
+            return None
+
+        def check(before: ObjectStore | None, after: ObjectStore | None, *, comes: bool) -> bool:
+            return touches(reads, *(None if store is None else self.snapshot(store) for store in (before, after)))
+
+        return check
+
+    def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> Mapping[str, int]:
+        """Return the txn actions whose versions rose from one state to another."""
+        if after is None:
+            return {}
+        old = None if before is None else self.snapshot(before)
+        return {marker.app_id: marker.version for marker in raised_markers(old, self.snapshot(after))}
 
     def compare(
         self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS
 from lake_core.delta.commit_file import CommitRun
-from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts
+from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts, harmless
 from lake_core.delta.features import supported_features, upgraded
 from lake_core.delta.replay import file_key
 from lake_core.delta.scan import plan_scan
@@ -117,6 +117,34 @@ def _markers(snapshot: Snapshot) -> dict[str, SetTransaction]:
     return {row["appId"]: SetTransaction(row["appId"], row["version"], row["lastUpdated"]) for row in rows}
 
 
+def with_merged_properties(ours: SnapshotDifference, base: Snapshot, target: Snapshot) -> SnapshotDifference:
+    """Return a difference with the metadata that it leads to on the target, where both sides may have changed that.
+
+    Only properties of the user's own are merged, one by one. Those of the protocol, and the schema, conflict where they
+    are checked.
+    """
+    before, after, head = base.metadata, ours.metadata, target.metadata
+    if after is None or before == head:
+        return ours
+    if after == head:
+        return replace(ours, metadata=None)
+    if replace(after, configuration=before.configuration) != before:
+        return ours
+    merged = dict(head.configuration)
+    for name in before.configuration.keys() | after.configuration.keys():
+        old, new, there = (each.configuration.get(name) for each in (before, after, head))
+        if old == new:
+            continue
+        if name.startswith("delta.") or there not in (old, new):
+            return ours
+        if new is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = new
+    metadata = replace(head, configuration=merged)
+    return replace(ours, metadata=None if metadata == head else metadata)
+
+
 def check_applicable(
     ours: SnapshotDifference,
     reads: Sequence[Reads | Predicate],
@@ -136,6 +164,8 @@ def check_applicable(
     if not changes:
         return
     run = changes.as_run(target.version)
+    if ours.metadata is not None and run.metadata is not None and harmless(run.metadata, ours.metadata):
+        ours = replace(ours, metadata=None)  # merged with what the target changed
     for read in reads or [Reads.NOTHING]:
         check_conflicts(_footprint(read, ours, base, rearranges), [run], base.metadata, base.protocol, now)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lake_core.dataset import DatasetConflict
+from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.asset_manager import MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.chunk_file import CHUNKS
@@ -16,16 +17,19 @@ from lake_core.icechunk.conflict_detector import RebaseStep
 from lake_core.icechunk.difference import ChunkDifference, Difference, chunk_difference, difference
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id, encode_ids
 from lake_core.icechunk.manifest import ReferenceKind, is_in
-from lake_core.icechunk.marker import Marker, recorded_markers
+from lake_core.icechunk.marker import Marker, live_markers, recorded_markers, writes_between
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, microseconds, sort_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
+    from lake_core.dataset import ApplyContext
     from lake_core.icechunk.config import RepositoryConfig
     from lake_core.icechunk.conflict import Conflict
 
+_ANY_TIME = 0
+"""The time for markers that count for ever."""
 _SHOWN = 5
 """How many conflicts, and chunks of each, a message lists."""
 
@@ -131,7 +135,8 @@ class SnapshotApplication:
             manifest_files={**after.manifest_files, **head.manifest_files},
         )
         commit = Commit(self.assets, self.config, lambda: self.now, self.message, {})
-        snapshot_id = commit.write(changes, prepared, log=ours.log(), markers=markers)
+        writes = writes_between(self.assets, ours.before, after) if markers else None
+        snapshot_id = commit.write(changes, prepared, log=ours.log(), markers=markers, writes=writes)
         snapshot = self.assets.snapshot(snapshot_id)
         return AppliedSnapshot(snapshot_id, ours, tuple(new_objects(ours, head, snapshot)))
 
@@ -163,26 +168,58 @@ class SnapshotApplication:
         return merged
 
 
-def has_all_markers(
-    assets: AssetManager, base: Snapshot | None, after: Snapshot, head: Snapshot, now: datetime
-) -> bool:
-    """Return whether `after` has recorded markers since `base`, and the head has recorded all of them itself."""
-    time = microseconds(now)
-    before = {} if base is None else recorded_markers(assets, base, time, None)
-    ours = recorded_markers(assets, after, time, None)
-    recorded = {app_id: marker for app_id, marker in ours.items() if marker != before.get(app_id)}
-    on_head = recorded_markers(assets, head, time, None)
-    new = {
+def raised_markers(assets: AssetManager, base: Snapshot | None, after: Snapshot) -> dict[str, Marker]:
+    """Return the markers whose versions rose from one snapshot to another."""
+    before = {} if base is None else recorded_markers(assets, base, _ANY_TIME, None)
+    return {
         app_id: marker
-        for app_id, marker in recorded.items()
+        for app_id, marker in recorded_markers(assets, after, _ANY_TIME, None).items()
         if app_id not in before or marker.version > before[app_id].version
     }
-    return bool(new) and all(
-        app_id in on_head
-        and on_head[app_id] not in (before.get(app_id), marker)
-        and on_head[app_id].version >= marker.version
-        for app_id, marker in new.items()
-    )
+
+
+def is_recorded(
+    assets: AssetManager, base: Snapshot | None, after: Snapshot, head: Snapshot, context: ApplyContext
+) -> bool:
+    """Return whether the difference is one write with a marker, and the head has made that write itself.
+
+    A marker proves that its own write is there, never that those beside it are. One that went down since `base` was
+    undone, so it proves nothing.
+    """
+    raised = raised_markers(assets, base, after)
+    if len(raised) != 1:
+        return False
+    ((app_id, marker),) = raised.items()
+    before = {} if base is None else recorded_markers(assets, base, _ANY_TIME, None)
+    recorded = recorded_markers(assets, head, _ANY_TIME, None).get(app_id)
+    if recorded is None or recorded in (before.get(app_id), marker):
+        return False
+    # A writer that is late does not know of the later version. Between branches, only the same version is the same.
+    is_late = context.session is not None and recorded.version > marker.version
+    return (is_late or recorded.version == marker.version) and writes_between(assets, base, after) == 1
+
+
+def check_not_undone(assets: AssetManager, base: Snapshot | None, after: Snapshot, head: Snapshot) -> None:
+    """Raise DatasetConflict if the head recorded one of the markers that rose since `base`, and undid it.
+
+    It is the same write, so it must not come back by another way.
+    """
+    on_head = recorded_markers(assets, head, _ANY_TIME, None)
+    undone = {
+        app_id: marker.version
+        for app_id, marker in raised_markers(assets, base, after).items()
+        if app_id not in on_head or on_head[app_id].version < marker.version
+    }
+    for snapshot in ancestry(assets, head.snapshot_id) if undone else ():
+        if base is not None and snapshot.snapshot_id == base.snapshot_id:
+            return
+        for app_id, marker in live_markers(snapshot, _ANY_TIME, None).items():
+            if undone.get(app_id) == marker.version:
+                raise DatasetConflict(
+                    f"version {marker.version} of application {app_id!r} was written there too, and undone: to have "
+                    "it again, revert what undid it, or write it there again",
+                    kind="ConcurrentTransaction",
+                )
 
 
 def _rearranged_nodes(base: Snapshot, after: Snapshot, head: Snapshot) -> dict[str, Node]:

@@ -16,7 +16,7 @@ from lake_core.icechunk.hierarchy import check_hierarchy
 from lake_core.icechunk.identifier import encode_id, new_object_id
 from lake_core.icechunk.manifest import ChunkReferences, references_from
 from lake_core.icechunk.manifest_update import ManifestUpdater
-from lake_core.icechunk.marker import METADATA_KEY, Marker, marker_metadata, recorded_markers
+from lake_core.icechunk.marker import RESERVED, Marker, marker_metadata, recorded_markers
 from lake_core.icechunk.snapshot import (
     ArrayNode,
     GroupNode,
@@ -77,9 +77,10 @@ class Commit:
     def __post_init__(self) -> None:
         if not isinstance(self.message, str):
             raise TypeError(f"the message of a commit must be text, not {type(self.message).__name__}")
-        if METADATA_KEY in self.metadata:
+        reserved = next((key for key in self.metadata if str(key).startswith(RESERVED)), None)
+        if reserved is not None:
             raise IcechunkError(
-                f"the metadata key {METADATA_KEY!r} is reserved for the transaction identifiers of commits: "
+                f"the metadata key {reserved!r} is reserved for the transaction identifiers of commits: "
                 "use another key, or pass txn=…"
             )
         try:
@@ -106,6 +107,7 @@ class Commit:
         *,
         log: TransactionLog | None = None,
         markers: Mapping[str, Marker] | None = None,
+        writes: int | None = 1,
     ) -> bytes:
         """Write everything except the branch. Return the id of the new snapshot, which nothing refers to yet.
 
@@ -114,11 +116,12 @@ class Commit:
             parent: The parent, or the parent with changes to its nodes that `log` contains.
             log: The transaction log; by default that of the changes.
             markers: The markers that count from then on; by default the parent's, and that of `txn`.
+            writes: How many writes become this commit; None if that is unknown.
 
         Raises InvalidHierarchy before anything is written.
         """
         check_hierarchy(changes, parent)
-        return self._write(changes, parent, _Manifests(self.assets, self.config, changes, parent), log, markers)
+        return self._write(changes, parent, _Manifests(self.assets, self.config, changes, parent), log, markers, writes)
 
     def rewrite(self, parent: Snapshot) -> bytes:
         """Write all manifests again, and everything else except the branch, as `write` does."""
@@ -132,6 +135,7 @@ class Commit:
         nodes: _Manifests,
         log: TransactionLog | None = None,
         markers: Mapping[str, Marker] | None = None,
+        writes: int | None = 1,
     ) -> bytes:
         snapshot_id = new_object_id()
         # Readers treat a snapshot that is not later than its parent as damaged.
@@ -145,7 +149,7 @@ class Commit:
             parent.snapshot_id,
             flushed_at,
             self.message,
-            {**self.metadata, **marker_metadata(markers)},
+            {**self.metadata, **marker_metadata(markers, writes)},
             {manifest_id: files.get(manifest_id) or self._file_info(manifest_id) for manifest_id in used},
             written,
         )

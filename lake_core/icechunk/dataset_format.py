@@ -19,11 +19,17 @@ from lake_core.dataset import (
     DatasetStore,
     KeyClass,
     NodeChange,
+    ReadCheck,
 )
 from lake_core.errors import NotFound
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
-from lake_core.icechunk.apply_difference import SnapshotApplication, has_all_markers
+from lake_core.icechunk.apply_difference import (
+    SnapshotApplication,
+    check_not_undone,
+    is_recorded,
+    raised_markers,
+)
 from lake_core.icechunk.asset_manager import MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
 from lake_core.icechunk.chunk_file import CHUNKS
 from lake_core.icechunk.config import RepositoryConfig
@@ -40,7 +46,7 @@ from lake_core.icechunk.zarr_import import import_zarr
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lake_core.store import ObjectStore
 
@@ -148,6 +154,22 @@ class IcechunkFormat(DatasetFormat):
             raise DatasetConflict(f"it was dropped on {context.onto} in the meantime", kind="Dropped")
         return _applied(assets, before, after, head, context)
 
+    def read_check(self, before: ObjectStore | None, after: ObjectStore | None) -> ReadCheck | None:
+        """Return None, as a change of chunks and nodes conflicts with those of the same, and has read no others.
+
+        A drop has read everything.
+        """
+        return None if after is not None else _differ
+
+    def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> Mapping[str, int]:
+        """Return the markers whose versions rose from one state to another."""
+        if after is None:
+            return {}
+        assets = AssetManager(after)
+        base = None if before is None else _read(assets, before).snapshot
+        raised = raised_markers(assets, base, _read(assets, after).snapshot)
+        return {app_id: marker.version for app_id, marker in raised.items()}
+
     def compare(
         self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int
     ) -> DatasetComparison:
@@ -202,6 +224,14 @@ def _read(assets: AssetManager, store: ObjectStore) -> _RepositoryState:
         return _RepositoryState(snapshot, None)
 
 
+def _differ(before: ObjectStore | None, after: ObjectStore | None, *, comes: bool) -> bool:
+    """Return whether the arrays and groups of two states differ."""
+    if before is None or after is None:
+        return before is not after
+    assets = AssetManager(after)
+    return not difference(assets, *(_read(assets, each).snapshot for each in (before, after))).is_empty()
+
+
 def _decoded(config: bytes | None) -> RepositoryConfig:
     return RepositoryConfig() if config is None else decode_config(config)
 
@@ -230,15 +260,15 @@ def _applied(
     application = SnapshotApplication(
         assets, _decoded(config), context.now, _message(context), context.onto, context.dry_run
     )
+    base = None if before is None else before.snapshot
     if head is None:
         applied = application.create(after.snapshot)
     elif overwrites:
         applied = application.replace(head.snapshot, after.snapshot)
-    elif has_all_markers(
-        assets, None if before is None else before.snapshot, after.snapshot, head.snapshot, context.now
-    ):
+    elif is_recorded(assets, base, after.snapshot, head.snapshot, context):
         return Applied({}, None, SKIPPED)
     else:
+        check_not_undone(assets, base, after.snapshot, head.snapshot)
         first = assets.snapshot(INITIAL_SNAPSHOT) if before is None else before.snapshot
         change = application.change(first, after.snapshot, head.snapshot, shares_groups=before is None)
         if change is None and config == head.config:

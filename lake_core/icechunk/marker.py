@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lake_core.icechunk.ancestry import ancestry
+from lake_core.icechunk.identifier import INITIAL_SNAPSHOT
 
 if TYPE_CHECKING:
     from lake_core.icechunk.asset_manager import AssetManager
     from lake_core.icechunk.snapshot import Snapshot
 
-METADATA_KEY = "lake_core.txn"
+RESERVED = "lake_core."
+"""What the metadata keys begin with that are not the user's."""
+METADATA_KEY = f"{RESERVED}txn"
+_WRITES_KEY = f"{RESERVED}writes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +70,24 @@ def recorded_markers(assets: AssetManager, snapshot: Snapshot, now: int, retenti
     return live_markers(snapshot, now, retention)
 
 
-def marker_metadata(markers: Mapping[str, Marker]) -> dict[str, Any]:
-    """Return markers as metadata of a snapshot; no metadata where there are none."""
+def writes_between(assets: AssetManager, base: Snapshot | None, after: Snapshot) -> int | None:
+    """Return how many writes lead from one snapshot to another. None if that is unknown, or the one is no ancestor."""
+    total = 0
+    for snapshot in ancestry(assets, after.snapshot_id):
+        if snapshot.snapshot_id == (INITIAL_SNAPSHOT if base is None else base.snapshot_id):
+            return total
+        writes = snapshot.metadata.get(_WRITES_KEY)
+        if not isinstance(writes, int) or snapshot.is_foreign:
+            return None
+        total += writes
+    return None
+
+
+def marker_metadata(markers: Mapping[str, Marker], writes: int | None) -> dict[str, Any]:
+    """Return markers, and how many writes became a snapshot, as its metadata; none where there are no markers."""
     values = {
         app_id: {"version": marker.version, "last_updated": marker.last_updated, "snapshot": marker.snapshot}
         for app_id, marker in sorted(markers.items())
     }
-    return {METADATA_KEY: values} if values else {}
+    counted = {} if writes is None else {_WRITES_KEY: writes}
+    return {METADATA_KEY: values, **counted} if values else {}

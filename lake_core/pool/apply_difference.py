@@ -21,10 +21,11 @@ from lake_core.pool.errors import DamagedLake
 from lake_core.pool.heirs import heirs
 from lake_core.pool.ksuid import NIL, new_ksuid
 from lake_core.pool.lake import empty_lake
+from lake_core.pool.read_set import EVERYTHING, has_read, read_set
 from lake_core.pool.value import NULL_VALUE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from lake_core.pool.commit_store import Change, CommitStore
     from lake_core.pool.marker import Marker, Markers
@@ -82,15 +83,18 @@ class PoolApplication:
         """
         self._check_same_pool(after, head)
         added, removed = _added_and_removed(before, after)
-        if _has_markers(before, after, head) and not added.keys() & head.objects.keys():
-            self._check_all_marked(before, after)
+        raised = rising(before, after)
+        if self._is_recorded(raised, before, after, head):
             return Applied({}, None, SKIPPED)
+        self._check_not_undone(raised, before, head)
         config = self._merged_config(before, after, head, removed)
         markers = self._merged_markers(before, after, head)
         new = [each for each in added.values() if each.id not in head.objects]
-        if new:
-            self._check_not_received(new, before, after, head)
         gone = [each for each in removed.values() if each.id not in head.objects]
+        if not self.context.by_writes:
+            self._check_reads(before, after, head)
+            if new:
+                self._check_not_received(new, before, after, head)
         if gone and (new or len(gone) < len(removed) or self._live_on({each.id for each in gone}, before, after, head)):
             raise DatasetConflict(_message(gone, self.context.onto), kind="ObjectDeleted")
         change = _Change(() if gone else tuple(removed.values()), tuple(new), markers, config)
@@ -106,8 +110,9 @@ class PoolApplication:
     ) -> Applied:
         version = head.branch_entries
         rewrites_config = change.config != head.config
-        if not change.removed and not change.added and change.markers == head.markers and not rewrites_config:
-            return Applied({}, version - 1, NOTHING if operation == "COMMIT" else operation)
+        is_empty = not change.removed and not change.added and change.markers == head.markers and not rewrites_config
+        if is_empty and operation == "COMMIT":
+            return Applied({}, version - 1, NOTHING)
         commit = self._commit(head.branch.commit, change, after, start)
         folder = branches_folder(head.config.id)
         puts = {
@@ -165,7 +170,21 @@ class PoolApplication:
             absorbed = single[0].absorbed
         else:
             absorbed = () if after is None else tuple(sorted(self._absorbed(start, after)))
-        commit = Commit(id, parent, 0, author, self.context.now, message, meta, change.markers, absorbed=absorbed)
+        changes = [] if after is None else list(self._changes_since(start, after.branch.commit))
+        commit = Commit(
+            id,
+            parent,
+            0,
+            author,
+            self.context.now,
+            message,
+            meta,
+            change.markers,
+            absorbed=absorbed,
+            reads=(EVERYTHING,) if after is None else read_set(reads_of(changes)),
+            carries=bool(changes) and all(each.commit.carries for each in changes),
+            writes=_writes(changes),
+        )
         self.commits.write(commit, change.actions())
         return id
 
@@ -190,7 +209,9 @@ class PoolApplication:
         if received and not lost:
             replaced = received & self._absorbed(start, after)
         if lost or replaced:
-            known = self._added_since(NIL, start)
+            known = set[str]()
+            with suppress(DamagedLake):  # commits past the retention of an imported pool are gone
+                known = self._added_since(NIL, start)
             lost, replaced = lost - known, replaced - known
         if replaced:
             replaced = self._replaced(start, after, replaced, received)
@@ -242,31 +263,70 @@ class PoolApplication:
         others = {start}
         chain = self.commits.log(start)
         changes: dict[str, Change] = {}
-        with suppress(DamagedLake):  # commits past the retention are gone
-            for change in self.commits.changes(tip):
-                changes[change.commit.id] = change
-                # In step, so that two long logs are read only as far as to their fork.
-                if (other := next(chain, None)) is not None:
-                    others |= {other.id, other.parent}
-                if others & changes.keys():
-                    break
+        for change in self.commits.changes(tip):
+            changes[change.commit.id] = change
+            # In step, so that two long logs are read only as far as to their fork.
+            if (other := next(chain, None)) is not None:
+                others |= {other.id, other.parent}
+            if others & changes.keys():
+                break
         return takewhile(lambda change: change.commit.id not in others, changes.values())
 
-    def _check_all_marked(self, before: DatasetState | None, after: DatasetState) -> None:
-        """Raise DatasetConflict if a commit since `before` has no marker.
+    def _is_recorded(
+        self, rising: Markers, before: DatasetState | None, after: DatasetState, head: DatasetState
+    ) -> bool:
+        """Return whether the difference is one write with a marker, and the head has that write.
 
-        It would be skipped along with the recorded ones.
+        A marker proves that its own write is there, never that those beside it are. One that went down since `before`
+        was undone, so it proves nothing.
         """
-        start = NIL if before is None else before.branch.commit
-        changes = list(takewhile(lambda change: change.commit.id != start, self.commits.changes(after.branch.commit)))
-        earlier = [*(change.commit.markers for change in changes[1:]), {} if before is None else before.markers]
-        for change, markers in zip(changes, earlier, strict=True):
-            if change.actions and change.commit.markers == markers:
-                raise DatasetConflict(
-                    f"{self.context.onto} already has a load of this session with the same transaction identifier, but "
-                    "not the changes without one: repeat those in a separate session, or give them identifiers (txn=)",
-                    kind="MarkerRecorded",
-                )
+        if len(rising) != 1:
+            return False
+        ((application, marker),) = rising.items()
+        recorded = head.markers.get(application)
+        if recorded is None or (before is not None and recorded == before.markers.get(application)):
+            return False
+        # A writer that is late does not know of the later version. Between branches, only the same version is the same.
+        is_there = recorded.version == marker.version or (
+            self.context.session is not None and recorded.version > marker.version
+        )
+        changes = self._changes_between(before, after)
+        is_same = recorded == marker and self.context.by_writes  # a copy of it, whose data objects may be lacking
+        return is_there and not is_same and _writes(changes) == 1
+
+    def _check_not_undone(self, rising: Markers, before: DatasetState | None, head: DatasetState) -> None:
+        """Raise DatasetConflict if the head recorded one of these markers since `before`, and undid it.
+
+        It is the same write, so it must not come back by another way.
+        """
+        undone = {
+            application: marker
+            for application, marker in rising.items()
+            if application not in head.markers or head.markers[application].version < marker.version
+        }
+        for change in self._changes_between(before, head) if undone else ():
+            for application, marker in undone.items():
+                found = (change.commit.markers or {}).get(application)
+                if found is not None and found.version == marker.version:
+                    raise DatasetConflict(
+                        f"version {marker.version} of application {application!r} was written there too, and undone: "
+                        "to have it again, revert what undid it, or write it there again",
+                        kind="ConcurrentTransaction",
+                    )
+
+    def _check_reads(self, before: DatasetState | None, after: DatasetState, head: DatasetState) -> None:
+        """Raise DatasetConflict if the difference read what the head has changed since `before`."""
+        if (NIL if before is None else before.branch.commit) == head.branch.commit:
+            return
+        reads = reads_of(self._changes_between(before, after))
+        if reads and touches(reads, self._changes_between(before, head), before, head, only_added=True):
+            raise DatasetConflict(
+                f"{self.context.onto} has added or removed records among those that these changes replace or delete",
+                kind="ReadChanged",
+            )
+
+    def _changes_between(self, before: DatasetState | None, after: DatasetState) -> list[Change]:
+        return list(self._changes_since(NIL if before is None else before.branch.commit, after.branch.commit))
 
     def _check_same_pool(self, after: DatasetState, head: DatasetState) -> None:
         if after.config.id != head.config.id:
@@ -310,7 +370,8 @@ class PoolApplication:
                 continue
             if head.markers.get(application) not in (earlier, later):
                 raise DatasetConflict(
-                    f"a write of the application {application!r} was also recorded on {self.context.onto}",
+                    f"a write of the application {application!r} was also recorded on {self.context.onto}, beside "
+                    "other changes: repeat those in a separate session, or give them identifiers (txn=)",
                     kind="ConcurrentTransaction",
                 )
             if later is None:
@@ -346,14 +407,48 @@ def _added_and_removed(
     return added, {id: each for id, each in earlier.items() if id not in after.objects}
 
 
-def _has_markers(before: DatasetState | None, after: DatasetState, head: DatasetState) -> bool:
-    """Return whether `after` has recorded markers since `before`, and the head has recorded all of them itself."""
+def rising(before: DatasetState | None, after: DatasetState) -> Markers:
+    """Return the markers that `after` has recorded since `before`."""
     old = {} if before is None else before.markers
-    new = {app: marker for app, marker in after.markers.items() if app not in old or marker.version > old[app].version}
-    return bool(new) and all(
-        app in head.markers and head.markers[app] != old.get(app) and head.markers[app].version >= marker.version
-        for app, marker in new.items()
-    )
+    return {app: marker for app, marker in after.markers.items() if app not in old or marker.version > old[app].version}
+
+
+def _writes(changes: Sequence[Change]) -> int | None:
+    """Return how many writes commits are; None if that is unknown."""
+    counts = [change.commit.writes for change in changes]
+    return None if None in counts else sum(count for count in counts if count is not None)
+
+
+def reads_of(changes: Iterable[Change]) -> list[str]:
+    """Return what commits have read; see `read_set`."""
+    return [read for change in changes for read in change.reads]
+
+
+def touches(
+    reads: Sequence[str],
+    changes: Sequence[Change],
+    before: DatasetState | None,
+    after: DatasetState,
+    *,
+    only_added: bool = False,
+) -> bool:
+    """Return whether commits between two states added or removed records that may be among what was read.
+
+    With `only_added`, only records that are there now count: those that are gone as well conflict by their objects.
+    """
+    objects = dict(after.objects if before is None else {**before.objects, **after.objects})
+    objects |= {
+        action.object.id: action.object
+        for change in changes
+        for action in change.actions
+        if isinstance(action, AddObject)
+    }
+    added = {id for change in changes if not change.commit.carries for id in change.added}
+    if only_added:
+        return has_read(reads, [objects[id] for id in added & after.objects.keys()], after.config)
+    # A commit that carries records on, and has read none, is a compaction: it removes no record.
+    removed = {id for change in changes if not change.commit.carries or change.reads for id in change.deleted}
+    return has_read(reads, [objects[id] for id in added | removed if id in objects], after.config)
 
 
 def _identity(action: CommitAction) -> tuple[bool, str]:

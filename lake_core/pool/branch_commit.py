@@ -59,6 +59,8 @@ class CommitDetails:
         txn: An application and the version of its write. A branch that has this version or a later one does not change.
         merged: The tip of the branch that is merged, if any.
         markers: Markers to record besides those of the branch.
+        reads: The records that the actions depend on; see `read_set`.
+        carries: Whether the data objects that are added hold only records that were there before.
     """
 
     author: str = ""
@@ -67,6 +69,8 @@ class CommitDetails:
     txn: Txn | None = None
     merged: str = NIL
     markers: Markers = field(default_factory=dict)
+    reads: tuple[str, ...] = ()
+    carries: bool = False
 
 
 def commit_details(author: str, message: str, meta: Any, txn: Txn | None = None) -> CommitDetails:
@@ -162,7 +166,18 @@ class BranchWriter:
             markers = {**markers, app_id: Marker(version, now)}
         message = details.message or summary(actions)
         return Commit(
-            new_ksuid(now), parent, retries, details.author, now, message, details.meta, markers, details.merged
+            new_ksuid(now),
+            parent,
+            retries,
+            details.author,
+            now,
+            message,
+            details.meta,
+            markers,
+            details.merged,
+            reads=details.reads,
+            carries=details.carries,
+            writes=1,
         )
 
     def _put_commit(self, branch: BranchConfig, commit: Commit, actions: Sequence[Action]) -> bool:

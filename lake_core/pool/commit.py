@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lake_core.pool.ksuid import KSUID, NIL
 from lake_core.pool.marker import MARKERS, Markers, markers_from, markers_value
 from lake_core.pool.metadata import Record, id_value, named_record, nanoseconds_of
-from lake_core.pool.types import STRING, TIME, UINT8, ArrayType, Field, RecordType, under
+from lake_core.pool.types import BOOL, INT64, STRING, TIME, UINT8, ArrayType, Field, RecordType, Type, under
 from lake_core.pool.value import NULL_VALUE, Value
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ class Commit:
         markers: The markers that counted when it was made; None for a commit of another client, which carries none.
         merged: The tip of the branch that it merged; `NIL` for any other commit, and for those of other clients.
         absorbed: Data objects that several commits added and deleted before they became this one.
+        reads: The records that it depended on; see `read_set`. None for a commit of another client or an older version.
+        carries: Whether its data objects hold only records that were there before.
+        writes: How many writes became this commit; None if that is unknown.
 
     The format has a single field for such data. It stores `meta` together with the markers and the merged tip.
     """
@@ -46,12 +49,15 @@ class Commit:
     markers: Markers | None = None
     merged: str = NIL
     absorbed: tuple[str, ...] = ()
+    reads: tuple[str, ...] | None = None
+    carries: bool = False
+    writes: int | None = None
 
     @classmethod
     def from_value(cls, value: Value) -> Commit:
         """Return the commit of a record of metadata. Raises InvalidZng."""
         record = Record(value)
-        meta, markers, merged, absorbed = _parts(record.field("meta"))
+        parts = _parts(record.field("meta"))
         return cls(
             id=record.ksuid("id"),
             parent=record.ksuid("parent"),
@@ -59,10 +65,7 @@ class Commit:
             author=record.text("author"),
             date=record.time("date"),
             message=record.text("message"),
-            meta=meta,
-            markers=markers,
-            merged=merged,
-            absorbed=absorbed,
+            **parts,
         )
 
     def to_value(self) -> Value:
@@ -85,7 +88,13 @@ class Commit:
             return self.meta
         fields = {_TXN: markers_value(self.markers), _MERGED: id_value(self.merged), _META: self.meta}
         if self.absorbed:
-            fields[_ABSORBED] = Value.of(_IDS, list(self.absorbed))
+            fields[_ABSORBED] = Value.of(_TEXTS, list(self.absorbed))
+        if self.reads is not None:
+            fields[_READS] = Value.of(_TEXTS, list(self.reads))
+        if self.carries:
+            fields[_CARRIES] = Value.of(BOOL, True)
+        if self.writes is not None:
+            fields[_WRITES] = Value.of(INT64, self.writes)
         return named_record("", fields)
 
 
@@ -93,21 +102,33 @@ _TXN: Final = "txn"
 _MERGED: Final = "merged"
 _META: Final = "meta"
 _ABSORBED: Final = "absorbed"
-_IDS: Final = ArrayType(STRING)
+_READS: Final = "reads"
+_CARRIES: Final = "carries"
+_WRITES: Final = "writes"
+_TEXTS: Final = ArrayType(STRING)
 
 
-def _parts(meta: Value) -> tuple[Value, Markers | None, str, tuple[str, ...]]:
-    """Return the author's meta of a commit, its markers, the tip that it merged and what it absorbed.
-
-    Raises InvalidZng.
-    """
+def _parts(meta: Value) -> dict[str, Any]:
+    """Return what a commit stores as its meta, by the names of its attributes. Raises InvalidZng."""
     record = under(meta.type)
     if (
         not isinstance(record, RecordType)
         or record.fields[:2] != (Field(_TXN, MARKERS), Field(_MERGED, KSUID))
         or meta.body is None
     ):
-        return meta, None, NIL, ()
+        return {"meta": meta}
     fields = Record(meta)
-    absorbed = fields.field(_ABSORBED).decode() if Field(_ABSORBED, _IDS) in record.fields else ()
-    return fields.field(_META), markers_from(fields.field(_TXN)), fields.ksuid(_MERGED), tuple(absorbed or ())
+
+    def field(name: str, type: Type) -> Any:
+        return fields.field(name).decode() if Field(name, type) in record.fields else None
+
+    reads = field(_READS, _TEXTS)
+    return {
+        "meta": fields.field(_META),
+        "markers": markers_from(fields.field(_TXN)),
+        "merged": fields.ksuid(_MERGED),
+        "absorbed": tuple(field(_ABSORBED, _TEXTS) or ()),
+        "reads": None if reads is None else tuple(reads),
+        "carries": bool(field(_CARRIES, BOOL)),
+        "writes": field(_WRITES, INT64),
+    }

@@ -14,6 +14,7 @@ from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import DamagedLake, InvalidZng, NoSuchCommit
 from lake_core.pool.ksuid import NIL
 from lake_core.pool.metadata import read_stream, required_metadata, type_name
+from lake_core.pool.read_set import EVERYTHING
 from lake_core.pool.zng.writer import encode_values
 
 if TYPE_CHECKING:
@@ -57,6 +58,13 @@ class Change(NamedTuple):
         The commits that became this one added and deleted the absorbed ones.
         """
         return [*self.deleted, *self.commit.absorbed]
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """Return the records that it depended on; all of them if it deletes some and does not say."""
+        if self.commit.reads is not None:
+            return self.commit.reads
+        return [EVERYTHING] if self.replaced else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ dataset is entry n + 1 of the journal of the pool's branches: entries count from
 from __future__ import annotations
 
 import re
-from itertools import chain
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from lake_core.clock import system_clock
@@ -21,10 +21,11 @@ from lake_core.dataset import (
     DatasetFormat,
     DatasetStore,
     KeyClass,
+    ReadCheck,
 )
 from lake_core.journal.errors import CorruptEntry
 from lake_core.journal.pointer import read_head
-from lake_core.pool.apply_difference import PoolApplication
+from lake_core.pool.apply_difference import PoolApplication, reads_of, rising, touches
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.comparison import compare
 from lake_core.pool.config import SEEK_STRIDE, THRESHOLD, Order
@@ -49,11 +50,13 @@ from lake_core.pool.errors import NoSuchPool, OwnedByLake
 from lake_core.pool.ksuid import NIL
 from lake_core.pool.lake import MAGIC_KEY, PoolLake
 from lake_core.pool.pool import Pool
+from lake_core.pool.read_set import EVERYTHING, read_set
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from lake_core.pool.commit_store import Change
     from lake_core.store import ObjectStore
 
 _KSUID: Final = "[0-9A-Za-z]{27}"
@@ -255,6 +258,41 @@ class PoolFormat(DatasetFormat):
         if context.recreated or context.replaces:
             return application.replace(after, head)
         return application.change(before, after, head)
+
+    def read_check(self, before: ObjectStore | None, after: ObjectStore | None) -> ReadCheck | None:
+        """Return the check of the reads that the commits between two states recorded. A drop has read everything."""
+        changes = self._changes(before, after)
+        reads = read_set([EVERYTHING] if after is None else reads_of(changes))
+        if not reads:
+            return None
+
+        only_deletes = after is not None and all(change.commit.carries for change in changes)
+
+        def check(before: ObjectStore | None, after: ObjectStore | None, *, comes: bool) -> bool:
+            if only_deletes and not comes:
+                return False  # without them, there would only be less to delete
+            state = after or before
+            if state is None or before is None or after is None:
+                return state is not None and bool(self._read(state).objects)
+            return touches(reads, self._changes(before, after), self._read(before), self._read(after))
+
+        return check
+
+    def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> Mapping[str, int]:
+        """Return the markers that `after` has and `before` has not."""
+        if after is None:
+            return {}
+        raised = rising(None if before is None else self._read(before), self._read(after))
+        return {application: marker.version for application, marker in raised.items()}
+
+    def _changes(self, before: ObjectStore | None, after: ObjectStore | None) -> Sequence[Change]:
+        """Return the commits that lead from one state to another, the newest first."""
+        if after is None:
+            return ()
+        state = self._read(after)
+        start = NIL if before is None else self._read(before).branch.commit
+        commits = CommitStore(after.data_root, state.config.id)
+        return list(takewhile(lambda change: change.commit.id != start, commits.changes(state.branch.commit)))
 
     def compare(
         self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int

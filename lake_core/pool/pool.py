@@ -21,6 +21,7 @@ from lake_core.pool.load import Loader
 from lake_core.pool.marker import TXN_RETENTION, Markers
 from lake_core.pool.metadata import nanoseconds_of
 from lake_core.pool.pins import check_not_vacuumed, pin
+from lake_core.pool.read_set import predicate_read, range_read, read_set
 from lake_core.pool.replace import Replacement, check_objects, checked
 from lake_core.pool.revert import Revert
 from lake_core.pool.rows import batches_of_rows
@@ -300,7 +301,9 @@ class Pool:
         """
         check_objects(objects, self.config.keys[0], ranges, "a data object")
         replacement = Replacement.of(self._loader, ranges, objects)
-        return self._writer.commit(branch, commit_details(author, message, meta, txn), replacement.plan, load_summary)
+        details = commit_details(author, message, meta, txn)
+        details = replace(details, reads=read_set(range_read(keys) for keys in ranges))
+        return self._writer.commit(branch, details, replacement.plan, load_summary)
 
     def delete(
         self,
@@ -344,6 +347,7 @@ class Pool:
             )
         details = commit_details(author, message, meta)
         if where is not None:
+            details = replace(details, reads=(predicate_read(where),), carries=True)
             return self._writer.commit(branch, details, RecordDeletion(self._loader, where).plan, delete_summary)
         chosen = list(dict.fromkeys(ids or ()))
         check_objects_exist(chosen, [each.id for each in self.objects(branch)])
@@ -385,7 +389,7 @@ class Pool:
             WriteConflict: Other writers moved the branch first, each time.
             DamagedLake: The journal, a commit or a data object cannot be read.
         """
-        details = commit_details(author, message, meta)
+        details = replace(commit_details(author, message, meta), carries=True)
         objects = self.objects(branch)
         if ids is None:
             runs = runs_to_compact(objects, self.config, self._clock(), cold_age)

@@ -39,27 +39,48 @@ def apply(
     reads: Sequence[str] = (),
     strategy: Strategy | None = None,
     dry_run: bool = False,
+    by_writes: bool = False,
+    decided: Collection[str] = (),
+    without: Collection[str] = (),
+    replaces: Collection[str] = (),
 ) -> TreeUpdate:
     """Apply the difference between `base` and `incoming` to `target`. All are states of one lake.
 
-    `commit` is the target's, for messages. `reads` are the keys, and prefixes ending in "*", that a serializable
-    session read: they must not differ between `base` and `target`. `strategy` takes one side of each dataset or key in
-    conflict. With `dry_run`, the result will not be written.
+    Args:
+        base: The state that the difference begins with.
+        incoming: The state that it leads to.
+        target: The state to change.
+        now: The time.
+        session: The session that is published.
+        commit: The target's commit, for messages.
+        reads: The keys, and prefixes ending in "*", that a serializable session read: they must not differ between
+            `base` and `target`.
+        strategy: The side that wins, for each dataset or key in conflict.
+        dry_run: Whether the result will not be written.
+        by_writes: Whether the history has decided which writes come, as in `ApplyContext`.
+        decided: Plain files whose values the history has decided.
+        without: Datasets and plain files that stay as they are.
+        replaces: Datasets that become what `incoming` has.
 
     Raises Conflict, which names all datasets and keys in conflict, and what formats raise.
     """
-    taken = base.view.tree == target.view.tree != incoming.view.tree and not _datasets_differ(base, incoming)
-    changed = dict(_overlaid(incoming.view, incoming.view.tree)) if taken else dict(_changes(base, incoming))
+    is_unchanged = base.view.tree == target.view.tree and not by_writes
+    taken = is_unchanged and base.view.tree != incoming.view.tree and not _datasets_differ(base, incoming)
+    changed = dict(_overlaid(incoming.view, incoming.view.tree)) if taken else dict(changes_between(base, incoming))
     registered = {**base.registered(), **incoming.registered()}
-    formats = {path: registered[path].format for key in changed if (path := _path_of(key, registered)) is not None}
-    plain = {key: pair for key, pair in changed.items() if _path_of(key, registered) is None}
+    paths = {path for key in changed if (path := dataset_of(key, registered)) is not None}
+    formats = {path: registered[path].format for path in paths.difference(without)}
+    plain = {key: pair for key, pair in changed.items() if dataset_of(key, registered) is None and key not in without}
     replaced = _replaced_files(changed, base, incoming)
     plain |= replaced
     report = ConflictReport(commit, target.name)
-    keys = _apply_plain(plain, target, report, strategy)
+    undecided = {key: pair for key, pair in plain.items() if key not in decided}
+    keys = _apply_plain(undecided, target, report, strategy)
     _apply_key_rules(plain.keys(), keys.resolved.keys(), base, incoming, target, report)
-    application = DatasetApplication(base, incoming, target, now, session, dry_run=dry_run, replaced=replaced.keys())
-    datasets = _apply_datasets(formats, application, report, strategy)
+    application = DatasetApplication(
+        base, incoming, target, now, session, dry_run=dry_run, replaced=replaced.keys(), by_writes=by_writes
+    )
+    datasets = _apply_datasets(formats, application, report, strategy, replaces)
     for path in _hidden_files(changed, base, incoming):
         message = (
             f"plain files would come back at {path!r}, where there is a dataset now: copy them from an older commit"
@@ -90,7 +111,7 @@ def _replaced_files(
     replaced: dict[str, tuple[Item | None, Item | None]] = {
         key: (changed[key][0], None)
         for key in keys
-        if _path_of(key, before) is None and _path_of(key, after) is not None
+        if dataset_of(key, before) is None and dataset_of(key, after) is not None
     }
     for path in after.keys() - before.keys():
         # A log entry of the new dataset may have the key and the content of a plain file.
@@ -105,7 +126,7 @@ def _hidden_files(
     before, after = base.registered(), incoming.registered()
     keys = (key for key, (_, new) in changed.items() if new is not None and not key.startswith(DATASETS))
     return sorted(
-        {path for key in keys if (path := _path_of(key, before)) is not None and _path_of(key, after) is None}
+        {path for key in keys if (path := dataset_of(key, before)) is not None and dataset_of(key, after) is None}
     )
 
 
@@ -120,7 +141,7 @@ def _datasets_differ(base: StateStore, incoming: StateStore) -> bool:
     )
 
 
-def _changes(base: StateStore, incoming: StateStore) -> Iterator[tuple[str, tuple[Item | None, Item | None]]]:
+def changes_between(base: StateStore, incoming: StateStore) -> Iterator[tuple[str, tuple[Item | None, Item | None]]]:
     """Yield the keys that differ between two states, with their items before and after."""
     before, after = base.view, incoming.view
     yield from _overlaid(after, before.tree)
@@ -145,7 +166,7 @@ def _overlaid(view: View, tree: str) -> Iterator[tuple[str, tuple[Item | None, I
             yield key, (old, new)
 
 
-def _path_of(key: str, registered: Mapping[str, DatasetRecord]) -> str | None:
+def dataset_of(key: str, registered: Mapping[str, DatasetRecord]) -> str | None:
     """Return the dataset that a key of the tree is part of."""
     if key.startswith(DATASETS):
         return key[len(DATASETS) :]
@@ -182,7 +203,11 @@ def _apply_plain(
 
 
 def _apply_datasets(
-    formats: Mapping[str, str], application: DatasetApplication, report: ConflictReport, strategy: Strategy | None
+    formats: Mapping[str, str],
+    application: DatasetApplication,
+    report: ConflictReport,
+    strategy: Strategy | None,
+    replaces: Collection[str],
 ) -> TreeUpdate:
     """Apply the changes of datasets, whose `formats` are by path, and report those that conflict with the target."""
     items: dict[str, Item | None] = {}
@@ -192,7 +217,7 @@ def _apply_datasets(
     resolved: dict[str, str] = {}
     for path, format in sorted(formats.items()):
         try:
-            applied = application.run(path, format)
+            applied = replace(application, replaces=path in replaces).run(path, format)
         except DatasetConflict as error:
             if strategy is None:
                 report.add_dataset(path, error)
@@ -280,6 +305,6 @@ def overlap(reads: Sequence[str], base: StateStore, target: StateStore) -> Itera
     """Yield the keys that were read and that differ between two states."""
     whole = {read for read in reads if not read.endswith("*")}
     prefixes = tuple(read[:-1] for read in reads if read.endswith("*"))
-    for key, _ in _changes(base, target):
+    for key, _ in changes_between(base, target):
         if key in whole or key.startswith(prefixes):
             yield key

@@ -84,6 +84,8 @@ class DatasetApplication:
     dry_run: bool = False
     replaced: Collection[str] = ()
     """The plain files that datasets replace."""
+    by_writes: bool = False
+    """Whether the history has decided which writes come, as in `ApplyContext`."""
 
     def run(self, path: str, format: str) -> AppliedDataset | None:
         """Apply the changes of a dataset. Return None if there are none.
@@ -169,6 +171,14 @@ class DatasetApplication:
             self._context(view, recreated=recreated),
         )
 
+    def _is_dropped_beside(self, path: str) -> bool:
+        """Return whether the target dropped a dataset since `base`."""
+        then, now = (state.registered().get(path) for state in (self.base, self.target))
+        if then is None or now is None or not then.dropped:
+            return now is not None
+        old, new = self.base.folder_of(then), self.target.folder_of(now)
+        return old.format.version(old) != new.format.version(new)
+
     def _context(self, view: DatasetView, *, recreated: bool = False) -> ApplyContext:
         return ApplyContext(
             self.now,
@@ -176,8 +186,10 @@ class DatasetApplication:
             session=self.session,
             onto=self.target.name,
             recreated=recreated,
+            dropped_beside=recreated and self._is_dropped_beside(view.record.path),
             replaces=self.replaces,
             dry_run=self.dry_run,
+            by_writes=self.by_writes,
         )
 
     def _registered(self, record: DatasetRecord, applied: Applied) -> AppliedDataset:

@@ -5,20 +5,33 @@ All use `apply`, which decides what conflicts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from lake_core.lake.errors import NothingToApply, RefNotFound
+from lake_core.lake.errors import Conflict, NothingToApply, RefNotFound
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
+from lake_core.lake.publish.conflict_commits import with_commits
+from lake_core.lake.publish.file_values import file_values
 from lake_core.lake.publish.prepare import Change, Proposal, apply_change, head_of, prepare_change
-from lake_core.lake.refs.history import is_ancestor, merge_base
+from lake_core.lake.publish.replay import Shortcut, Step, replay, steps_of, taken
+from lake_core.lake.publish.write_checks import check_writes
+from lake_core.lake.refs.commit_record import (
+    MERGE_FIELD,
+    PARENT_FIELD,
+    PICK_FIELD,
+    REVERT_FIELD,
+    SQUASH_FIELD,
+    UNDOES_FIELD,
+)
+from lake_core.lake.refs.reached import Divergence, Flip, UndoneElsewhere, WriteSets, undo_of, write_sets
 from lake_core.lake.state.content import item_of
 from lake_core.lake.state.dataset_record import dataset_above
 from lake_core.lake.state.view import RESERVED
 from lake_core.readable import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from lake_core.graveler import Commit
     from lake_core.lake.publish.branch_update import BranchUpdate
@@ -26,6 +39,7 @@ if TYPE_CHECKING:
     from lake_core.lake.publish.tree_update import DatasetUpdate, MergeStrategy, Strategy
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
+    from lake_core.lake.state.state_store import StateStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +64,7 @@ class MergePreview:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A `Source` that applies to a branch the changes of a commit that the branch does not have.
+    """A `Source` that brings to a branch the writes of a commit that the branch does not have.
 
     The new commit has two parents, or with `squash` only the branch's head.
     """
@@ -66,65 +80,207 @@ class Merge:
     compares_checkout: bool = False
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
-        """Merge into the head of these refs, from the merge base of the two."""
-        return prepare_change(self.repository, refs, self.proposal(), self.change(self.base(refs)))
+        """Merge into the head of these refs."""
+        target = head_of(self.repository, refs, self.branch)
+        change = self.change(refs, target)
+        return prepare_change(self.repository, refs, self.proposal(), change)
 
-    def base(self, refs: RefsState) -> Commit:
-        """Find the merge base. Raises NothingToApply, RefNotFound."""
-        head = refs.commit(refs.branch(self.branch))
-        if is_ancestor(refs, self.incoming, head):
+    def divergence(self, refs: RefsState) -> Divergence:
+        """Compare the histories of the branch and the commit. Raises NothingToApply, RefNotFound."""
+        divergence = Divergence.of(refs, refs.branch(self.branch), self.incoming.id)
+        if not divergence.missing:
             raise NothingToApply(f"the branch {self.branch!r} already has all of {self.name!r}")
-        return merge_base(refs, self.incoming, head)
+        divergence.check_known(f"between {self.incoming.id[:12]} and {divergence.head[:12]} and their merge base")
+        if not divergence.bases:
+            raise RefNotFound(
+                f"commits {self.incoming.id[:12]} and {divergence.head[:12]} have no commit in common, so they cannot "
+                "be merged: copy what you need into a session"
+            )
+        return divergence
 
     def proposal(self) -> Proposal:
         """Return the message, metadata and parents of the commit."""
         return Proposal(
             self.branch,
             self.message or f"Merge {self.name} into {self.branch}",
-            {"squash" if self.squash else "merge": self.incoming.id}
+            {SQUASH_FIELD if self.squash else MERGE_FIELD: self.incoming.id}
             | ({} if self.strategy is None else {"strategy": self.strategy}),
             parents=() if self.squash else (self.incoming.id,),
             is_merge=True,
         )
 
-    def change(self, base: Commit) -> Change:
-        """Return the difference between the merge base and the commit."""
-        return Change(
-            self.repository.commit_state(base, f"the merge base of {self.name} and {self.branch}"),
-            self.repository.commit_state(self.incoming, self.name),
-            strategy=self.strategy,
-            remedy=(
-                f"Nothing was merged: merge with strategy='theirs' to take what {self.name} has of these or with "
-                f"strategy='ours' to keep what {self.branch} has of them, "
-                f"or do the work again on a new branch of {self.branch}"
-            ),
-            committed=self.incoming.creation_date,
+    def change(self, refs: RefsState, target: StateStore) -> Change:
+        """Return the change of the branch's head. Raises Conflict, NothingToApply, RefNotFound, ContentGone.
+
+        Where the difference from the merge base says the same as the writes, it is that difference.
+        """
+        divergence = self.divergence(refs)
+        remedy = (
+            f"Nothing was merged: merge with strategy='theirs' to take what {self.name} has of these or with "
+            f"strategy='ours' to keep what {self.branch} has of them, "
+            f"or do the work again on a new branch of {self.branch}"
         )
+        incoming = self.repository.commit_state(self.incoming, self.name)
+        if not divergence.is_direct:
+            if self.strategy is None:
+                return self._replayed(refs, divergence, target, remedy)
+            return _resolved_change(
+                self.repository, refs, divergence, target, self.branch, incoming, self.strategy, remedy
+            )
+        purpose = f"the merge base of {self.incoming.id[:12]} and {divergence.head[:12]}"
+        base = self.repository.commit_state(
+            refs.commit_for(purpose, divergence.bases[0].id), f"the merge base of {self.name} and {self.branch}"
+        )
+        committed = self.incoming.creation_date
+        direct = Change(base, incoming, strategy=self.strategy, remedy=remedy, committed=committed)
+        return replace(direct, otherwise=partial(self._replayed, refs, divergence, target, remedy))
+
+    def _replayed(self, refs: RefsState, divergence: Divergence, target: StateStore, remedy: str) -> Change:
+        sets = write_sets(divergence)
+        return replayed_change(self.repository, refs, sets, target, self.branch, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
-    """A `Source` that applies the difference between two commits to a branch."""
+class Pick:
+    """A `Source` that brings to a branch the writes that reached a commit since its parent."""
 
     repository: Repository
-    proposal: Proposal
-    before: Commit
-    after: Commit
+    commit: Commit
+    branch: str
+    parent: int
+    message: str | None
     compares_checkout: bool = False
 
-    @property
-    def branch(self) -> str:
-        """Return the branch that the difference is applied to."""
-        return self.proposal.branch
+    def prepare(self, refs: RefsState) -> BranchUpdate:
+        """Apply the writes to the head of these refs. Raises NothingToApply, Conflict."""
+        divergence = Divergence.of(refs, refs.branch(self.branch), self.commit.id)
+        between = divergence.links.range_writes(self.commit.id, self.parent)
+        sets = write_sets(divergence, between)
+        if not sets.new:
+            raise NothingToApply(
+                f"the branch {self.branch!r} has commit {self.commit.id[:12]} already. If it was reverted there, "
+                "revert the revert"
+            )
+        target = head_of(self.repository, refs, self.branch)
+        step = Step(_parent(refs, self.commit, self.parent), self.commit)
+        shortcut = Shortcut(step, sets.net(frozenset(between)))
+        change = replayed_change(self.repository, refs, sets, target, self.branch, shortcut=shortcut)
+        metadata = {PICK_FIELD: self.commit.id, "cherry-pick-committer": self.commit.committer}
+        proposal = Proposal(self.branch, self.message or self.commit.message, metadata | _parent_field(self.parent))
+        return prepare_change(self.repository, refs, proposal, change)
+
+
+@dataclass(frozen=True, slots=True)
+class Revert:
+    """A `Source` that undoes on a branch the writes that reached a commit since its parent."""
+
+    repository: Repository
+    commit: Commit
+    branch: str
+    parent: int
+    message: str | None
+    compares_checkout: bool = False
 
     def prepare(self, refs: RefsState) -> BranchUpdate:
-        """Apply the difference between the two commits to the head of these refs."""
-        change = Change(
-            self.repository.commit_state(self.before),
-            self.repository.commit_state(self.after),
-            restores=True,
-        )
-        return prepare_change(self.repository, refs, self.proposal, change)
+        """Undo the writes on the head of these refs. Raises NothingToApply, Conflict."""
+        divergence = Divergence.of(refs, refs.branch(self.branch), self.commit.id)
+        target = head_of(self.repository, refs, self.branch)
+        try:
+            sets = undo_of(divergence, self.parent, made="")
+        except UndoneElsewhere as error:
+            raise Conflict(
+                f"commit {self.commit.id[:12]} cannot be reverted on {self.branch!r}: commit {error.undo[:12]} has "
+                "undone the same",
+                commit=divergence.head,
+                remedy="Revert that commit too",
+            ) from None
+        undone = sets.undone[""]
+        if not undone:
+            raise NothingToApply(f"commit {self.commit.id[:12]} is already reverted, or not on {self.branch!r}")
+        between = divergence.links.range_writes(self.commit.id, self.parent)
+        step = Step(self.commit, _parent(refs, self.commit, self.parent))
+        undone_flips = (Flip(flip.id, comes=not flip.comes) for flip in sets.net(frozenset(between)))
+        shortcut = Shortcut(step, frozenset(undone_flips))
+        change = replayed_change(self.repository, refs, sets, target, self.branch, shortcut=shortcut)
+        metadata = {REVERT_FIELD: self.commit.id} | _parent_field(self.parent)
+        if set(undone) != set(between):
+            metadata[UNDOES_FIELD] = " ".join(undone)
+        message = self.message or f"Revert {self.commit.message or self.commit.id[:12]}"
+        return prepare_change(self.repository, refs, Proposal(self.branch, message, metadata), change)
+
+
+def replayed_change(
+    repository: Repository,
+    refs: RefsState,
+    sets: WriteSets,
+    target: StateStore,
+    branch: str,
+    *,
+    remedy: str = "",
+    shortcut: Shortcut | None = None,
+    without: Collection[str] = (),
+) -> Change:
+    """Return the change that brings to a branch the writes of some sets, and undoes others.
+
+    Datasets and plain files in `without` stay as they are. Raises Conflict, ContentGone.
+    """
+    head = refs.commit(refs.branch(branch))
+    try:
+        if sets.lacking:
+            raise Conflict(
+                f"what commit {sets.lacking[0][:12]} did is to be undone on {branch!r}, which does not have it",
+                commit=head.id,
+                remedy=remedy or "Bring that commit too",
+            )
+        check_writes(repository, refs, sets, head, branch, without)
+        files = file_values(repository, refs, sets, head, branch, without)
+        steps = steps_of(refs, sets, shortcut)
+        if len(steps) == 1 and not files and not without:
+            before, after = (repository.commit_state(each) for each in (steps[0].before, steps[0].after))
+            return Change(before, after, remedy=remedy, by_writes=True, restores=True)
+        state, skipped = replay(repository, head, target, steps, files, without)
+    except Conflict as error:
+        raise with_commits(repository, refs, head, target, error, remedy) from None
+    return Change(target, state, remedy=remedy, skipped=skipped, by_writes=True, restores=True)
+
+
+def _resolved_change(
+    repository: Repository,
+    refs: RefsState,
+    divergence: Divergence,
+    target: StateStore,
+    branch: str,
+    incoming: StateStore,
+    strategy: Strategy,
+    remedy: str,
+) -> Change:
+    """Return the change of a merge by its writes, with one side of each dataset and plain file that conflicts.
+
+    Raises Conflict for what no strategy resolves, ContentGone.
+    """
+    sets = write_sets(divergence)
+    resolved: dict[str, str] = {}
+    while True:
+        try:
+            change = replayed_change(repository, refs, sets, target, branch, remedy=remedy, without=resolved.keys())
+            break
+        except Conflict as error:
+            new = {path: kind for path, kind in error.kinds.items() if path not in resolved}
+            if not new:
+                raise
+            resolved |= new
+    if strategy == "theirs":
+        state = taken(repository, change.incoming if change.base is target else target, incoming, resolved)
+        change = replace(change, base=target, incoming=state, replaces=resolved.keys())
+    return replace(change, resolved=resolved)
+
+
+def _parent(refs: RefsState, commit: Commit, number: int) -> Commit:
+    return refs.commit_for(f"parent {number} of {commit.id[:12]}", commit.parents[number - 1])
+
+
+def _parent_field(parent: int) -> dict[str, str]:
+    return {} if parent == 1 else {PARENT_FIELD: str(parent)}
 
 
 def merge(
@@ -139,9 +295,9 @@ def merge(
 ) -> Published:
     """Apply to a branch the changes of a commit that it does not have. Raises NothingToApply, Conflict."""
     source = Merge(repository, incoming, name, into, message, _side(strategy), squash)
-    source.base(repository.refs())  # without anything to merge, nothing is written
+    source.divergence(repository.refs())  # without anything to merge, nothing is written
     if squash:
-        return _replay(source, f"the branch {into!r} already has all that differs in {name!r}")
+        return _change(source, f"the branch {into!r} already has all that differs in {name!r}")
     return commit_to_branch(repository, source)
 
 
@@ -151,9 +307,9 @@ def preview_merge(
     """Return what `merge` would do now, and write nothing. Raises what `merge` raises."""
     refs = repository.refs()
     source = Merge(repository, incoming, name, into, None, _side(strategy))
-    base = source.base(refs)
-    change = source.change(base)
     target = head_of(repository, refs, into)
+    bases = source.divergence(refs).bases
+    change = source.change(refs, target)
     update = apply_change(repository, refs, source.proposal(), change, target, dry_run=True)
     items = update.items
     if update.taken:
@@ -165,25 +321,26 @@ def preview_merge(
         for key, item in sorted(items.items())
         if not key.startswith(RESERVED) and dataset_above(key, registered) is None
     }
-    return MergePreview(refs.branch(into), base.id, incoming.id, update.datasets, keys, update.resolved, update.skipped)
+    return MergePreview(
+        refs.branch(into), bases[0].id, incoming.id, update.datasets, keys, update.resolved, update.skipped
+    )
 
 
 def revert(repository: Repository, commit: Commit, branch: str, parent: int, message: str | None) -> Published:
     """Undo the changes of a commit since its `parent`-th parent, in a new commit. Raises NothingToApply, Conflict."""
-    before = _parent(repository, commit, parent, "there is nothing before it")
-    proposal = Proposal(branch, message or f"Revert {commit.message or commit.id[:12]}", {"revert": commit.id})
-    return _replay(Replay(repository, proposal, commit, before), f"commit {commit.id[:12]} is already reverted")
+    _check_parent(commit, parent, "there is nothing before it")
+    nothing = f"commit {commit.id[:12]} is already reverted"
+    return _change(Revert(repository, commit, branch, parent, message), nothing)
 
 
 def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, message: str | None) -> Published:
     """Apply to a branch the changes of a commit since its `parent`-th parent. Raises NothingToApply, Conflict."""
-    before = _parent(repository, commit, parent, "it changed nothing")
-    metadata = {"cherry-pick-origin": commit.id, "cherry-pick-committer": commit.committer}
-    source = Replay(repository, Proposal(onto, message or commit.message, metadata), before, commit)
-    return _replay(source, f"the branch {onto!r} has commit {commit.id[:12]} already")
+    _check_parent(commit, parent, "it changed nothing")
+    nothing = f"the branch {onto!r} has commit {commit.id[:12]} already"
+    return _change(Pick(repository, commit, onto, parent, message), nothing)
 
 
-def _replay(source: Replay | Merge, nothing: str) -> Published:
+def _change(source: Merge | Pick | Revert, nothing: str) -> Published:
     head = source.repository.refs().branch(source.branch)
     published = commit_to_branch(source.repository, source)
     if published.commit == head:
@@ -191,14 +348,13 @@ def _replay(source: Replay | Merge, nothing: str) -> Published:
     return published
 
 
-def _parent(repository: Repository, commit: Commit, number: int, without: str) -> Commit:
+def _check_parent(commit: Commit, number: int, without: str) -> None:
     if not commit.parents:
         raise NothingToApply(f"commit {commit.id[:12]} is the first one: {without}")
     if not 1 <= number <= len(commit.parents):
         raise RefNotFound(
             f"commit {commit.id[:12]} has {count_of(len(commit.parents), 'parent')}, so there is no parent {number}"
         )
-    return repository.refs().commit_for(f"parent {number} of {commit.id[:12]}", commit.parents[number - 1])
 
 
 def _side(strategy: MergeStrategy | None) -> Strategy | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -29,11 +30,11 @@ from lake_core.lake.publish.conflict_report import ConflictReport
 from lake_core.lake.publish.presence import check_present, collected, retention_ended
 from lake_core.lake.publish.published import Published
 from lake_core.lake.publish.tree_update import Strategy, TreeUpdate, check_references, taken_tree, write_tree
-from lake_core.lake.refs.commit_record import DATASETS_FIELD
+from lake_core.lake.refs.commit_record import DATASETS_FIELD, RESOLVED_FIELD
 from lake_core.lake.refs.pending_deletions import collections
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
     from lake_core.lake.refs.refs_state import RefsState
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from lake_core.lake.state.dataset_record import DatasetRecord
     from lake_core.lake.state.state_store import StateStore
 
-RESOLVED_FIELD = "resolved"
-"""The field of a merge's metadata with the conflicts that its strategy resolved: JSON, path → kind."""
 READ_AGAIN = "Nothing was published: do the work again in a new session, which reads what is there now"
 """The advice where what a session read has changed. A fork of it would conflict in the same way."""
 _RESOLVED = 100
@@ -82,6 +81,16 @@ class Change:
     """The side that wins a conflict."""
     remedy: str = ""
     """The advice in a conflict."""
+    by_writes: bool = False
+    """Whether the history has decided which writes come, as in `ApplyContext`."""
+    skipped: Sequence[str] = ()
+    """Datasets of which writes were left out before, as the target has them by their transaction identifiers."""
+    resolved: Mapping[str, str] = field(default_factory=dict)
+    """Conflicts that the strategy resolved before."""
+    replaces: Collection[str] = ()
+    """Datasets that become what the incoming state has, whatever the target has."""
+    otherwise: Callable[[], Change] | None = None
+    """Returns another form of the same change, to apply if this one conflicts. It raises Conflict if it does too."""
     committed: datetime | None = None
     """When the incoming state of a merge was committed. Datasets whose retention ended later may lack objects of it."""
     restores: bool = False
@@ -159,21 +168,39 @@ def apply_change(
 ) -> TreeUpdate:
     """Apply a change to a branch's head. Raises Conflict, which names the commits that conflict."""
     head = refs.commit(refs.branch(proposal.branch))
+    tried = change if change.otherwise is None else replace(change, strategy=None)
     try:
-        return apply(
-            change.base,
-            change.incoming,
-            target,
-            now=repository.clock(),
-            session=proposal.session,
-            commit=head.id,
-            reads=change.reads,
-            strategy=change.strategy,
-            dry_run=dry_run,
-        )
+        return _apply(repository, proposal, tried, target, head, dry_run=dry_run)
     except Conflict as error:
         remedy = READ_AGAIN if error.is_stale else change.remedy
-        raise with_commits(repository, refs, head, change.base, error, remedy) from None
+        conflict = with_commits(repository, refs, head, change.base, error, remedy)
+    if change.otherwise is None:
+        raise conflict from None
+    with suppress(Conflict):
+        return apply_change(repository, refs, proposal, change.otherwise(), target, dry_run=dry_run)
+    if change.strategy is None:
+        raise conflict
+    return apply_change(repository, refs, proposal, replace(change, otherwise=None), target, dry_run=dry_run)
+
+
+def _apply(
+    repository: Repository, proposal: Proposal, change: Change, target: StateStore, head: Commit, *, dry_run: bool
+) -> TreeUpdate:
+    update = apply(
+        change.base,
+        change.incoming,
+        target,
+        now=repository.clock(),
+        session=proposal.session,
+        commit=head.id,
+        reads=change.reads,
+        strategy=change.strategy,
+        dry_run=dry_run,
+        by_writes=change.by_writes,
+        replaces=change.replaces,
+    )
+    skipped = tuple(dict.fromkeys((*change.skipped, *update.skipped)))
+    return replace(update, skipped=skipped, resolved={**change.resolved, **update.resolved})
 
 
 def check_unchanged(repository: Repository, refs: RefsState, reads: Sequence[str], read: Commit, base: Commit) -> None:

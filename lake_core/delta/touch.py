@@ -1,0 +1,55 @@
+"""Whether a change of a table touched what another one read.
+
+A change touches the rows of the files that it added and removed. One that only rearranges rows touches nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lake_core.delta.action_fields import ADD_FIELDS
+from lake_core.delta.commit_range import CommitRange
+from lake_core.delta.conflict import Reads
+from lake_core.delta.difference import difference
+from lake_core.delta.skipping import skip
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lake_core.delta.snapshot import Snapshot
+    from lake_core.expression import Predicate
+
+_ADD = [name for name, _ in ADD_FIELDS]
+
+
+def reads_between(before: Snapshot | None, after: Snapshot | None) -> Sequence[Reads | Predicate]:
+    """Return what the commits between two states read. A drop reads the whole table."""
+    if after is None:
+        return [] if before is None else [Reads.WHOLE_TABLE]
+    return CommitRange.between(before, after).reads((before or after).metadata)
+
+
+def touches(reads: Sequence[Reads | Predicate], before: Snapshot | None, after: Snapshot | None) -> bool:
+    """Return whether the change from one state to another touched rows that may be among what was read."""
+    either = after or before
+    if either is None or (before is not None and after is not None and _rearranges(before, after)):
+        return False
+    if before is None or after is None:
+        files = [either.files(_ADD)]
+    else:
+        changed = difference(before, after)
+        files = [changed.adds, changed.removes]
+    return any(_has_read(read, table, either) for read in reads for table in files if len(table))
+
+
+def _rearranges(before: Snapshot, after: Snapshot) -> bool:
+    commits = CommitRange.between(before, after)
+    return commits.continues and commits.only_rearranges()
+
+
+def _has_read(read: Reads | Predicate, files: pa.Table, snapshot: Snapshot) -> bool:
+    if isinstance(read, Reads):
+        return read is Reads.WHOLE_TABLE
+    return bool(skip(files, read, snapshot.metadata).any())

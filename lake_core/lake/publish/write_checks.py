@@ -1,0 +1,181 @@
+"""The rules of docs/internals/merge.md that decide whether writes of a branch can stand together.
+
+They ask what each write read, and what the others changed. Whether files, chunks and keys fit is found where the writes
+are applied.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lake_core.dataset import DatasetConflict
+from lake_core.lake.publish.conflict_report import ConflictReport
+from lake_core.lake.publish.replay import change_of
+from lake_core.lake.refs.commit_record import changed_datasets
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from lake_core.dataset import ReadCheck
+    from lake_core.graveler import Commit
+    from lake_core.lake.refs.reached import WriteSets
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.repository import Repository
+    from lake_core.lake.state.dataset_view import DatasetView
+
+
+def check_writes(
+    repository: Repository, refs: RefsState, sets: WriteSets, head: Commit, onto: str, without: Collection[str] = ()
+) -> None:
+    """Check that the writes in force can stand together, in all datasets but those in `without`.
+
+    Raises Conflict, which names the datasets and the commits; ContentGone.
+    """
+    checks = _WriteChecks(sets, _Changes(repository, refs, sets, without), ConflictReport(head.id, onto), onto)
+    checks.check_separable(without)
+    checks.check_past()
+    checks.check_beside()
+    checks.check_copies()
+    checks.check_dropped()
+    checks.report.check()
+
+
+class _WriteChecks:
+    """The rules, each of which reports its conflicts. Undos have no reads and no rows of their own."""
+
+    def __init__(self, sets: WriteSets, changes: _Changes, report: ConflictReport, onto: str) -> None:
+        self._sets, self._changes, self.report, self._onto = sets, changes, report, onto
+        self._before = sets.in_force_before - sets.undone.keys()
+        self._after = sorted(sets.in_force_after - sets.undone.keys())
+        self._coming = [write for write in self._after if write not in self._before]
+
+    def check_separable(self, without: Collection[str]) -> None:
+        """Check that no merge has chosen a side by a strategy: its result is not the union of the two sides."""
+        for link in self._sets.merges:
+            for path in ("(unknown)",) if link.resolved is None else sorted(link.resolved.difference(without)):
+                self._report(
+                    path,
+                    f"commit {link.id[:12]} merged it with a strategy: its writes cannot be told apart",
+                    "Resolved",
+                )
+
+    def check_past(self) -> None:
+        """Check that what a write read is as it saw it."""
+        sets, after = self._sets, frozenset(self._after)
+        for write in self._after:
+            comes = write not in self._before
+            if comes and not self._changes.has_read(write):
+                continue
+            past = sets.past(write)
+            saw = sets.in_force(past) if comes else self._before
+            for other in sorted((saw ^ after) & past - sets.undone.keys()):
+                what = "comes back" if other in after else "is undone" if other in sets.result else "is lacking"
+                self._check_read(write, other, f"{what} on {self._onto}", comes=other in after)
+
+    def check_beside(self) -> None:
+        """Check that a write which comes has not read what the target changed, unless both stood together before."""
+        sets = self._sets
+        for write in self._coming:
+            if not self._changes.has_read(write):
+                continue
+            is_new = write not in sets.target
+            undoers = [undo for undo in sets.target if write in sets.undone.get(undo, ())]
+            for other in self._after:
+                stood = is_new and write in sets.in_force_there and other in sets.in_force_there
+                saw = sets.saw(write, other) or any(sets.saw(undo, other) for undo in undoers)
+                if other in self._before and not stood and not saw:
+                    self._check_read(write, other, f"is on {self._onto} beside it", comes=True)
+
+    def check_copies(self) -> None:
+        """Check that copies of one write, by its transaction identifier, are all in force or all undone."""
+        sets, after = self._sets, frozenset(self._after)
+        undone_now = {undone for id in sets.new for undone in sets.undone.get(id, ())}
+        for write in sorted((sets.result & sets.known) - sets.undone.keys()):
+            for other in self._after:
+                is_new = not {write, other} <= self._before or write in undone_now
+                made_again = sets.saw(other, write)
+                if other != write and is_new and (write in after) == made_again:
+                    self._check_copy(write, other, made_again=made_again)
+
+    def check_dropped(self) -> None:
+        """Check that a dataset which an undo brings back was not dropped by another write too."""
+        for flip in self._sets.flips():
+            for other in () if flip.comes else self._after:
+                if self._sets.saw(flip.id, other) or self._sets.saw(other, flip.id):
+                    continue
+                for path in self._changes.shared_paths(flip.id, other):
+                    if all(self._changes.change(each, path)[1] is None for each in (flip.id, other)):
+                        self._report(path, f"commit {other[:12]} dropped it too: revert that commit first", "Dropped")
+
+    def _check_read(self, write: str, other: str, what: str, *, comes: bool) -> None:
+        for path in self._changes.shared_paths(write, other):
+            check = self._changes.read_check(write, path)
+            if check is not None and check(*self._changes.change(other, path), comes=comes):
+                message = f"commit {write[:12]} read what commit {other[:12]} changed, which {what}"
+                self._report(path, message, "ReadChanged")
+
+    def _check_copy(self, write: str, other: str, *, made_again: bool) -> None:
+        for path in self._changes.shared_paths(write, other):
+            twice = self._changes.markers(write, path).items() & self._changes.markers(other, path).items()
+            for application, version in sorted(twice):
+                message = f"version {version} of application {application!r} was written by commit {write[:12]}, "
+                message += (
+                    f"and again by commit {other[:12]} after that was undone: revert one of them"
+                    if made_again
+                    else f"which is undone, and by commit {other[:12]}, which is not: revert that one too, revert the "
+                    "undo, or delete the rows in a session"
+                )
+                self._report(path, message, "ConcurrentTransaction")
+
+    def _report(self, path: str, message: str, kind: str) -> None:
+        self.report.add_dataset(path, DatasetConflict(message, kind=kind))
+
+
+class _Changes:
+    """Looks up what writes have changed and read, once each."""
+
+    def __init__(self, repository: Repository, refs: RefsState, sets: WriteSets, without: Collection[str]) -> None:
+        self._repository, self._refs, self._sets, self._without = repository, refs, sets, frozenset(without)
+        self._checks: dict[tuple[str, str], ReadCheck | None] = {}
+        self._datasets: dict[tuple[str, str], tuple[DatasetView | None, DatasetView | None]] = {}
+
+    def paths(self, write: str) -> AbstractSet[str]:
+        """Return the datasets that a write changed."""
+        paths = self._sets.links[write].datasets
+        known = changed_datasets(self._refs.commit(write)).keys() if paths is None else paths
+        return known - self._without
+
+    def shared_paths(self, write: str, other: str) -> list[str]:
+        """Return the datasets that both of two writes changed."""
+        return sorted(self.paths(write) & self.paths(other))
+
+    def has_read(self, write: str) -> bool:
+        """Return whether a write has read anything."""
+        return any(self.read_check(write, path) is not None for path in self.paths(write))
+
+    def read_check(self, write: str, path: str) -> ReadCheck | None:
+        """Return the check of what a write has read of a dataset."""
+        if (write, path) not in self._checks:
+            before, after = self.change(write, path)
+            view = after or before
+            self._checks[write, path] = None if view is None else view.format.read_check(before, after)
+        return self._checks[write, path]
+
+    def markers(self, write: str, path: str) -> Mapping[str, int]:
+        """Return the transaction identifiers that a write recorded in a dataset."""
+        before, after = self.change(write, path)
+        view = after or before
+        return {} if view is None else view.format.raised_markers(before, after)
+
+    def change(self, write: str, path: str) -> tuple[DatasetView | None, DatasetView | None]:
+        """Return a dataset before a write and after it, None where it is not there. Raises ContentGone."""
+        if (write, path) not in self._datasets:
+            states = [self._repository.commit_state(each) for each in change_of(self._refs, write)]
+            records = [state.datasets().get(path) for state in states]
+            before, after = (
+                None if record is None else state.folder_of(record)
+                for state, record in zip(states, records, strict=True)
+            )
+            self._datasets[write, path] = before, after
+        return self._datasets[write, path]
