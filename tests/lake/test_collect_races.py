@@ -13,7 +13,7 @@ import pytest
 from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.journal import Add, Delete, Journal
-from lake_core.lake.errors import Collected, Conflict, DatasetNotFound
+from lake_core.lake.errors import Collected, Conflict, ContentGone, DatasetNotFound
 from lake_core.lake.gc import collect
 from lake_core.lake.publish import merge
 from lake_core.lake.refs.pending_deletions import PREFIX, DeletionLists, encode_list
@@ -146,29 +146,34 @@ def test_a_branch_begins_only_at_a_commit_whose_objects_are_kept(
     assert bytes(other.at("late").get("f")) == b"two"
 
 
-def test_a_cherry_pick_stores_again_what_a_collection_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cherry_pick_of_a_commit_that_a_collection_drops_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     lake, store, clock = _lake(b"f")
     lake.create_branch("side")
     with lake.session(branch="side") as s:
         s.put("picked", b"precious")
     clock.pass_days(60)
     publish = merge.commit_to_branch
-    published = []
+    refused: list[ContentGone] = []
 
     def publish_late(*arguments: Any) -> Any:
         """Publish when the commit is no longer retained, and it is decided what will be deleted."""
+
+        def try_to_publish() -> None:
+            with pytest.raises(ContentGone) as caught:
+                publish(*arguments)
+            refused.append(caught.value)
+
         other = opened(store, clock)
         other.delete_branch("side")
         with pytest.MonkeyPatch.context() as patch:
-            _act(patch, "_mark", after=lambda: published.append(publish(*arguments)), at=2)
+            _act(patch, "_mark", after=try_to_publish, at=2)
             other.maintenance.gc()
-        return published[0]
+        raise refused[0]
 
     monkeypatch.setattr(merge, "commit_to_branch", publish_late)
-    lake.cherry_pick("side", onto="main")
-    assert published
+    with pytest.raises(ContentGone):
+        lake.cherry_pick("side", onto="main")
     assert opened(store, clock).maintenance.verify() == []
-    assert bytes(opened(store, clock).at().get("picked")) == b"precious"
 
 
 def test_a_flush_does_not_bring_back_files_that_a_collection_deletes(monkeypatch: pytest.MonkeyPatch) -> None:

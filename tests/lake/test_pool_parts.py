@@ -82,7 +82,7 @@ def test_parts_that_replace_the_same_records_conflict(tmp_path: Path) -> None:
     one.flush()
     with pytest.raises(Conflict) as caught:
         other.flush()
-    assert caught.value.kinds == {PATH: "ObjectDeleted"}
+    assert caught.value.kinds == {PATH: "ReadChanged"}
 
 
 # Crashes

@@ -1,0 +1,1 @@
+"""What a merge means: a model, and real lakes that do the same histories."""
