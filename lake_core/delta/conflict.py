@@ -110,7 +110,7 @@ def check_conflicts(
             if footprint.changes_protocol or dropped:
                 raise ProtocolChanged(f"version {version} changed the table's protocol", version=version)
         if run.metadata is not None:
-            if footprint.metadata is not None or not harmless(before, run.metadata):
+            if footprint.metadata is not None or not _harmless(before, run.metadata):
                 raise MetadataChanged(f"version {version} changed the table's schema or properties", version=version)
             before = run.metadata
         twice = footprint.domains & {domain.domain for domain in run.domains}
@@ -138,15 +138,12 @@ _HARMLESS = (
     "delta.enableInCommitTimestamps",
     "delta.inCommitTimestampEnablement",
 )
-"""Properties whose change conflicts with no other commit. Nor do those that are not the protocol's own."""
+"""Properties whose change conflicts with no other commit."""
 
 
-def harmless(before: Metadata, after: Metadata) -> bool:
-    """Return whether the change from one metadata to another conflicts with no other commit."""
-
+def _harmless(before: Metadata, after: Metadata) -> bool:
     def rest(configuration: Mapping[str, str]) -> dict[str, str]:
-        own = {key: value for key, value in configuration.items() if key.startswith("delta.")}
-        return {key: value for key, value in own.items() if not key.startswith(_HARMLESS)}
+        return {key: value for key, value in configuration.items() if not key.startswith(_HARMLESS)}
 
     same = (before.id, before.schema_string, before.partition_columns) == (
         after.id,

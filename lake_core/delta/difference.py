@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS
 from lake_core.delta.commit_file import CommitRun
-from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts, harmless
+from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts
 from lake_core.delta.features import supported_features, upgraded
 from lake_core.delta.replay import file_key
 from lake_core.delta.scan import plan_scan
@@ -145,6 +145,16 @@ def with_merged_properties(ours: SnapshotDifference, base: Snapshot, target: Sna
     return replace(ours, metadata=None if metadata == head else metadata)
 
 
+def _differ_in_own_properties(before: Metadata, after: Metadata) -> bool:
+    """Return whether two definitions differ in nothing but properties that are not the protocol's."""
+
+    def protocol_only(metadata: Metadata) -> Metadata:
+        kept = {name: value for name, value in metadata.configuration.items() if name.startswith("delta.")}
+        return replace(metadata, configuration=kept)
+
+    return protocol_only(before) == protocol_only(after)
+
+
 def check_applicable(
     ours: SnapshotDifference,
     reads: Sequence[Reads | Predicate],
@@ -164,8 +174,11 @@ def check_applicable(
     if not changes:
         return
     run = changes.as_run(target.version)
-    if ours.metadata is not None and run.metadata is not None and harmless(run.metadata, ours.metadata):
-        ours = replace(ours, metadata=None)  # merged with what the target changed
+    # Between the commits of a lake, the user's own properties are merged. They do not change what rows mean.
+    if run.metadata is not None and _differ_in_own_properties(base.metadata, run.metadata):
+        run = replace(run, metadata=None)
+        if ours.metadata is not None and _differ_in_own_properties(base.metadata, ours.metadata):
+            ours = replace(ours, metadata=None)
     for read in reads or [Reads.NOTHING]:
         check_conflicts(_footprint(read, ours, base, rearranges), [run], base.metadata, base.protocol, now)
 
