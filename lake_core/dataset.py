@@ -152,6 +152,13 @@ class Applied:
     """Numbers about it: files and rows added and removed, as far as they are known."""
     references: Sequence[str] = ()
     """The UNIQUE keys that the dataset reaches now and did not before."""
+    recorded: Sequence[tuple[str, int]] = ()
+    """The transaction identifiers of the writes that are there already, for SKIPPED."""
+
+    @classmethod
+    def skip(cls, version: int | None, recorded: Mapping[str, int]) -> Applied:
+        """Return the result for writes that the target already has, by their applications and versions."""
+        return cls({}, version, SKIPPED, recorded=tuple(recorded.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +295,10 @@ class DatasetFormat(ABC):
         By default, a change is taken to have read the whole dataset.
         """
         return lambda before, after, comes: True
+
+    def rearranges(self, before: ObjectStore | None, after: ObjectStore | None) -> bool:
+        """Return whether a change only rearranges what is there, so that it can be undone for the sake of others."""
+        return False
 
     def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> Mapping[str, int]:
         """Return the transaction identifiers that a change recorded: versions by application.

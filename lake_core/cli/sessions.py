@@ -14,6 +14,7 @@ from lake_core.readable import count_of
 
 if TYPE_CHECKING:
     from lake_core.lake.publish.merge import MergePreview
+    from lake_core.lake.publish.published import Published
     from lake_core.lake.publish.tree_update import MergeStrategy
 
 
@@ -120,8 +121,8 @@ def merge(
         return
     published = lake.merge(ref, into=into, message=message, strategy=strategy, squash=squash)
     decided = f", {strategy} of {count_of(len(published.resolved), 'place')} in conflict" if published.resolved else ""
-    skipped = [_skipped_line(path, into) for path in published.skipped]
-    context.output.show(published, "\n".join([f"commit {published.commit[:12]} on {into}{decided}", *skipped]))
+    lines = [f"commit {published.commit[:12]} on {into}{decided}", *_left_lines(published, into)]
+    context.output.show(published, "\n".join(lines))
 
 
 def _preview_lines(preview: MergePreview, ref: str, into: str, strategy: str | None) -> list[str]:
@@ -132,16 +133,17 @@ def _preview_lines(preview: MergePreview, ref: str, into: str, strategy: str | N
     lines += [f"~ {path}  version {each.version}  {each.operation}" for path, each in sorted(preview.datasets.items())]
     lines += [f"{'-' if change == 'deleted' else '+'} {key}" for key, change in preview.keys.items()]
     lines += [f"! {path}  conflicts, {strategy} is taken" for path in sorted(preview.resolved)]
-    lines += [_skipped_line(path, into) for path in preview.skipped]
-    return lines
+    return [*lines, *_left_lines(preview, into)]
 
 
-def _skipped_line(path: str, into: str) -> str:
-    """Return the line about writes of a table that a merge skips, because the branch has their txn or a later one."""
-    return (
-        f"= {path}  skipped: {into} has the transaction identifiers of these writes, or later ones of the same "
-        "applications"
-    )
+def _left_lines(result: Published | MergePreview, into: str) -> list[str]:
+    """Return the lines about writes that a merge skips, and about compactions that it undoes."""
+    lines = [
+        f"= {write.path}  skipped: {into} has version {write.version} of the application {write.application!r}, or a "
+        "later one"
+        for write in result.skipped
+    ]
+    return lines + [f"= commit {id[:12]}  undone: a compaction that conflicts" for id in result.undone]
 
 
 @click.command()

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from lake_core import runtime
 from lake_core.dataset import (
     NOTHING,
-    SKIPPED,
     Applied,
     ApplyContext,
     DatasetConflict,
@@ -104,7 +103,7 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
     twice = [marker for marker in markers if head.transaction(marker.app_id) is not None]
     if twice:
         if _is_recorded(markers, commits, None, head, context):
-            return Applied({}, head.version, SKIPPED)
+            return Applied.skip(head.version, {marker.app_id: marker.version for marker in markers})
         raise _written_twice(twice[0])
     _check_not_undone(markers, None, head)
     if not context.by_writes:
@@ -274,7 +273,7 @@ def apply_changed(
     if not ours:
         return Applied({}, head.version, NOTHING)
     if _is_recorded(ours.markers, commits, before, head, context):
-        return Applied({}, head.version, SKIPPED)
+        return Applied.skip(head.version, {marker.app_id: marker.version for marker in ours.markers})
     _check_not_undone(ours.markers, before, head)
     replaced = before.metadata.id != after.metadata.id  # dropped and created again
     reads: Sequence[Reads | Predicate] = [Reads.WHOLE_TABLE] if replaced else commits.reads(before.metadata)
@@ -323,20 +322,20 @@ def _is_recorded(
     head: Snapshot,
     context: ApplyContext,
 ) -> bool:
-    """Return whether the commits are one write with a txn action, and the target has that write.
+    """Return whether each of the writes that the commits are has a txn action, and the target has those writes.
 
     A txn action proves that its own write is there, never that those beside it are. A version that went down since
     `before` was undone, so it proves nothing.
     """
-    if len(markers) != 1 or not commits.continues or commits.writes() != 1:
+    if not markers or not commits.continues or commits.writes() != len(markers):
         return False
-    (marker,) = markers
-    recorded = head.transaction_version(marker.app_id)
-    earlier = None if before is None else before.transaction_version(marker.app_id)
-    if recorded is None or recorded == earlier or (earlier is not None and marker.version < earlier):
-        return False
-    # A writer that is late does not know of the later version. Between branches, only the same version is the same.
-    return recorded >= marker.version if context.session is not None else recorded == marker.version
+    for marker in markers:
+        earlier, recorded = _version_in(before, marker), _version_in(head, marker)
+        # A writer that is late does not know of a later version. Between branches, only the same one is the same.
+        is_there = recorded == marker.version or (context.session is not None and recorded > marker.version)
+        if not is_there or recorded == earlier or marker.version < earlier:
+            return False
+    return True
 
 
 def _check_not_undone(markers: Sequence[SetTransaction], before: Snapshot | None, head: Snapshot) -> None:

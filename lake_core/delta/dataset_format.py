@@ -58,7 +58,7 @@ from lake_core.delta.path import data_keys
 from lake_core.delta.properties import checkpoint_interval, deleted_file_retention_ms
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.table import DeltaTable
-from lake_core.delta.touch import reads_between, touches
+from lake_core.delta.touch import reads_between, rearranges, touches
 from lake_core.delta.transaction import Operation
 from lake_core.errors import NotFound
 
@@ -208,6 +208,12 @@ class DeltaFormat(DatasetFormat):
             return touches(reads, *(None if store is None else self.snapshot(store) for store in (before, after)))
 
         return check
+
+    def rearranges(self, before: ObjectStore | None, after: ObjectStore | None) -> bool:
+        """Return whether the commits between two states only rearrange rows (optimize, Z-order)."""
+        if before is None or after is None:
+            return False
+        return rearranges(self.snapshot(before), self.snapshot(after))
 
     def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> Mapping[str, int]:
         """Return the txn actions whose versions rose from one state to another."""

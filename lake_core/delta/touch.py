@@ -34,7 +34,7 @@ def reads_between(before: Snapshot | None, after: Snapshot | None) -> Sequence[R
 def touches(reads: Sequence[Reads | Predicate], before: Snapshot | None, after: Snapshot | None) -> bool:
     """Return whether the change from one state to another touched rows that may be among what was read."""
     either = after or before
-    if either is None or (before is not None and after is not None and _rearranges(before, after)):
+    if either is None or (before is not None and after is not None and rearranges(before, after)):
         return False
     if before is None or after is None:
         files = [either.files(_ADD)]
@@ -44,7 +44,8 @@ def touches(reads: Sequence[Reads | Predicate], before: Snapshot | None, after: 
     return any(_has_read(read, table, either) for read in reads for table in files if len(table))
 
 
-def _rearranges(before: Snapshot, after: Snapshot) -> bool:
+def rearranges(before: Snapshot, after: Snapshot) -> bool:
+    """Return whether the commits between two states only rearrange rows."""
     commits = CommitRange.between(before, after)
     return commits.continues and commits.only_rearranges()
 

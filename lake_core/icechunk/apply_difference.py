@@ -181,22 +181,25 @@ def raised_markers(assets: AssetManager, base: Snapshot | None, after: Snapshot)
 def is_recorded(
     assets: AssetManager, base: Snapshot | None, after: Snapshot, head: Snapshot, context: ApplyContext
 ) -> bool:
-    """Return whether the difference is one write with a marker, and the head has made that write itself.
+    """Return whether each of the writes that the difference is has a marker, and the head has made those itself.
 
     A marker proves that its own write is there, never that those beside it are. One that went down since `base` was
     undone, so it proves nothing.
     """
     raised = raised_markers(assets, base, after)
-    if len(raised) != 1:
+    if not raised or writes_between(assets, base, after) != len(raised):
         return False
-    ((app_id, marker),) = raised.items()
     before = {} if base is None else recorded_markers(assets, base, _ANY_TIME, None)
-    recorded = recorded_markers(assets, head, _ANY_TIME, None).get(app_id)
-    if recorded is None or recorded in (before.get(app_id), marker):
-        return False
-    # A writer that is late does not know of the later version. Between branches, only the same version is the same.
-    is_late = context.session is not None and recorded.version > marker.version
-    return (is_late or recorded.version == marker.version) and writes_between(assets, base, after) == 1
+    on_head = recorded_markers(assets, head, _ANY_TIME, None)
+    for app_id, marker in raised.items():
+        recorded = on_head.get(app_id)
+        if recorded is None or recorded in (before.get(app_id), marker):
+            return False
+        # A writer that is late does not know of a later version. Between branches, only the same one is the same.
+        is_late = context.session is not None and recorded.version > marker.version
+        if recorded.version != marker.version and not is_late:
+            return False
+    return True
 
 
 def check_not_undone(assets: AssetManager, base: Snapshot | None, after: Snapshot, head: Snapshot) -> None:

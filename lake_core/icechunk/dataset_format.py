@@ -10,7 +10,6 @@ import numpy as np
 
 from lake_core.dataset import (
     NOTHING,
-    SKIPPED,
     Applied,
     ApplyContext,
     DatasetComparison,
@@ -266,7 +265,8 @@ def _applied(
     elif overwrites:
         applied = application.replace(head.snapshot, after.snapshot)
     elif is_recorded(assets, base, after.snapshot, head.snapshot, context):
-        return Applied({}, None, SKIPPED)
+        raised = raised_markers(assets, base, after.snapshot)
+        return Applied.skip(None, {app_id: marker.version for app_id, marker in raised.items()})
     else:
         check_not_undone(assets, base, after.snapshot, head.snapshot)
         first = assets.snapshot(INITIAL_SNAPSHOT) if before is None else before.snapshot

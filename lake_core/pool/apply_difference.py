@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from lake_core.dataset import NOTHING, SKIPPED, Applied, ApplyContext, DatasetConflict
+from lake_core.dataset import NOTHING, Applied, ApplyContext, DatasetConflict
 from lake_core.journal import Action, Add, Entry, Update
 from lake_core.journal.entry import EPOCH
 from lake_core.pool.action import Action as CommitAction
@@ -85,7 +85,7 @@ class PoolApplication:
         added, removed = _added_and_removed(before, after)
         raised = rising(before, after)
         if self._is_recorded(raised, before, after, head):
-            return Applied({}, None, SKIPPED)
+            return Applied.skip(None, {application: marker.version for application, marker in raised.items()})
         self._check_not_undone(raised, before, head)
         config = self._merged_config(before, after, head, removed)
         markers = self._merged_markers(before, after, head)
@@ -275,24 +275,24 @@ class PoolApplication:
     def _is_recorded(
         self, rising: Markers, before: DatasetState | None, after: DatasetState, head: DatasetState
     ) -> bool:
-        """Return whether the difference is one write with a marker, and the head has that write.
+        """Return whether each of the writes that the difference is has a marker, and the head has those writes.
 
         A marker proves that its own write is there, never that those beside it are. One that went down since `before`
         was undone, so it proves nothing.
         """
-        if len(rising) != 1:
+        if not rising or _writes(self._changes_between(before, after)) != len(rising):
             return False
-        ((application, marker),) = rising.items()
-        recorded = head.markers.get(application)
-        if recorded is None or (before is not None and recorded == before.markers.get(application)):
-            return False
-        # A writer that is late does not know of the later version. Between branches, only the same version is the same.
-        is_there = recorded.version == marker.version or (
-            self.context.session is not None and recorded.version > marker.version
-        )
-        changes = self._changes_between(before, after)
-        is_same = recorded == marker and self.context.by_writes  # a copy of it, whose data objects may be lacking
-        return is_there and not is_same and _writes(changes) == 1
+        for application, marker in rising.items():
+            recorded = head.markers.get(application)
+            if recorded is None or (before is not None and recorded == before.markers.get(application)):
+                return False
+            # A writer that is late does not know of a later version. Between branches, only the same one is the same.
+            is_late = self.context.session is not None and recorded.version > marker.version
+            if recorded.version != marker.version and not is_late:
+                return False
+            if recorded == marker and self.context.by_writes:
+                return False  # a copy of it, whose data objects may be lacking
+        return True
 
     def _check_not_undone(self, rising: Markers, before: DatasetState | None, head: DatasetState) -> None:
         """Raise DatasetConflict if the head recorded one of these markers since `before`, and undid it.

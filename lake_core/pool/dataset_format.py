@@ -278,6 +278,11 @@ class PoolFormat(DatasetFormat):
 
         return check
 
+    def rearranges(self, before: ObjectStore | None, after: ObjectStore | None) -> bool:
+        """Return whether the commits between two states are compactions."""
+        changes = () if before is None else self._changes(before, after)
+        return bool(changes) and all(change.commit.carries and not change.reads for change in changes)
+
     def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> Mapping[str, int]:
         """Return the markers that `after` has and `before` has not."""
         if after is None:

@@ -102,6 +102,8 @@ class LakeScenario:
         """
         self.reverted: set[str] = set()
         """Commits that a revert took back, or may have taken back."""
+        self.reverted_works: set[str] = set()
+        """The works of these commits. A writer that began before the revert must not bring them back."""
         self.merged: dict[str, set[str]] = {}
         """By branch: the works that a merge that was acknowledged brought into main."""
         self.observed: list[tuple[str, int, Counter[tuple[int, int]]]] = []
@@ -147,9 +149,10 @@ class LakeScenario:
             self.world.tell(process, f"    fails: {type(error).__name__}: {error}")
             yield Violation(f"raw {type(error).__name__}", f"{process.name} {action}: {error!r}")
 
-    @staticmethod
-    def _cannot_conflict(work: Work) -> bool:
-        return all(change.kind == "add" and change.target in MANAGED for change in work.changes)
+    def _cannot_conflict(self, work: Work) -> bool:
+        return work.id not in self.reverted_works and all(
+            change.kind == "add" and change.target in MANAGED for change in work.changes
+        )
 
     @staticmethod
     def _may_be_told(error: LakeError) -> bool:
@@ -260,6 +263,7 @@ class LakeScenario:
         if len(commits) > action.back:
             commit = commits[action.back]
             self.reverted.add(commit.id)
+            self.reverted_works.add(commit.metadata["work"])
             lake.revert(commit.id)
 
     def _tidy(self, lake: Lake, action: Tidy) -> None:

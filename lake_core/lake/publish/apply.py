@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lake_core.dataset import SKIPPED, DatasetConflict
+from lake_core.dataset import DatasetConflict
 from lake_core.key_rules import PlainChange, key_rules
 from lake_core.lake.errors import READ_CHANGED
 from lake_core.lake.publish.apply_dataset import AppliedDataset, DatasetApplication
 from lake_core.lake.publish.conflict_report import ConflictReport
+from lake_core.lake.publish.published import SkippedWrite
 from lake_core.lake.publish.tree_update import DatasetUpdate, Strategy, TreeUpdate
 from lake_core.lake.state.content import Item, is_same, item_of
 from lake_core.lake.state.dataset_record import DATASETS, DatasetRecord, dataset_above
@@ -98,7 +99,7 @@ def apply(
         datasets.references,
         datasets.skipped,
         {**keys.resolved, **datasets.resolved},
-        taken,
+        taken=taken,
     )
 
 
@@ -213,7 +214,7 @@ def _apply_datasets(
     items: dict[str, Item | None] = {}
     datasets: dict[str, DatasetUpdate] = {}
     references: list[str] = []
-    skipped: list[str] = []
+    skipped: list[SkippedWrite] = []
     resolved: dict[str, str] = {}
     for path, format in sorted(formats.items()):
         try:
@@ -232,8 +233,8 @@ def _apply_datasets(
                 continue
         if applied is None:
             continue
-        if applied.update.operation == SKIPPED:
-            skipped.append(path)
+        if applied.recorded:
+            skipped += [SkippedWrite(path, application, version) for application, version in applied.recorded]
             continue
         datasets[path] = applied.update
         items |= applied.items

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from lake_core.lake.state.dataset_view import DatasetView
     from lake_core.lake.state.state_store import StateStore
+    from lake_core.txn import Txn
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,8 @@ class AppliedDataset:
     items: Mapping[str, Item | None] = field(default_factory=dict)
     references: Sequence[str] = ()
     """The keys, in the lake's folder, of the unique objects that the dataset reaches now and did not before."""
+    recorded: Sequence[Txn] = ()
+    """The transaction identifiers of the writes that the target has already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,7 @@ class DatasetApplication:
         if applied.puts:
             return self._changed(record, applied)
         return (
-            AppliedDataset(DatasetUpdate(record.format, applied.version, SKIPPED))
+            AppliedDataset(DatasetUpdate(record.format, applied.version, SKIPPED), recorded=applied.recorded)
             if applied.operation == SKIPPED
             else None
         )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lake_core.lake.publish.apply import changes_between, dataset_of
 from lake_core.lake.publish.conflict_report import ConflictReport
 from lake_core.lake.publish.replay import change_of
+from lake_core.lake.publish.write_changes import WriteChanges
 from lake_core.lake.state.content import is_same
 
 if TYPE_CHECKING:
@@ -39,15 +39,15 @@ def file_values(
 
     Raises Conflict, ContentGone.
     """
-    files = _FileWrites(repository, refs, sets)
-    keys = sorted({key for flip in sets.flips() for key in files.changed_by(flip.id)}.difference(without))
+    changes = WriteChanges(repository, refs, sets, without)
+    keys = sorted({key for flip in sets.flips() for key in changes.files(flip.id)}.difference(without))
     if not keys:
         return {}
     if any(not sets.links[write].has_content for write in sets.known):
         return {}  # it is not known what else changed these files, so their values are compared
     report = ConflictReport(head.id, onto)
     values: dict[str, Item | None] = {}
-    touched = files.writes_of(keys)
+    touched = _FileWrites(repository, refs, sets).writes_of(keys)
     for key in keys:
         writes = touched[key]
         try:
@@ -95,12 +95,6 @@ class _FileWrites:
 
     def __init__(self, repository: Repository, refs: RefsState, sets: WriteSets) -> None:
         self._repository, self._refs, self._sets = repository, refs, sets
-
-    def changed_by(self, write: str) -> list[str]:
-        """Return the plain files that a write changed."""
-        before, after = self._states(write)
-        registered = {**before.registered(), **after.registered()}
-        return [key for key, _ in changes_between(before, after) if dataset_of(key, registered) is None]
 
     def writes_of(self, keys: list[str]) -> dict[str, dict[str, _Pair]]:
         """Return the writes that changed each of some files, oldest first, with its items before and after."""

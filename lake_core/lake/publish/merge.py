@@ -13,6 +13,7 @@ from lake_core.lake.errors import Conflict, NothingToApply, RefNotFound
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.conflict_commits import with_commits
 from lake_core.lake.publish.file_values import file_values
+from lake_core.lake.publish.give_way import without_compactions
 from lake_core.lake.publish.prepare import Change, Proposal, apply_change, head_of, prepare_change
 from lake_core.lake.publish.replay import Shortcut, Step, replay, steps_of, taken
 from lake_core.lake.publish.write_checks import check_writes
@@ -35,11 +36,15 @@ if TYPE_CHECKING:
 
     from lake_core.graveler import Commit
     from lake_core.lake.publish.branch_update import BranchUpdate
-    from lake_core.lake.publish.published import Published
+    from lake_core.lake.publish.published import Published, SkippedWrite
     from lake_core.lake.publish.tree_update import DatasetUpdate, MergeStrategy, Strategy
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
     from lake_core.lake.state.state_store import StateStore
+
+
+_MADE = ""
+"""Stands for the id of an undo that is not committed yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,10 @@ class MergePreview:
     """The plain files that would change."""
     resolved: Mapping[str, str]
     """The datasets and keys whose conflicts the strategy resolves, with the kinds of the conflicts."""
-    skipped: Sequence[str] = ()
-    """The datasets whose writes the branch already has, by their transaction identifiers."""
+    skipped: Sequence[SkippedWrite] = ()
+    """The writes that the branch already has, by their transaction identifiers."""
+    undone: Sequence[str] = ()
+    """The commits that the merge would undo: compactions that conflict with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +144,8 @@ class Merge:
 
     def _replayed(self, refs: RefsState, divergence: Divergence, target: StateStore, remedy: str) -> Change:
         sets = write_sets(divergence)
-        return replayed_change(self.repository, refs, sets, target, self.branch, remedy=remedy)
+        incoming = self.repository.commit_state(self.incoming, self.name)
+        return replayed_change(self.repository, refs, sets, target, self.branch, incoming=incoming, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +194,7 @@ class Revert:
         divergence = Divergence.of(refs, refs.branch(self.branch), self.commit.id)
         target = head_of(self.repository, refs, self.branch)
         try:
-            sets = undo_of(divergence, self.parent, made="")
+            sets = undo_of(divergence, self.parent, made=_MADE)
         except UndoneElsewhere as error:
             raise Conflict(
                 f"commit {self.commit.id[:12]} cannot be reverted on {self.branch!r}: commit {error.undo[:12]} has "
@@ -194,7 +202,7 @@ class Revert:
                 commit=divergence.head,
                 remedy="Revert that commit too",
             ) from None
-        undone = sets.undone[""]
+        undone = sets.undone[_MADE]
         if not undone:
             raise NothingToApply(f"commit {self.commit.id[:12]} is already reverted, or not on {self.branch!r}")
         between = divergence.links.range_writes(self.commit.id, self.parent)
@@ -216,15 +224,38 @@ def replayed_change(
     target: StateStore,
     branch: str,
     *,
+    incoming: StateStore | None = None,
     remedy: str = "",
     shortcut: Shortcut | None = None,
     without: Collection[str] = (),
 ) -> Change:
     """Return the change that brings to a branch the writes of some sets, and undoes others.
 
-    Datasets and plain files in `without` stay as they are. Raises Conflict, ContentGone.
+    Args:
+        repository: The lake.
+        refs: Its refs.
+        sets: The writes.
+        target: The state of the branch's head.
+        branch: The branch.
+        incoming: The state that has the writes, for a merge in which compactions may give way.
+        remedy: The advice in a conflict.
+        shortcut: One step that may do the same as several.
+        without: Datasets and plain files to leave as they are.
+
+    Raises:
+        Conflict: The writes contradict what is there.
+        ContentGone: The content of a commit that is needed was collected.
     """
     head = refs.commit(refs.branch(branch))
+
+    def change(sets: WriteSets) -> Change:
+        steps = steps_of(refs, sets, shortcut)
+        is_short = shortcut is not None and steps == [shortcut.step]
+        check_writes(repository, refs, sets, head, branch, without=without, are_told_apart=not is_short)
+        files = file_values(repository, refs, sets, head, branch, without)
+        state, skipped = replay(repository, head, target, steps, files, without)
+        return Change(target, state, remedy=remedy, skipped=skipped, by_writes=True, restores=True)
+
     try:
         if sets.lacking:
             raise Conflict(
@@ -232,16 +263,18 @@ def replayed_change(
                 commit=head.id,
                 remedy=remedy or "Bring that commit too",
             )
-        check_writes(repository, refs, sets, head, branch, without)
-        files = file_values(repository, refs, sets, head, branch, without)
-        steps = steps_of(refs, sets, shortcut)
-        if len(steps) == 1 and not files and not without:
-            before, after = (repository.commit_state(each) for each in (steps[0].before, steps[0].after))
-            return Change(before, after, remedy=remedy, by_writes=True, restores=True)
-        state, skipped = replay(repository, head, target, steps, files, without)
+        return change(sets)
     except Conflict as error:
-        raise with_commits(repository, refs, head, target, error, remedy) from None
-    return Change(target, state, remedy=remedy, skipped=skipped, by_writes=True, restores=True)
+        conflict = with_commits(repository, refs, head, target, error, remedy)
+    if incoming is None:
+        raise conflict from None
+    rest = without_compactions(repository, refs, sets, conflict.datasets, head, (target, incoming), _MADE)
+    if rest is None:
+        raise conflict
+    try:
+        return replace(change(rest), undoes=rest.undone[_MADE])
+    except Conflict:
+        raise conflict from None
 
 
 def _resolved_change(
@@ -262,7 +295,9 @@ def _resolved_change(
     resolved: dict[str, str] = {}
     while True:
         try:
-            change = replayed_change(repository, refs, sets, target, branch, remedy=remedy, without=resolved.keys())
+            change = replayed_change(
+                repository, refs, sets, target, branch, incoming=incoming, remedy=remedy, without=resolved.keys()
+            )
             break
         except Conflict as error:
             new = {path: kind for path, kind in error.kinds.items() if path not in resolved}
@@ -270,8 +305,8 @@ def _resolved_change(
                 raise
             resolved |= new
     if strategy == "theirs":
-        state = taken(repository, change.incoming if change.base is target else target, incoming, resolved)
-        change = replace(change, base=target, incoming=state, replaces=resolved.keys())
+        state = taken(repository, change.incoming, incoming, resolved)
+        change = replace(change, incoming=state, replaces=resolved.keys())
     return replace(change, resolved=resolved)
 
 
@@ -322,7 +357,14 @@ def preview_merge(
         if not key.startswith(RESERVED) and dataset_above(key, registered) is None
     }
     return MergePreview(
-        refs.branch(into), bases[0].id, incoming.id, update.datasets, keys, update.resolved, update.skipped
+        refs.branch(into),
+        bases[0].id,
+        incoming.id,
+        update.datasets,
+        keys,
+        update.resolved,
+        update.skipped,
+        update.undoes,
     )
 
 

@@ -28,9 +28,9 @@ from lake_core.lake.publish.checkout import check_free, check_out, has_pointers,
 from lake_core.lake.publish.conflict_commits import with_commits
 from lake_core.lake.publish.conflict_report import ConflictReport
 from lake_core.lake.publish.presence import check_present, collected, retention_ended
-from lake_core.lake.publish.published import Published
+from lake_core.lake.publish.published import Published, SkippedWrite
 from lake_core.lake.publish.tree_update import Strategy, TreeUpdate, check_references, taken_tree, write_tree
-from lake_core.lake.refs.commit_record import DATASETS_FIELD, RESOLVED_FIELD
+from lake_core.lake.refs.commit_record import DATASETS_FIELD, RESOLVED_FIELD, UNDOES_FIELD
 from lake_core.lake.refs.pending_deletions import collections
 
 if TYPE_CHECKING:
@@ -83,10 +83,12 @@ class Change:
     """The advice in a conflict."""
     by_writes: bool = False
     """Whether the history has decided which writes come, as in `ApplyContext`."""
-    skipped: Sequence[str] = ()
-    """Datasets of which writes were left out before, as the target has them by their transaction identifiers."""
+    skipped: Sequence[SkippedWrite] = ()
+    """Writes that were left out before, as the target has them by their transaction identifiers."""
     resolved: Mapping[str, str] = field(default_factory=dict)
     """Conflicts that the strategy resolved before."""
+    undoes: Sequence[str] = ()
+    """Compactions that are undone, so that nothing conflicts."""
     replaces: Collection[str] = ()
     """Datasets that become what the incoming state has, whatever the target has."""
     otherwise: Callable[[], Change] | None = None
@@ -153,7 +155,7 @@ def prepare_tree(
     if is_whole:
         updates.append(SetValue(f"place/{branch}", {"commit": head.id}))
     updates += [EndRetention(path, before) for path, before in proposal.retention.items()]
-    published = Published(commit.id, versions, session, update.skipped, update.resolved)
+    published = Published(commit.id, versions, session, update.skipped, update.resolved, update.undoes)
     return BranchUpdate(branch, published, commit, requirements, updates)
 
 
@@ -200,7 +202,7 @@ def _apply(
         replaces=change.replaces,
     )
     skipped = tuple(dict.fromkeys((*change.skipped, *update.skipped)))
-    return replace(update, skipped=skipped, resolved={**change.resolved, **update.resolved})
+    return replace(update, skipped=skipped, resolved={**change.resolved, **update.resolved}, undoes=change.undoes)
 
 
 def check_unchanged(repository: Repository, refs: RefsState, reads: Sequence[str], read: Commit, base: Commit) -> None:
@@ -272,6 +274,8 @@ def _write_commit(
         metadata[DATASETS_FIELD] = json.dumps(datasets, separators=(",", ":"), ensure_ascii=False)
     if update.resolved:
         metadata[RESOLVED_FIELD] = json.dumps(dict(islice(update.resolved.items(), _RESOLVED)), ensure_ascii=False)
+    if update.undoes:
+        metadata[UNDOES_FIELD] = " ".join(update.undoes)
     if proposal.session is not None:
         metadata["session"] = proposal.session
     parents = [head, *(refs.commit(parent) for parent in proposal.parents)]

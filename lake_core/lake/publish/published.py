@@ -10,6 +10,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class SkippedWrite:
+    """A write that a branch already had, by its transaction identifier, so that it was left out."""
+
+    path: str
+    """The dataset."""
+    application: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.path}: version {self.version} of application {self.application!r}"
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
     """The result of publishing a session."""
 
@@ -18,10 +31,12 @@ class Published:
     versions: Mapping[str, int] = field(default_factory=dict)
     """The final version of each dataset that the session changed."""
     session: str = ""
-    skipped: Sequence[str] = ()
-    """The datasets whose changes the branch already has, by their transaction identifiers."""
+    skipped: Sequence[SkippedWrite] = ()
+    """The writes that the branch already has, by their transaction identifiers."""
     resolved: Mapping[str, str] = field(default_factory=dict)
     """The datasets and keys whose conflicts a merge's strategy resolved, with the kinds of the conflicts."""
+    undone: Sequence[str] = ()
+    """The commits that a merge undid, because they conflict with it and only rearrange rows: compactions."""
     is_checked_out: bool = True
     """Whether main's logs are checked out.
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from lake_core.graveler import Commit
+    from lake_core.lake.publish.published import SkippedWrite
     from lake_core.lake.refs.reached import Flip, WriteSets
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
@@ -69,7 +70,7 @@ def replay(
     steps: Sequence[Step],
     files: Mapping[str, Item | None],
     without: Collection[str],
-) -> tuple[StateStore, Sequence[str]]:
+) -> tuple[StateStore, Sequence[SkippedWrite]]:
     """Apply steps to a head, in memory.
 
     Args:
@@ -81,13 +82,13 @@ def replay(
         without: The datasets and plain files to leave as they are.
 
     Returns:
-        The state, and the datasets of which a step was left out, as its write is there by its transaction identifier.
+        The state, and the writes that were left out, as they are there by their transaction identifiers.
 
     Raises:
         Conflict: A step contradicts what is there.
     """
     state = target
-    skipped: dict[str, None] = {}
+    skipped: dict[SkippedWrite, None] = {}
     for step in steps:
         update = apply(
             repository.commit_state(step.before),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lake_core.graveler import Record
+    from lake_core.lake.publish.published import SkippedWrite
     from lake_core.lake.refs.pending_deletions import PendingDeletions
     from lake_core.lake.repository import Repository
     from lake_core.lake.state.content import Item
@@ -55,10 +56,12 @@ class TreeUpdate:
     """The datasets that change, by path."""
     references: Sequence[str] = ()
     """The keys, in the lake's folder, of the unique objects that datasets reach now and did not before."""
-    skipped: Sequence[str] = ()
-    """The datasets whose changes the target had already, by their transaction identifiers."""
+    skipped: Sequence[SkippedWrite] = ()
+    """The writes that the target had already, by their transaction identifiers."""
     resolved: Mapping[str, str] = field(default_factory=dict)
     """The datasets and keys whose conflicts a strategy resolved, with the kinds of the conflicts."""
+    undoes: Sequence[str] = ()
+    """The commits that the change undoes besides: compactions that gave way."""
     taken: bool = False
     """Whether `onto` is the other side's tree. It then differs from the target's tree even without `items`."""
 

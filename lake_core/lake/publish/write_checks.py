@@ -10,30 +10,36 @@ from typing import TYPE_CHECKING
 
 from lake_core.dataset import DatasetConflict
 from lake_core.lake.publish.conflict_report import ConflictReport
-from lake_core.lake.publish.replay import change_of
-from lake_core.lake.refs.commit_record import changed_datasets
+from lake_core.lake.publish.write_changes import WriteChanges
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Collection
 
-    from lake_core.dataset import ReadCheck
     from lake_core.graveler import Commit
     from lake_core.lake.refs.reached import WriteSets
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
-    from lake_core.lake.state.dataset_view import DatasetView
 
 
 def check_writes(
-    repository: Repository, refs: RefsState, sets: WriteSets, head: Commit, onto: str, without: Collection[str] = ()
+    repository: Repository,
+    refs: RefsState,
+    sets: WriteSets,
+    head: Commit,
+    onto: str,
+    *,
+    without: Collection[str] = (),
+    are_told_apart: bool = True,
 ) -> None:
     """Check that the writes in force can stand together, in all datasets but those in `without`.
 
+    `are_told_apart` says whether writes are applied one by one, which a merge with a strategy does not allow.
+
     Raises Conflict, which names the datasets and the commits; ContentGone.
     """
-    checks = _WriteChecks(sets, _Changes(repository, refs, sets, without), ConflictReport(head.id, onto), onto)
-    checks.check_separable(without)
+    checks = _WriteChecks(sets, WriteChanges(repository, refs, sets, without), ConflictReport(head.id, onto), onto)
+    if are_told_apart:
+        checks.check_separable(without)
     checks.check_past()
     checks.check_beside()
     checks.check_copies()
@@ -44,7 +50,7 @@ def check_writes(
 class _WriteChecks:
     """The rules, each of which reports its conflicts. Undos have no reads and no rows of their own."""
 
-    def __init__(self, sets: WriteSets, changes: _Changes, report: ConflictReport, onto: str) -> None:
+    def __init__(self, sets: WriteSets, changes: WriteChanges, report: ConflictReport, onto: str) -> None:
         self._sets, self._changes, self.report, self._onto = sets, changes, report, onto
         self._before = sets.in_force_before - sets.undone.keys()
         self._after = sorted(sets.in_force_after - sets.undone.keys())
@@ -52,13 +58,15 @@ class _WriteChecks:
 
     def check_separable(self, without: Collection[str]) -> None:
         """Check that no merge has chosen a side by a strategy: its result is not the union of the two sides."""
-        for link in self._sets.merges:
-            for path in ("(unknown)",) if link.resolved is None else sorted(link.resolved.difference(without)):
-                self._report(
-                    path,
-                    f"commit {link.id[:12]} merged it with a strategy: its writes cannot be told apart",
-                    "Resolved",
-                )
+        merges = [link for link in self._sets.merges if link.resolved is None or link.resolved.difference(without)]
+        if not merges:
+            return
+        changes = self._changes
+        touched = {path for flip in self._sets.flips() for path in (*changes.paths(flip.id), *changes.files(flip.id))}
+        for link in merges:
+            for path in sorted(touched if link.resolved is None else touched & link.resolved):
+                message = f"commit {link.id[:12]} merged it with a strategy: its writes cannot be told apart"
+                self._report(path, message, "Resolved")
 
     def check_past(self) -> None:
         """Check that what a write read is as it saw it."""
@@ -130,52 +138,3 @@ class _WriteChecks:
 
     def _report(self, path: str, message: str, kind: str) -> None:
         self.report.add_dataset(path, DatasetConflict(message, kind=kind))
-
-
-class _Changes:
-    """Looks up what writes have changed and read, once each."""
-
-    def __init__(self, repository: Repository, refs: RefsState, sets: WriteSets, without: Collection[str]) -> None:
-        self._repository, self._refs, self._sets, self._without = repository, refs, sets, frozenset(without)
-        self._checks: dict[tuple[str, str], ReadCheck | None] = {}
-        self._datasets: dict[tuple[str, str], tuple[DatasetView | None, DatasetView | None]] = {}
-
-    def paths(self, write: str) -> AbstractSet[str]:
-        """Return the datasets that a write changed."""
-        paths = self._sets.links[write].datasets
-        known = changed_datasets(self._refs.commit(write)).keys() if paths is None else paths
-        return known - self._without
-
-    def shared_paths(self, write: str, other: str) -> list[str]:
-        """Return the datasets that both of two writes changed."""
-        return sorted(self.paths(write) & self.paths(other))
-
-    def has_read(self, write: str) -> bool:
-        """Return whether a write has read anything."""
-        return any(self.read_check(write, path) is not None for path in self.paths(write))
-
-    def read_check(self, write: str, path: str) -> ReadCheck | None:
-        """Return the check of what a write has read of a dataset."""
-        if (write, path) not in self._checks:
-            before, after = self.change(write, path)
-            view = after or before
-            self._checks[write, path] = None if view is None else view.format.read_check(before, after)
-        return self._checks[write, path]
-
-    def markers(self, write: str, path: str) -> Mapping[str, int]:
-        """Return the transaction identifiers that a write recorded in a dataset."""
-        before, after = self.change(write, path)
-        view = after or before
-        return {} if view is None else view.format.raised_markers(before, after)
-
-    def change(self, write: str, path: str) -> tuple[DatasetView | None, DatasetView | None]:
-        """Return a dataset before a write and after it, None where it is not there. Raises ContentGone."""
-        if (write, path) not in self._datasets:
-            states = [self._repository.commit_state(each) for each in change_of(self._refs, write)]
-            records = [state.datasets().get(path) for state in states]
-            before, after = (
-                None if record is None else state.folder_of(record)
-                for state, record in zip(states, records, strict=True)
-            )
-            self._datasets[write, path] = before, after
-        return self._datasets[write, path]

@@ -69,6 +69,11 @@ class CommitLink:
         return self._edge(REVERT_FIELD)
 
     @property
+    def is_undo(self) -> bool:
+        """Return whether it undoes writes: a revert, or a merge for the sake of which compactions were undone."""
+        return self.reverted is not None or UNDOES_FIELD in self.metadata
+
+    @property
     def parent_number(self) -> int:
         """Return the number of the parent since which it picked or reverted."""
         return int(self.metadata.get(PARENT_FIELD, "1"))

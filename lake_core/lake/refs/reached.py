@@ -62,7 +62,8 @@ class CommitLinks:
         for link in links:
             if link.picked is not None:
                 writes.update(dict.fromkeys(self._named(link, link.picked)))
-            elif not link.is_merge and link.parents:
+            brings = link.picked is not None or link.is_merge
+            if link.is_undo or (link.parents and not brings):
                 writes[link.id] = None
         return list(writes)
 
@@ -191,7 +192,7 @@ class Divergence:
 
         It may not be if what comes has undone something, or if some of it has arrived by a cherry-pick.
         """
-        if len(self.bases) != 1 or any(link.reverted or link.picked for link in self.missing):
+        if len(self.bases) != 1 or any(link.is_undo or link.picked for link in self.missing):
             return False
         picks = [link for link in self.beside if link.picked is not None]
         return not picks or not {link.id for link in self.missing}.intersection(self.links.writes(picks))
@@ -342,7 +343,7 @@ def write_sets(divergence: Divergence, new: Sequence[str] | None = None) -> Writ
         met = walk.met()
         brought = [id for link in met if link.picked is not None for id in links.writes([link])]
         candidates = (links.get(id) for id in (*links.writes(met), *named))
-        undos = [link for link in candidates if link is not None and link.reverted is not None]
+        undos = [link for link in candidates if link is not None and link.is_undo]
         undone |= {link.id: links.undone_by(link) for link in undos if link.id not in undone}
         count = len(named)
         named |= dict.fromkeys([*brought, *(id for ids in undone.values() for id in ids)])

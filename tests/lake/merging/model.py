@@ -259,6 +259,33 @@ def make(head: Version, operation: str, id: Id) -> Write:
     return Write(id, operation, head, adds=adds, removes=hit, kills=kills, reads=keys)
 
 
+def spread(version: Version, other: Version, tag: str) -> Version:
+    """Return a version without the compactions that `other` lacks, where nothing depends on them."""
+    own = [id for id in version.in_force if version.reached[id].operation == "compact" and id not in other.reached]
+    for id in sorted(own, key=lambda id: (id[1], id[0]), reverse=True):
+        write = Write((tag, *id), "undo", version, undoes=[id])
+        try:
+            made = Version({**version.reached, write.id: write})
+            version = Version(merge(version, made, [write.id], is_own=True), version.parents)
+        except Refused:
+            pass
+    return version
+
+
+def merge_giving_way(target: Version, incoming: Version, tag: str) -> dict[Id, Write]:
+    """Merge; rather than refuse, undo the compactions that one side lacks. Raises Refused, Nothing."""
+    try:
+        return merge(target, incoming)
+    except Refused as refused:
+        sides = spread(target, incoming, f"{tag}t"), spread(incoming, target, f"{tag}i")
+        if sides[0] is target and sides[1] is incoming:
+            raise
+        try:
+            return merge(*sides)
+        except Refused:
+            raise refused from None
+
+
 Operation: TypeAlias = "str | tuple[str, str]"
 """A text, or (text, other branch) for a merge, squash or pick."""
 Branches: TypeAlias = Mapping[str, "list[Version]"]
@@ -274,7 +301,8 @@ def perform(branches: Branches, branch: str, operation: Operation) -> tuple[Vers
             if not other.parents:
                 raise Nothing("there is no commit")
             return Version(merge(head, other, other.new()), (head,)), None
-        return Version(merge(head, other), (head, other) if kind == "merge" else (head,)), None
+        reached = merge_giving_way(head, other, f"{branch}{len(branches[branch])}")
+        return Version(reached, (head, other) if kind == "merge" else (head,)), None
     if operation in ("revert", "revert2"):
         back = 1 if operation == "revert" else 2
         if len(branches[branch]) <= back:

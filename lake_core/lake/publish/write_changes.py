@@ -1,0 +1,84 @@
+"""What the writes of a branch have changed and read, looked up in the datasets before and after each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lake_core.lake.publish.apply import changes_between, dataset_of
+from lake_core.lake.publish.replay import change_of
+from lake_core.lake.refs.commit_record import changed_datasets
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from lake_core.dataset import ReadCheck
+    from lake_core.lake.refs.reached import WriteSets
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.repository import Repository
+    from lake_core.lake.state.dataset_view import DatasetView
+
+
+class WriteChanges:
+    """Looks up what writes have changed and read, once each."""
+
+    def __init__(self, repository: Repository, refs: RefsState, sets: WriteSets, without: Collection[str]) -> None:
+        self._repository, self._refs, self._sets, self._without = repository, refs, sets, frozenset(without)
+        self._checks: dict[tuple[str, str], ReadCheck | None] = {}
+        self._datasets: dict[tuple[str, str], tuple[DatasetView | None, DatasetView | None]] = {}
+
+    def paths(self, write: str) -> AbstractSet[str]:
+        """Return the datasets that a write changed."""
+        paths = self._sets.links[write].datasets
+        known = changed_datasets(self._refs.commit(write)).keys() if paths is None else paths
+        return known - self._without
+
+    def files(self, write: str) -> list[str]:
+        """Return the plain files that a write changed."""
+        before, after = (self._repository.commit_state(each) for each in change_of(self._refs, write))
+        registered = {**before.registered(), **after.registered()}
+        return [key for key, _ in changes_between(before, after) if dataset_of(key, registered) is None]
+
+    def shared_paths(self, write: str, other: str) -> list[str]:
+        """Return the datasets that both of two writes changed."""
+        return sorted(self.paths(write) & self.paths(other))
+
+    def has_read(self, write: str) -> bool:
+        """Return whether a write has read anything."""
+        return any(self.read_check(write, path) is not None for path in self.paths(write))
+
+    def read_check(self, write: str, path: str) -> ReadCheck | None:
+        """Return the check of what a write has read of a dataset."""
+        if (write, path) not in self._checks:
+            before, after = self.change(write, path)
+            view = after or before
+            self._checks[write, path] = None if view is None else view.format.read_check(before, after)
+        return self._checks[write, path]
+
+    def markers(self, write: str, path: str) -> Mapping[str, int]:
+        """Return the transaction identifiers that a write recorded in a dataset."""
+        before, after = self.change(write, path)
+        view = after or before
+        return {} if view is None else view.format.raised_markers(before, after)
+
+    def only_rearranges(self, write: str) -> bool:
+        """Return whether a write has changed nothing but where the rows of datasets lie."""
+        paths = self.paths(write)
+        return (
+            bool(paths) and not self.files(write) and all(self._rearranges(*self.change(write, path)) for path in paths)
+        )
+
+    def _rearranges(self, before: DatasetView | None, after: DatasetView | None) -> bool:
+        return after is not None and after.format.rearranges(before, after)
+
+    def change(self, write: str, path: str) -> tuple[DatasetView | None, DatasetView | None]:
+        """Return a dataset before a write and after it, None where it is not there. Raises ContentGone."""
+        if (write, path) not in self._datasets:
+            states = [self._repository.commit_state(each) for each in change_of(self._refs, write)]
+            records = [state.datasets().get(path) for state in states]
+            before, after = (
+                None if record is None else state.folder_of(record)
+                for state, record in zip(states, records, strict=True)
+            )
+            self._datasets[write, path] = before, after
+        return self._datasets[write, path]
