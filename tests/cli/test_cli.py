@@ -87,8 +87,13 @@ def test_branches_tags_and_merges(root: str) -> None:
     run(root, "branch", "protect", "main", "--off")
     run(root, "revert", "main")
     assert not lake.at().exists("x")
-    run(root, "cherry-pick", "dev", "--onto", "main")
+    assert "revert the revert" in run(root, "cherry-pick", "dev", "--onto", "main", code=1)
+    run(root, "revert", "main")
     assert lake.at().exists("x")
+    with lake.session("dev") as s:
+        s.put("y", b"1")
+    run(root, "cherry-pick", "dev", "--onto", "main")
+    assert lake.at().exists("y")
     run(root, "tag", "delete", "v1")
     run(root, "branch", "delete", "dev")
     assert run_json(root, "tag", "list") == []

@@ -23,8 +23,7 @@ def test_the_examples_do_what_the_page_says(tmp_path: Path, monkeypatch: pytest.
     assert names["table"].column_names == ["ts", "level", "user", "code"]
     assert len(names["shapes"]) == 2
     assert names["warnings"].to_pylist() == [{"ts": 3, "code": 7}]
-    assert "the data object" in names["reason"]
-    assert "is no longer on main" in names["reason"]
+    assert "main has added or removed records" in names["reason"]
     assert (names["changed"].rows_added, list(names["changed"].sample_added)) == (1, [{"ts": 9, "level": "debug"}])
     assert {path: record.format for path, record in lake.at().datasets().items()} == {
         "events/old": "pool",

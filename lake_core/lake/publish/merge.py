@@ -253,6 +253,9 @@ def replayed_change(
         is_short = shortcut is not None and steps == [shortcut.step]
         check_writes(repository, refs, sets, head, branch, without=without, are_told_apart=not is_short)
         files = file_values(repository, refs, sets, head, branch, without)
+        if incoming is None and len(steps) == 1 and not files:
+            before, after = (repository.commit_state(each) for each in (steps[0].before, steps[0].after))
+            return Change(before, after, remedy=remedy, by_writes=True, restores=True)
         state, skipped = replay(repository, head, target, steps, files, without)
         return Change(target, state, remedy=remedy, skipped=skipped, by_writes=True, restores=True)
 
