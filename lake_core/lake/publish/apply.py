@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lake_core.dataset import DatasetConflict
+from lake_core.dataset import SKIPPED, DatasetConflict
 from lake_core.key_rules import PlainChange, key_rules
 from lake_core.lake.errors import READ_CHANGED
 from lake_core.lake.publish.apply_dataset import AppliedDataset, DatasetApplication
 from lake_core.lake.publish.conflict_report import ConflictReport
 from lake_core.lake.publish.published import SkippedWrite
+from lake_core.lake.publish.split_versions import apply_versions
 from lake_core.lake.publish.tree_update import DatasetUpdate, Strategy, TreeUpdate
 from lake_core.lake.state.content import Item, is_same, item_of
 from lake_core.lake.state.dataset_record import DATASETS, DatasetRecord, dataset_above
@@ -218,7 +219,7 @@ def _apply_datasets(
     resolved: dict[str, str] = {}
     for path, format in sorted(formats.items()):
         try:
-            applied = replace(application, replaces=path in replaces).run(path, format)
+            applied = _apply_dataset(replace(application, replaces=path in replaces), path, format)
         except DatasetConflict as error:
             if strategy is None:
                 report.add_dataset(path, error)
@@ -233,13 +234,20 @@ def _apply_datasets(
                 continue
         if applied is None:
             continue
-        if applied.recorded:
-            skipped += [SkippedWrite(path, application, version) for application, version in applied.recorded]
+        skipped += [SkippedWrite(path, app_id, version) for app_id, version in applied.recorded]
+        if applied.update.operation == SKIPPED:
             continue
         datasets[path] = applied.update
         items |= applied.items
         references += applied.references
     return TreeUpdate(items, application.target.view.tree, datasets, references, tuple(skipped), resolved)
+
+
+def _apply_dataset(application: DatasetApplication, path: str, format: str) -> AppliedDataset | None:
+    try:
+        return application.run(path, format)
+    except DatasetConflict as error:
+        return apply_versions(application, path, format, error)
 
 
 def _take_dataset(

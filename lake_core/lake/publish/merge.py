@@ -308,7 +308,7 @@ def _resolved_change(
                 raise
             resolved |= new
     if strategy == "theirs":
-        state = taken(repository, change.incoming, incoming, resolved)
+        state = taken(change.incoming, incoming, resolved)
         change = replace(change, incoming=state, replaces=resolved.keys())
     return replace(change, resolved=resolved)
 

@@ -102,12 +102,12 @@ def replay(
             without=without,
         )
         skipped |= dict.fromkeys(update.skipped)
-        state = _changed(repository, state, update.items)
+        state = state.changed(update.items)
     _check_outside_datasets(files, state, head)
-    return _changed(repository, state, files), tuple(skipped)
+    return state.changed(files), tuple(skipped)
 
 
-def taken(repository: Repository, state: StateStore, incoming: StateStore, paths: Collection[str]) -> StateStore:
+def taken(state: StateStore, incoming: StateStore, paths: Collection[str]) -> StateStore:
     """Return a state with some datasets and plain files as another state has them."""
     items: dict[str, Item | None] = {}
     for path in paths:
@@ -115,14 +115,7 @@ def taken(repository: Repository, state: StateStore, incoming: StateStore, paths
         for view in (state.view, incoming.view):
             keys.update(key for key, _ in view.list(f"{path}/"))
         items |= {key: incoming.view.get(key) for key in keys}
-    return _changed(repository, state, items)
-
-
-def _changed(repository: Repository, state: StateStore, items: Mapping[str, Item | None]) -> StateStore:
-    overlay = state.view.copy().overlay
-    for key, item in items.items():
-        overlay.set(key, item)
-    return repository.state(state.view.tree, state.name, overlay)
+    return state.changed(items)
 
 
 def _check_outside_datasets(files: Mapping[str, Item | None], state: StateStore, head: Commit) -> None:

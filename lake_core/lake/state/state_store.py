@@ -11,18 +11,18 @@ from lake_core.errors import InvalidKey
 from lake_core.lake.errors import DatasetNotFound
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_above, dataset_path
 from lake_core.lake.state.dataset_view import DatasetView
+from lake_core.lake.state.state_tree import StateTree
 from lake_core.lake.state.view import RESERVED, View
 from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
 from lake_core.store.folder import renamed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lake_core.clock import AwareClock
     from lake_core.delta import DeltaTable
     from lake_core.icechunk import DatasetRepository
-    from lake_core.lake.state.content import ContentStore
-    from lake_core.lake.state.state_tree import StateTree
+    from lake_core.lake.state.content import ContentStore, Item
     from lake_core.pool import Pool
     from lake_core.store.object_store import Bytes
 
@@ -116,6 +116,13 @@ class StateStore(ObjectStore):
         """Open a pool of this state. Raises DatasetNotFound."""
         pool: Pool = self.open(path, "pool")
         return pool
+
+    def changed(self, items: Mapping[str, Item | None]) -> StateStore:
+        """Return the state with other items of its tree. None deletes."""
+        view = self.view.copy()
+        for key, item in items.items():
+            view.overlay.set(key, item)
+        return StateStore(StateTree(self.root, view, self.clock, name=self.name, content=self.content))
 
     def filesystem(self) -> AbstractFileSystem:
         """Return a `LakeFileSystem` whose paths are this store's keys, for libraries that take fsspec file systems."""

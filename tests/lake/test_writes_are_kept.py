@@ -1,0 +1,364 @@
+"""What is published is what was written: no write is left out, comes twice or comes back, in any format.
+
+Each test is a situation in which a lake once concluded too much, from a marker, from one merge base of several or from
+a dataset that both sides created. It ends with all that was written, or with a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pyarrow as pa
+import pytest
+
+from lake_core import Lake
+from lake_core.lake.errors import Conflict, NothingToApply
+from lake_core.lake.session.write_session import WriteSession
+from lake_core.pool.key_range import KeyRange
+from lake_core.store import MemoryStore
+from tests.lake.arrays import chunk_values, create_array, set_chunk
+
+SCHEMA = pa.schema([("id", pa.int64())])
+PATH = "data"
+Marker = tuple[str, int]
+
+
+def _table_of(ids: tuple[int, ...]) -> pa.Table:
+    return pa.table({"id": list(ids)}, schema=SCHEMA)
+
+
+class Table:
+    """A Delta table of ids."""
+
+    def create(self, session: WriteSession) -> None:
+        session.create_delta(PATH, SCHEMA, exist_ok=True)
+
+    def add(self, session: WriteSession, *ids: int, txn: Marker | None = None) -> None:
+        session.delta(PATH).append(_table_of(ids), txn=txn)
+
+    def replace(self, session: WriteSession, *ids: int) -> None:
+        session.delta(PATH).overwrite(_table_of(ids))
+
+    def delete(self, session: WriteSession, id: int) -> None:
+        session.delta(PATH).delete(f"id = {id}")
+
+    def ids(self, lake: Lake, ref: str = "main") -> list[int]:
+        return sorted(lake.delta(PATH, ref=ref).to_arrow()["id"].to_pylist())
+
+
+class Pool:
+    """A pool of ids."""
+
+    def create(self, session: WriteSession) -> None:
+        session.create_pool(PATH, key="id", exist_ok=True)
+
+    def add(self, session: WriteSession, *ids: int, txn: Marker | None = None) -> None:
+        session.pool(PATH).load(_table_of(ids), txn=txn)
+
+    def replace(self, session: WriteSession, *ids: int) -> None:
+        pool = session.pool(PATH)
+        pool.replace(pool.write_objects(_table_of(ids)), [KeyRange()])
+
+    def delete(self, session: WriteSession, id: int) -> None:
+        session.pool(PATH).delete(f"id = {id}")
+
+    def ids(self, lake: Lake, ref: str = "main") -> list[int]:
+        return sorted(record["id"] for record in lake.pool(PATH, ref=ref).scan().records())
+
+
+class Array:
+    """An array, whose written chunks are the ids."""
+
+    def create(self, session: WriteSession) -> None:
+        create_array(session.create_icechunk(PATH, exist_ok=True).store)
+
+    def add(self, session: WriteSession, *ids: int, txn: Marker | None = None) -> None:
+        repository = session.icechunk(PATH)
+        writable = repository.session
+        for id in ids:
+            set_chunk(writable.store, id, id)
+        writable.commit("add", txn=txn)
+
+    def delete(self, session: WriteSession, id: int) -> None:
+        set_chunk(session.icechunk(PATH).store, id, -1)
+
+    def ids(self, lake: Lake, ref: str = "main") -> list[int]:
+        return sorted(value for value in chunk_values(lake.icechunk(PATH, ref=ref).store) if value >= 0)
+
+
+Dataset = Table | Pool | Array
+
+
+@pytest.fixture(params=[Table, Pool, Array], ids=["table", "pool", "array"])
+def dataset(request: pytest.FixtureRequest) -> Dataset:
+    dataset: Dataset = request.param()
+    return dataset
+
+
+@pytest.fixture(params=[Table, Pool], ids=["table", "pool"])
+def records(request: pytest.FixtureRequest) -> Table | Pool:
+    records: Table | Pool = request.param()
+    return records
+
+
+@pytest.fixture
+def lake() -> Lake:
+    return Lake.create(MemoryStore())
+
+
+def _created(lake: Lake, dataset: Dataset, *ids: int) -> None:
+    with lake.session() as session:
+        dataset.create(session)
+    for id in ids:
+        with lake.session() as session:
+            dataset.add(session, id)
+
+
+def _put(lake: Lake, branch: str, key: str) -> None:
+    with lake.session(branch) as session:
+        session.put(key, b"1")
+
+
+def test_unmarked_writes_beside_a_marked_one_that_is_there(lake: Lake, dataset: Dataset) -> None:
+    _created(lake, dataset)
+    sessions = [lake.session(), lake.session()]
+    for number, session in enumerate(sessions):
+        dataset.add(session, 1, txn=("load", 1))
+        dataset.add(session, 2 + number)
+    sessions[0].publish()
+    try:
+        sessions[1].publish()
+    except Conflict:
+        assert dataset.ids(lake) == [1, 2]
+    else:
+        assert dataset.ids(lake) == [1, 2, 3]
+
+
+def test_a_session_whose_writes_can_be_told_apart_publishes_those_that_are_lacking(
+    lake: Lake, records: Table | Pool
+) -> None:
+    _created(lake, records)
+    sessions = [lake.session(), lake.session()]
+    for number, session in enumerate(sessions):
+        records.add(session, 1, txn=("load", 1))
+        records.add(session, 2 + number)
+    sessions[0].publish()
+    skipped = sessions[1].publish().skipped
+    assert [(write.path, write.application, write.version) for write in skipped] == [(PATH, "load", 1)]
+    assert records.ids(lake) == [1, 2, 3]
+
+
+def test_a_run_with_several_marked_writes_is_skipped_when_it_is_repeated(lake: Lake, dataset: Dataset) -> None:
+    _created(lake, dataset)
+    sessions = [lake.session(), lake.session()]
+    for session in sessions:
+        for id in (1, 2):
+            dataset.add(session, id, txn=(f"run-{id}", 1))
+    for session in sessions:
+        session.publish()
+    assert dataset.ids(lake) == [1, 2]
+
+
+def test_a_marked_write_of_one_commit_with_others_in_a_merge(lake: Lake, dataset: Dataset) -> None:
+    _created(lake, dataset)
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        dataset.add(session, 1, txn=("load", 1))
+        dataset.add(session, 2)
+    with lake.session() as session:
+        dataset.add(session, 1, txn=("load", 1))
+    try:
+        lake.merge("dev")
+    except Conflict:
+        assert dataset.ids(lake) == [1]
+    else:
+        assert dataset.ids(lake) == [1, 2]
+
+
+def test_a_batch_that_was_reverted_beside_the_next_one(lake: Lake, dataset: Dataset) -> None:
+    _created(lake, dataset)
+    for number in (1, 2):
+        with lake.session() as session:
+            dataset.add(session, number, txn=("load", number))
+    lake.create_branch("fix")
+    lake.revert("fix", branch="fix")
+    with lake.session() as session:
+        dataset.add(session, 3, txn=("load", 3))
+    try:
+        lake.merge("fix")
+    except Conflict:
+        assert dataset.ids(lake) == [1, 2, 3]
+    else:
+        assert dataset.ids(lake) == [1, 3]
+
+
+def test_a_batch_that_was_reverted_on_one_branch_does_not_come_by_another(lake: Lake, dataset: Dataset) -> None:
+    _created(lake, dataset)
+    lake.create_branch("dev")
+    for branch in ("main", "dev"):
+        with lake.session(branch) as session:
+            dataset.add(session, 1, txn=("load", 1))
+    lake.revert("main")
+    with suppress(Conflict):
+        lake.merge("dev")
+    assert dataset.ids(lake) == []
+
+
+def test_a_deletion_that_main_reverted_is_not_made_again_by_crossed_merges(lake: Lake, dataset: Dataset) -> None:
+    _created(lake, dataset, 1, 2)
+    lake.create_branch("dev")
+    _put(lake, "main", "a")
+    with lake.session("dev") as session:
+        dataset.delete(session, 1)
+    main, dev = lake.list_branches()["main"], lake.list_branches()["dev"]
+    crossed = lake.merge(dev).commit
+    lake.merge(main, into="dev")
+    lake.revert(crossed)
+    _put(lake, "dev", "c")
+    with suppress(Conflict):
+        lake.merge("dev")
+    assert dataset.ids(lake) == [1, 2]
+
+
+def test_a_deletion_that_main_reverted_is_not_made_again_by_a_branch_with_both_features(
+    lake: Lake, dataset: Dataset
+) -> None:
+    _created(lake, dataset, 1, 2)
+    for name in ("one", "two", "dev"):
+        lake.create_branch(name)
+    with lake.session("one") as session:
+        dataset.delete(session, 1)
+    _put(lake, "two", "a")
+    first = lake.merge("one").commit
+    lake.merge("two")
+    for name in ("one", "two"):
+        lake.merge(name, into="dev")
+    lake.revert(first)
+    _put(lake, "dev", "c")
+    with suppress(Conflict):
+        lake.merge("dev")
+    assert dataset.ids(lake) == [1, 2]
+
+
+def test_a_file_that_main_restored_stays_after_crossed_merges(lake: Lake) -> None:
+    _put(lake, "main", "kept")
+    lake.create_branch("dev")
+    _put(lake, "main", "a")
+    with lake.session("dev") as session:
+        session.delete(["kept"])
+    main, dev = lake.list_branches()["main"], lake.list_branches()["dev"]
+    crossed = lake.merge(dev).commit
+    lake.merge(main, into="dev")
+    lake.revert(crossed)
+    _put(lake, "dev", "c")
+    with suppress(Conflict):
+        lake.merge("dev")
+    assert lake.at().exists("kept")
+
+
+def test_a_marker_that_came_another_way_proves_no_other_write(lake: Lake, dataset: Dataset) -> None:
+    _created(lake, dataset)
+    for name in ("one", "two"):
+        lake.create_branch(name)
+    _put(lake, "main", "meanwhile")
+    for branch, id, txn in (("main", 1, ("job-1", 1)), ("two", 2, ("job-2", 1)), ("main", 3, None)):
+        if id == 2:
+            lake.merge("main", into="one")
+        with lake.session(branch) as session:
+            dataset.add(session, id, txn=txn)
+    lake.merge("two", into="one")
+    lake.merge("main", into="two")
+    lake.merge("two", into="one")
+    assert dataset.ids(lake, "one") == dataset.ids(lake, "two") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("bring", [lambda lake, id: lake.cherry_pick(id, onto="main"), lambda lake, id: None])
+def test_a_picked_or_squashed_batch_does_not_keep_its_branch_apart(
+    lake: Lake, dataset: Dataset, bring: Callable[[Lake, str], object]
+) -> None:
+    _created(lake, dataset)
+    lake.create_branch("dev")
+    for number in (1, 2):
+        with lake.session("dev") as session:
+            dataset.add(session, number, txn=(f"job-{number}", 1))
+        if number == 1:
+            _put(lake, "main", "meanwhile")
+            if bring(lake, "dev") is None:
+                lake.merge("dev", squash=True)
+    lake.merge("dev")
+    assert dataset.ids(lake) == [1, 2]
+
+
+def test_what_was_picked_and_reverted_stays_away(lake: Lake, dataset: Dataset) -> None:
+    _created(lake, dataset)
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        dataset.add(session, 1)
+    lake.cherry_pick("dev", onto="main")
+    lake.revert("main")
+    with suppress(NothingToApply):
+        lake.merge("dev")
+    assert dataset.ids(lake) == []
+
+
+@pytest.mark.parametrize("by", ["sessions", "branches"])
+def test_what_both_create_and_replace_is_there_once(lake: Lake, records: Table | Pool, by: str) -> None:
+    lake.create_branch("dev")
+    sessions = [lake.session(), lake.session("dev" if by == "branches" else "main")]
+    for session in sessions:
+        records.create(session)
+        records.replace(session, 1, 2)
+    sessions[0].publish()
+    with pytest.raises(Conflict):
+        sessions[1].publish()
+        lake.merge("dev")
+    assert records.ids(lake) == [1, 2]
+
+
+def test_what_both_create_and_append_is_there_together(lake: Lake, records: Table | Pool) -> None:
+    sessions = [lake.session(), lake.session()]
+    for number, session in enumerate(sessions):
+        records.create(session)
+        records.add(session, number)
+    for session in sessions:
+        session.publish()
+    assert records.ids(lake) == [0, 1]
+
+
+def test_other_slices_of_what_both_create_are_replaced_together(lake: Lake) -> None:
+    sessions = [lake.session(), lake.session()]
+    for number, session in enumerate(sessions):
+        pool = session.create_pool(PATH, key="id")
+        keys = [KeyRange.of(10 * number, 10 * number + 10)]
+        pool.replace(pool.write_objects(_table_of((10 * number,)), keys), keys)
+    for session in sessions:
+        session.publish()
+    assert Pool().ids(lake) == [0, 10]
+
+
+def test_a_restore_beside_an_ingestion_takes_effect_or_conflicts(lake: Lake) -> None:
+    table = Table()
+    _created(lake, table)
+    for number in (1, 2):
+        with lake.session() as session:
+            table.add(session, number, txn=("load", number))
+    restoring = lake.session()
+    restoring.delta(PATH).restore(version=1)
+    with lake.session() as session:
+        table.add(session, 3, txn=("load", 3))
+    with pytest.raises(Conflict):
+        restoring.publish()
+
+
+def test_a_compaction_gives_way_to_a_merge_and_says_so(lake: Lake) -> None:
+    table = Table()
+    _created(lake, table, 1, 2)
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        table.delete(session, 1)
+    with lake.session(message="optimize") as session:
+        session.delta(PATH).optimize()
+    compaction = lake.list_branches()["main"]
+    assert list(lake.merge("dev").undone) == [compaction]
+    assert table.ids(lake) == [2]
