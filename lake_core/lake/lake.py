@@ -347,9 +347,11 @@ class Lake:
         strategy: MergeStrategy | None = None,
         squash: bool = False,
     ) -> Published:
-        """Apply to a branch the changes of a ref that the branch does not have.
+        """Bring to a branch the commits of a ref that have not reached it.
 
-        Datasets that both changed are merged by the rules of their formats.
+        A commit reaches a branch by a merge, a squash or a cherry-pick. What was reverted on the branch does not come
+        back: revert the revert. What was reverted on the ref is undone on the branch. Datasets that both changed are
+        merged by the rules of their formats.
 
         `strategy` resolves conflicts: with `"theirs"`, each dataset or plain file in conflict becomes as the ref has
         it; with `"ours"`, it stays as the branch has it. It applies to whole datasets, with their transaction
@@ -359,9 +361,9 @@ class Lake:
         `"ours"`.
 
         With `squash`, the new commit has the head of the branch as its only parent, so the branch's log does not list
-        the commits of the ref. Later merges of the ref begin at the same merge base again.
+        the commits of the ref. They have reached the branch all the same: later merges bring what is new since.
 
-        Raises Conflict, NothingToApply, RefNotFound.
+        Raises Conflict, NothingToApply, RefNotFound, ContentGone, Collected.
         """
         refs = self._repository.refs()
         return merge(self._repository, self._commit(ref, refs), ref, into, message, strategy, squash=squash)
@@ -372,15 +374,25 @@ class Lake:
         return preview_merge(self._repository, self._commit(ref, refs), ref, into, strategy)
 
     def revert(self, commit: str, *, branch: str = "main", parent: int = 1, message: str | None = None) -> Published:
-        """Undo the changes of a commit on a branch, in a new commit. Later changes stay.
+        """Undo on a branch what came with a commit since its `parent`-th parent, in a new commit.
 
-        Raises Conflict, NothingToApply.
+        Later changes stay. Those that have read or rewritten what the commit wrote conflict. What the commit itself had
+        undone is in force again, so the revert of a revert brings back what that undid. Later merges do not bring back
+        what is undone.
+
+        Raises Conflict, NothingToApply, ContentGone, Collected.
         """
         refs = self._repository.refs()
         return revert(self._repository, self._commit(commit, refs), branch, parent, message)
 
     def cherry_pick(self, commit: str, *, onto: str, parent: int = 1, message: str | None = None) -> Published:
-        """Apply the changes of a commit to a branch. Raises Conflict, NothingToApply."""
+        """Bring to a branch what came with a commit since its `parent`-th parent.
+
+        A later merge brings the rest of the commit's branch. If the branch has all of the commit, also by way of a
+        merge or a squash, there is nothing to apply, even if it was reverted there.
+
+        Raises Conflict, NothingToApply, ContentGone, Collected.
+        """
         refs = self._repository.refs()
         return cherry_pick(self._repository, self._commit(commit, refs), onto, parent, message)
 
