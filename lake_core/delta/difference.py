@@ -17,6 +17,7 @@ from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransa
 from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS
 from lake_core.delta.commit_file import CommitRun
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts
+from lake_core.delta.errors import MetadataChanged
 from lake_core.delta.features import supported_features, upgraded
 from lake_core.delta.replay import file_key
 from lake_core.delta.scan import plan_scan
@@ -122,26 +123,31 @@ def with_merged_properties(ours: SnapshotDifference, base: Snapshot, target: Sna
 
     Only properties of the user's own are merged, one by one. Those of the protocol, and the schema, conflict where they
     are checked.
+
+    Raises MetadataChanged if both sides gave a property of the user's own other values.
     """
     before, after, head = base.metadata, ours.metadata, target.metadata
     if after is None or before == head:
         return ours
     if after == head:
         return replace(ours, metadata=None)
-    if replace(after, configuration=before.configuration) != before:
+    is_new = after.id != before.id  # dropped and created again
+    ours_only, theirs_only = (_differ_in_own_properties(before, metadata) for metadata in (after, head))
+    if is_new or not (ours_only or theirs_only):
         return ours
-    merged = dict(head.configuration)
-    for name in before.configuration.keys() | after.configuration.keys():
+    merged = dict((head if ours_only else after).configuration)
+    for name in before.configuration.keys() | after.configuration.keys() | head.configuration.keys():
         old, new, there = (each.configuration.get(name) for each in (before, after, head))
-        if old == new:
+        if name.startswith("delta."):
             continue
-        if name.startswith("delta.") or there not in (old, new):
-            return ours
-        if new is None:
+        if new != old and there not in (old, new):
+            raise MetadataChanged(f"both sides have set the property {name!r}", version=target.version)
+        value = there if new == old else new
+        if value is None:
             merged.pop(name, None)
         else:
-            merged[name] = new
-    metadata = replace(head, configuration=merged)
+            merged[name] = value
+    metadata = replace(head if ours_only else after, configuration=merged)
     return replace(ours, metadata=None if metadata == head else metadata)
 
 
@@ -175,7 +181,8 @@ def check_applicable(
         return
     run = changes.as_run(target.version)
     # Between the commits of a lake, the user's own properties are merged. They do not change what rows mean.
-    if run.metadata is not None and _differ_in_own_properties(base.metadata, run.metadata):
+    is_new = ours.metadata is not None and ours.metadata.id != base.metadata.id
+    if run.metadata is not None and not is_new and _differ_in_own_properties(base.metadata, run.metadata):
         run = replace(run, metadata=None)
         if ours.metadata is not None and _differ_in_own_properties(base.metadata, ours.metadata):
             ours = replace(ours, metadata=None)

@@ -229,3 +229,39 @@ def test_schema_changes_travel_by_merge(lake: Lake, store: MemoryStore, time: Ma
     lake.revert("main", parent=1)
     assert plain(store, "t/orders").schema.names == ["id", "p", "v"]
     assert plain(store, "t/orders").constraints == {}
+
+
+def _configuration(lake: Lake) -> dict[str, str]:
+    return dict(lake.delta("t/orders").snapshot.metadata.configuration)
+
+
+def test_a_property_of_two_values_conflicts(lake: Lake) -> None:
+    session = lake.session()
+    session.delta("t/orders").set_properties({"team": "one"})
+    with lake.session() as s:
+        s.delta("t/orders").set_properties({"team": "two"})
+    with pytest.raises(Conflict, match="both sides have set the property 'team'"):
+        session.publish()
+    assert _configuration(lake)["team"] == "two"
+
+
+def test_a_property_stays_where_a_column_comes(lake: Lake) -> None:
+    lake.create_branch("dev")
+    with lake.session("dev") as s:
+        s.delta("t/orders").add_columns(pa.schema([("extra", pa.int64())]))
+        s.delta("t/orders").set_properties({"owner": "dev"})
+    with lake.session() as s:
+        s.delta("t/orders").set_properties({"team": "two"})
+    lake.merge("dev")
+    assert _configuration(lake).items() >= {"team": "two", "owner": "dev"}.items()
+    assert lake.delta("t/orders").schema.names == ["id", "p", "v", "extra"]
+
+
+def test_a_table_that_is_created_again_conflicts_with_a_property_of_the_old_one(lake: Lake) -> None:
+    session = lake.session()
+    session.drop("t/orders")
+    session.create_delta("t/orders", SCHEMA)
+    with lake.session() as s:
+        s.delta("t/orders").set_properties({"team": "two"})
+    with pytest.raises(Conflict):
+        session.publish()
