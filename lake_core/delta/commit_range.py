@@ -48,7 +48,7 @@ class CommitRange:
     @classmethod
     def between(cls, before: Snapshot | None, after: Snapshot) -> CommitRange:
         """Read the commits after the last one that two states share; all of `after` if there is no state before."""
-        fork = -1 if before is None else _fork(before, after)
+        fork = -1 if before is None else shared_version(before, after)
         # An imported log may not begin at version 0.
         versions = range(fork + 1, after.version + 1) if before is not None else sorted(list_log(after.store).commits)
         bodies = after.store.get_many([commit_key(version) for version in versions])
@@ -197,7 +197,7 @@ def log_etag(store: ObjectStore, version: int) -> str | None:
         return None
 
 
-def _fork(before: Snapshot, after: Snapshot) -> int:
+def shared_version(before: Snapshot, after: Snapshot) -> int:
     """Return the last version that two logs share, -1 for none."""
     low, high = -1, min(before.version, after.version)
     while low < high:

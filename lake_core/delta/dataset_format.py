@@ -40,7 +40,7 @@ from lake_core.delta.apply_difference import (
 )
 from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.commit_file import change_files, parse_run, single_actions
-from lake_core.delta.commit_range import CommitRange, log_etag
+from lake_core.delta.commit_range import CommitRange, log_etag, shared_version
 from lake_core.delta.commit_time import CommitTimes
 from lake_core.delta.comparison import compare
 from lake_core.delta.errors import ConcurrentModification, CorruptCommit, VersionNotFound
@@ -191,6 +191,8 @@ class DeltaFormat(DatasetFormat):
                 return apply_recreated(after, CommitRange.between(None, after), head, context, now)
             if context.replaces:
                 return apply_replaced(after, CommitRange.between(before, after), head, context, now)
+            if before is None and incoming is not None and (shared := shared_version(after, head)) >= 0:
+                before = self.snapshot(incoming, shared)  # both imported the same log
             if before is None:
                 return apply_appended(after, CommitRange.between(None, after), head, context, now)
             return apply_changed(before, after, CommitRange.between(before, after), head, context, now)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from lake_core.dataset import SKIPPED, Applied, ApplyContext, DatasetConflict
 from lake_core.lake.publish.tree_update import DatasetUpdate
-from lake_core.lake.state.content import Item, new_item
+from lake_core.lake.state.content import Item, is_same, new_item
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_above
 
 if TYPE_CHECKING:
@@ -111,8 +111,12 @@ class DatasetApplication:
             case Changed(before, record, None):
                 self._check_clear(record)
                 return self._registered(record, self._apply(before, record, None))
-            case Changed(before, record, head):
-                return self._change(record, self._apply(before, record, head))
+            case Changed(before, record, DatasetRecord() as head):
+                self._check_not_recreated(before, record, head)
+                applied = self._apply(before, record, head)
+                is_recreated = before is not None and before.id == head.id != record.id and not self.replaces
+                return self._registered(record, applied) if is_recreated else self._change(record, applied)
+        raise AssertionError("every case is above")
 
     def _case(self, path: str, format: str) -> DatasetCase | None:
         """Return the case of the change. Raises DatasetConflict if the formats differ."""
@@ -130,6 +134,28 @@ class DatasetApplication:
         if dropped is not None:
             return Recreated(after, dropped)
         return Imported(after) if after.imported else Created(after)
+
+    def _check_not_recreated(self, before: DatasetRecord | None, record: DatasetRecord, head: DatasetRecord) -> None:
+        """Raise DatasetConflict if one side created the dataset again, and the other changed the one before."""
+        if self.replaces:
+            return
+        then, onto = self.base.registered().get(record.path), self.target.name
+        if before is None:
+            if then is not None and then.id == record.id != head.id:
+                raise DatasetConflict(
+                    f"what was dropped would come back, but another one was created on {onto}", kind="Recreated"
+                )
+        elif before.id != record.id and not self._is_unchanged(record.path):
+            raise DatasetConflict(
+                f"these changes drop it and create it again, but it was changed on {onto}", kind="Recreated"
+            )
+        elif before.id == record.id and not self.by_writes and head.id != before.id:
+            raise DatasetConflict(f"it was dropped and created again on {onto}", kind="Recreated")
+
+    def _is_unchanged(self, path: str) -> bool:
+        """Return whether the target has the log and pointers of a dataset as `base` has them."""
+        old, new = (dict(state.view.list(f"{path}/")) for state in (self.base, self.target))
+        return old.keys() == new.keys() and all(is_same(old[key], new[key]) for key in old)
 
     def _import(self, record: DatasetRecord) -> AppliedDataset:
         self._check_clear(record)

@@ -40,15 +40,18 @@ def file_values(
     Raises Conflict, ContentGone.
     """
     changes = WriteChanges(repository, refs, sets, without)
-    keys = sorted({key for flip in sets.flips() for key in changes.files(flip.id)}.difference(without))
+    keys = {key for flip in sets.flips() for key in changes.files(flip.id)}.difference(without)
+    is_known = all(sets.links[write].has_content for write in sets.known) and all(
+        link.resolved is not None for link in sets.merges
+    )
+    # Where it is not known what else changed files, or where a merge chose, their values are compared.
+    keys = keys.difference(*(link.resolved or () for link in sets.merges)) if is_known else set()
     if not keys:
         return {}
-    if any(not sets.links[write].has_content for write in sets.known):
-        return {}  # it is not known what else changed these files, so their values are compared
     report = ConflictReport(head.id, onto)
     values: dict[str, Item | None] = {}
-    touched = _FileWrites(repository, refs, sets).writes_of(keys)
-    for key in keys:
+    touched = _FileWrites(repository, refs, sets).writes_of(sorted(keys))
+    for key in sorted(keys):
         writes = touched[key]
         try:
             values[key] = _value(sets, writes)

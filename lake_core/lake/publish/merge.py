@@ -114,6 +114,7 @@ class Merge:
             | ({} if self.strategy is None else {"strategy": self.strategy}),
             parents=() if self.squash else (self.incoming.id,),
             is_merge=True,
+            is_recorded=True,
         )
 
     def change(self, refs: RefsState, target: StateStore) -> Change:
@@ -174,7 +175,8 @@ class Pick:
         shortcut = Shortcut(step, sets.net(frozenset(between)))
         change = replayed_change(self.repository, refs, sets, target, self.branch, shortcut=shortcut)
         metadata = {PICK_FIELD: self.commit.id, "cherry-pick-committer": self.commit.committer}
-        proposal = Proposal(self.branch, self.message or self.commit.message, metadata | _parent_field(self.parent))
+        message, metadata = self.message or self.commit.message, metadata | _parent_field(self.parent)
+        proposal = Proposal(self.branch, message, metadata, is_recorded=True)
         return prepare_change(self.repository, refs, proposal, change)
 
 
@@ -214,7 +216,8 @@ class Revert:
         if set(undone) != set(between):
             metadata[UNDOES_FIELD] = " ".join(undone)
         message = self.message or f"Revert {self.commit.message or self.commit.id[:12]}"
-        return prepare_change(self.repository, refs, Proposal(self.branch, message, metadata), change)
+        proposal = Proposal(self.branch, message, metadata, is_recorded=True)
+        return prepare_change(self.repository, refs, proposal, change)
 
 
 def replayed_change(
@@ -250,8 +253,9 @@ def replayed_change(
 
     def change(sets: WriteSets) -> Change:
         steps = steps_of(refs, sets, shortcut)
-        is_short = shortcut is not None and steps == [shortcut.step]
-        check_writes(repository, refs, sets, head, branch, without=without, are_told_apart=not is_short)
+        # What a merge with a strategy did can be taken back as a whole.
+        is_whole = shortcut is not None and steps == [shortcut.step] and sets.new == [_MADE]
+        check_writes(repository, refs, sets, head, branch, without=without, are_told_apart=not is_whole)
         files = file_values(repository, refs, sets, head, branch, without)
         if incoming is None and len(steps) == 1 and not files:
             before, after = (repository.commit_state(each) for each in (steps[0].before, steps[0].after))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lake_core.errors import ObjectMissing
 from lake_core.graveler import Commit
-from lake_core.lake.errors import READ_CHANGED, Conflict
+from lake_core.lake.errors import READ_CHANGED, Conflict, ContentGone
 from lake_core.lake.publish.apply import apply, overlap
 from lake_core.lake.publish.branch_update import (
     AddCommit,
@@ -63,11 +63,9 @@ class Proposal:
     adopts: str | None = None
     """The dataset to adopt. Its checked-out log may differ from main's."""
     is_merge: bool = False
-    """Whether it is a merge.
-
-    Protected branches accept only merges. A merge with a second parent is committed even if nothing differs, so that
-    the parent counts as merged.
-    """
+    """Whether it is a merge. Protected branches accept only merges."""
+    is_recorded: bool = False
+    """Whether it is committed even if nothing differs, so that the history has what it brought or undid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ def prepare_tree(
     is_whole = branch == repository.format.branch and _complete_checkout(
         repository, refs, proposal, target, update, registered
     )
-    if not (update or proposal.retention or (proposal.is_merge and proposal.parents)):
+    if not (update or proposal.retention or proposal.is_recorded):
         return BranchUpdate(branch, Published(head.id, {}, session, update.skipped, update.resolved))
     commit = _write_commit(repository, refs, proposal, head, update)
     versions = {path: dataset.version for path, dataset in update.datasets.items() if dataset.version is not None}
@@ -178,7 +176,7 @@ def apply_change(
         conflict = with_commits(repository, refs, head, change.base, error, remedy)
     if change.otherwise is None:
         raise conflict from None
-    with suppress(Conflict):
+    with suppress(Conflict, ContentGone):
         return apply_change(repository, refs, proposal, change.otherwise(), target, dry_run=dry_run)
     if change.strategy is None:
         raise conflict

@@ -71,6 +71,12 @@ class WriteChanges:
     def _rearranges(self, before: DatasetView | None, after: DatasetView | None) -> bool:
         return after is not None and after.format.rearranges(before, after)
 
+    def dropped(self, write: str, path: str) -> str | None:
+        """Return the id of the dataset that a write dropped, also where it created another one in its place."""
+        before, after = self.change(write, path)
+        is_kept = before is None or (after is not None and after.record.id == before.record.id)
+        return None if is_kept or before is None else before.record.id
+
     def change(self, write: str, path: str) -> tuple[DatasetView | None, DatasetView | None]:
         """Return a dataset before a write and after it, None where it is not there. Raises ContentGone."""
         if (write, path) not in self._datasets:

@@ -44,6 +44,7 @@ def check_writes(
     checks.check_beside()
     checks.check_copies()
     checks.check_dropped()
+    checks.check_recreated()
     checks.report.check()
 
 
@@ -115,6 +116,19 @@ class _WriteChecks:
                 for path in self._changes.shared_paths(flip.id, other):
                     if all(self._changes.change(each, path)[1] is None for each in (flip.id, other)):
                         self._report(path, f"commit {other[:12]} dropped it too: revert that commit first", "Dropped")
+
+    def check_recreated(self) -> None:
+        """Check that what comes does not change a dataset that the target dropped, to create another one there."""
+        sets, changes = self._sets, self._changes
+        for write in self._coming:
+            for other in self._after:
+                stood = write in sets.in_force_there and other in sets.in_force_there
+                if other not in self._before or stood or sets.saw(write, other):
+                    continue
+                for path in changes.shared_paths(write, other):
+                    before, gone = changes.change(write, path)[0], changes.dropped(other, path)
+                    if before is not None and before.record.id == gone:
+                        self._report(path, f"commit {other[:12]} dropped what these changes are of", "Dropped")
 
     def _check_read(self, write: str, other: str, what: str, *, comes: bool) -> None:
         for path in self._changes.shared_paths(write, other):

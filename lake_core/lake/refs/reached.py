@@ -190,8 +190,11 @@ class Divergence:
     def is_direct(self) -> bool:
         """Return whether the difference from the one best common ancestor is what is missing, and nothing else.
 
-        It may not be if what comes has undone something, or if some of it has arrived by a cherry-pick.
+        It may not be if what comes has undone something, or if some of it has arrived by a cherry-pick, unless the head
+        has nothing of its own.
         """
+        if not self.beside:
+            return True
         if len(self.bases) != 1 or any(link.is_undo or link.picked for link in self.missing):
             return False
         picks = [link for link in self.beside if link.picked is not None]

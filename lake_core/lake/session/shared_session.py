@@ -17,6 +17,8 @@ from lake_core.lake.publish.branch_update import BranchUpdate, RefsMoved
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Change, Proposal, check_unchanged, prepare_change
 from lake_core.lake.publish.tree_update import write_tree
+from lake_core.lake.refs.commit_record import REVERT_FIELD, UNDOES_FIELD
+from lake_core.lake.refs.history import log
 from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState, check_name
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED, SessionRecord
@@ -277,6 +279,7 @@ class _SharedSource:
             session=record.id,
             retention=retention,
         )
+        self._check_not_undone(refs, record)
         base = repository.commit_state(refs.commit(record.base), f"the base of session {record.id}")
         incoming = repository.state(record.tree, f"session {record.id}")
         update = prepare_change(
@@ -287,6 +290,21 @@ class _SharedSource:
             requirements=(*update.requirements, SessionAt(record.id, self.epoch, record.tree, record.reads)),
             updates=(*update.updates, MarkPublished(record.id, update.published.commit)),
         )
+
+    def _check_not_undone(self, refs: RefsState, record: SessionRecord) -> None:
+        """Raise Conflict if a session with the same changes, of the same lineage, was published and then reverted."""
+        undone: set[str] = set()
+        for commit in log(refs, refs.commit(refs.branch(record.branch)), first_parent=True):
+            if commit.id == record.base:
+                return
+            if commit.id in undone and commit.metadata.get("lineage") == record.lineage:
+                raise Conflict(
+                    f"session {record.id} has changes of session {commit.metadata.get('session')}, which was published "
+                    f"as commit {commit.id[:12]} and reverted since",
+                    commit=refs.branch(record.branch),
+                    remedy="To have them again, revert the revert",
+                )
+            undone.update(commit.metadata.get(UNDOES_FIELD, commit.metadata.get(REVERT_FIELD, "")).split())
 
 
 @dataclass(frozen=True, slots=True)

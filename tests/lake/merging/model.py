@@ -233,8 +233,7 @@ def make(head: Version, operation: str, id: Id) -> Write:
             return Write(id, operation, head, removes=gone, kills=rows, reads=KEYS)
         case "alter":
             old = head.live("property")
-            value = not any(head.state[name] for name in old)
-            return Write(id, operation, head, adds={("property", id, 0): value}, removes=old)
+            return Write(id, operation, head, adds={("property", id, 0): "".join(map(str, id))}, removes=old)
         case "compact":
             if len(files) < 2:
                 raise Nothing(operation)
