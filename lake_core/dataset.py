@@ -296,6 +296,17 @@ class DatasetFormat(ABC):
         """
         return lambda before, after, comes: True
 
+    def shares_values(
+        self,
+        change: tuple[ObjectStore | None, ObjectStore | None],
+        other: tuple[ObjectStore | None, ObjectStore | None],
+    ) -> bool:
+        """Return whether two changes, each given by the states before and after it, set the same single value.
+
+        That is a chunk, a document or a property: what one write sets in place of another's. Rows and files are none.
+        """
+        return False
+
     def rearranges(self, before: ObjectStore | None, after: ObjectStore | None) -> bool:
         """Return whether a change only rearranges what is there, so that it can be undone for the sake of others."""
         return False
@@ -409,6 +420,8 @@ class ApplyContext:
     """Whether the target becomes what `incoming` is, data and definition, whatever it has itself."""
     dry_run: bool = False
     """Whether the result is only looked at: no UNIQUE object is written either."""
+    in_session: bool = False
+    """Whether the target is a session, in which a later attempt may have replaced an earlier one."""
     by_writes: bool = False
     """Whether the history has decided that this difference comes, and nothing that it read has changed (`read_check`).
 

@@ -105,8 +105,9 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
         if _is_recorded(markers, commits, None, head, context):
             return Applied.skip(head.version, {marker.app_id: marker.version for marker in markers})
         raise _written_twice(twice[0])
-    _check_not_undone(markers, None, head)
     if not context.by_writes:
+        if not context.in_session:
+            _check_not_undone(markers, None, head)
         _check_reads_of_nothing(commits.reads(after.metadata), head)
     files = after.files(_ADD)
     absorbed = commits.absorbed()
@@ -274,7 +275,8 @@ def apply_changed(
         return Applied({}, head.version, NOTHING)
     if _is_recorded(ours.markers, commits, before, head, context):
         return Applied.skip(head.version, {marker.app_id: marker.version for marker in ours.markers})
-    _check_not_undone(ours.markers, before, head)
+    if not (context.by_writes or context.in_session):
+        _check_not_undone(ours.markers, before, head)
     replaced = before.metadata.id != after.metadata.id  # dropped and created again
     reads: Sequence[Reads | Predicate] = [Reads.WHOLE_TABLE] if replaced else commits.reads(before.metadata)
     rearranged = commits.only_rearranges()

@@ -211,6 +211,20 @@ class DeltaFormat(DatasetFormat):
 
         return check
 
+    def shares_values(
+        self,
+        change: tuple[ObjectStore | None, ObjectStore | None],
+        other: tuple[ObjectStore | None, ObjectStore | None],
+    ) -> bool:
+        """Return whether both changed the same property."""
+        names = []
+        for before, after in (change, other):
+            if before is None or after is None:
+                return False
+            old, new = (self.snapshot(each).metadata.configuration for each in (before, after))
+            names.append({name for name in old.keys() | new.keys() if old.get(name) != new.get(name)})
+        return bool(names[0] & names[1])
+
     def rearranges(self, before: ObjectStore | None, after: ObjectStore | None) -> bool:
         """Return whether the commits between two states only rearrange rows (optimize, Z-order)."""
         if before is None or after is None:

@@ -225,6 +225,23 @@ def check_not_undone(assets: AssetManager, base: Snapshot | None, after: Snapsho
                 )
 
 
+def share_values(left: Difference, right: Difference) -> bool:
+    """Return whether two differences set the same chunk, or changed the same array or group."""
+    nodes, others = (
+        {
+            *(each.created.keys() | each.updated.keys()),
+            *(node.path for node in each.deleted.values()),
+        }
+        for each in (left, right)
+    )
+    if nodes & others:
+        return True
+    return any(
+        is_in(left.chunks[node_id].coordinates().T, right.chunks[node_id].coordinates().T).any()
+        for node_id in left.chunks.keys() & right.chunks.keys()
+    )
+
+
 def _rearranged_nodes(base: Snapshot, after: Snapshot, head: Snapshot) -> dict[str, Node]:
     """Return the head's arrays with new manifests, by path.
 

@@ -28,6 +28,7 @@ from lake_core.icechunk.apply_difference import (
     check_not_undone,
     is_recorded,
     raised_markers,
+    share_values,
 )
 from lake_core.icechunk.asset_manager import MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
 from lake_core.icechunk.chunk_file import CHUNKS
@@ -160,6 +161,21 @@ class IcechunkFormat(DatasetFormat):
         """
         return None if after is not None else _differ
 
+    def shares_values(
+        self,
+        change: tuple[ObjectStore | None, ObjectStore | None],
+        other: tuple[ObjectStore | None, ObjectStore | None],
+    ) -> bool:
+        """Return whether both set the same chunk, or changed the same array or group."""
+        logs = []
+        for before, after in (change, other):
+            if after is None:
+                return True
+            assets = AssetManager(after)
+            first = assets.snapshot(INITIAL_SNAPSHOT) if before is None else _read(assets, before).snapshot
+            logs.append(difference(assets, first, _read(assets, after).snapshot))
+        return share_values(*logs)
+
     def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> Mapping[str, int]:
         """Return the markers whose versions rose from one state to another."""
         if after is None:
@@ -268,7 +284,8 @@ def _applied(
         raised = raised_markers(assets, base, after.snapshot)
         return Applied.skip(None, {app_id: marker.version for app_id, marker in raised.items()})
     else:
-        check_not_undone(assets, base, after.snapshot, head.snapshot)
+        if not (context.by_writes or context.in_session):
+            check_not_undone(assets, base, after.snapshot, head.snapshot)
         first = assets.snapshot(INITIAL_SNAPSHOT) if before is None else before.snapshot
         change = application.change(first, after.snapshot, head.snapshot, shares_groups=before is None)
         if change is None and config == head.config:

@@ -86,7 +86,8 @@ class PoolApplication:
         raised = rising(before, after)
         if self._is_recorded(raised, before, after, head):
             return Applied.skip(None, {application: marker.version for application, marker in raised.items()})
-        self._check_not_undone(raised, before, head)
+        if not (self.context.by_writes or self.context.in_session):
+            self._check_not_undone(raised, before, head)
         config = self._merged_config(before, after, head, removed)
         markers = self._merged_markers(before, after, head)
         new = [each for each in added.values() if each.id not in head.objects]

@@ -41,6 +41,7 @@ def apply(
     reads: Sequence[str] = (),
     strategy: Strategy | None = None,
     dry_run: bool = False,
+    in_session: bool = False,
     by_writes: bool = False,
     decided: Collection[str] = (),
     without: Collection[str] = (),
@@ -59,6 +60,7 @@ def apply(
             `base` and `target`.
         strategy: The side that wins, for each dataset or key in conflict.
         dry_run: Whether the result will not be written.
+        in_session: Whether the target is a session, in which a later attempt may have replaced an earlier one.
         by_writes: Whether the history has decided which writes come, as in `ApplyContext`.
         decided: Plain files whose values the history has decided.
         without: Datasets and plain files that stay as they are.
@@ -80,7 +82,15 @@ def apply(
     keys = _apply_plain(undecided, target, report, strategy)
     _apply_key_rules(plain.keys(), keys.resolved.keys(), base, incoming, target, report)
     application = DatasetApplication(
-        base, incoming, target, now, session, dry_run=dry_run, replaced=replaced.keys(), by_writes=by_writes
+        base,
+        incoming,
+        target,
+        now,
+        session,
+        dry_run=dry_run,
+        replaced=replaced.keys(),
+        by_writes=by_writes,
+        in_session=in_session,
     )
     datasets = _apply_datasets(formats, application, report, strategy, replaces)
     for path in _hidden_files(changed, base, incoming):

@@ -89,6 +89,8 @@ class DatasetApplication:
     """The plain files that datasets replace."""
     by_writes: bool = False
     """Whether the history has decided which writes come, as in `ApplyContext`."""
+    in_session: bool = False
+    """Whether the target is a session."""
 
     def run(self, path: str, format: str) -> AppliedDataset | None:
         """Apply the changes of a dataset. Return None if there are none.
@@ -218,6 +220,7 @@ class DatasetApplication:
             dropped_beside=recreated and self._is_dropped_beside(view.record.path),
             replaces=self.replaces,
             dry_run=self.dry_run,
+            in_session=self.in_session,
             by_writes=self.by_writes,
         )
 

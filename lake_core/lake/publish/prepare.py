@@ -30,7 +30,7 @@ from lake_core.lake.publish.conflict_report import ConflictReport
 from lake_core.lake.publish.presence import check_present, collected, retention_ended
 from lake_core.lake.publish.published import Published, SkippedWrite
 from lake_core.lake.publish.tree_update import Strategy, TreeUpdate, check_references, taken_tree, write_tree
-from lake_core.lake.refs.commit_record import DATASETS_FIELD, RESOLVED_FIELD, UNDOES_FIELD
+from lake_core.lake.refs.commit_record import DATASETS_FIELD, MOST_RESOLVED, RESOLVED_FIELD, UNDOES_FIELD
 from lake_core.lake.refs.pending_deletions import collections
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 READ_AGAIN = "Nothing was published: do the work again in a new session, which reads what is there now"
 """The advice where what a session read has changed. A fork of it would conflict in the same way."""
-_RESOLVED = 100
-"""The most of these conflicts that a commit lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +269,7 @@ def _write_commit(
     if datasets:
         metadata[DATASETS_FIELD] = json.dumps(datasets, separators=(",", ":"), ensure_ascii=False)
     if update.resolved:
-        metadata[RESOLVED_FIELD] = json.dumps(dict(islice(update.resolved.items(), _RESOLVED)), ensure_ascii=False)
+        metadata[RESOLVED_FIELD] = json.dumps(dict(islice(update.resolved.items(), MOST_RESOLVED)), ensure_ascii=False)
     if update.undoes:
         metadata[UNDOES_FIELD] = " ".join(update.undoes)
     if proposal.session is not None:

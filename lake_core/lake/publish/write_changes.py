@@ -55,6 +55,14 @@ class WriteChanges:
             self._checks[write, path] = None if view is None else view.format.read_check(before, after)
         return self._checks[write, path]
 
+    def share_values(self, write: str, other: str, path: str) -> bool:
+        """Return whether two writes set the same single value, and are not copies of one write."""
+        (before, after), others = self.change(write, path), self.change(other, path)
+        view = after or before
+        if view is None or self.markers(write, path).items() & self.markers(other, path).items():
+            return False
+        return view.format.shares_values((before, after), others)
+
     def markers(self, write: str, path: str) -> Mapping[str, int]:
         """Return the transaction identifiers that a write recorded in a dataset."""
         before, after = self.change(write, path)

@@ -42,6 +42,7 @@ def check_writes(
         checks.check_separable(without)
     checks.check_past()
     checks.check_beside()
+    checks.check_values()
     checks.check_copies()
     checks.check_dropped()
     checks.check_recreated()
@@ -95,6 +96,17 @@ class _WriteChecks:
                 saw = sets.saw(write, other) or any(sets.saw(undo, other) for undo in undoers)
                 if other in self._before and not stood and not saw:
                     self._check_read(write, other, f"is on {self._onto} beside it", comes=True)
+
+    def check_values(self) -> None:
+        """Check that a write which comes, or is undone, does not set a single value that another one set beside it."""
+        sets = self._sets
+        for flip in sets.flips():
+            for other in self._after:
+                beside = not (sets.saw(flip.id, other) or sets.saw(other, flip.id) or other == flip.id)
+                stood = flip.comes and flip.id in sets.in_force_there and other in sets.in_force_there
+                for path in self._changes.shared_paths(flip.id, other) if beside and not stood else ():
+                    if self._changes.share_values(flip.id, other, path):
+                        self._report(path, f"commits {flip.id[:12]} and {other[:12]} set the same in it", "BothChanged")
 
     def check_copies(self) -> None:
         """Check that copies of one write, by its transaction identifier, are all in force or all undone."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lake_core.lake.errors import DamagedLake
 from lake_core.lake.refs.commit_record import (
     DATASETS_FIELD,
+    MOST_RESOLVED,
     PARENT_FIELD,
     PICK_FIELD,
     RESOLVED_FIELD,
@@ -97,9 +98,12 @@ class CommitLink:
     @property
     def resolved(self) -> frozenset[str] | None:
         """Return the datasets and files where a merge took one side, or None if they are not known."""
-        if "strategy" not in self.metadata or RESOLVED_FIELD in self.metadata:
-            return frozenset(json.loads(self.metadata.get(RESOLVED_FIELD, "{}")))
-        return frozenset() if self.has_content else None
+        if "strategy" not in self.metadata:
+            return frozenset()
+        if RESOLVED_FIELD not in self.metadata and not self.has_content:
+            return None
+        paths = frozenset(json.loads(self.metadata.get(RESOLVED_FIELD, "{}")))
+        return paths if len(paths) < MOST_RESOLVED else None
 
     def _edge(self, field: str) -> str | None:
         """Return the commit that it names in its metadata.

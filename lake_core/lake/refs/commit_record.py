@@ -29,6 +29,8 @@ UNDOES_FIELD: Final = "lake:undoes"
 """The key of the commits whose writes a revert undoes, if they are others than those that the reverted commit made."""
 RESOLVED_FIELD: Final = "resolved"
 """The key of the conflicts that a merge's strategy resolved: JSON, path → kind."""
+MOST_RESOLVED: Final = 100
+"""The most of these conflicts that a commit lists. If it lists so many, there may be more."""
 
 _RESERVED_FIELDS = frozenset(
     {

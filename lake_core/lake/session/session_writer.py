@@ -100,7 +100,7 @@ class SessionWriter(WriteSession):
         tree = _without(repository, record, earlier, pending)
         state = repository.state(tree, f"session {record.id}")
         before = repository.state(self.view.tree, f"session {record.id}")
-        update = apply(before, self, state, now=now, session=record.id, commit=record.base)
+        update = apply(before, self, state, now=now, session=record.id, commit=record.base, in_session=True)
         check_references(update.references, pending)
         after = write_tree(repository, update.onto, update.items, pending)
         reads = sorted({*record.reads, *self.reads})
@@ -198,6 +198,7 @@ def _reverted(repository: Repository, record: SessionRecord, batch: Batch, tree:
             now=repository.clock(),
             session=record.id,
             commit=record.base,
+            in_session=True,
         )
     except Conflict as error:
         summary = (
