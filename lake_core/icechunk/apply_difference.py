@@ -17,7 +17,7 @@ from lake_core.icechunk.conflict_detector import RebaseStep
 from lake_core.icechunk.difference import ChunkDifference, Difference, chunk_difference, difference
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id, encode_ids
 from lake_core.icechunk.manifest import ReferenceKind, is_in
-from lake_core.icechunk.marker import Marker, live_markers, recorded_markers, writes_between
+from lake_core.icechunk.marker import Marker, live_markers, recorded_markers, version_of, writes_between
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, microseconds, sort_key
 
 if TYPE_CHECKING:
@@ -156,7 +156,8 @@ class SnapshotApplication:
             old, new = before.get(app_id), ours.get(app_id)
             if old == new:
                 continue
-            if theirs.get(app_id) not in (old, new):
+            there = theirs.get(app_id)
+            if there != new and version_of(there) != version_of(old):
                 raise DatasetConflict(
                     f"a write of the application {app_id!r} was also recorded on {self.onto}",
                     kind="ConcurrentTransaction",

@@ -33,6 +33,11 @@ class Marker:
     """Id of the snapshot that recorded it."""
 
 
+def version_of(marker: Marker | None) -> int | None:
+    """Return the version of a marker. Two branches may have recorded it at different times."""
+    return None if marker is None else marker.version
+
+
 def live_markers(snapshot: Snapshot, now: int, retention: int | None) -> dict[str, Marker]:
     """Return the markers of a snapshot that still count, by application id.
 

@@ -21,6 +21,7 @@ from lake_core.pool.errors import DamagedLake
 from lake_core.pool.heirs import heirs
 from lake_core.pool.ksuid import NIL, new_ksuid
 from lake_core.pool.lake import empty_lake
+from lake_core.pool.marker import version_of
 from lake_core.pool.read_set import EVERYTHING, has_read, read_set
 from lake_core.pool.value import NULL_VALUE
 
@@ -369,7 +370,8 @@ class PoolApplication:
             earlier, later = old.get(application), after.markers.get(application)
             if earlier == later:
                 continue
-            if head.markers.get(application) not in (earlier, later):
+            there = head.markers.get(application)
+            if there != later and version_of(there) != version_of(earlier):
                 raise DatasetConflict(
                     f"a write of the application {application!r} was also recorded on {self.context.onto}, beside "
                     "other changes: repeat those in a separate session, or give them identifiers (txn=)",

@@ -35,6 +35,11 @@ Markers: TypeAlias = Mapping[str, Marker]
 """Markers by application id."""
 
 
+def version_of(marker: Marker | None) -> int | None:
+    """Return the version of a marker. Two branches may have recorded it at different times."""
+    return None if marker is None else marker.version
+
+
 def is_recorded(markers: Markers, txn: Txn | None) -> bool:
     """Return whether markers have this version of an application's write, or a later one."""
     return txn is not None and txn[0] in markers and markers[txn[0]].version >= txn[1]

@@ -290,6 +290,59 @@ def test_a_picked_or_squashed_batch_does_not_keep_its_branch_apart(
     assert dataset.ids(lake) == [1, 2]
 
 
+def test_the_next_batch_comes_where_both_branches_made_the_one_before(lake: Lake, dataset: Dataset) -> None:
+    _created(lake, dataset)
+    lake.create_branch("dev")
+    for branch, number in (("main", 1), ("dev", 1), ("dev", 2)):
+        with lake.session(branch) as session:
+            dataset.add(session, number, txn=("job", number))
+    lake.merge("dev")
+    assert dataset.ids(lake) == [1, 2]
+
+
+def test_a_chunk_that_both_set_keeps_the_value_of_the_one_that_is_not_reverted(lake: Lake) -> None:
+    array = Array()
+    _created(lake, array)
+    lake.create_branch("dev")
+    for branch in ("main", "dev"):
+        with lake.session(branch) as session:
+            array.add(session, 1)
+    own = lake.list_branches()["main"]
+    with suppress(Conflict):
+        lake.merge("dev")
+        lake.revert(own)
+    assert array.ids(lake) == [1]
+
+
+@pytest.mark.parametrize("by", ["sessions", "branches"])
+def test_a_dataset_that_is_made_again_takes_in_nothing_of_the_one_before(lake: Lake, dataset: Dataset, by: str) -> None:
+    _created(lake, dataset, 1)
+    lake.create_branch("dev")
+    adding, again = lake.session(), lake.session("dev" if by == "branches" else "main")
+    dataset.add(adding, 2)
+    again.drop(PATH)
+    dataset.create(again)
+    dataset.add(again, 3)
+    adding.publish()
+    with pytest.raises(Conflict):
+        again.publish()
+        lake.merge("dev")
+    assert dataset.ids(lake) == [1, 2]
+
+
+def test_a_fork_of_what_was_published_and_reverted_is_refused(lake: Lake, dataset: Dataset) -> None:
+    _created(lake, dataset)
+    session = lake.open_session()
+    with session.join() as writer:
+        dataset.add(writer, 1)
+    fork = session.fork()
+    session.publish()
+    lake.revert("main")
+    with pytest.raises(Conflict):
+        fork.publish()
+    assert dataset.ids(lake) == []
+
+
 def test_what_was_picked_and_reverted_stays_away(lake: Lake, dataset: Dataset) -> None:
     _created(lake, dataset)
     lake.create_branch("dev")
