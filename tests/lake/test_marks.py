@@ -22,7 +22,7 @@ from lake_core.lake.gc.remainder import log_head
 from lake_core.lake.gc.remainder_memo import FOLDER
 from lake_core.lake.gc.retention import retain
 from lake_core.lake.refs.commit_graph import CommitGraph
-from lake_core.lake.refs.history import merge_base
+from lake_core.lake.refs.reached import Divergence
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.repository import Repository
 from lake_core.lake.state.state_store import StateStore
@@ -242,9 +242,8 @@ def test_merge_bases_of_all_heads_are_those_of_each_pair(seed: int) -> None:
         users.write()
     refs = users.lake.repository.refs()
     heads = {*refs.branches().values(), *refs.tags().values()}
-    expected = {
-        merge_base(refs, refs.commit(left), refs.commit(right)).id for left, right in combinations(sorted(heads), 2)
-    }
+    pairs = combinations(sorted(heads), 2)
+    expected = {base.id for left, right in pairs for base in Divergence.of(refs, left, right).bases}
     bases = graph_of(refs).merge_bases(heads)
     assert expected <= bases
     ancestors = {commit.id: _ancestors(refs, commit.id) for commit in refs.commits()}

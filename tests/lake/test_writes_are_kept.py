@@ -415,3 +415,57 @@ def test_a_compaction_gives_way_to_a_merge_and_says_so(lake: Lake) -> None:
     compaction = lake.list_branches()["main"]
     assert list(lake.merge("dev").undone) == [compaction]
     assert table.ids(lake) == [2]
+
+
+def test_a_batch_whose_revert_was_reverted_merges_again(lake: Lake, dataset: Dataset) -> None:
+    _created(lake, dataset)
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        dataset.add(session, 1, txn=("load", 1))
+    lake.merge("dev")
+    lake.revert("dev", branch="dev")
+    lake.merge("dev")
+    assert dataset.ids(lake) == []
+    lake.revert("dev", branch="dev")
+    lake.merge("dev")
+    assert dataset.ids(lake) == [1]
+
+
+def test_a_branch_that_is_only_ahead_is_taken_as_it_is(lake: Lake) -> None:
+    table = Table()
+    _created(lake, table, 1)
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        session.delta(PATH).add_columns(pa.schema([("note", pa.string())]))
+    column = lake.list_branches()["dev"]
+    with lake.session("dev") as session:
+        table.add(session, 2)
+    lake.revert(column, branch="dev")
+    lake.merge("dev")
+    assert table.ids(lake) == [1, 2]
+
+
+def test_equal_files_of_both_sides_are_reverted_one_after_the_other(lake: Lake) -> None:
+    lake.create_branch("dev")
+    for branch in ("main", "dev"):
+        _put(lake, branch, "equal")
+    commits = [lake.list_branches()[branch] for branch in ("main", "dev")]
+    lake.merge("dev")
+    lake.revert(commits[0])
+    assert lake.at().exists("equal")
+    lake.revert(commits[1])
+    assert not lake.at().exists("equal")
+
+
+def test_a_merge_that_refused_one_side_is_not_picked(lake: Lake) -> None:
+    _put(lake, "main", "first")
+    for branch in ("dev", "feature"):
+        lake.create_branch(branch)
+        with lake.session(branch) as session:
+            session.put("file", branch.encode())
+            session.put(f"own/{branch}", b"1")
+    lake.merge("feature", into="dev", strategy="ours")
+    with pytest.raises(Conflict):
+        lake.cherry_pick("dev", onto="main")
+    lake.merge("feature")
+    assert bytes(lake.at().get("file")) == b"feature"

@@ -78,7 +78,7 @@ class CommitGraph:
         """Find all best common ancestors of each pair of heads, whether or not they are retained.
 
         These are the common ancestors of which no descendant is one. They are searched over parents, as
-        `history.merge_base` does, and again with each squashed commit as a further parent.
+        `Divergence.bases` does, and again with each squashed commit as a further parent.
         """
         names = frozenset(heads)
         if self._bases[0] != names:  # no later commit becomes an ancestor of a head
