@@ -191,8 +191,9 @@ class DeltaFormat(DatasetFormat):
                 return apply_recreated(after, CommitRange.between(None, after), head, context, now)
             if context.replaces:
                 return apply_replaced(after, CommitRange.between(before, after), head, context, now)
-            if before is None and incoming is not None and (shared := shared_version(after, head)) >= 0:
-                before = self.snapshot(incoming, shared)  # both imported the same log
+            if before is None and incoming is not None:
+                shared = _imported_version(after, head)
+                before = None if shared is None else self.snapshot(incoming, shared)
             if before is None:
                 return apply_appended(after, CommitRange.between(None, after), head, context, now)
             return apply_changed(before, after, CommitRange.between(before, after), head, context, now)
@@ -331,6 +332,16 @@ class DeltaFormat(DatasetFormat):
                 while len(self._cache) > _CACHED:
                     self._cache.popitem(last=False)
         return snapshot
+
+
+def _imported_version(after: Snapshot, head: Snapshot) -> int | None:
+    """Return the last version that two tables share which were imported from one log.
+
+    Return None for others. The log of a table that was created again begins with that of the one before.
+    """
+    commits = CommitRange.between(None, after)
+    shared = shared_version(after, head)
+    return None if shared < 0 or commits.since_drop() is not commits else shared
 
 
 def _commits(store: ObjectStore, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:

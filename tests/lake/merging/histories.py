@@ -286,8 +286,9 @@ class Beside:
         A lake compares plain files by what they are: a side that changed a file and took that back did not change it.
         So too a dataset that a side left as it was, or that both sides dropped. It finds the copies of a marked write.
         """
-        if isinstance(operation, str):
-            return False
+        if isinstance(operation, str):  # an undo of what was dropped since, which changes nothing
+            head = self.branches[name][-1]
+            return not head.live("table") and self._equal(name, head)
         target, incoming = self.branches[name][-1], self.branches[operation[1]][-1]
         coming = incoming.new() if operation[0] == "pick" else list(incoming.reached)
         union = Version({**{id: incoming.reached[id] for id in coming}, **target.reached})
