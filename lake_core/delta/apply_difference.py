@@ -329,15 +329,13 @@ def _is_recorded(
     A txn action proves that its own write is there, never that those beside it are. A version that went down since
     `before` was undone, so it proves nothing.
     """
-    if not markers or not commits.continues or commits.writes() != len(markers):
-        return False
     for marker in markers:
         earlier, recorded = _version_in(before, marker), _version_in(head, marker)
         # A writer that is late does not know of a later version. Between branches, only the same one is the same.
         is_there = recorded == marker.version or (context.session is not None and recorded > marker.version)
         if not is_there or recorded == earlier or marker.version < earlier:
             return False
-    return True
+    return bool(markers) and commits.continues and commits.writes() == len(markers)
 
 
 def _check_not_undone(markers: Sequence[SetTransaction], before: Snapshot | None, head: Snapshot) -> None:

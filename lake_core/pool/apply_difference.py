@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from lake_core.pool.read_set import EVERYTHING, has_read, read_set
 from lake_core.pool.value import NULL_VALUE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lake_core.pool.commit_store import Change, CommitStore
     from lake_core.pool.marker import Marker, Markers
@@ -46,6 +46,8 @@ class PoolApplication:
 
     commits: CommitStore
     context: ApplyContext
+    _read: dict[tuple[str, str], Sequence[Change]] = field(default_factory=dict, init=False)
+    """What `_changes_since` has read."""
 
     def create(self, after: DatasetState) -> Applied:
         """Create the pool with one commit that adds what it holds."""
@@ -172,7 +174,7 @@ class PoolApplication:
             absorbed = single[0].absorbed
         else:
             absorbed = () if after is None else tuple(sorted(self._absorbed(start, after)))
-        changes = [] if after is None else list(self._changes_since(start, after.branch.commit))
+        changes = () if after is None else self._changes_since(start, after.branch.commit)
         commit = Commit(
             id,
             parent,
@@ -245,7 +247,7 @@ class PoolApplication:
         that `after` has too do not count: the head has received the same deletion.
         """
         start = NIL if before is None else before.branch.commit
-        changes = list(self._changes_since(start, head.branch.commit))
+        changes = self._changes_since(start, head.branch.commit)
         deleted = {id for change in changes for id in change.replaced}
         return not gone <= deleted or bool(heirs(changes, gone, after.objects.keys()) & head.objects.keys())
 
@@ -260,8 +262,13 @@ class PoolApplication:
             ids.update(change.added, change.commit.absorbed)
         return ids
 
-    def _changes_since(self, start: str, tip: str) -> Iterator[Change]:
+    def _changes_since(self, start: str, tip: str) -> Sequence[Change]:
         """Return the commits of a tip, the newest first, without those that lead to `start`."""
+        if (start, tip) not in self._read:
+            self._read[start, tip] = self._read_since(start, tip)
+        return self._read[start, tip]
+
+    def _read_since(self, start: str, tip: str) -> Sequence[Change]:
         others = {start}
         chain = self.commits.log(start)
         changes: dict[str, Change] = {}
@@ -272,7 +279,7 @@ class PoolApplication:
                 others |= {other.id, other.parent}
             if others & changes.keys():
                 break
-        return takewhile(lambda change: change.commit.id not in others, changes.values())
+        return list(takewhile(lambda change: change.commit.id not in others, changes.values()))
 
     def _is_recorded(
         self, rising: Markers, before: DatasetState | None, after: DatasetState, head: DatasetState
@@ -282,8 +289,6 @@ class PoolApplication:
         A marker proves that its own write is there, never that those beside it are. One that went down since `before`
         was undone, so it proves nothing.
         """
-        if not rising or _writes(self._changes_between(before, after)) != len(rising):
-            return False
         for application, marker in rising.items():
             recorded = head.markers.get(application)
             if recorded is None or (before is not None and recorded == before.markers.get(application)):
@@ -294,7 +299,7 @@ class PoolApplication:
                 return False
             if recorded == marker and self.context.by_writes:
                 return False  # a copy of it, whose data objects may be lacking
-        return True
+        return bool(rising) and _writes(self._changes_between(before, after)) == len(rising)
 
     def _check_not_undone(self, rising: Markers, before: DatasetState | None, head: DatasetState) -> None:
         """Raise DatasetConflict if the head recorded one of these markers since `before`, and undid it.
@@ -327,8 +332,8 @@ class PoolApplication:
                 kind="ReadChanged",
             )
 
-    def _changes_between(self, before: DatasetState | None, after: DatasetState) -> list[Change]:
-        return list(self._changes_since(NIL if before is None else before.branch.commit, after.branch.commit))
+    def _changes_between(self, before: DatasetState | None, after: DatasetState) -> Sequence[Change]:
+        return self._changes_since(NIL if before is None else before.branch.commit, after.branch.commit)
 
     def _check_same_pool(self, after: DatasetState, head: DatasetState) -> None:
         if after.config.id != head.config.id:
