@@ -338,8 +338,6 @@ def merge(
     """Apply to a branch the changes of a commit that it does not have. Raises NothingToApply, Conflict."""
     source = Merge(repository, incoming, name, into, message, _side(strategy), squash)
     source.divergence(repository.refs())  # without anything to merge, nothing is written
-    if squash:
-        return _change(source, f"the branch {into!r} already has all that differs in {name!r}")
     return commit_to_branch(repository, source)
 
 
@@ -378,23 +376,13 @@ def preview_merge(
 def revert(repository: Repository, commit: Commit, branch: str, parent: int, message: str | None) -> Published:
     """Undo the changes of a commit since its `parent`-th parent, in a new commit. Raises NothingToApply, Conflict."""
     _check_parent(commit, parent, "there is nothing before it")
-    nothing = f"commit {commit.id[:12]} is already reverted"
-    return _change(Revert(repository, commit, branch, parent, message), nothing)
+    return commit_to_branch(repository, Revert(repository, commit, branch, parent, message))
 
 
 def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, message: str | None) -> Published:
     """Apply to a branch the changes of a commit since its `parent`-th parent. Raises NothingToApply, Conflict."""
     _check_parent(commit, parent, "it changed nothing")
-    nothing = f"the branch {onto!r} has commit {commit.id[:12]} already"
-    return _change(Pick(repository, commit, onto, parent, message), nothing)
-
-
-def _change(source: Merge | Pick | Revert, nothing: str) -> Published:
-    head = source.repository.refs().branch(source.branch)
-    published = commit_to_branch(source.repository, source)
-    if published.commit == head:
-        raise NothingToApply(nothing)
-    return published
+    return commit_to_branch(repository, Pick(repository, commit, onto, parent, message))
 
 
 def _check_parent(commit: Commit, number: int, without: str) -> None:
