@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Literal
 from lake_core.lake.errors import Conflict, NothingToApply, RefNotFound
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.conflict_commits import with_commits
+from lake_core.lake.publish.conflict_report import ConflictReport
 from lake_core.lake.publish.file_values import file_values
 from lake_core.lake.publish.give_way import without_compactions
 from lake_core.lake.publish.prepare import Change, Proposal, apply_change, head_of, prepare_change
 from lake_core.lake.publish.replay import Shortcut, Step, replay, steps_of, taken
+from lake_core.lake.publish.write_changes import WriteChanges
 from lake_core.lake.publish.write_checks import check_writes
 from lake_core.lake.refs.commit_record import (
     MERGE_FIELD,
@@ -255,8 +257,9 @@ def replayed_change(
         steps = steps_of(refs, sets, shortcut)
         # What a merge with a strategy did can be taken back as a whole.
         is_whole = shortcut is not None and steps == [shortcut.step] and sets.new == [_MADE]
-        check_writes(repository, refs, sets, head, branch, without=without, are_told_apart=not is_whole)
-        files = file_values(repository, refs, sets, head, branch, without)
+        changes, report = WriteChanges(repository, refs, sets, without), ConflictReport(head.id, branch)
+        check_writes(changes, sets, report, branch, are_told_apart=not is_whole)
+        files = file_values(changes, sets, report)
         if incoming is None and len(steps) == 1 and not files:
             before, after = (repository.commit_state(each) for each in (steps[0].before, steps[0].after))
             return Change(before, after, remedy=remedy, by_writes=True, restores=True)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from lake_core.lake.publish.apply import changes_between, dataset_of
 from lake_core.lake.publish.replay import change_of
 from lake_core.lake.refs.commit_record import changed_datasets
+from lake_core.lake.state.content import is_same
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from lake_core.dataset import ReadCheck
     from lake_core.lake.refs.reached import WriteSets
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
+    from lake_core.lake.state.content import Item
     from lake_core.lake.state.dataset_view import DatasetView
+    from lake_core.lake.state.state_store import StateStore
+
+
+ItemChange: TypeAlias = "tuple[Item | None, Item | None]"
+"""The items of a plain file before a write and after it."""
 
 
 class WriteChanges:
@@ -26,6 +33,7 @@ class WriteChanges:
         self._repository, self._refs, self._sets, self._without = repository, refs, sets, frozenset(without)
         self._checks: dict[tuple[str, str], ReadCheck | None] = {}
         self._datasets: dict[tuple[str, str], tuple[DatasetView | None, DatasetView | None]] = {}
+        self._files: dict[str, Sequence[str]] = {}
 
     def paths(self, write: str) -> AbstractSet[str]:
         """Return the datasets that a write changed."""
@@ -33,11 +41,24 @@ class WriteChanges:
         known = changed_datasets(self._refs.commit(write)).keys() if paths is None else paths
         return known - self._without
 
-    def files(self, write: str) -> list[str]:
-        """Return the plain files that a write changed."""
-        before, after = (self._repository.commit_state(each) for each in change_of(self._refs, write))
-        registered = {**before.registered(), **after.registered()}
-        return [key for key, _ in changes_between(before, after) if dataset_of(key, registered) is None]
+    def files(self, write: str) -> Sequence[str]:
+        """Return the plain files that a write changed, but for those to leave out."""
+        if write not in self._files:
+            before, after = self._states(write)
+            registered = {**before.registered(), **after.registered()}
+            keys = (key for key, _ in changes_between(before, after) if dataset_of(key, registered) is None)
+            self._files[write] = [key for key in keys if key not in self._without]
+        return self._files[write]
+
+    def writes_of(self, keys: Sequence[str]) -> dict[str, dict[str, ItemChange]]:
+        """Return the writes that changed each of some plain files, oldest first, with its items before and after."""
+        touched: dict[str, dict[str, ItemChange]] = {key: {} for key in keys}
+        for write in self._sets.ordered(self._sets.known - self._sets.undone.keys()):
+            items = (state.view.get_many(keys) for state in self._states(write))
+            for key, before, after in zip(keys, *items, strict=True):
+                if not is_same(before, after):
+                    touched[key][write] = before, after
+        return touched
 
     def shared_paths(self, write: str, other: str) -> list[str]:
         """Return the datasets that both of two writes changed."""
@@ -88,7 +109,7 @@ class WriteChanges:
     def change(self, write: str, path: str) -> tuple[DatasetView | None, DatasetView | None]:
         """Return a dataset before a write and after it, None where it is not there. Raises ContentGone."""
         if (write, path) not in self._datasets:
-            states = [self._repository.commit_state(each) for each in change_of(self._refs, write)]
+            states = self._states(write)
             records = [state.datasets().get(path) for state in states]
             before, after = (
                 None if record is None else state.folder_of(record)
@@ -96,3 +117,8 @@ class WriteChanges:
             )
             self._datasets[write, path] = before, after
         return self._datasets[write, path]
+
+    def _states(self, write: str) -> tuple[StateStore, StateStore]:
+        """Return the states before a write and after it. Raises ContentGone."""
+        before, after = change_of(self._refs, write)
+        return self._repository.commit_state(before), self._repository.commit_state(after)

@@ -9,58 +9,46 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lake_core.dataset import DatasetConflict
-from lake_core.lake.publish.conflict_report import ConflictReport
-from lake_core.lake.publish.write_changes import WriteChanges
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from lake_core.graveler import Commit
+    from lake_core.lake.publish.conflict_report import ConflictReport
+    from lake_core.lake.publish.write_changes import WriteChanges
     from lake_core.lake.refs.reached import WriteSets
-    from lake_core.lake.refs.refs_state import RefsState
-    from lake_core.lake.repository import Repository
 
 
 def check_writes(
-    repository: Repository,
-    refs: RefsState,
-    sets: WriteSets,
-    head: Commit,
-    onto: str,
-    *,
-    without: Collection[str] = (),
-    are_told_apart: bool = True,
+    changes: WriteChanges, sets: WriteSets, report: ConflictReport, onto: str, *, are_told_apart: bool = True
 ) -> None:
-    """Check that the writes in force can stand together, in all datasets but those in `without`.
+    """Check that the writes in force can stand together.
 
     `are_told_apart` says whether writes are applied one by one, which a merge with a strategy does not allow.
 
     Raises Conflict, which names the datasets and the commits; ContentGone.
     """
-    checks = _WriteChecks(sets, WriteChanges(repository, refs, sets, without), ConflictReport(head.id, onto), onto)
+    checks = _WriteChecks(sets, changes, report, onto)
     if are_told_apart:
-        checks.check_separable(without)
+        checks.check_separable()
     checks.check_past()
     checks.check_beside()
     checks.check_values()
     checks.check_copies()
     checks.check_dropped()
     checks.check_recreated()
-    checks.report.check()
+    report.check()
 
 
 class _WriteChecks:
     """The rules, each of which reports its conflicts. Undos have no reads and no rows of their own."""
 
     def __init__(self, sets: WriteSets, changes: WriteChanges, report: ConflictReport, onto: str) -> None:
-        self._sets, self._changes, self.report, self._onto = sets, changes, report, onto
+        self._sets, self._changes, self._conflicts, self._onto = sets, changes, report, onto
         self._before = sets.in_force_before - sets.undone.keys()
         self._after = sorted(sets.in_force_after - sets.undone.keys())
         self._coming = [write for write in self._after if write not in self._before]
 
-    def check_separable(self, without: Collection[str]) -> None:
+    def check_separable(self) -> None:
         """Check that no merge has chosen a side by a strategy: its result is not the union of the two sides."""
-        merges = [link for link in self._sets.merges if link.resolved is None or link.resolved.difference(without)]
+        merges = [link for link in self._sets.merges if link.resolved is None or link.resolved]
         if not merges:
             return
         changes = self._changes
@@ -163,4 +151,4 @@ class _WriteChecks:
                 self._report(path, message, "ConcurrentTransaction")
 
     def _report(self, path: str, message: str, kind: str) -> None:
-        self.report.add_dataset(path, DatasetConflict(message, kind=kind))
+        self._conflicts.add_dataset(path, DatasetConflict(message, kind=kind))
