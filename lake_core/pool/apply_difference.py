@@ -146,19 +146,16 @@ class PoolApplication:
         if parent == NIL and not change.added and not change.markers:
             return NIL
         start = parent if start is None else start
-        single = (
-            None if after is None or after.branch.commit in (start, NIL) else self.commits.read(after.branch.commit)
-        )
-        if single is not None and single[0].parent != start:
-            single = None
+        changes = () if after is None else self._changes_since(start, after.branch.commit)
+        single = changes[0].commit if len(changes) == 1 and changes[0].commit.parent == start else None
         if (
             single is not None
             and after is not None
             and start == parent
-            and change.is_made_by(single[1])
+            and change.is_made_by(changes[0].actions)
             and change.markers == after.markers
         ):
-            return single[0].id
+            return single.id
         id = new_ksuid(self.context.now)
         if self.context.dry_run:
             return id
@@ -169,12 +166,9 @@ class PoolApplication:
             else f"Brought onto {self.context.onto}"
         )
         if single is not None:
-            author, message, meta = single[0].author, single[0].message, single[0].meta
-        if single is not None:
-            absorbed = single[0].absorbed
+            author, message, meta, absorbed = single.author, single.message, single.meta, single.absorbed
         else:
             absorbed = () if after is None else tuple(sorted(self._absorbed(start, after)))
-        changes = () if after is None else self._changes_since(start, after.branch.commit)
         commit = Commit(
             id,
             parent,
@@ -274,6 +268,8 @@ class PoolApplication:
         changes: dict[str, Change] = {}
         for change in self.commits.changes(tip):
             changes[change.commit.id] = change
+            if change.commit.parent in others:
+                break
             # In step, so that two long logs are read only as far as to their fork.
             if (other := next(chain, None)) is not None:
                 others |= {other.id, other.parent}
