@@ -153,7 +153,7 @@ class Applied:
     references: Sequence[str] = ()
     """The UNIQUE keys that the dataset reaches now and did not before."""
     recorded: Sequence[tuple[str, int]] = ()
-    """The transaction identifiers of the writes that are there already, for SKIPPED."""
+    """The transaction identifiers of the writes that are there already, and were left out."""
 
     @classmethod
     def skip(cls, version: int | None, recorded: Mapping[str, int]) -> Applied:

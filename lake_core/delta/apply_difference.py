@@ -8,7 +8,7 @@ a table that was dropped, rewritten or made append-only in the meantime.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -38,6 +38,7 @@ from lake_core.delta.difference import (
 )
 from lake_core.delta.features import is_active, supported_features, upgraded
 from lake_core.delta.log_segment import commit_key
+from lake_core.delta.marked_append import APPENDS_FIELD, MarkedAppends, appends_field, marked_appends
 from lake_core.delta.net_feed import exist, net_changes
 from lake_core.delta.path import data_keys
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
@@ -47,7 +48,7 @@ from lake_core.delta.transaction import Operation, commit_info, encode_operation
 from lake_core.errors import ObjectMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lake_core.delta.snapshot import Snapshot
     from lake_core.expression import Predicate
@@ -86,8 +87,8 @@ def apply_created(after: Snapshot, commits: CommitRange, context: ApplyContext, 
         domains=after.domains,
     )
     changes = _change_actions(None, after, commits, context, now)
-    reads = commits.reads(after.metadata)
-    body = _body(operation, None, after.store, reads, changes, context, now, commits.absorbed(), commits.writes())
+    reads, writes = commits.reads(after.metadata), _Writes.of(commits, after.files(_ADD))
+    body = _body(operation, None, after.store, reads, changes, context, now, commits.absorbed(), writes)
     return Applied({commit_key(0): body}, 0, operation.name, operation.metrics, _references(operation, after, changes))
 
 
@@ -100,25 +101,27 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
         )
     commits = commits.since_drop()
     markers = _set_markers(after)
+    writes = _Writes.of(commits, after.files(_ADD))
+    recorded = _recorded(markers, commits, None, head, context)
+    if writes.are(recorded, markers):
+        return Applied.skip(head.version, recorded)
+    writes, files, markers = writes.without(recorded, after.files(_ADD), markers)
     twice = [marker for marker in markers if head.transaction(marker.app_id) is not None]
     if twice:
-        if _is_recorded(markers, commits, None, head, context):
-            return Applied.skip(head.version, {marker.app_id: marker.version for marker in markers})
         raise _written_twice(twice[0])
     if not context.by_writes:
         if not context.in_session:
             _check_not_undone(markers, None, head)
         _check_reads_of_nothing(commits.reads(after.metadata), head)
-    files = after.files(_ADD)
     absorbed = commits.absorbed()
     lacking = _lacking(files, commits, absorbed, head, None, context)
     if len(files) and not len(lacking) and not markers:
         return Applied({}, head.version, NOTHING)
-    operation = Operation(
-        commits.operation(), commits.parameters(), head, commits.metrics(), restored=lacking, markers=markers
-    )
-    changes = _change_actions(None, after, commits, context, now) if _feeds(head) and len(lacking) == len(files) else ()
-    return _committed(operation, head, commits.reads(after.metadata), changes, context, now, absorbed, commits.writes())
+    metrics = {} if writes.left_out else commits.metrics()
+    operation = Operation(commits.operation(), commits.parameters(), head, metrics, restored=lacking, markers=markers)
+    whole = len(lacking) == len(files) and not writes.left_out
+    changes = _change_actions(None, after, commits, context, now) if _feeds(head) and whole else ()
+    return _committed(operation, head, commits.reads(after.metadata), changes, context, now, absorbed, writes)
 
 
 def _check_reads_of_nothing(reads: Sequence[Reads | Predicate], head: Snapshot) -> None:
@@ -273,8 +276,12 @@ def apply_changed(
     ours = difference(before, after)
     if not ours:
         return Applied({}, head.version, NOTHING)
-    if _is_recorded(ours.markers, commits, before, head, context):
-        return Applied.skip(head.version, {marker.app_id: marker.version for marker in ours.markers})
+    writes, markers = _Writes.of(commits, ours.adds), ours.markers
+    recorded = _recorded(markers, commits, before, head, context)
+    if writes.are(recorded, markers):
+        return Applied.skip(head.version, recorded)
+    writes, left, markers = writes.without(recorded, ours.adds, markers)
+    ours = replace(ours, adds=left, markers=markers)
     if not (context.by_writes or context.in_session):
         _check_not_undone(ours.markers, before, head)
     replaced = before.metadata.id != after.metadata.id  # dropped and created again
@@ -293,14 +300,14 @@ def apply_changed(
         _check_not_append_only(ours, head, commits)
     absorbed = commits.absorbed()
     adds = _lacking(ours.adds, commits, absorbed, head, before, context)
-    whole, ours = len(adds) == len(ours.adds), replace(ours, adds=adds)
+    whole, ours = len(adds) == len(ours.adds) and not writes.left_out, replace(ours, adds=adds)
     if not ours:
-        return Applied({}, head.version, NOTHING)
+        return Applied.skip(head.version, writes.left_out) if writes.left_out else Applied({}, head.version, NOTHING)
     operation = Operation(
         commits.operation(),
         commits.parameters(),
         head,
-        commits.metrics(),
+        {} if writes.left_out else commits.metrics(),
         restored=ours.adds,
         removes=ours.removes if len(ours.removes) else None,
         data_change=not rearranged,
@@ -314,28 +321,66 @@ def apply_changed(
     changes = (
         _change_actions(before, after, commits, context, now) if _feeds(head) and commits.continues and whole else ()
     )
-    return _committed(operation, head, reads, changes, context, now, absorbed, commits.writes())
+    return _committed(operation, head, reads, changes, context, now, absorbed, writes)
 
 
-def _is_recorded(
+@dataclass(frozen=True, slots=True)
+class _Writes:
+    """The writes that become a version.
+
+    Attributes:
+        count: How many they are; None if that is unknown.
+        appends: Those of them that only added files, and have a txn action.
+        left_out: Those that the target has already, by application id and version.
+    """
+
+    count: int | None
+    appends: MarkedAppends
+    left_out: Mapping[str, int]
+
+    @classmethod
+    def of(cls, commits: CommitRange, adds: pa.Table) -> _Writes:
+        """Return the writes of some commits, which add some files."""
+        count = commits.writes()
+        return cls(count, {} if count in (None, 1) else marked_appends(commits, adds), {})
+
+    def are(self, recorded: Mapping[str, int], markers: Sequence[SetTransaction]) -> bool:
+        """Return whether each of them has one of these txn actions, and all of these are recorded."""
+        return bool(recorded) and self.count == len(markers) == len(recorded)
+
+    def without(
+        self, recorded: Mapping[str, int], adds: pa.Table, markers: Sequence[SetTransaction]
+    ) -> tuple[_Writes, pa.Table, Sequence[SetTransaction]]:
+        """Return the other writes, with their files and txn actions, if all those that are recorded are appends."""
+        if not recorded or self.count is None or not self.appends.keys() >= recorded.items():
+            return self, adds, markers
+        paths = [path for marker in recorded.items() for path in self.appends[marker]]
+        appends = {marker: paths for marker, paths in self.appends.items() if marker not in recorded.items()}
+        rest = _Writes(self.count - len(recorded), appends, recorded)
+        files = adds.filter(pc.invert(pc.is_in(adds["path"], value_set=pa.array(paths, pa.string()))))
+        return rest, files, [marker for marker in markers if marker.app_id not in recorded]
+
+
+def _recorded(
     markers: Sequence[SetTransaction],
     commits: CommitRange,
     before: Snapshot | None,
     head: Snapshot,
     context: ApplyContext,
-) -> bool:
-    """Return whether each of the writes that the commits are has a txn action, and the target has those writes.
+) -> dict[str, int]:
+    """Return the txn actions whose writes the target has, by application id.
 
     A txn action proves that its own write is there, never that those beside it are. A version that went down since
     `before` was undone, so it proves nothing.
     """
-    for marker in markers:
+    there: dict[str, int] = {}
+    for marker in markers if commits.continues else ():
         earlier, recorded = _version_in(before, marker), _version_in(head, marker)
         # A writer that is late does not know of a later version. Between branches, only the same one is the same.
         is_there = recorded == marker.version or (context.session is not None and recorded > marker.version)
-        if not is_there or recorded == earlier or marker.version < earlier:
-            return False
-    return bool(markers) and commits.continues and commits.writes() == len(markers)
+        if is_there and recorded != earlier and marker.version >= earlier:
+            there[marker.app_id] = marker.version
+    return there
 
 
 def _check_not_undone(markers: Sequence[SetTransaction], before: Snapshot | None, head: Snapshot) -> None:
@@ -420,12 +465,17 @@ def _committed(
     context: ApplyContext,
     now: int,
     absorbed: Sequence[str] = (),
-    writes: int | None = None,
+    writes: _Writes | None = None,
 ) -> Applied:
     body = _body(operation, head, head.store, reads, changes, context, now, absorbed, writes)
     version = head.version + 1
     return Applied(
-        {commit_key(version): body}, version, operation.name, operation.metrics, _references(operation, head, changes)
+        {commit_key(version): body},
+        version,
+        operation.name,
+        operation.metrics,
+        _references(operation, head, changes),
+        () if writes is None else tuple(writes.left_out.items()),
     )
 
 
@@ -438,15 +488,17 @@ def _body(
     context: ApplyContext,
     now: int,
     absorbed: Sequence[str],
-    writes: int | None,
+    writes: _Writes | None,
 ) -> bytes:
     whole = replace(operation, reads=reads[0] if len(reads) == 1 else (Reads.WHOLE_TABLE if reads else Reads.NOTHING))
     info = commit_info(whole, head, store, str(runtime.uuid4()), now)
     info[READS_FIELD] = read_set_texts(reads)
     if absorbed:
         info[ABSORBED_FIELD] = list(absorbed)
-    if writes is not None:
-        info[WRITES_FIELD] = writes
+    if writes is not None and writes.count is not None:
+        info[WRITES_FIELD] = writes.count
+    if writes is not None and writes.appends:
+        info[APPENDS_FIELD] = appends_field(writes.appends)
     if context.session is not None:
         info["lakeSession"] = context.session
     tail = encode_actions([("cdc", body) for body in changes])

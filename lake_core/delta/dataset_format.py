@@ -58,7 +58,7 @@ from lake_core.delta.path import data_keys
 from lake_core.delta.properties import checkpoint_interval, deleted_file_retention_ms
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.table import DeltaTable
-from lake_core.delta.touch import reads_between, rearranges, touches
+from lake_core.delta.touch import only_deletes, reads_between, rearranges, touches
 from lake_core.delta.transaction import Operation
 from lake_core.errors import NotFound
 
@@ -206,8 +206,11 @@ class DeltaFormat(DatasetFormat):
         reads = reads_between(earlier, later)
         if not reads:
             return None
+        deletes = only_deletes(earlier, later)
 
         def check(before: ObjectStore | None, after: ObjectStore | None, *, comes: bool) -> bool:
+            if deletes and not comes:
+                return False  # without them, there would only be less to delete
             return touches(reads, *(None if store is None else self.snapshot(store) for store in (before, after)))
 
         return check

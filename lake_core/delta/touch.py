@@ -44,6 +44,11 @@ def touches(reads: Sequence[Reads | Predicate], before: Snapshot | None, after: 
     return any(_has_read(read, table, either) for read in reads for table in files if len(table))
 
 
+def only_deletes(before: Snapshot | None, after: Snapshot | None) -> bool:
+    """Return whether each of the commits between two states is a DELETE."""
+    return before is not None and after is not None and CommitRange.between(before, after).operation() == "DELETE"
+
+
 def rearranges(before: Snapshot, after: Snapshot) -> bool:
     """Return whether the commits between two states only rearrange rows."""
     commits = CommitRange.between(before, after)

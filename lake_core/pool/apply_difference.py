@@ -21,7 +21,8 @@ from lake_core.pool.errors import DamagedLake
 from lake_core.pool.heirs import heirs
 from lake_core.pool.ksuid import NIL, new_ksuid
 from lake_core.pool.lake import empty_lake
-from lake_core.pool.marker import version_of
+from lake_core.pool.marked_append import MarkedAppends, marked_appends
+from lake_core.pool.marker import rising, version_of
 from lake_core.pool.read_set import EVERYTHING, has_read, read_set
 from lake_core.pool.value import NULL_VALUE
 
@@ -51,7 +52,8 @@ class PoolApplication:
 
     def create(self, after: DatasetState) -> Applied:
         """Create the pool with one commit that adds what it holds."""
-        change = _Change((), tuple(after.objects.values()), after.markers, after.config)
+        appends = self._appends(None, after, after.objects)
+        change = _Change((), tuple(after.objects.values()), after.markers, after.config, appends)
         commit = self._commit(NIL, change, after)
         branch = BranchConfig(after.branch.ts, MAIN, commit)
         folder = branches_folder(after.config.id)
@@ -86,13 +88,20 @@ class PoolApplication:
         """
         self._check_same_pool(after, head)
         added, removed = _added_and_removed(before, after)
-        raised = rising(before, after)
-        if self._is_recorded(raised, before, after, head):
-            return Applied.skip(None, {application: marker.version for application, marker in raised.items()})
+        raised = rising(_markers(before), after.markers)
+        recorded = self._recorded(raised, before, head)
+        writes = _writes(self._changes_between(before, after)) if recorded else None
+        if recorded and writes == len(raised) == len(recorded):
+            return Applied.skip(None, recorded)
+        appends = self._appends(before, after, added)
+        left_out = recorded if writes is not None and appends.keys() >= recorded.items() else {}
+        for marker in left_out.items():
+            added = {id: each for id, each in added.items() if id not in appends[marker]}
+        appends = {marker: ids for marker, ids in appends.items() if marker not in left_out.items()}
         if not (self.context.by_writes or self.context.in_session):
             self._check_not_undone(raised, before, head)
         config = self._merged_config(before, after, head, removed)
-        markers = self._merged_markers(before, after, head)
+        markers = self._merged_markers(before, after, head, left_out)
         new = [each for each in added.values() if each.id not in head.objects]
         gone = [each for each in removed.values() if each.id not in head.objects]
         if not self.context.by_writes:
@@ -101,8 +110,15 @@ class PoolApplication:
                 self._check_not_received(new, before, after, head)
         if gone and (new or len(gone) < len(removed) or self._live_on({each.id for each in gone}, before, after, head)):
             raise DatasetConflict(_message(gone, self.context.onto), kind="ObjectDeleted")
-        change = _Change(() if gone else tuple(removed.values()), tuple(new), markers, config)
+        change = _Change(() if gone else tuple(removed.values()), tuple(new), markers, config, appends, left_out)
         return self._write(change, head, "COMMIT", after, NIL if before is None else before.branch.commit)
+
+    def _appends(
+        self, before: DatasetState | None, after: DatasetState, added: Mapping[str, DataObject]
+    ) -> MarkedAppends:
+        """Return the loads with a marker of a difference, if it is several writes."""
+        changes = self._changes_between(before, after)
+        return {} if _writes(changes) in (None, 1) else marked_appends(changes, _markers(before), added)
 
     def _write(
         self,
@@ -116,7 +132,7 @@ class PoolApplication:
         rewrites_config = change.config != head.config
         is_empty = not change.removed and not change.added and change.markers == head.markers and not rewrites_config
         if is_empty and operation == "COMMIT":
-            return Applied({}, version - 1, NOTHING)
+            return Applied.skip(None, change.left_out) if change.left_out else Applied({}, version - 1, NOTHING)
         commit = self._commit(head.branch.commit, change, after, start)
         folder = branches_folder(head.config.id)
         puts = {
@@ -130,7 +146,8 @@ class PoolApplication:
                 head_key(POOLS): b"%d" % number,
             }
         references = self._references(commit, [each.id for each in change.added])
-        return Applied(puts, version, operation, _summary(change.removed, change.added), references)
+        summary, left_out = _summary(change.removed, change.added), tuple(change.left_out.items())
+        return Applied(puts, version, operation, summary, references, left_out)
 
     def _commit(self, parent: str, change: _Change, after: DatasetState | None, start: str | None = None) -> str:
         """Write the commit, and return its id. Write nothing in a dry run.
@@ -169,6 +186,7 @@ class PoolApplication:
             author, message, meta, absorbed = single.author, single.message, single.meta, single.absorbed
         else:
             absorbed = () if after is None else tuple(sorted(self._absorbed(start, after)))
+        writes = _writes(changes)
         commit = Commit(
             id,
             parent,
@@ -181,7 +199,8 @@ class PoolApplication:
             absorbed=absorbed,
             reads=(EVERYTHING,) if after is None else read_set(reads_of(changes)),
             carries=bool(changes) and all(each.commit.carries for each in changes),
-            writes=_writes(changes),
+            writes=None if writes is None else writes - len(change.left_out),
+            appends=change.appends,
         )
         self.commits.write(commit, change.actions())
         return id
@@ -277,25 +296,23 @@ class PoolApplication:
                 break
         return list(takewhile(lambda change: change.commit.id not in others, changes.values()))
 
-    def _is_recorded(
-        self, rising: Markers, before: DatasetState | None, after: DatasetState, head: DatasetState
-    ) -> bool:
-        """Return whether each of the writes that the difference is has a marker, and the head has those writes.
+    def _recorded(self, rising: Markers, before: DatasetState | None, head: DatasetState) -> dict[str, int]:
+        """Return those of the markers that rose whose writes the head has, by application id.
 
         A marker proves that its own write is there, never that those beside it are. One that went down since `before`
         was undone, so it proves nothing.
         """
+        there: dict[str, int] = {}
         for application, marker in rising.items():
             recorded = head.markers.get(application)
-            if recorded is None or (before is not None and recorded == before.markers.get(application)):
-                return False
+            if recorded is None or recorded == _markers(before).get(application):
+                continue
             # A writer that is late does not know of a later version. Between branches, only the same one is the same.
             is_late = self.context.session is not None and recorded.version > marker.version
-            if recorded.version != marker.version and not is_late:
-                return False
-            if recorded == marker and self.context.by_writes:
-                return False  # a copy of it, whose data objects may be lacking
-        return bool(rising) and _writes(self._changes_between(before, after)) == len(rising)
+            is_copy = recorded == marker and self.context.by_writes  # its data objects may be lacking
+            if (recorded.version == marker.version or is_late) and not is_copy:
+                there[application] = marker.version
+        return there
 
     def _check_not_undone(self, rising: Markers, before: DatasetState | None, head: DatasetState) -> None:
         """Raise DatasetConflict if the head recorded one of these markers since `before`, and undid it.
@@ -359,15 +376,14 @@ class PoolApplication:
         raise DatasetConflict(f"it is sorted by {theirs} on {self.context.onto}, but by {ours} here", kind="OtherKey")
 
     def _merged_markers(
-        self, before: DatasetState | None, after: DatasetState, head: DatasetState
+        self, before: DatasetState | None, after: DatasetState, head: DatasetState, left_out: Collection[str]
     ) -> dict[str, Marker]:
-        """Return the head's markers and those that `after` changed.
+        """Return the head's markers and those that `after` changed, but for those of what is left out.
 
         Raises DatasetConflict where both sides changed the same one.
         """
-        old = {} if before is None else before.markers
-        merged = dict(head.markers)
-        for application in old.keys() | after.markers.keys():
+        old, merged = _markers(before), dict(head.markers)
+        for application in (old.keys() | after.markers.keys()).difference(left_out):
             earlier, later = old.get(application), after.markers.get(application)
             if earlier == later:
                 continue
@@ -393,6 +409,10 @@ class _Change:
     added: Sequence[DataObject]
     markers: Markers
     config: PoolConfig
+    appends: MarkedAppends = field(default_factory=dict)
+    """The loads with a marker that it contains, if it is several writes."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """The writes that the head has already, by application id and version."""
 
     def actions(self) -> list[CommitAction]:
         """Return the actions of the commit."""
@@ -411,10 +431,8 @@ def _added_and_removed(
     return added, {id: each for id, each in earlier.items() if id not in after.objects}
 
 
-def rising(before: DatasetState | None, after: DatasetState) -> Markers:
-    """Return the markers that `after` has recorded since `before`."""
-    old = {} if before is None else before.markers
-    return {app: marker for app, marker in after.markers.items() if app not in old or marker.version > old[app].version}
+def _markers(state: DatasetState | None) -> Markers:
+    return {} if state is None else state.markers
 
 
 def _writes(changes: Sequence[Change]) -> int | None:
@@ -447,11 +465,13 @@ def touches(
         for action in change.actions
         if isinstance(action, AddObject)
     }
-    added = {id for change in changes if not change.commit.carries for id in change.added}
+    earlier: Collection[str] = () if before is None else before.objects.keys()
+    added = {id for change in changes if not change.commit.carries for id in change.added}.difference(earlier)
     if only_added:
         return has_read(reads, [objects[id] for id in added & after.objects.keys()], after.config)
     # A commit that carries records on, and has read none, is a compaction: it removes no record.
     removed = {id for change in changes if not change.commit.carries or change.reads for id in change.deleted}
+    removed -= after.objects.keys()
     return has_read(reads, [objects[id] for id in added | removed if id in objects], after.config)
 
 

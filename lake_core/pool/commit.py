@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from lake_core.pool.ksuid import KSUID, NIL
+from lake_core.pool.marked_append import MarkedAppends, appends_from, appends_texts
 from lake_core.pool.marker import MARKERS, Markers, markers_from, markers_value
 from lake_core.pool.metadata import Record, id_value, named_record, nanoseconds_of
 from lake_core.pool.types import BOOL, INT64, STRING, TIME, UINT8, ArrayType, Field, RecordType, Type, under
@@ -35,6 +36,7 @@ class Commit:
         reads: The records that it depended on; see `read_set`. None for a commit of another client or an older version.
         carries: Whether its data objects hold only records that were there before.
         writes: How many writes became this commit; None if that is unknown.
+        appends: The data objects of each load with a marker, if several writes became this commit.
 
     The format has a single field for such data. It stores `meta` together with the markers and the merged tip.
     """
@@ -52,6 +54,7 @@ class Commit:
     reads: tuple[str, ...] | None = None
     carries: bool = False
     writes: int | None = None
+    appends: MarkedAppends = field(default_factory=dict)
 
     @classmethod
     def from_value(cls, value: Value) -> Commit:
@@ -95,6 +98,8 @@ class Commit:
             fields[_CARRIES] = Value.of(BOOL, True)
         if self.writes is not None:
             fields[_WRITES] = Value.of(INT64, self.writes)
+        if self.appends:
+            fields[_APPENDS] = Value.of(_TEXTS, appends_texts(self.appends))
         return named_record("", fields)
 
 
@@ -105,6 +110,7 @@ _ABSORBED: Final = "absorbed"
 _READS: Final = "reads"
 _CARRIES: Final = "carries"
 _WRITES: Final = "writes"
+_APPENDS: Final = "appends"
 _TEXTS: Final = ArrayType(STRING)
 
 
@@ -119,16 +125,17 @@ def _parts(meta: Value) -> dict[str, Any]:
         return {"meta": meta}
     fields = Record(meta)
 
-    def field(name: str, type: Type) -> Any:
+    def part(name: str, type: Type) -> Any:
         return fields.field(name).decode() if Field(name, type) in record.fields else None
 
-    reads = field(_READS, _TEXTS)
+    reads = part(_READS, _TEXTS)
     return {
         "meta": fields.field(_META),
         "markers": markers_from(fields.field(_TXN)),
         "merged": fields.ksuid(_MERGED),
-        "absorbed": tuple(field(_ABSORBED, _TEXTS) or ()),
+        "absorbed": tuple(part(_ABSORBED, _TEXTS) or ()),
         "reads": None if reads is None else tuple(reads),
-        "carries": bool(field(_CARRIES, BOOL)),
-        "writes": field(_WRITES, INT64),
+        "carries": bool(part(_CARRIES, BOOL)),
+        "writes": part(_WRITES, INT64),
+        "appends": appends_from(part(_APPENDS, _TEXTS) or ()),
     }

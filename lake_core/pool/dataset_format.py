@@ -25,7 +25,7 @@ from lake_core.dataset import (
 )
 from lake_core.journal.errors import CorruptEntry
 from lake_core.journal.pointer import read_head
-from lake_core.pool.apply_difference import PoolApplication, reads_of, rising, touches
+from lake_core.pool.apply_difference import PoolApplication, reads_of, touches
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.comparison import compare
 from lake_core.pool.config import SEEK_STRIDE, THRESHOLD, Order
@@ -49,6 +49,7 @@ from lake_core.pool.dataset_state import (
 from lake_core.pool.errors import NoSuchPool, OwnedByLake
 from lake_core.pool.ksuid import NIL
 from lake_core.pool.lake import MAGIC_KEY, PoolLake
+from lake_core.pool.marker import rising
 from lake_core.pool.pool import Pool
 from lake_core.pool.read_set import EVERYTHING, read_set
 
@@ -287,7 +288,7 @@ class PoolFormat(DatasetFormat):
         """Return the markers that `after` has and `before` has not."""
         if after is None:
             return {}
-        raised = rising(None if before is None else self._read(before), self._read(after))
+        raised = rising({} if before is None else self._read(before).markers, self._read(after).markers)
         return {application: marker.version for application, marker in raised.items()}
 
     def _changes(self, before: ObjectStore | None, after: ObjectStore | None) -> Sequence[Change]:

@@ -45,6 +45,15 @@ def is_recorded(markers: Markers, txn: Txn | None) -> bool:
     return txn is not None and txn[0] in markers and markers[txn[0]].version >= txn[1]
 
 
+def rising(before: Markers, after: Markers) -> Markers:
+    """Return the markers that rose from one state to another."""
+    return {
+        application: marker
+        for application, marker in after.items()
+        if application not in before or marker.version > before[application].version
+    }
+
+
 def live_markers(markers: Markers, now: datetime, retention: timedelta | None) -> dict[str, Marker]:
     """Return the markers that still count; with a retention of None, all of them."""
     return {

@@ -14,80 +14,9 @@ import pytest
 
 from lake_core import Lake
 from lake_core.lake.errors import Conflict, NothingToApply
-from lake_core.lake.session.write_session import WriteSession
 from lake_core.pool.key_range import KeyRange
 from lake_core.store import MemoryStore
-from tests.lake.arrays import chunk_values, create_array, set_chunk
-
-SCHEMA = pa.schema([("id", pa.int64())])
-PATH = "data"
-Marker = tuple[str, int]
-
-
-def _table_of(ids: tuple[int, ...]) -> pa.Table:
-    return pa.table({"id": list(ids)}, schema=SCHEMA)
-
-
-class Table:
-    """A Delta table of ids."""
-
-    def create(self, session: WriteSession) -> None:
-        session.create_delta(PATH, SCHEMA, exist_ok=True)
-
-    def add(self, session: WriteSession, *ids: int, txn: Marker | None = None) -> None:
-        session.delta(PATH).append(_table_of(ids), txn=txn)
-
-    def replace(self, session: WriteSession, *ids: int) -> None:
-        session.delta(PATH).overwrite(_table_of(ids))
-
-    def delete(self, session: WriteSession, id: int) -> None:
-        session.delta(PATH).delete(f"id = {id}")
-
-    def ids(self, lake: Lake, ref: str = "main") -> list[int]:
-        return sorted(lake.delta(PATH, ref=ref).to_arrow()["id"].to_pylist())
-
-
-class Pool:
-    """A pool of ids."""
-
-    def create(self, session: WriteSession) -> None:
-        session.create_pool(PATH, key="id", exist_ok=True)
-
-    def add(self, session: WriteSession, *ids: int, txn: Marker | None = None) -> None:
-        session.pool(PATH).load(_table_of(ids), txn=txn)
-
-    def replace(self, session: WriteSession, *ids: int) -> None:
-        pool = session.pool(PATH)
-        pool.replace(pool.write_objects(_table_of(ids)), [KeyRange()])
-
-    def delete(self, session: WriteSession, id: int) -> None:
-        session.pool(PATH).delete(f"id = {id}")
-
-    def ids(self, lake: Lake, ref: str = "main") -> list[int]:
-        return sorted(record["id"] for record in lake.pool(PATH, ref=ref).scan().records())
-
-
-class Array:
-    """An array, whose written chunks are the ids."""
-
-    def create(self, session: WriteSession) -> None:
-        create_array(session.create_icechunk(PATH, exist_ok=True).store)
-
-    def add(self, session: WriteSession, *ids: int, txn: Marker | None = None) -> None:
-        repository = session.icechunk(PATH)
-        writable = repository.session
-        for id in ids:
-            set_chunk(writable.store, id, id)
-        writable.commit("add", txn=txn)
-
-    def delete(self, session: WriteSession, id: int) -> None:
-        set_chunk(session.icechunk(PATH).store, id, -1)
-
-    def ids(self, lake: Lake, ref: str = "main") -> list[int]:
-        return sorted(value for value in chunk_values(lake.icechunk(PATH, ref=ref).store) if value >= 0)
-
-
-Dataset = Table | Pool | Array
+from tests.lake.id_datasets import PATH, Array, Dataset, Pool, Table, table_of
 
 
 @pytest.fixture(params=[Table, Pool, Array], ids=["table", "pool", "array"])
@@ -174,6 +103,61 @@ def test_a_marked_write_of_one_commit_with_others_in_a_merge(lake: Lake, dataset
         assert dataset.ids(lake) == [1]
     else:
         assert dataset.ids(lake) == [1, 2]
+
+
+@pytest.mark.parametrize("by", ["merge", "squash", "pick"])
+@pytest.mark.parametrize("is_created", [True, False], ids=["of a new dataset", "of one that is there"])
+def test_a_commit_brings_its_writes_beside_the_appends_that_are_there(
+    lake: Lake, records: Table | Pool, by: str, is_created: bool
+) -> None:
+    if not is_created:
+        _created(lake, records)
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        records.create(session)
+        records.add(session, 1, txn=("one", 1))
+        records.add(session, 2, txn=("two", 1))
+        records.add(session, 3)
+    with lake.session() as session:
+        records.create(session)
+        records.add(session, 2, txn=("two", 1))
+    if by == "pick":
+        skipped = lake.cherry_pick("dev", onto="main").skipped
+    else:
+        skipped = lake.merge("dev", squash=by == "squash").skipped
+    assert [(write.application, write.version) for write in skipped] == [("two", 1)]
+    assert records.ids(lake) == [1, 2, 3]
+    assert lake.maintenance.verify() == []
+
+
+def test_a_merge_that_left_an_append_out_records_the_others_apart(lake: Lake, records: Table | Pool) -> None:
+    _created(lake, records)
+    for name in ("dev", "other"):
+        lake.create_branch(name)
+    with lake.session("dev") as session:
+        for number, application in enumerate(("one", "two", "three", "four"), 1):
+            records.add(session, number, txn=(application, 1))
+    with lake.session() as session:
+        records.add(session, 2, txn=("two", 1))
+    lake.merge("dev")
+    with lake.session("other") as session:
+        records.add(session, 3, txn=("three", 1))
+    skipped = lake.cherry_pick("main", onto="other").skipped
+    assert [write.application for write in skipped] == ["three"]
+    assert records.ids(lake, "other") == [1, 3, 4]
+
+
+def test_an_append_whose_rows_the_same_commit_changed_is_not_left_out(lake: Lake, records: Table | Pool) -> None:
+    _created(lake, records)
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        records.add(session, 1, 2, txn=("load", 1))
+        records.delete(session, 1)
+    with lake.session() as session:
+        records.add(session, 1, 2, txn=("load", 1))
+    with pytest.raises(Conflict):
+        lake.merge("dev")
+    assert records.ids(lake) == [1, 2]
 
 
 def test_a_batch_that_was_reverted_beside_the_next_one(lake: Lake, dataset: Dataset) -> None:
@@ -384,7 +368,7 @@ def test_other_slices_of_what_both_create_are_replaced_together(lake: Lake) -> N
     for number, session in enumerate(sessions):
         pool = session.create_pool(PATH, key="id")
         keys = [KeyRange.of(10 * number, 10 * number + 10)]
-        pool.replace(pool.write_objects(_table_of((10 * number,)), keys), keys)
+        pool.replace(pool.write_objects(table_of((10 * number,)), keys), keys)
     for session in sessions:
         session.publish()
     assert Pool().ids(lake) == [0, 10]
@@ -411,7 +395,7 @@ def test_a_compaction_gives_way_to_a_merge_and_says_so(lake: Lake) -> None:
     with lake.session("dev") as session:
         table.delete(session, 1)
     with lake.session(message="optimize") as session:
-        session.delta(PATH).optimize()
+        table.compact(session)
     compaction = lake.list_branches()["main"]
     assert list(lake.merge("dev").undone) == [compaction]
     assert table.ids(lake) == [2]

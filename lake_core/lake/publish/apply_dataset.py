@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from lake_core.dataset import SKIPPED, Applied, ApplyContext, DatasetConflict
@@ -226,12 +226,13 @@ class DatasetApplication:
 
     def _registered(self, record: DatasetRecord, applied: Applied) -> AppliedDataset:
         changed = self._changed(record, applied)
-        return AppliedDataset(changed.update, {**changed.items, record.key: record.item(self.now)}, changed.references)
+        return replace(changed, items={**changed.items, record.key: record.item(self.now)})
 
     def _changed(self, record: DatasetRecord, applied: Applied) -> AppliedDataset:
         items = {f"{record.path}/{key}": new_item(data, self.now) for key, data in applied.puts.items()}
         update = DatasetUpdate(record.format, applied.version, applied.operation, applied.summary)
-        return AppliedDataset(update, items, [f"{record.path}/{key}" for key in applied.references])
+        references = [f"{record.path}/{key}" for key in applied.references]
+        return AppliedDataset(update, items, references, applied.recorded)
 
     def _check_clear(self, record: DatasetRecord) -> None:
         """Raise DatasetConflict if the target has other files at, above or below the dataset to create."""

@@ -27,6 +27,14 @@ class RefsMoved(Exception):
     """The refs changed since an update was prepared: prepare it again."""
 
 
+class CommitFirst(Exception):
+    """Commit another update first, and prepare again."""
+
+    def __init__(self, update: BranchUpdate) -> None:
+        super().__init__(update)
+        self.update = update
+
+
 class Requirement(Protocol):
     """A condition on the newest refs."""
 

@@ -7,13 +7,14 @@ datasets.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from lake_core.lake.errors import Conflict, Diverged, PublishTimeout
 from lake_core.lake.publish.adoption import Adoption
-from lake_core.lake.publish.branch_update import BranchUpdate, RefsMoved, Source
+from lake_core.lake.publish.branch_update import BranchUpdate, CommitFirst, RefsMoved, Source
 from lake_core.lake.publish.checkout import has_moved, try_check_out
 from lake_core.lake.publish.prepare import head_of
 from lake_core.lake.publish.published import Published
@@ -22,6 +23,8 @@ from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.lease import lease
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
 
@@ -36,11 +39,17 @@ def commit_to_branch(repository: Repository, source: Source) -> Published:
     """
     branch = source.branch
     with lease(repository.root, branch, repository.lease_config), repository.recent_content:
+        undone: Sequence[str] = ()
         for _ in range(MOST_TRIES):
             refs = repository.refs()
             try:
                 update = source.prepare(refs)
-                return update if isinstance(update, Published) else _commit(repository, update)
+                published = update if isinstance(update, Published) else _commit(repository, update)
+                return replace(published, undone=(*undone, *published.undone))
+            except CommitFirst as first:
+                with suppress(RefsMoved):
+                    undone = (*undone, *_commit(repository, first.update).undone)
+                continue
             except RefsMoved:
                 continue
             except (Diverged, Conflict) as error:

@@ -1,4 +1,4 @@
-"""Compactions that give way: rather than let a merge conflict, they are undone.
+"""Compactions that give way: rather than let a merge or a publish conflict, they are undone.
 
 A compaction has read and changed nothing, so that no one misses it. But a write that changes a file conflicts with a
 compaction of that file on the other side.
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from lake_core.lake.repository import Repository
     from lake_core.lake.state.state_store import StateStore
 
+MADE = ""
+"""Stands for the id of an undo that is not committed yet."""
+
 
 def without_compactions(
     repository: Repository,
@@ -31,8 +34,8 @@ def without_compactions(
     head: Commit,
     sides: tuple[StateStore, StateStore],
     made: str,
-) -> WriteSets | None:
-    """Return the sets with one more write, which undoes the compactions that only one side has.
+) -> tuple[WriteSets, StateStore] | None:
+    """Return the sets with one more write, which undoes the compactions that only one side has, and the head's state.
 
     Args:
         repository: The lake.
@@ -44,7 +47,8 @@ def without_compactions(
         made: The id of the undo.
 
     Returns:
-        The sets; None if there is no such compaction, or others were made on top of all of them.
+        The sets, and the state of the head without its compactions; None if there is no such compaction, or others
+        were made on top of all of them.
     """
     undone: list[str] = []
     states = {True: sides[0], False: sides[1]}
@@ -56,7 +60,9 @@ def without_compactions(
         except LakeError:
             continue  # others were made on top of it, or the files that it replaced are gone
         undone.append(write)
-    return replace(sets, new=[*sets.new, made], undone={**sets.undone, made: undone}) if undone else None
+    if not undone:
+        return None
+    return replace(sets, new=[*sets.new, made], undone={**sets.undone, made: undone}), states[True]
 
 
 def _compactions(repository: Repository, refs: RefsState, sets: WriteSets, paths: Collection[str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.conflict_commits import with_commits
 from lake_core.lake.publish.conflict_report import ConflictReport
 from lake_core.lake.publish.file_values import file_values
-from lake_core.lake.publish.give_way import without_compactions
+from lake_core.lake.publish.give_way import MADE, without_compactions
 from lake_core.lake.publish.prepare import Change, Proposal, apply_change, head_of, prepare_change
 from lake_core.lake.publish.replay import Shortcut, Step, replay, steps_of, taken
 from lake_core.lake.publish.write_changes import WriteChanges
@@ -43,10 +43,6 @@ if TYPE_CHECKING:
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
     from lake_core.lake.state.state_store import StateStore
-
-
-_MADE = ""
-"""Stands for the id of an undo that is not committed yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +194,7 @@ class Revert:
         divergence = Divergence.of(refs, refs.branch(self.branch), self.commit.id)
         target = head_of(self.repository, refs, self.branch)
         try:
-            sets = undo_of(divergence, self.parent, made=_MADE)
+            sets = undo_of(divergence, self.parent, made=MADE)
         except UndoneElsewhere as error:
             raise Conflict(
                 f"commit {self.commit.id[:12]} cannot be reverted on {self.branch!r}: commit {error.undo[:12]} has "
@@ -206,7 +202,7 @@ class Revert:
                 commit=divergence.head,
                 remedy="Revert that commit too",
             ) from None
-        undone = sets.undone[_MADE]
+        undone = sets.undone[MADE]
         if not undone:
             raise NothingToApply(f"commit {self.commit.id[:12]} is already reverted, or not on {self.branch!r}")
         between = divergence.links.range_writes(self.commit.id, self.parent)
@@ -256,7 +252,7 @@ def replayed_change(
     def change(sets: WriteSets) -> Change:
         steps = steps_of(refs, sets, shortcut)
         # What a merge with a strategy did can be taken back as a whole.
-        is_whole = shortcut is not None and steps == [shortcut.step] and sets.new == [_MADE]
+        is_whole = shortcut is not None and steps == [shortcut.step] and sets.new == [MADE]
         changes, report = WriteChanges(repository, refs, sets, without), ConflictReport(head.id, branch)
         check_writes(changes, sets, report, branch, are_told_apart=not is_whole)
         files = file_values(changes, sets, report)
@@ -278,11 +274,12 @@ def replayed_change(
         conflict = with_commits(repository, refs, head, target, error, remedy)
     if incoming is None:
         raise conflict from None
-    rest = without_compactions(repository, refs, sets, conflict.datasets, head, (target, incoming), _MADE)
-    if rest is None:
+    way = without_compactions(repository, refs, sets, conflict.datasets, head, (target, incoming), MADE)
+    if way is None:
         raise conflict
+    rest = way[0]
     try:
-        return replace(change(rest), undoes=rest.undone[_MADE])
+        return replace(change(rest), undoes=rest.undone[MADE])
     except Conflict:
         raise conflict from None
 

@@ -36,7 +36,7 @@ class Published:
     resolved: Mapping[str, str] = field(default_factory=dict)
     """The datasets and keys whose conflicts a merge's strategy resolved, with the kinds of the conflicts."""
     undone: Sequence[str] = ()
-    """The commits that a merge undid, because they conflict with it and only rearrange rows: compactions."""
+    """The commits that were undone, because they conflict and only rearrange rows: compactions."""
     is_checked_out: bool = True
     """Whether main's logs are checked out.
 

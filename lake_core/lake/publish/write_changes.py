@@ -106,6 +106,10 @@ class WriteChanges:
         is_kept = before is None or (after is not None and after.record.id == before.record.id)
         return None if is_kept or before is None else before.record.id
 
+    def both_drop(self, write: str, other: str, path: str) -> bool:
+        """Return whether a dataset is gone after either of two writes."""
+        return all(self.change(each, path)[1] is None for each in (write, other))
+
     def change(self, write: str, path: str) -> tuple[DatasetView | None, DatasetView | None]:
         """Return a dataset before a write and after it, None where it is not there. Raises ContentGone."""
         if (write, path) not in self._datasets:

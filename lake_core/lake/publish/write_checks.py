@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from lake_core.dataset import DatasetConflict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from lake_core.lake.publish.conflict_report import ConflictReport
     from lake_core.lake.publish.write_changes import WriteChanges
     from lake_core.lake.refs.reached import WriteSets
@@ -97,15 +99,49 @@ class _WriteChecks:
                         self._report(path, f"commits {flip.id[:12]} and {other[:12]} set the same in it", "BothChanged")
 
     def check_copies(self) -> None:
-        """Check that copies of one write, by its transaction identifier, are all in force or all undone."""
+        """Check that copies of one write, by its transaction identifier, are all in force or all undone.
+
+        One that was made again after an undo is another making, of which only one may be in force.
+        """
         sets, after = self._sets, frozenset(self._after)
         undone_now = {undone for id in sets.new for undone in sets.undone.get(id, ())}
-        for write in sorted((sets.result & sets.known) - sets.undone.keys()):
-            for other in self._after:
-                is_new = not {write, other} <= self._before or write in undone_now
-                made_again = sets.saw(other, write)
-                if other != write and is_new and (write in after) == made_again:
-                    self._check_copy(write, other, made_again=made_again)
+        for (path, application, version), writes in self._marked().items():
+            makings = self._makings(writes)
+            for write in writes:
+                for other in writes if write in sets.result else ():
+                    is_new = not {write, other} <= self._before or write in undone_now
+                    is_other_making = makings[other] != makings[write]
+                    if other == write or other not in after or not is_new or (write in after) != is_other_making:
+                        continue
+                    message = f"version {version} of application {application!r} was written by commit {write[:12]}, "
+                    message += (
+                        f"and again by commit {other[:12]} after an undo: revert one of them"
+                        if is_other_making
+                        else f"which is undone, and by commit {other[:12]}, which is not: revert that one too, revert "
+                        "the undo, or delete the rows in a session"
+                    )
+                    self._report(path, message, "ConcurrentTransaction")
+
+    def _marked(self) -> Mapping[tuple[str, str, int], Sequence[str]]:
+        """Return the writes of each transaction identifier of a dataset that several writes changed."""
+        by_path: dict[str, list[str]] = {}
+        for write in self._sets.ordered(self._sets.known - self._sets.undone.keys()):
+            for path in self._changes.paths(write):
+                by_path.setdefault(path, []).append(write)
+        marked: dict[tuple[str, str, int], list[str]] = {}
+        for path, writes in by_path.items():
+            for write in writes if len(writes) > 1 else ():
+                for application, version in self._changes.markers(write, path).items():
+                    marked.setdefault((path, application, version), []).append(write)
+        return {marker: writes for marker, writes in marked.items() if len(writes) > 1}
+
+    def _makings(self, writes: Sequence[str]) -> Mapping[str, int]:
+        """Return how often each of the copies of one write, in their order, was made before it, in its own past."""
+        makings: dict[str, int] = {}
+        for write in writes:
+            earlier = self._sets.past(write) & makings.keys()
+            makings[write] = max((makings[each] + 1 for each in earlier), default=0)
+        return makings
 
     def check_dropped(self) -> None:
         """Check that a dataset which an undo brings back was not dropped by another write too."""
@@ -114,7 +150,7 @@ class _WriteChecks:
                 if self._sets.saw(flip.id, other) or self._sets.saw(other, flip.id):
                     continue
                 for path in self._changes.shared_paths(flip.id, other):
-                    if all(self._changes.change(each, path)[1] is None for each in (flip.id, other)):
+                    if self._changes.both_drop(flip.id, other, path):
                         self._report(path, f"commit {other[:12]} dropped it too: revert that commit first", "Dropped")
 
     def check_recreated(self) -> None:
@@ -127,28 +163,17 @@ class _WriteChecks:
                     continue
                 for path in changes.shared_paths(write, other):
                     before, gone = changes.change(write, path)[0], changes.dropped(other, path)
-                    if before is not None and before.record.id == gone:
+                    if before is not None and before.record.id == gone and not changes.both_drop(write, other, path):
                         self._report(path, f"commit {other[:12]} dropped what these changes are of", "Dropped")
 
     def _check_read(self, write: str, other: str, what: str, *, comes: bool) -> None:
         for path in self._changes.shared_paths(write, other):
+            if comes and self._changes.both_drop(write, other, path):
+                continue
             check = self._changes.read_check(write, path)
             if check is not None and check(*self._changes.change(other, path), comes=comes):
                 message = f"commit {write[:12]} read what commit {other[:12]} changed, which {what}"
                 self._report(path, message, "ReadChanged")
-
-    def _check_copy(self, write: str, other: str, *, made_again: bool) -> None:
-        for path in self._changes.shared_paths(write, other):
-            twice = self._changes.markers(write, path).items() & self._changes.markers(other, path).items()
-            for application, version in sorted(twice):
-                message = f"version {version} of application {application!r} was written by commit {write[:12]}, "
-                message += (
-                    f"and again by commit {other[:12]} after that was undone: revert one of them"
-                    if made_again
-                    else f"which is undone, and by commit {other[:12]}, which is not: revert that one too, revert the "
-                    "undo, or delete the rows in a session"
-                )
-                self._report(path, message, "ConcurrentTransaction")
 
     def _report(self, path: str, message: str, kind: str) -> None:
         self._conflicts.add_dataset(path, DatasetConflict(message, kind=kind))

@@ -191,11 +191,16 @@ class Divergence:
         """Return whether the difference from the one best common ancestor is what is missing, and nothing else.
 
         It may not be if what comes has undone something, or if some of it has arrived by a cherry-pick, unless the head
-        has nothing of its own.
+        has nothing of its own. Nor if the head has undone what the ancestor has, and some of what comes was made beside
+        the ancestor: it may have made the same change, which the difference does not show.
         """
         if not self.beside:
             return True
         if len(self.bases) != 1 or any(link.is_undo or link.picked for link in self.missing):
+            return False
+        own = {link.id for link in self.beside}
+        undos = [link for link in self.beside if link.is_undo] if len(self.forks) > 1 else []
+        if not all(own.issuperset(self.links.undone_by(link)) for link in undos):
             return False
         picks = [link for link in self.beside if link.picked is not None]
         return not picks or not {link.id for link in self.missing}.intersection(self.links.writes(picks))

@@ -9,7 +9,8 @@ from lake_core.journal import Add, Append, State
 from lake_core.lake.errors import Collected, Conflict
 from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
-from lake_core.lake.publish.prepare import Change, Proposal, check_unchanged, prepare_change
+from lake_core.lake.publish.prepare import Change, Proposal, check_unchanged
+from lake_core.lake.publish.session_update import prepare_session
 from lake_core.lake.publish.tree_update import check_references, rebuilt, write_tree
 from lake_core.lake.refs.commit_record import check_metadata
 from lake_core.lake.refs.pending_deletions import collections
@@ -179,7 +180,7 @@ class _PrivateSource:
         retention = {path: before.isoformat() for path, before in session.changes.ended_retention.items()}
         proposal = Proposal(session.branch, session.message, session.metadata, session=session.id, retention=retention)
         change = Change(session.base, session, session.reads, remedy=remedy(session.id))
-        return prepare_change(self.repository, refs, proposal, change)
+        return prepare_session(self.repository, refs, proposal, change, session.commit)
 
     def _published_commit(self, refs: RefsState) -> Commit | None:
         """Find the commit of an earlier attempt whose response was lost."""

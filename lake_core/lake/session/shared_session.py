@@ -15,7 +15,8 @@ from lake_core.journal import Action, Add, Append, State, Update
 from lake_core.lake.errors import Conflict, DamagedLake, RefExists
 from lake_core.lake.publish.branch_update import BranchUpdate, RefsMoved
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
-from lake_core.lake.publish.prepare import Change, Proposal, check_unchanged, prepare_change
+from lake_core.lake.publish.prepare import Change, Proposal, check_unchanged
+from lake_core.lake.publish.session_update import prepare_session
 from lake_core.lake.publish.tree_update import write_tree
 from lake_core.lake.refs.commit_record import REVERT_FIELD, UNDOES_FIELD
 from lake_core.lake.refs.history import log
@@ -282,9 +283,8 @@ class _SharedSource:
         self._check_not_undone(refs, record)
         base = repository.commit_state(refs.commit(record.base), f"the base of session {record.id}")
         incoming = repository.state(record.tree, f"session {record.id}")
-        update = prepare_change(
-            repository, refs, proposal, Change(base, incoming, record.reads, remedy=remedy(record.id))
-        )
+        change = Change(base, incoming, record.reads, remedy=remedy(record.id))
+        update = prepare_session(repository, refs, proposal, change, record.base)
         return replace(
             update,
             requirements=(*update.requirements, SessionAt(record.id, self.epoch, record.tree, record.reads)),

@@ -72,7 +72,7 @@ def _new_rows(write: Write) -> pa.Table:
 class Table:
     """A Delta table."""
 
-    operations = ("append", "mark", "overwrite", "delete", "upsert", "compact", "create", "drop", "alter")
+    operations = ("append", "mark", "both", "overwrite", "delete", "upsert", "compact", "create", "drop", "alter")
 
     def __init__(self, properties: dict[str, str] | None = None) -> None:
         self.properties = properties or {}
@@ -117,7 +117,7 @@ class Table:
 class Pool:
     """A pool."""
 
-    operations = ("append", "mark", "overwrite", "delete", "upsert", "compact", "create", "drop")
+    operations = ("append", "mark", "both", "overwrite", "delete", "upsert", "compact", "create", "drop")
 
     def write(self, session: Session, write: Write) -> None:
         if write.operation == "create":
@@ -174,9 +174,8 @@ class Beside:
         versions = {"r": root}
         if self.with_table:
             for operation in ("create", "append"):
-                version, write = perform(versions, "r", operation)
-                assert write is not None
-                self._write("main", write)
+                version, writes = perform(versions, "r", operation)
+                self._write("main", writes)
                 root.append(version)
         first = Version(root[-1].reached)
         self.branches = {name: [first] for name in self.names}
@@ -199,18 +198,19 @@ class Beside:
         """Return the lake's branch: the first one of the model is main."""
         return "main" if name == self.names[0] else name
 
-    def _write(self, ref: str, write: Write) -> None:
+    def _write(self, ref: str, writes: Sequence[Write]) -> None:
         with self.lake.session(ref) as session:
-            if write.operation in PLAIN:
+            for write in writes:
+                if write.operation not in PLAIN:
+                    self.dataset.write(session, write)
+                    continue
                 value = next(iter(write.adds.values()))
                 if value is None:
                     session.delete([FILE])
                 else:
                     session.put(FILE, b"%d" % value)
-            else:
-                self.dataset.write(session, write)
 
-    def _do(self, name: str, operation: Operation, write: Write | None) -> None:
+    def _do(self, name: str, operation: Operation, writes: Sequence[Write]) -> None:
         """Do in the lake what the model did. Raises Conflict, NothingToApply."""
         ref = self.ref(name)
         if isinstance(operation, tuple):
@@ -223,15 +223,15 @@ class Beside:
             commit = f"{ref}~1" if operation == "revert2" else ref
             self.lake.revert(commit, branch=ref)
         else:
-            assert write is not None
-            self._write(ref, write)
+            self._write(ref, writes)
 
     def step(self, name: str, operation: Operation) -> bool:
         """Do one operation in both, and compare. Return whether both did it. Raises Unequal."""
         refused = None
-        version, write = None, None
+        version: Version | None = None
+        writes: Sequence[Write] = ()
         try:
-            version, write = perform(self.branches, name, operation)
+            version, writes = perform(self.branches, name, operation)
         except Nothing as error:
             is_own = not isinstance(operation, tuple) and operation not in ("revert", "revert2")
             if is_own or str(error).startswith("there is no"):
@@ -243,7 +243,7 @@ class Beside:
         kind = operation if isinstance(operation, str) else operation[0]
         before = self.lake.list_branches()[self.ref(name)]
         try:
-            self._do(name, operation, write)
+            self._do(name, operation, writes)
         except (Conflict, NothingToApply) as error:
             if isinstance(error, NothingToApply) and version is not None and not self._equal(name, version):
                 raise Unequal(

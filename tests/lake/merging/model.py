@@ -7,7 +7,8 @@ the whole meaning. A publish, a squash, a pick and a revert are its special case
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -258,6 +259,17 @@ def make(head: Version, operation: str, id: Id) -> Write:
     return Write(id, operation, head, adds=adds, removes=hit, kills=kills, reads=keys)
 
 
+def make_all(head: Version, operation: str, id: Id) -> list[Write]:
+    """Return the writes of an operation on `head`, which become one version. Raises Nothing."""
+    if operation != "both":
+        return [make(head, operation, id)]
+    writes = []
+    with suppress(Nothing):
+        writes.append(make(head, "mark", id))
+    marked = Version({**head.reached, **{write.id: write for write in writes}})
+    return [*writes, make(marked, "append", (*id, "and"))]
+
+
 def spread(version: Version, other: Version, tag: str) -> Version:
     """Return a version without the compactions that `other` lacks, where nothing depends on them."""
     own = [id for id in version.in_force if version.reached[id].operation == "compact" and id not in other.reached]
@@ -290,8 +302,8 @@ Operation: TypeAlias = "str | tuple[str, str]"
 Branches: TypeAlias = Mapping[str, "list[Version]"]
 
 
-def perform(branches: Branches, branch: str, operation: Operation) -> tuple[Version, Write | None]:
-    """Return the next version of a branch, and the write that it made, None for a merge. Raises Refused, Nothing."""
+def perform(branches: Branches, branch: str, operation: Operation) -> tuple[Version, Sequence[Write]]:
+    """Return the next version of a branch, and the writes that it made, none for a merge. Raises Refused, Nothing."""
     head, id = branches[branch][-1], (branch, len(branches[branch]))
     if isinstance(operation, tuple):
         kind, name = operation
@@ -299,15 +311,15 @@ def perform(branches: Branches, branch: str, operation: Operation) -> tuple[Vers
         if kind == "pick":
             if not other.parents:
                 raise Nothing("there is no commit")
-            return Version(merge(head, other, other.new()), (head,)), None
+            return Version(merge(head, other, other.new()), (head,)), ()
         reached = merge_giving_way(head, other, f"{branch}{len(branches[branch])}")
-        return Version(reached, (head, other) if kind == "merge" else (head,)), None
+        return Version(reached, (head, other) if kind == "merge" else (head,)), ()
     if operation in ("revert", "revert2"):
         back = 1 if operation == "revert" else 2
         if len(branches[branch]) <= back:
             raise Nothing("there is no such commit")
-        write = undo(head, branches[branch][-back - 1], branches[branch][-back], id)
+        writes = [undo(head, branches[branch][-back - 1], branches[branch][-back], id)]
     else:
-        write = make(head, operation, id)
-    made = Version({**head.reached, write.id: write})
-    return Version(merge(head, made, [write.id], is_own=True), (head,)), write
+        writes = make_all(head, operation, id)
+    made = {write.id: write for write in writes}
+    return Version(merge(head, Version({**head.reached, **made}), made, is_own=True), (head,)), writes

@@ -1,0 +1,89 @@
+"""The publish of a session, for which compactions of the branch give way.
+
+A session that changes a file conflicts with a compaction of that file since it began. If the session would publish
+without these compactions, they are undone by a commit of their own, before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lake_core.errors import LakeError
+from lake_core.lake.errors import Conflict
+from lake_core.lake.publish.apply import apply
+from lake_core.lake.publish.branch_update import BranchUpdate, CommitFirst
+from lake_core.lake.publish.give_way import MADE, without_compactions
+from lake_core.lake.publish.prepare import Change, Proposal, head_of, prepare_change
+from lake_core.lake.refs.reached import Divergence, write_sets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lake_core.lake.refs.refs_state import RefsState
+    from lake_core.lake.repository import Repository
+
+
+def prepare_session(
+    repository: Repository, refs: RefsState, proposal: Proposal, change: Change, began_on: str
+) -> BranchUpdate:
+    """Prepare to publish the change of a session.
+
+    Args:
+        repository: The lake.
+        refs: Its refs.
+        proposal: The commit to make.
+        change: What the session did since the commit that it began on.
+        began_on: The id of that commit.
+
+    Raises:
+        CommitFirst: Compactions of the branch are to be undone, so that it does not conflict.
+        Conflict: It conflicts with other changes as well.
+        ProtectedBranch, Diverged, Collected: As for other changes.
+    """
+    try:
+        return prepare_change(repository, refs, proposal, change)
+    except Conflict as conflict:
+        update = _without_compactions(repository, refs, proposal, change, began_on, conflict.datasets)
+        if update is None:
+            raise
+        raise CommitFirst(update) from conflict
+
+
+def _without_compactions(
+    repository: Repository, refs: RefsState, proposal: Proposal, change: Change, began_on: str, paths: Iterable[str]
+) -> BranchUpdate | None:
+    """Return the update that undoes compactions of a branch. None if the change would conflict nevertheless."""
+    paths = [path for path in paths if not _rearranges(change, path)]
+    if not paths:
+        return None
+    head, target = refs.commit(refs.branch(proposal.branch)), head_of(repository, refs, proposal.branch)
+    sets = write_sets(Divergence.of(refs, head.id, began_on), ())
+    way = without_compactions(repository, refs, sets, paths, head, (target, change.base), MADE)
+    if way is None:
+        return None
+    rest, state = way
+    try:
+        apply(
+            change.base,
+            change.incoming,
+            state,
+            now=repository.clock(),
+            session=proposal.session,
+            commit=head.id,
+            reads=change.reads,
+            dry_run=True,
+        )
+        undo = Change(target, state, by_writes=True, restores=True, undoes=rest.undone[MADE])
+        message = f"Undo compactions that conflict with session {proposal.session}"
+        return prepare_change(repository, refs, Proposal(proposal.branch, message, is_recorded=True), undo)
+    except LakeError:
+        return None
+
+
+def _rearranges(change: Change, path: str) -> bool:
+    """Return whether the session itself has only compacted a dataset. It then conflicts: one compaction is enough."""
+    before, after = change.base.datasets().get(path), change.incoming.datasets().get(path)
+    if before is None or after is None:
+        return False
+    view = change.incoming.folder_of(after)
+    return view.format.rearranges(change.base.folder_of(before), view)
