@@ -1,6 +1,12 @@
-"""The seeds of long random histories: `make histories ARGS="--seeds 6000:7000"` runs others than the usual ones."""
+"""The seeds of random histories.
+
+`make histories ARGS="--seeds 6000:7000"` runs other long ones than the usual. A few histories are new in each run:
+their tests are named after the first seed, and `--new-seeds-from` runs the same ones again.
+"""
 
 from __future__ import annotations
+
+import time
 
 import pytest
 
@@ -10,12 +16,18 @@ _BLOCK = 500
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option `--seeds`."""
+    """Add the options `--seeds` and `--new-seeds-from`."""
     parser.addoption("--seeds", default=USUAL, metavar="FIRST:STOP", help=f"long random histories ({USUAL})")
+    # Processes that run tests get the options of the one that started them, so they agree on the time.
+    parser.addoption(
+        "--new-seeds-from", type=int, default=int(time.time()), metavar="FIRST", help="histories that were new in a run"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give each test with an argument `chosen_seeds` the chosen seeds, in blocks."""
+    """Give each test with an argument `chosen_seeds` the chosen seeds, in blocks, and `new_seed` the first new one."""
+    if "new_seed" in metafunc.fixturenames:
+        metafunc.parametrize("new_seed", [metafunc.config.getoption("--new-seeds-from")])
     if "chosen_seeds" in metafunc.fixturenames:
         blocks = seed_blocks(metafunc.config.getoption("--seeds"))
         metafunc.parametrize("chosen_seeds", blocks, ids=[f"{block.start}:{block.stop}" for block in blocks])

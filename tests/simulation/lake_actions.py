@@ -16,6 +16,8 @@ NEW_TABLE = "t/new"
 """A table that the first work which needs it creates."""
 ARRAY = "t/array"
 """An Icechunk repository with one array, whose cells are changed as the rows of a table are."""
+POOL = "t/pool"
+"""A pool of records, which are changed as the rows of a table are."""
 FIRST_ROWS = 40
 """Rows 0 to 9 are counted up, rows 10 to 39 are deleted, each by one work at most."""
 
@@ -26,7 +28,7 @@ class Change:
 
     kind: Literal["add", "count", "delete", "list"]
     target: str
-    """A table or the array, or for `list` a file that each work adds a line to."""
+    """A table, the array or the pool, or for `list` a file that each work adds a line to."""
     number: int = 0
     """How many rows are added, or which row is counted up or deleted."""
 
@@ -118,23 +120,47 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
-    """Merge a branch into main."""
+class Tag:
+    """Name main's head."""
 
     name: str
 
     def __str__(self) -> str:
-        return f"merges {self.name} into main"
+        return f"tags main as {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Merge a branch or a tag into a branch."""
+
+    name: str
+    into: str = "main"
+    squash: bool = False
+
+    def __str__(self) -> str:
+        return f"{'squashes' if self.squash else 'merges'} {self.name} into {self.into}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Cherry-pick the last commit of a branch or a tag."""
+
+    name: str
+    onto: str = "main"
+
+    def __str__(self) -> str:
+        return f"picks the head of {self.name} onto {self.onto}"
 
 
 @dataclass(frozen=True, slots=True)
 class Revert:
-    """Revert one of main's last commits of works."""
+    """Revert one of a branch's last commits of works."""
 
     back: int
+    branch: str = "main"
 
     def __str__(self) -> str:
-        return f"reverts main's {self.back + 1}. last work"
+        return f"reverts the {self.back + 1}. last work of {self.branch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,4 +206,6 @@ class Wait:
         return f"waits for day {self.day:g}"
 
 
-Action: TypeAlias = Publish | PublishHeld | Share | Shared | Branch | Merge | Revert | Tidy | Foreign | Read | Wait
+Action: TypeAlias = (
+    Publish | PublishHeld | Share | Shared | Branch | Tag | Merge | Pick | Revert | Tidy | Foreign | Read | Wait
+)

@@ -11,18 +11,21 @@ from tests.simulation.lake_actions import (
     MANAGED,
     NEW_TABLE,
     OPEN_TABLE,
+    POOL,
     TABLES,
     Action,
     Branch,
     Change,
     Foreign,
     Merge,
+    Pick,
     Publish,
     PublishHeld,
     Read,
     Revert,
     Share,
     Shared,
+    Tag,
     Tidy,
     Verb,
     Wait,
@@ -48,7 +51,7 @@ class _Draw:
         self.faulty = faulty
         self.works = 0
         self.foreign = 0
-        self.deletable = {path: list(range(10, 40)) for path in (*TABLES, ARRAY)}
+        self.deletable = {path: list(range(10, 40)) for path in (*TABLES, ARRAY, POOL)}
         self.tried: list[Publish] = []
         self.attempts: dict[tuple[str, str], list[Share]] = {}
         self.has_foreign = chance.random() < 0.4
@@ -58,7 +61,7 @@ class _Draw:
         tables = TABLES if self.chance.random() < 0.3 else MANAGED
         changes = []
         for _ in range(self.chance.choice([1, 1, 1, 2, 2, 3])):
-            table = ARRAY if self.chance.random() < 0.15 else self.chance.choice(tables)
+            table = self.chance.choice([ARRAY, POOL]) if self.chance.random() < 0.25 else self.chance.choice(tables)
             if self.chance.random() < 0.1:
                 changes.append(Change("add", NEW_TABLE, self.chance.randint(1, 2)))
                 continue
@@ -84,6 +87,11 @@ class _Draw:
         attempts.append(Share(session, self.work(), output, len(attempts)))
         return attempts[-1]
 
+    def pair(self) -> tuple[str, str]:
+        """A branch or tag, and the branch that its commits come to."""
+        name = self.chance.choice(["b1", "b1", "b2", "b2", "main", "v1", "v2"])
+        return name, "main" if name.startswith("b") and self.chance.random() < 0.9 else self.chance.choice(["b1", "b2"])
+
     def action(self) -> Action:
         x = self.chance.random()
         if x < 0.34:
@@ -101,12 +109,17 @@ class _Draw:
         if x < 0.65:
             verb: Verb = self.chance.choice(["publish", "publish", "publish", *get_args(Verb)])
             return Shared(self.chance.choice(["s1", "s2"]), verb)
-        if x < 0.68:
+        if x < 0.67:
             return Branch(self.chance.choice(["b1", "b2"]))
-        if x < 0.72:
-            return Merge(self.chance.choice(["b1", "b2"]))
+        if x < 0.68:
+            return Tag(self.chance.choice(["v1", "v2"]))
+        if x < 0.725:
+            name, into = self.pair()
+            return Merge(name, into, squash=self.chance.random() < 0.2)
+        if x < 0.735:
+            return Pick(*self.pair())
         if x < 0.75:
-            return Revert(self.chance.randint(0, 2))
+            return Revert(self.chance.randint(0, 2), self.chance.choice(["main", "main", "main", "b1"]))
         if x < 0.86:
             task = self.chance.choice(["optimize", "optimize", "checkpoint", "vacuum", "checkout", "gc", "gc", "adopt"])
             return Tidy(task, self.chance.choice(TABLES))
@@ -120,7 +133,7 @@ def lake_history(seed: int, *, steps: int = 7) -> History[Action]:
     """Draw a history: `steps` actions of each process, some of them days after the others."""
     chance = random.Random(seed)
     draw = _Draw(chance, faulty=chance.random() < 0.8)
-    days = chance.choice([(), (), (9.0,), (9.0, 18.0)])
+    days = chance.choice([(), (), (9.0,), (9.0, 18.0), (45.0,)])
     number = 0
     processes = []
     for _ in range(PROCESSES):

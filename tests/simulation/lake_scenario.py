@@ -45,29 +45,37 @@ from tests.simulation.lake_actions import (
     MANAGED,
     NEW_TABLE,
     OPEN_TABLE,
+    POOL,
     SCHEMA,
     TABLES,
     Action,
     Branch,
     Foreign,
     Merge,
+    Pick,
     Publish,
     PublishHeld,
     Read,
     Revert,
     Share,
     Shared,
+    Tag,
     Tidy,
     Wait,
     Work,
 )  # fmt: skip
 from tests.simulation.lake_array import array_contents, change_array, create_array
+from tests.simulation.lake_pool import change_pool, create_pool, pool_contents
 
 UNKNOWN = (StoreUnavailable, AppendOutcomeUnknown, CommitOutcomeUnknown)
 REFUSED = (
     AppendTimeout, Collected, ConcurrentModification, Conflict, NothingToApply, PublishTimeout, RefExists, RefNotFound,
     SessionClosed, SessionNotFound, StaleAttempt, StaleEpoch,
 )  # fmt: skip
+
+
+_MARKERS_COUNT = 29 * 86_400.0
+"""For how many seconds a work is tried again. Pools forget the markers of its writes after 30 days."""
 
 
 @dataclass(slots=True)
@@ -77,6 +85,8 @@ class Fate:
     work: Work
     branch: str
     state: Literal["published", "unknown"] = "unknown"
+    began: float = 0.0
+    """When it was tried first, in seconds of the simulation."""
     tries: int = 0
     """How often it was tried, by all processes."""
     refusals: int = 0
@@ -104,8 +114,8 @@ class LakeScenario:
         """Commits that a revert took back, or may have taken back."""
         self.reverted_works: set[str] = set()
         """The works of these commits. A writer that began before the revert must not bring them back."""
-        self.merged: dict[str, set[str]] = {}
-        """By branch: the works that a merge that was acknowledged brought into main."""
+        self.brought: dict[str, set[str]] = {}
+        """By branch: the works that a merge or a pick that was acknowledged brought to it."""
         self.observed: list[tuple[str, int, Counter[tuple[int, int]]]] = []
         self.held: dict[int, tuple[Publish, Session]] = {}
         self.lakes: dict[str, Lake] = {}
@@ -120,6 +130,7 @@ class LakeScenario:
                 session.create_delta(path, SCHEMA).append(first)
             session.create_delta(OPEN_TABLE, SCHEMA, managed=False).append(first)
             create_array(session)
+            create_pool(session)
 
     def lake(self, process: Process) -> Lake:
         """Return the lake that a process has open."""
@@ -176,8 +187,12 @@ class LakeScenario:
                 self._shared(lake, action)
             case Branch():
                 lake.create_branch(action.name)
+            case Tag():
+                lake.create_tag(action.name)
             case Merge():
                 self._merge(lake, action)
+            case Pick():
+                self._pick(lake, action)
             case Revert():
                 self._revert(lake, action)
             case Tidy():
@@ -190,8 +205,8 @@ class LakeScenario:
                 process.sleep(action.day * 86_400 - self.world.now)
 
     def _publish(self, process: Process, lake: Lake, action: Publish) -> None:
-        fate = self.fates.setdefault(action.work.id, Fate(action.work, action.branch))
-        if fate.state == "published":
+        fate = self.fates.setdefault(action.work.id, Fate(action.work, action.branch, began=self.world.now))
+        if fate.state == "published" or self.world.now - fate.began > _MARKERS_COUNT:
             return
         fate.tries += 1
         session = lake.session(action.branch, metadata={"work": action.work.id})
@@ -255,16 +270,23 @@ class LakeScenario:
 
     def _merge(self, lake: Lake, action: Merge) -> None:
         before = works_of(lake.at(action.name))
-        lake.merge(action.name, into="main")
-        self.merged.setdefault(action.name, set()).update(before)
+        lake.merge(action.name, into=action.into, squash=action.squash)
+        self.brought.setdefault(action.into, set()).update(before)
+
+    def _pick(self, lake: Lake, action: Pick) -> None:
+        commit = next(iter(lake.log(action.name, limit=1)))
+        lake.cherry_pick(commit.id, onto=action.onto)
+        if "work" in commit.metadata:
+            self.brought.setdefault(action.onto, set()).add(commit.metadata["work"])
 
     def _revert(self, lake: Lake, action: Revert) -> None:
-        commits = [commit for commit in lake.log(first_parent=True, limit=30) if "work" in commit.metadata]
+        log = lake.log(action.branch, first_parent=True, limit=30)
+        commits = [commit for commit in log if "work" in commit.metadata]
         if len(commits) > action.back:
             commit = commits[action.back]
             self.reverted.add(commit.id)
             self.reverted_works.add(commit.metadata["work"])
-            lake.revert(commit.id)
+            lake.revert(commit.id, branch=action.branch)
 
     def _tidy(self, lake: Lake, action: Tidy) -> None:
         match action.task:
@@ -337,6 +359,7 @@ class LakeScenario:
         log = lake.log()
         present = works_of(lake.at("main"))
         commits = {commit.id: commit for commit in log}
+        is_cut = all(commit.parents for commit in log)
         taken_back = {commit.metadata["revert"] for commit in log if "revert" in commit.metadata}
         for id in taken_back - self.reverted:
             yield Violation("reverted", f"nobody reverted {id[:8]}")
@@ -350,18 +373,21 @@ class LakeScenario:
                 undone = any(commit in taken_back for commit in fate.commits) or any(
                     commits[commit].metadata.get("work") == id for commit in taken_back if commit in commits
                 )
+                undone = undone or (is_cut and id in self.reverted_works)
                 if fate.state == "published" and id not in present and not undone:
                     yield Violation("lost", f"{fate.work} was acknowledged, and is not in main")
                 if fate.tries == fate.refusals and id in present:
                     yield Violation("refused, but there", f"{fate.work} was refused each time, and is in main")
             elif fate.state == "published" and fate.branch in heads and id not in works_of(lake.at(fate.branch)):
+                if id in self.reverted_works:
+                    continue
                 yield Violation("lost", f"{fate.work} was acknowledged, and is not in {fate.branch}")
             if counted[id] > 1 and any(change.kind != "list" for change in fate.work.changes):
                 yield Violation("twice", f"{fate.work} has {counted[id]} commits in main")
-        for branch, works in self.merged.items():
-            for id in works - present:
-                if not any(commits[commit].metadata.get("work") == id for commit in taken_back if commit in commits):
-                    yield Violation("lost", f"{id} was merged from {branch}, and is not in main")
+        for branch, works in self.brought.items():
+            there = works_of(lake.at(branch)) if branch in heads else works
+            for id in works - there - self.reverted_works:
+                yield Violation("lost", f"{id} was brought to {branch}, and is not there")
         for number, state in self.foreign.items():
             rows = set(self.foreign_rows[number])
             visible = {row for row, _ in contents(lake.delta(OPEN_TABLE))} & rows
@@ -391,7 +417,7 @@ class LakeScenario:
     def _check_state(self, state: StateStore, name: str) -> Iterator[Violation]:
         included = works_of(state)
         works = [self.fates[id].work for id in included]
-        for path in (*TABLES, NEW_TABLE, ARRAY):
+        for path in (*TABLES, NEW_TABLE, ARRAY, POOL):
             expected = self._expected(works, path)
             actual = contents_at(state, path)
             if path == OPEN_TABLE:
@@ -413,7 +439,7 @@ class LakeScenario:
 
     @staticmethod
     def _expected(works: Sequence[Work], path: str) -> Counter[tuple[int, int]]:
-        values = dict.fromkeys(range(FIRST_ROWS) if path in (*TABLES, ARRAY) else (), 0)
+        values = dict.fromkeys(range(FIRST_ROWS) if path in (*TABLES, ARRAY, POOL) else (), 0)
         gone = set()
         for work in works:
             for index, change in enumerate(work.changes):
@@ -450,6 +476,9 @@ def do(session: WritableState, work: Work) -> None:
                 change_array(session, change, work.rows(index))
             continue
         marker = (f"{work.id}-{index}", 1)
+        if change.target == POOL:
+            change_pool(session, change, work.rows(index), marker)
+            continue
         match change.kind:
             case "add":
                 if change.target == NEW_TABLE:
@@ -480,6 +509,8 @@ def contents_at(state: StateStore, path: str) -> Counter[tuple[int, int]]:
     """Return the rows of the table or the cells of the array at a path. There are none where the path holds nothing."""
     if path not in state.datasets():
         return Counter()
+    if path == POOL:
+        return pool_contents(state)
     return array_contents(state.icechunk(path)) if path == ARRAY else contents(state.delta(path))
 
 

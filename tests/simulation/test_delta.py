@@ -35,6 +35,12 @@ def test_nothing_is_lost_or_doubled_in_a_table_with_features(first: int, steps: 
         check_history(delta_history(seed, steps=steps), _SETTINGS["change feed, in-commit timestamps"])
 
 
+@pytest.mark.extended
+def test_nothing_is_lost_in_new_histories(new_seed: int) -> None:
+    for seed in range(new_seed, new_seed + 40):
+        check_history(delta_history(seed), _SETTINGS["plain" if seed % 4 else "change feed, in-commit timestamps"])
+
+
 @pytest.mark.histories
 @pytest.mark.timeout(3600)
 def test_nothing_is_lost_in_many_histories(chosen_seeds: range) -> None:

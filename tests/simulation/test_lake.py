@@ -19,6 +19,12 @@ def test_nothing_is_lost_doubled_or_half_seen(first: int, steps: int) -> None:
         check_history(lake_history(seed, steps=steps), LakeScenario)
 
 
+@pytest.mark.extended
+def test_nothing_is_lost_in_new_histories(new_seed: int) -> None:
+    for seed in range(new_seed, new_seed + 40):
+        check_history(lake_history(seed), LakeScenario)
+
+
 @pytest.mark.histories
 @pytest.mark.timeout(3600)
 def test_nothing_is_lost_in_many_histories(chosen_seeds: range) -> None:

@@ -29,6 +29,12 @@ def test_nothing_is_lost_doubled_or_half_seen(first: int) -> None:
         check_history(pool_history(seed), PoolScenario)
 
 
+@pytest.mark.extended
+def test_nothing_is_lost_in_new_histories(new_seed: int) -> None:
+    for seed in range(new_seed, new_seed + 40):
+        check_history(pool_history(seed), PoolScenario)
+
+
 @pytest.mark.histories
 @pytest.mark.timeout(3600)
 def test_nothing_is_lost_in_many_histories(chosen_seeds: range) -> None:

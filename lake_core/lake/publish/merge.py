@@ -113,6 +113,7 @@ class Merge:
             parents=() if self.squash else (self.incoming.id,),
             is_merge=True,
             is_recorded=True,
+            brings=True,
         )
 
     def change(self, refs: RefsState, target: StateStore) -> Change:
@@ -170,11 +171,12 @@ class Pick:
             )
         target = head_of(self.repository, refs, self.branch)
         step = Step(_parent(refs, self.commit, self.parent), self.commit)
-        shortcut = Shortcut(step, sets.net(frozenset(between)))
+        has_all = divergence.links[self.commit.id].has_all
+        shortcut = Shortcut(step, sets.net(frozenset(between))) if has_all else None
         change = replayed_change(self.repository, refs, sets, target, self.branch, shortcut=shortcut)
         metadata = {PICK_FIELD: self.commit.id, "cherry-pick-committer": self.commit.committer}
         message, metadata = self.message or self.commit.message, metadata | _parent_field(self.parent)
-        proposal = Proposal(self.branch, message, metadata, is_recorded=True)
+        proposal = Proposal(self.branch, message, metadata, is_recorded=True, brings=True)
         return prepare_change(self.repository, refs, proposal, change)
 
 

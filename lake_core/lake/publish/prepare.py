@@ -30,7 +30,13 @@ from lake_core.lake.publish.conflict_report import ConflictReport
 from lake_core.lake.publish.presence import check_present, collected, retention_ended
 from lake_core.lake.publish.published import Published, SkippedWrite
 from lake_core.lake.publish.tree_update import Strategy, TreeUpdate, check_references, taken_tree, write_tree
-from lake_core.lake.refs.commit_record import DATASETS_FIELD, MOST_RESOLVED, RESOLVED_FIELD, UNDOES_FIELD
+from lake_core.lake.refs.commit_record import (
+    DATASETS_FIELD,
+    LEFT_OUT_FIELD,
+    MOST_RESOLVED,
+    RESOLVED_FIELD,
+    UNDOES_FIELD,
+)
 from lake_core.lake.refs.pending_deletions import collections
 
 if TYPE_CHECKING:
@@ -64,6 +70,8 @@ class Proposal:
     """Whether it is a merge. Protected branches accept only merges."""
     is_recorded: bool = False
     """Whether it is committed even if nothing differs, so that the history has what it brought or undid."""
+    brings: bool = False
+    """Whether it brings writes of other commits: a merge or a cherry-pick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +278,8 @@ def _write_commit(
         metadata[DATASETS_FIELD] = json.dumps(datasets, separators=(",", ":"), ensure_ascii=False)
     if update.resolved:
         metadata[RESOLVED_FIELD] = json.dumps(dict(islice(update.resolved.items(), MOST_RESOLVED)), ensure_ascii=False)
+    if proposal.brings:
+        metadata[LEFT_OUT_FIELD] = str(len(update.skipped))
     if update.undoes:
         metadata[UNDOES_FIELD] = " ".join(update.undoes)
     if proposal.session is not None:

@@ -157,9 +157,10 @@ class _WriteChecks:
         """Check that what comes does not change a dataset that the target dropped, to create another one there."""
         sets, changes = self._sets, self._changes
         for write in self._coming:
+            saw = sets.in_force(sets.past(write))
             for other in self._after:
                 stood = write in sets.in_force_there and other in sets.in_force_there
-                if other not in self._before or stood or sets.saw(write, other):
+                if other not in self._before or stood or other in saw:
                     continue
                 for path in changes.shared_paths(write, other):
                     before, gone = changes.change(write, path)[0], changes.dropped(other, path)

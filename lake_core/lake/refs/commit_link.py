@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lake_core.lake.errors import DamagedLake
 from lake_core.lake.refs.commit_record import (
     DATASETS_FIELD,
+    LEFT_OUT_FIELD,
     MOST_RESOLVED,
     PARENT_FIELD,
     PICK_FIELD,
@@ -88,6 +89,12 @@ class CommitLink:
     def is_merge(self) -> bool:
         """Return whether it made no write of its own, because it merged or squashed another commit."""
         return len(self.parents) > 1 or self.squashed is not None
+
+    @property
+    def has_all(self) -> bool:
+        """Return whether it is known that its change is all that its writes did, and none of them was left out."""
+        brings = self.is_merge or self.picked is not None
+        return not brings or self.metadata.get(LEFT_OUT_FIELD) == "0"
 
     @property
     def datasets(self) -> frozenset[str] | None:

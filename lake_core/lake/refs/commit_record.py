@@ -27,6 +27,8 @@ PARENT_FIELD: Final = "lake:parent"
 """The key of the number of that parent. 1 if there is none."""
 UNDOES_FIELD: Final = "lake:undoes"
 """The key of the commits whose writes a revert undoes, if they are others than those that the reverted commit made."""
+LEFT_OUT_FIELD: Final = "lake:left-out"
+"""The key of how many writes a merge or a cherry-pick left out, as their transaction identifiers are there."""
 RESOLVED_FIELD: Final = "resolved"
 """The key of the conflicts that a merge's strategy resolved: JSON, path → kind."""
 MOST_RESOLVED: Final = 100

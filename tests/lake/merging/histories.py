@@ -19,7 +19,7 @@ from lake_core.pool.key_range import KeyRange
 from lake_core.store import MemoryStore
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.lakes import opened
-from tests.lake.merging.model import Id, Nothing, Operation, Refused, Row, Version, Write, perform
+from tests.lake.merging.model import Id, Nothing, Operation, Refused, Row, Version, Write, merge, perform
 
 Step: TypeAlias = "tuple[str, Operation]"
 PATH, FILE = "t", "k"
@@ -259,6 +259,9 @@ class Beside:
             return False
         except Exception as error:
             raise Unequal(f"{type(error).__name__}: {error}: {self.show(name, operation)}") from error
+        if self._brought_copies(name, operation):
+            self.counts["pick: brought copies"] += 1
+            raise Stop
         if version is None:
             if self.lake.list_branches()[self.ref(name)] == before:
                 return False
@@ -279,6 +282,25 @@ class Beside:
         self.branches[name].append(version)
         self.did.append((name, operation))
         return True
+
+    def _brought_copies(self, name: str, operation: Operation) -> bool:
+        """Return whether a pick brought marked writes that the picked commit had left out, as its branch had copies.
+
+        To the model, these are no writes of that commit. To a lake, they are, as it does not know which they were.
+        """
+        if not isinstance(operation, tuple) or operation[0] != "pick":
+            return False
+        picked = self.lake.log(self.ref(operation[1]), limit=1)[0]
+        if picked.metadata.get("lake:left-out", "0") == "0":
+            return False
+        head, other = self.branches[name][-1], self.branches[operation[1]][-1]
+        new = {*other.new(), *(id for id in other.reached if id[0] == "marker")}
+        for version in (version for versions in self.branches.values() for version in versions):
+            copies = Version({**other.reached, **version.reached})
+            with suppress(Nothing, Refused):
+                if self._equal(name, Version(merge(head, copies, new))):
+                    return True
+        return False
 
     def _is_union(self, name: str, operation: Operation, refused: str) -> bool:
         """Return whether what the lake did is right too, where the model refuses because it does not know better.

@@ -87,6 +87,16 @@ def test_random_histories(dataset: Dataset, names: str, first: int) -> None:
         )
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize("names", ["ab", "abc"])
+def test_new_random_histories(dataset: Dataset, names: str, new_seed: int) -> None:
+    for seed in range(new_seed, new_seed + 10):
+        walk(
+            lambda seed=seed: Beside(dataset, names, with_table=bool(seed % 3)),  # type: ignore[misc]
+            random_steps(seed, _everything(dataset), names, 40),
+        )
+
+
 @pytest.mark.stress
 @pytest.mark.histories
 @pytest.mark.timeout(20_000)
@@ -123,6 +133,7 @@ KNOWN = (
     "b: mark; b: alter; a: overwrite; a: mark; a: merge b",
     "a: drop; b: merge a; b: revert; a: create; b: merge a",
     "a: mark; a: revert; b: mark; a: mark; b: pick a",
+    "b: mark; a: mark; b: pick a; c: pick b; c: squash a",
     "b: put1; a: put1; a: squash b; b: revert; b: merge a",
     "b: drop; b: put0; a: drop; b: revert; a: merge b",
     "a: append; a: compact; c: mark; b: upsert; a: revert; c: squash a; b: squash c; a: pick b; c: append; a: revert",
