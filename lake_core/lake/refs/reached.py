@@ -191,19 +191,40 @@ class Divergence:
         """Return whether the difference from the one best common ancestor is what is missing, and nothing else.
 
         It may not be if what comes has undone something, or if some of it has arrived by a cherry-pick, unless the head
-        has nothing of its own. Nor if the head has undone what the ancestor has, and some of what comes was made beside
-        the ancestor: it may have made the same change, which the difference does not show.
+        has nothing of its own. Nor if the head has undone what comes again, and the difference does not show it.
         """
         if not self.beside:
             return True
         if len(self.bases) != 1 or any(link.is_undo or link.picked for link in self.missing):
             return False
-        own = {link.id for link in self.beside}
-        undos = [link for link in self.beside if link.is_undo] if len(self.forks) > 1 else []
-        if not all(own.issuperset(self.links.undone_by(link)) for link in undos):
+        if self._hides_undone:
             return False
         picks = [link for link in self.beside if link.picked is not None]
         return not picks or not {link.id for link in self.missing}.intersection(self.links.writes(picks))
+
+    @property
+    def _hides_undone(self) -> bool:
+        """Return whether the head has undone a write that may come again, as a copy or as an equal change.
+
+        That is a write of a common ancestor, if some of what comes was made beside that ancestor. Or it is one that a
+        merge or a squash brought to the head together with its undo, so that no log of a dataset shows it.
+        """
+        undos = [link for link in self.beside if link.is_undo]
+        if not undos:
+            return False
+        own = {link.id: link for link in self.beside}
+        shown = set[str]()
+        id = self.head
+        while id in own:
+            shown.add(id)
+            id = own[id].parents[0]
+        undone = {id for link in undos for id in self.links.undone_by(link)} - shown
+        hidden = [own[id].datasets for id in undone if id in own]
+        comes = [link.datasets for link in self.missing]
+        if None in hidden or None in comes:
+            return bool(undone)
+        is_shared = bool(frozenset().union(*filter(None, hidden)) & frozenset().union(*filter(None, comes)))
+        return is_shared or (len(self.forks) > 1 and not undone <= own.keys())
 
 
 @dataclass(frozen=True, slots=True)

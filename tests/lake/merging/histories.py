@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -152,6 +153,69 @@ class Pool:
 
     def value(self, lake: Lake, ref: str) -> str | None:
         return None
+
+
+class Array:
+    """An array in which each row is a chunk of its own. What was written there is never read or replaced."""
+
+    operations = ("append", "mark", "both", "create", "drop", "alter")
+
+    def __init__(self) -> None:
+        self.chunks: dict[tuple[int, str], int] = {}
+        """The chunk of each row, by its key and its write."""
+
+    def write(self, session: Session, write: Write) -> None:
+        if write.operation == "create":
+            created = session.create_icechunk(PATH).session
+            created.set_metadata("/", _group(None))
+            created.set_metadata("/rows", _array())
+            return
+        if write.operation == "drop":
+            session.drop(PATH)
+            return
+        repository = session.icechunk(PATH)
+        if write.operation == "alter":
+            repository.session.set_metadata("/", _group(str(next(iter(write.adds.values())))))
+            return
+        for key, id in sorted(write.rows, key=str):
+            chunk = self.chunks.setdefault((key, label(id)), len(self.chunks))
+            repository.session.write_chunk("/rows", (chunk,), b"\1")
+        if write.operation == "mark":
+            repository.session.commit("mark", txn=("m", 1))
+
+    def rows(self, lake: Lake, ref: str) -> Counter[tuple[int, str]]:
+        if not any(record.path == PATH for record in lake.list_datasets(ref)):
+            return Counter()
+        state = lake.icechunk(PATH, ref=ref).readonly_session("main")
+        array = state.array("/rows")
+        return Counter(row for row, chunk in self.chunks.items() if state.reference(array, (chunk,)) is not None)
+
+    def value(self, lake: Lake, ref: str) -> str | None:
+        if not any(record.path == PATH for record in lake.list_datasets(ref)):
+            return None
+        group = lake.icechunk(PATH, ref=ref).readonly_session("main").node("/")
+        assert group is not None
+        value: str | None = json.loads(group.user_data)["attributes"].get(PROPERTY)
+        return value
+
+
+def _group(value: str | None) -> bytes:
+    attributes = {} if value is None else {PROPERTY: value}
+    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}).encode()
+
+
+def _array() -> bytes:
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [10_000],
+        "data_type": "uint8",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": 0,
+        "codecs": [{"name": "bytes"}],
+    }
+    return json.dumps(document).encode()
 
 
 @dataclass

@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.lake.merging.histories import PLAIN, Beside, Dataset, Pool, Table, explore, random_steps, read, walk
+from tests.lake.merging.histories import PLAIN, Array, Beside, Dataset, Pool, Table, explore, random_steps, read, walk
 
 DATASETS: dict[str, Callable[[], Dataset]] = {
     "table": Table,
     "table-with-feed": lambda: Table({"delta.enableChangeDataFeed": "true"}),
     "pool": Pool,
+    "array": Array,
 }
 UNDOS = ("revert", "revert2")
 THEMES = {
@@ -133,6 +134,7 @@ KNOWN = (
     "b: mark; b: alter; a: overwrite; a: mark; a: merge b",
     "a: drop; b: merge a; b: revert; a: create; b: merge a",
     "a: mark; a: revert; b: mark; a: mark; b: pick a",
+    "b: mark; a: mark; a: revert; c: squash a; c: merge b",
     "b: mark; a: mark; b: pick a; c: pick b; c: squash a",
     "b: put1; a: put1; a: squash b; b: revert; b: merge a",
     "b: drop; b: put0; a: drop; b: revert; a: merge b",
