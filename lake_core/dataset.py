@@ -156,9 +156,9 @@ class Applied:
     """The transaction identifiers of the writes that are there already, and were left out."""
 
     @classmethod
-    def skip(cls, version: int | None, recorded: Mapping[str, int]) -> Applied:
+    def skip(cls, version: int | None, recorded: Sequence[tuple[str, int]]) -> Applied:
         """Return the result for writes that the target already has, by their applications and versions."""
-        return cls({}, version, SKIPPED, recorded=tuple(recorded.items()))
+        return cls({}, version, SKIPPED, recorded=tuple(recorded))
 
 
 @dataclass(frozen=True, slots=True)

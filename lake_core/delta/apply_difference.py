@@ -38,7 +38,7 @@ from lake_core.delta.difference import (
 )
 from lake_core.delta.features import is_active, supported_features, upgraded
 from lake_core.delta.log_segment import commit_key
-from lake_core.delta.marked_append import APPENDS_FIELD, MarkedAppends, appends_field, marked_appends
+from lake_core.delta.marked_write import MARKED_FIELD, MarkedWrites, marked_field, marked_writes, sets_marker
 from lake_core.delta.net_feed import exist, net_changes
 from lake_core.delta.path import data_keys
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
@@ -48,7 +48,7 @@ from lake_core.delta.transaction import Operation, commit_info, encode_operation
 from lake_core.errors import ObjectMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from lake_core.delta.snapshot import Snapshot
     from lake_core.expression import Predicate
@@ -87,7 +87,7 @@ def apply_created(after: Snapshot, commits: CommitRange, context: ApplyContext, 
         domains=after.domains,
     )
     changes = _change_actions(None, after, commits, context, now)
-    reads, writes = commits.reads(after.metadata), _Writes.of(commits, after.files(_ADD))
+    reads, writes = commits.reads(after.metadata), _Writes.of(commits, after.files(_ADD), operation.markers)
     body = _body(operation, None, after.store, reads, changes, context, now, commits.absorbed(), writes)
     return Applied({commit_key(0): body}, 0, operation.name, operation.metrics, _references(operation, after, changes))
 
@@ -101,12 +101,13 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
         )
     commits = commits.since_drop()
     markers = _set_markers(after)
-    writes = _Writes.of(commits, after.files(_ADD))
-    recorded = _recorded(markers, commits, None, head, context)
-    if writes.are(recorded, markers):
+    writes = _Writes.of(commits, after.files(_ADD), markers)
+    recorded = _recorded(writes.marked, commits, None, head, context)
+    if writes.are(recorded):
         return Applied.skip(head.version, recorded)
-    writes, files, markers = writes.without(recorded, after.files(_ADD), markers)
-    twice = [marker for marker in markers if head.transaction(marker.app_id) is not None]
+    writes, files, markers = writes.without(recorded, after.files(_ADD), markers, head)
+    known = [marker for marker in markers if head.transaction(marker.app_id) is not None]
+    twice = [marker for marker in known if marker.app_id not in writes.settled]
     if twice:
         raise _written_twice(twice[0])
     if not context.by_writes:
@@ -276,11 +277,11 @@ def apply_changed(
     ours = difference(before, after)
     if not ours:
         return Applied({}, head.version, NOTHING)
-    writes, markers = _Writes.of(commits, ours.adds), ours.markers
-    recorded = _recorded(markers, commits, before, head, context)
-    if writes.are(recorded, markers):
+    writes = _Writes.of(commits, ours.adds, ours.markers)
+    recorded = _recorded(writes.marked, commits, before, head, context)
+    if writes.are(recorded):
         return Applied.skip(head.version, recorded)
-    writes, left, markers = writes.without(recorded, ours.adds, markers)
+    writes, left, markers = writes.without(recorded, ours.adds, ours.markers, head)
     ours = replace(ours, adds=left, markers=markers)
     if not (context.by_writes or context.in_session):
         _check_not_undone(ours.markers, before, head)
@@ -295,12 +296,13 @@ def apply_changed(
     )
     if moved:
         ours, checked = with_merged_properties(ours, before, head), [] if context.by_writes else reads
-        check_applicable(ours, checked, before, head, rearranges=rearranged, now=now)
+        unsettled = [marker for marker in ours.markers if marker.app_id not in writes.settled]
+        check_applicable(replace(ours, markers=unsettled), checked, before, head, rearranges=rearranged, now=now)
     if not rearranged:
         _check_not_append_only(ours, head, commits)
     absorbed = commits.absorbed()
     adds = _lacking(ours.adds, commits, absorbed, head, before, context)
-    whole, ours = len(adds) == len(ours.adds) and not writes.left_out, replace(ours, adds=adds)
+    whole, ours = len(adds) == len(ours.adds), replace(ours, adds=adds)
     if not ours:
         return Applied.skip(head.version, writes.left_out) if writes.left_out else Applied({}, head.version, NOTHING)
     operation = Operation(
@@ -319,7 +321,9 @@ def apply_changed(
             ours.metadata or head.metadata, merged_protocol(head.protocol, before.protocol, after.protocol)
         )
     changes = (
-        _change_actions(before, after, commits, context, now) if _feeds(head) and commits.continues and whole else ()
+        _change_actions(before, after, commits, context, now, writes.left_paths)
+        if _feeds(head) and commits.continues and whole
+        else ()
     )
     return _committed(operation, head, reads, changes, context, now, absorbed, writes)
 
@@ -330,56 +334,69 @@ class _Writes:
 
     Attributes:
         count: How many they are; None if that is unknown.
-        appends: Those of them that only added files, and have a txn action.
+        marked: Those of them with a txn action; None if they are unknown.
         left_out: Those that the target has already, by application id and version.
+        left_paths: The files of those.
+        settled: Applications of which the target has made no write since that is not left out.
     """
 
     count: int | None
-    appends: MarkedAppends
-    left_out: Mapping[str, int]
+    marked: MarkedWrites | None
+    left_out: Sequence[tuple[str, int]] = ()
+    left_paths: Sequence[str] = ()
+    settled: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, commits: CommitRange, adds: pa.Table) -> _Writes:
-        """Return the writes of some commits, which add some files."""
+    def of(cls, commits: CommitRange, adds: pa.Table, markers: Sequence[SetTransaction]) -> _Writes:
+        """Return the writes of some commits, which add some files and set some txn actions."""
         count = commits.writes()
-        return cls(count, {} if count in (None, 1) else marked_appends(commits, adds), {})
+        if count == 1 or not markers:
+            return cls(count, {(marker.app_id, marker.version): None for marker in markers})
+        return cls(count, None if count is None else marked_writes(commits, adds))
 
-    def are(self, recorded: Mapping[str, int], markers: Sequence[SetTransaction]) -> bool:
-        """Return whether each of them has one of these txn actions, and all of these are recorded."""
-        return bool(recorded) and self.count == len(markers) == len(recorded)
+    def are(self, recorded: Sequence[tuple[str, int]]) -> bool:
+        """Return whether each of them has a txn action, and all of these are recorded."""
+        return bool(recorded) and self.marked is not None and self.count == len(self.marked) == len(recorded)
 
     def without(
-        self, recorded: Mapping[str, int], adds: pa.Table, markers: Sequence[SetTransaction]
+        self, recorded: Sequence[tuple[str, int]], adds: pa.Table, markers: Sequence[SetTransaction], head: Snapshot
     ) -> tuple[_Writes, pa.Table, Sequence[SetTransaction]]:
         """Return the other writes, with their files and txn actions, if all those that are recorded are appends."""
-        if not recorded or self.count is None or not self.appends.keys() >= recorded.items():
+        if not recorded or self.marked is None or self.count is None:
             return self, adds, markers
-        paths = [path for marker in recorded.items() for path in self.appends[marker]]
-        appends = {marker: paths for marker, paths in self.appends.items() if marker not in recorded.items()}
-        rest = _Writes(self.count - len(recorded), appends, recorded)
+        paths: list[str] = []
+        for marker in recorded:
+            own = self.marked[marker]
+            if own is None:
+                return self, adds, markers
+            paths += own
+        settled = {app_id for app_id, version in recorded if version == _version_in(head, app_id)}
+        marked = {marker: own for marker, own in self.marked.items() if marker not in recorded}
+        rest = _Writes(self.count - len(recorded), marked, recorded, paths, frozenset(settled))
         files = adds.filter(pc.invert(pc.is_in(adds["path"], value_set=pa.array(paths, pa.string()))))
-        return rest, files, [marker for marker in markers if marker.app_id not in recorded]
+        return rest, files, [marker for marker in markers if (marker.app_id, marker.version) not in recorded]
 
 
 def _recorded(
-    markers: Sequence[SetTransaction],
-    commits: CommitRange,
-    before: Snapshot | None,
-    head: Snapshot,
-    context: ApplyContext,
-) -> dict[str, int]:
-    """Return the txn actions whose writes the target has, by application id.
+    marked: MarkedWrites | None, commits: CommitRange, before: Snapshot | None, head: Snapshot, context: ApplyContext
+) -> list[tuple[str, int]]:
+    """Return those of the writes with a txn action that the target has.
 
     A txn action proves that its own write is there, never that those beside it are. A version that went down since
     `before` was undone, so it proves nothing.
     """
-    there: dict[str, int] = {}
-    for marker in markers if commits.continues else ():
-        earlier, recorded = _version_in(before, marker), _version_in(head, marker)
+    there: list[tuple[str, int]] = []
+    others: CommitRange | None = None
+    for app_id, version in marked if marked is not None and commits.continues else ():
+        earlier, recorded = _version_in(before, app_id), _version_in(head, app_id)
+        if version <= earlier or recorded < version or recorded == earlier:
+            continue
         # A writer that is late does not know of a later version. Between branches, only the same one is the same.
-        is_there = recorded == marker.version or (context.session is not None and recorded > marker.version)
-        if is_there and recorded != earlier and marker.version >= earlier:
-            there[marker.app_id] = marker.version
+        if recorded > version and context.session is None:
+            others = others or CommitRange.between(before, head)
+            if not sets_marker(others, app_id, version):
+                continue
+        there.append((app_id, version))
     return there
 
 
@@ -388,13 +405,13 @@ def _check_not_undone(markers: Sequence[SetTransaction], before: Snapshot | None
 
     It is the same write, so it must not come back by another way.
     """
-    rising = [marker for marker in markers if marker.version > _version_in(before, marker)]
-    undone = [marker for marker in rising if _version_in(head, marker) < marker.version]
+    rising = [marker for marker in markers if marker.version > _version_in(before, marker.app_id)]
+    undone = [marker for marker in rising if _version_in(head, marker.app_id) < marker.version]
     if not undone:
         return
     others = CommitRange.between(before, head)
     for marker in undone:
-        if others.sets_marker(marker):
+        if sets_marker(others, marker.app_id, marker.version):
             raise DatasetConflict(
                 f"version {marker.version} of application {marker.app_id!r} was written there too, and undone: to "
                 "have it again, revert what undid it, or write it there again",
@@ -404,11 +421,11 @@ def _check_not_undone(markers: Sequence[SetTransaction], before: Snapshot | None
 
 def raised_markers(before: Snapshot | None, after: Snapshot) -> list[SetTransaction]:
     """Return the txn actions whose versions rose from one state to another."""
-    return [marker for marker in _set_markers(after) if marker.version > _version_in(before, marker)]
+    return [marker for marker in _set_markers(after) if marker.version > _version_in(before, marker.app_id)]
 
 
-def _version_in(snapshot: Snapshot | None, marker: SetTransaction) -> int:
-    version = None if snapshot is None else snapshot.transaction_version(marker.app_id)
+def _version_in(snapshot: Snapshot | None, app_id: str) -> int:
+    version = None if snapshot is None else snapshot.transaction_version(app_id)
     return NEVER if version is None else version
 
 
@@ -422,11 +439,21 @@ def _feeds(snapshot: Snapshot) -> bool:
 
 
 def _change_actions(
-    before: Snapshot | None, after: Snapshot, commits: CommitRange, context: ApplyContext, now: int
+    before: Snapshot | None,
+    after: Snapshot,
+    commits: CommitRange,
+    context: ApplyContext,
+    now: int,
+    left_paths: Sequence[str] = (),
 ) -> Sequence[dict[str, Any]]:
-    """Return the change files of several commits that become one; those of the net change if theirs are gone."""
+    """Return the change files of several commits that become one.
+
+    Those of the net change if theirs are gone, or without some files that are left out.
+    """
     if not _feeds(after) or context.dry_run:
         return ()
+    if left_paths:
+        return net_changes(before, after, context.data_root, now, without=left_paths)
     try:
         changes = _each_change(after, commits, context, now)
     except ObjectMissing:
@@ -475,7 +502,7 @@ def _committed(
         operation.name,
         operation.metrics,
         _references(operation, head, changes),
-        () if writes is None else tuple(writes.left_out.items()),
+        () if writes is None else tuple(writes.left_out),
     )
 
 
@@ -497,8 +524,8 @@ def _body(
         info[ABSORBED_FIELD] = list(absorbed)
     if writes is not None and writes.count is not None:
         info[WRITES_FIELD] = writes.count
-    if writes is not None and writes.appends:
-        info[APPENDS_FIELD] = appends_field(writes.appends)
+    if writes is not None and writes.marked and writes.count not in (None, 1):
+        info[MARKED_FIELD] = marked_field(writes.marked)
     if context.session is not None:
         info["lakeSession"] = context.session
     tail = encode_actions([("cdc", body) for body in changes])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.delta.commit_file import parse_run, read_commit_info, single_actions
+from lake_core.delta.commit_file import parse_run, read_commit_info
 from lake_core.delta.conflict import Reads
 from lake_core.delta.errors import MixedRearrangement
 from lake_core.delta.log_segment import commit_key, list_log
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from lake_core.delta.action import Metadata, SetTransaction
+    from lake_core.delta.action import Metadata
     from lake_core.delta.snapshot import Snapshot
     from lake_core.expression import Predicate
     from lake_core.store import ObjectStore
@@ -76,17 +75,6 @@ class CommitRange:
             elif info.get("operation") != "CREATE TABLE" or rearranges(version, body) is not None or b'"txn"' in body:
                 total += 1
         return total
-
-    def sets_marker(self, marker: SetTransaction) -> bool:
-        """Return whether one of the commits has the same application id and version in a txn action."""
-        name = json.dumps(marker.app_id).encode()
-        plain = json.dumps(marker.app_id, ensure_ascii=False).encode()
-        return any(
-            (action.get("appId"), action.get("version")) == (marker.app_id, marker.version)
-            for version, body in self.bodies
-            if name in body or plain in body
-            for action in single_actions(version, body, "txn")
-        )
 
     def added(self) -> pa.Array:
         """Return the paths of all files that the commits added."""

@@ -7,6 +7,7 @@ files of both states tell what changed between the two, though not by which step
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,12 @@ def exist(store: ObjectStore, changes: Sequence[Mapping[str, Any]]) -> bool:
     return all(store.gather(*(partial(store.exists, key) for key in data_keys(paths, store).to_pylist())))
 
 
-def net_changes(before: Snapshot | None, after: Snapshot, data_root: ObjectStore, now: int) -> Sequence[dict[str, Any]]:
+def net_changes(
+    before: Snapshot | None, after: Snapshot, data_root: ObjectStore, now: int, *, without: Sequence[str] = ()
+) -> Sequence[dict[str, Any]]:
     """Write the net change of rows from one snapshot to another into change files, and return their cdc actions.
+
+    The files `without` that the later one has are left out.
 
     A row that a copy in another file replaces has not changed. Returns none if readers derive the same from the files
     that the two differ in. They also do so, with copied rows as deletes and inserts, if there is too much to compare,
@@ -53,6 +58,9 @@ def net_changes(before: Snapshot | None, after: Snapshot, data_root: ObjectStore
     if before is None:
         return ()
     net = difference(before, after)
+    if without:
+        outside = pc.invert(pc.is_in(net.adds["path"], value_set=pa.array(without, pa.string())))
+        net = replace(net, adds=net.adds.filter(outside))
     size = pc.sum(net.adds["size"]).as_py() or 0, pc.sum(net.removes["size"]).as_py() or 0
     if not (len(net.adds) and len(net.removes)) or sum(size) > _MOST_BYTES or not _fits(before, after):
         return ()

@@ -282,7 +282,7 @@ def _applied(
         applied = application.replace(head.snapshot, after.snapshot)
     elif is_recorded(assets, base, after.snapshot, head.snapshot, context):
         raised = raised_markers(assets, base, after.snapshot)
-        return Applied.skip(None, {app_id: marker.version for app_id, marker in raised.items()})
+        return Applied.skip(None, [(app_id, marker.version) for app_id, marker in raised.items()])
     else:
         if not (context.by_writes or context.in_session):
             check_not_undone(assets, base, after.snapshot, head.snapshot)

@@ -21,7 +21,7 @@ from lake_core.pool.errors import DamagedLake
 from lake_core.pool.heirs import heirs
 from lake_core.pool.ksuid import NIL, new_ksuid
 from lake_core.pool.lake import empty_lake
-from lake_core.pool.marked_append import MarkedAppends, marked_appends
+from lake_core.pool.marked_writes_of import marked_writes
 from lake_core.pool.marker import rising, version_of
 from lake_core.pool.read_set import EVERYTHING, has_read, read_set
 from lake_core.pool.value import NULL_VALUE
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lake_core.pool.commit_store import Change, CommitStore
+    from lake_core.pool.marked_write import MarkedWrites
     from lake_core.pool.marker import Marker, Markers
 
 _SHOWN = 5
@@ -52,8 +53,8 @@ class PoolApplication:
 
     def create(self, after: DatasetState) -> Applied:
         """Create the pool with one commit that adds what it holds."""
-        appends = self._appends(None, after, after.objects)
-        change = _Change((), tuple(after.objects.values()), after.markers, after.config, appends)
+        _, marked = self._writes(None, after, after.objects, after.markers)
+        change = _Change((), tuple(after.objects.values()), after.markers, after.config, marked or {})
         commit = self._commit(NIL, change, after)
         branch = BranchConfig(after.branch.ts, MAIN, commit)
         folder = branches_folder(after.config.id)
@@ -89,15 +90,16 @@ class PoolApplication:
         self._check_same_pool(after, head)
         added, removed = _added_and_removed(before, after)
         raised = rising(_markers(before), after.markers)
-        recorded = self._recorded(raised, before, head)
-        writes = _writes(self._changes_between(before, after)) if recorded else None
-        if recorded and writes == len(raised) == len(recorded):
+        writes, marked = self._writes(before, after, added, raised)
+        recorded = self._recorded(marked or {}, before, after, head)
+        if recorded and marked is not None and writes == len(marked) == len(recorded):
             return Applied.skip(None, recorded)
-        appends = self._appends(before, after, added)
-        left_out = recorded if writes is not None and appends.keys() >= recorded.items() else {}
-        for marker in left_out.items():
-            added = {id: each for id, each in added.items() if id not in appends[marker]}
-        appends = {marker: ids for marker, ids in appends.items() if marker not in left_out.items()}
+        left_out: Sequence[tuple[str, int]] = ()
+        if marked is not None and writes is not None and all(marked[marker] is not None for marker in recorded):
+            left_out = recorded
+            gone_ids = {id for marker in left_out for id in marked[marker] or ()}
+            added = {id: each for id, each in added.items() if id not in gone_ids}
+            marked = {marker: ids for marker, ids in marked.items() if marker not in left_out}
         if not (self.context.by_writes or self.context.in_session):
             self._check_not_undone(raised, before, head)
         config = self._merged_config(before, after, head, removed)
@@ -110,15 +112,18 @@ class PoolApplication:
                 self._check_not_received(new, before, after, head)
         if gone and (new or len(gone) < len(removed) or self._live_on({each.id for each in gone}, before, after, head)):
             raise DatasetConflict(_message(gone, self.context.onto), kind="ObjectDeleted")
-        change = _Change(() if gone else tuple(removed.values()), tuple(new), markers, config, appends, left_out)
+        change = _Change(() if gone else tuple(removed.values()), tuple(new), markers, config, marked or {}, left_out)
         return self._write(change, head, "COMMIT", after, NIL if before is None else before.branch.commit)
 
-    def _appends(
-        self, before: DatasetState | None, after: DatasetState, added: Mapping[str, DataObject]
-    ) -> MarkedAppends:
-        """Return the loads with a marker of a difference, if it is several writes."""
+    def _writes(
+        self, before: DatasetState | None, after: DatasetState, added: Collection[str], raised: Markers
+    ) -> tuple[int | None, MarkedWrites | None]:
+        """Return how many writes a difference is, and those with a marker. Each is None if that is unknown."""
         changes = self._changes_between(before, after)
-        return {} if _writes(changes) in (None, 1) else marked_appends(changes, _markers(before), added)
+        count = _writes(changes)
+        if count == 1 or not raised:
+            return count, {(application, marker.version): None for application, marker in raised.items()}
+        return count, None if count is None else marked_writes(changes, _markers(before), added)
 
     def _write(
         self,
@@ -146,7 +151,7 @@ class PoolApplication:
                 head_key(POOLS): b"%d" % number,
             }
         references = self._references(commit, [each.id for each in change.added])
-        summary, left_out = _summary(change.removed, change.added), tuple(change.left_out.items())
+        summary, left_out = _summary(change.removed, change.added), tuple(change.left_out)
         return Applied(puts, version, operation, summary, references, left_out)
 
     def _commit(self, parent: str, change: _Change, after: DatasetState | None, start: str | None = None) -> str:
@@ -200,7 +205,7 @@ class PoolApplication:
             reads=(EVERYTHING,) if after is None else read_set(reads_of(changes)),
             carries=bool(changes) and all(each.commit.carries for each in changes),
             writes=None if writes is None else writes - len(change.left_out),
-            appends=change.appends,
+            marked={} if writes in (None, 1) else change.marked,
         )
         self.commits.write(commit, change.actions())
         return id
@@ -296,22 +301,31 @@ class PoolApplication:
                 break
         return list(takewhile(lambda change: change.commit.id not in others, changes.values()))
 
-    def _recorded(self, rising: Markers, before: DatasetState | None, head: DatasetState) -> dict[str, int]:
-        """Return those of the markers that rose whose writes the head has, by application id.
+    def _recorded(
+        self, marked: MarkedWrites, before: DatasetState | None, after: DatasetState, head: DatasetState
+    ) -> Sequence[tuple[str, int]]:
+        """Return those of the writes with a marker that the head has.
 
         A marker proves that its own write is there, never that those beside it are. One that went down since `before`
         was undone, so it proves nothing.
         """
-        there: dict[str, int] = {}
-        for application, marker in rising.items():
-            recorded = head.markers.get(application)
-            if recorded is None or recorded == _markers(before).get(application):
+        there: list[tuple[str, int]] = []
+        others: MarkedWrites | None = None
+        for application, version in marked:
+            recorded, earlier = head.markers.get(application), _markers(before).get(application)
+            if recorded is None or recorded == earlier or recorded.version < version:
                 continue
+            if earlier is not None and version <= earlier.version:
+                continue
+            if self.context.by_writes and recorded == after.markers.get(application):
+                continue  # a copy, whose data objects may be lacking
             # A writer that is late does not know of a later version. Between branches, only the same one is the same.
-            is_late = self.context.session is not None and recorded.version > marker.version
-            is_copy = recorded == marker and self.context.by_writes  # its data objects may be lacking
-            if (recorded.version == marker.version or is_late) and not is_copy:
-                there[application] = marker.version
+            if recorded.version > version and self.context.session is None:
+                if others is None:
+                    others = marked_writes(self._changes_between(before, head), _markers(before), ()) or {}
+                if (application, version) not in others:
+                    continue
+            there.append((application, version))
         return there
 
     def _check_not_undone(self, rising: Markers, before: DatasetState | None, head: DatasetState) -> None:
@@ -376,19 +390,24 @@ class PoolApplication:
         raise DatasetConflict(f"it is sorted by {theirs} on {self.context.onto}, but by {ours} here", kind="OtherKey")
 
     def _merged_markers(
-        self, before: DatasetState | None, after: DatasetState, head: DatasetState, left_out: Collection[str]
+        self,
+        before: DatasetState | None,
+        after: DatasetState,
+        head: DatasetState,
+        left_out: Collection[tuple[str, int]],
     ) -> dict[str, Marker]:
         """Return the head's markers and those that `after` changed, but for those of what is left out.
 
         Raises DatasetConflict where both sides changed the same one.
         """
         old, merged = _markers(before), dict(head.markers)
-        for application in (old.keys() | after.markers.keys()).difference(left_out):
+        for application in old.keys() | after.markers.keys():
             earlier, later = old.get(application), after.markers.get(application)
-            if earlier == later:
+            if earlier == later or (later is not None and (application, later.version) in left_out):
                 continue
             there = head.markers.get(application)
-            if there != later and version_of(there) != version_of(earlier):
+            is_settled = there is not None and (application, there.version) in left_out
+            if not is_settled and there != later and version_of(there) != version_of(earlier):
                 raise DatasetConflict(
                     f"a write of the application {application!r} was also recorded on {self.context.onto}, beside "
                     "other changes: repeat those in a separate session, or give them identifiers (txn=)",
@@ -409,9 +428,9 @@ class _Change:
     added: Sequence[DataObject]
     markers: Markers
     config: PoolConfig
-    appends: MarkedAppends = field(default_factory=dict)
-    """The loads with a marker that it contains, if it is several writes."""
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    marked: MarkedWrites = field(default_factory=dict)
+    """The writes with a marker that it contains."""
+    left_out: Sequence[tuple[str, int]] = ()
     """The writes that the head has already, by application id and version."""
 
     def actions(self) -> list[CommitAction]:

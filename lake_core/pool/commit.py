@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from lake_core.pool.ksuid import KSUID, NIL
-from lake_core.pool.marked_append import MarkedAppends, appends_from, appends_texts
+from lake_core.pool.marked_write import MarkedWrites, marked_from, marked_texts
 from lake_core.pool.marker import MARKERS, Markers, markers_from, markers_value
 from lake_core.pool.metadata import Record, id_value, named_record, nanoseconds_of
 from lake_core.pool.types import BOOL, INT64, STRING, TIME, UINT8, ArrayType, Field, RecordType, Type, under
@@ -36,7 +36,7 @@ class Commit:
         reads: The records that it depended on; see `read_set`. None for a commit of another client or an older version.
         carries: Whether its data objects hold only records that were there before.
         writes: How many writes became this commit; None if that is unknown.
-        appends: The data objects of each load with a marker, if several writes became this commit.
+        marked: The writes with a marker that became this commit, if it is several writes.
 
     The format has a single field for such data. It stores `meta` together with the markers and the merged tip.
     """
@@ -54,7 +54,7 @@ class Commit:
     reads: tuple[str, ...] | None = None
     carries: bool = False
     writes: int | None = None
-    appends: MarkedAppends = field(default_factory=dict)
+    marked: MarkedWrites = field(default_factory=dict)
 
     @classmethod
     def from_value(cls, value: Value) -> Commit:
@@ -98,8 +98,8 @@ class Commit:
             fields[_CARRIES] = Value.of(BOOL, True)
         if self.writes is not None:
             fields[_WRITES] = Value.of(INT64, self.writes)
-        if self.appends:
-            fields[_APPENDS] = Value.of(_TEXTS, appends_texts(self.appends))
+        if self.marked:
+            fields[_MARKED] = Value.of(_TEXTS, marked_texts(self.marked))
         return named_record("", fields)
 
 
@@ -110,7 +110,7 @@ _ABSORBED: Final = "absorbed"
 _READS: Final = "reads"
 _CARRIES: Final = "carries"
 _WRITES: Final = "writes"
-_APPENDS: Final = "appends"
+_MARKED: Final = "marked"
 _TEXTS: Final = ArrayType(STRING)
 
 
@@ -137,5 +137,5 @@ def _parts(meta: Value) -> dict[str, Any]:
         "reads": None if reads is None else tuple(reads),
         "carries": bool(part(_CARRIES, BOOL)),
         "writes": part(_WRITES, INT64),
-        "appends": appends_from(part(_APPENDS, _TEXTS) or ()),
+        "marked": marked_from(part(_MARKED, _TEXTS) or ()),
     }

@@ -14,6 +14,7 @@ from lake_core import Lake
 from lake_core import dataset as formats
 from lake_core.delta import DeltaTable
 from lake_core.lake.refs.lease import LeaseConfig
+from lake_core.pool import dataset_state
 from lake_core.store import FolderStore, MemoryStore, ObjectStore
 from lake_core.testing import FaultStore
 from lake_core.testing.fault_store import FaultMode, StoreDied
@@ -26,8 +27,8 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 def forget_formats() -> None:
-    """Make the next lookup of formats read the installed ones again."""
-    for cached in (formats._format_classes, formats.dataset_format):
+    """Make the next lookup of formats read the installed ones again, without what they have cached."""
+    for cached in (formats._format_classes, formats.dataset_format, dataset_state._pool_of_entries):
         cached.cache_clear()
 
 

@@ -298,3 +298,18 @@ def test_merge_bases_over_squashed_commits_are_found(seed: int) -> None:
     bases = graph.merge_bases(history.heads)
     assert history.best(with_squashed=False) <= bases
     assert history.best(with_squashed=True) <= bases
+
+
+def test_a_branch_that_was_squashed_has_nothing_left_to_bring(time: ManualClock) -> None:
+    """Whatever the ids of its commits are, by which those of one generation are sorted."""
+    for seed in range(40):
+        lake = Lake.create(MemoryStore(clock=time), clock=time)
+        lake.create_branch("dev")
+        for number in range(3):
+            put(lake, "dev", f"dev/{seed}/{number}")
+        put(lake, "main", f"main/{seed}")
+        lake.merge("dev", squash=True)
+        for number in range(seed % 4):
+            put(lake, "main", f"later/{seed}/{number}")
+        divergence = Divergence.of(lake.repository.refs(), head(lake, "main"), head(lake, "dev"))
+        assert list(divergence.missing) == []

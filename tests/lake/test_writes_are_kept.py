@@ -16,7 +16,7 @@ from lake_core import Lake
 from lake_core.lake.errors import Conflict, NothingToApply
 from lake_core.pool.key_range import KeyRange
 from lake_core.store import MemoryStore
-from tests.lake.id_datasets import PATH, Array, Dataset, Pool, Table, table_of
+from tests.lake.id_datasets import PATH, SCHEMA, Array, Dataset, Pool, Table, table_of
 
 
 @pytest.fixture(params=[Table, Pool, Array], ids=["table", "pool", "array"])
@@ -145,6 +145,99 @@ def test_a_pick_of_a_merge_brings_what_that_merge_left_out(lake: Lake, records: 
     skipped = lake.cherry_pick("main", onto="other").skipped
     assert [write.application for write in skipped] == ["three"]
     assert records.ids(lake, "other") == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("by", ["merge", "squash", "session"])
+@pytest.mark.parametrize("is_one_commit", [True, False], ids=["of one commit", "of several"])
+def test_each_version_of_an_application_counts_by_itself(
+    lake: Lake, records: Table | Pool, by: str, is_one_commit: bool
+) -> None:
+    _created(lake, records)
+    lake.create_branch("dev")
+    late = lake.session()
+    if by == "session":
+        sources = [late]
+    else:
+        sources = [lake.session("dev")] * 3 if is_one_commit else [lake.session("dev") for _ in range(3)]
+    for number, txn in enumerate([("load", 1), ("load", 2), None]):
+        session = sources[number % len(sources)]
+        if session is not sources[0]:
+            sources[number - 1].publish()
+            session = sources[number] = lake.session("dev")
+        records.add(session, number + 1, txn=txn)
+    if by != "session":
+        sources[-1].publish()
+    for number in (1, 2):
+        with lake.session() as session:
+            records.add(session, number, txn=("load", number))
+    skipped = late.publish().skipped if by == "session" else lake.merge("dev", squash=by == "squash").skipped
+    assert [(write.application, write.version) for write in skipped] == [("load", 1), ("load", 2)]
+    assert records.ids(lake) == [1, 2, 3]
+
+
+def test_a_later_version_comes_where_an_earlier_one_is_there(lake: Lake, records: Table | Pool) -> None:
+    _created(lake, records)
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        for number in (1, 2):
+            records.add(session, number, txn=("load", number))
+    with lake.session() as session:
+        records.add(session, 1, txn=("load", 1))
+    assert [write.version for write in lake.merge("dev").skipped] == [1]
+    assert records.ids(lake) == [1, 2]
+    with lake.session() as session:
+        records.add(session, 2, txn=("load", 2))
+    assert records.ids(lake) == [1, 2]
+
+
+def test_a_revert_elsewhere_of_a_merge_that_left_something_out_undoes_all(lake: Lake, dataset: Dataset) -> None:
+    _created(lake, dataset)
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        dataset.add(session, 1, txn=("load", 1))
+    _put(lake, "dev", "note")
+    with lake.session() as session:
+        dataset.add(session, 1, txn=("load", 1))
+    merged = lake.merge("dev").commit
+    lake.revert(merged, branch="dev")
+    assert dataset.ids(lake, "dev") == []
+
+
+def test_a_session_that_is_published_again_gives_the_same_result(lake: Lake, records: Table | Pool) -> None:
+    _created(lake, records, 7, 8)
+    lake.open_session(id="run")
+    with lake.get_session("run").join() as writer:
+        records.add(writer, 1, txn=("load", 1))
+        records.add(writer, 2)
+        records.delete(writer, 7)
+    with lake.session() as session:
+        records.add(session, 1, txn=("load", 1))
+    with lake.session() as session:
+        records.compact(session)
+    first = lake.get_session("run").publish()
+    assert len(first.skipped) == len(first.undone) == 1
+    assert lake.get_session("run").publish() == first
+
+
+@pytest.mark.parametrize("feature", ["plain", "deletion vectors"])
+def test_the_change_feed_of_what_came_beside_a_left_out_append(lake: Lake, feature: str) -> None:
+    table = Table()
+    properties = {"delta.enableChangeDataFeed": "true"}
+    if feature != "plain":
+        properties["delta.enableDeletionVectors"] = "true"
+    with lake.session() as session:
+        session.create_delta(PATH, SCHEMA, properties=properties).append(table_of((7, 8, 9)))
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        table.add(session, 1, txn=("load", 1))
+        table.delete(session, 7)
+        table.add(session, 2)
+    with lake.session() as session:
+        table.add(session, 1, txn=("load", 1))
+    version = lake.merge("dev").versions[PATH]
+    feed = lake.delta(PATH).changes(version, version).read_all()
+    changes = zip(feed["_change_type"].to_pylist(), feed["id"].to_pylist(), strict=True)
+    assert sorted(changes) == [("delete", 7), ("insert", 2)]
 
 
 def test_an_append_whose_rows_the_same_commit_changed_is_not_left_out(lake: Lake, records: Table | Pool) -> None:

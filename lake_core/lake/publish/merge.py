@@ -210,7 +210,9 @@ class Revert:
         between = divergence.links.range_writes(self.commit.id, self.parent)
         step = Step(self.commit, _parent(refs, self.commit, self.parent))
         undone_flips = (Flip(flip.id, comes=not flip.comes) for flip in sets.net(frozenset(between)))
-        shortcut = Shortcut(step, frozenset(undone_flips))
+        link = divergence.links[self.commit.id]
+        # What a merge with a strategy did can only be taken back as a whole.
+        shortcut = Shortcut(step, frozenset(undone_flips)) if link.has_all or "strategy" in link.metadata else None
         change = replayed_change(self.repository, refs, sets, target, self.branch, shortcut=shortcut)
         metadata = {REVERT_FIELD: self.commit.id} | _parent_field(self.parent)
         if set(undone) != set(between):

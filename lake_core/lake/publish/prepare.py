@@ -33,6 +33,7 @@ from lake_core.lake.publish.tree_update import Strategy, TreeUpdate, check_refer
 from lake_core.lake.refs.commit_record import (
     DATASETS_FIELD,
     LEFT_OUT_FIELD,
+    MOST_LEFT_OUT,
     MOST_RESOLVED,
     RESOLVED_FIELD,
     UNDOES_FIELD,
@@ -278,8 +279,9 @@ def _write_commit(
         metadata[DATASETS_FIELD] = json.dumps(datasets, separators=(",", ":"), ensure_ascii=False)
     if update.resolved:
         metadata[RESOLVED_FIELD] = json.dumps(dict(islice(update.resolved.items(), MOST_RESOLVED)), ensure_ascii=False)
-    if proposal.brings:
-        metadata[LEFT_OUT_FIELD] = str(len(update.skipped))
+    if proposal.brings or update.skipped:
+        left_out = [[each.path, each.application, each.version] for each in update.skipped[:MOST_LEFT_OUT]]
+        metadata[LEFT_OUT_FIELD] = json.dumps(left_out, separators=(",", ":"), ensure_ascii=False)
     if update.undoes:
         metadata[UNDOES_FIELD] = " ".join(update.undoes)
     if proposal.session is not None:

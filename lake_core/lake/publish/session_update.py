@@ -14,6 +14,7 @@ from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.branch_update import BranchUpdate, CommitFirst
 from lake_core.lake.publish.give_way import MADE, without_compactions
 from lake_core.lake.publish.prepare import Change, Proposal, head_of, prepare_change
+from lake_core.lake.refs.commit_record import SESSION_UNDO_FIELD
 from lake_core.lake.refs.reached import Divergence, write_sets
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def _without_compactions(
         )
         undo = Change(target, state, by_writes=True, restores=True, undoes=rest.undone[MADE])
         message = f"Undo compactions that conflict with session {proposal.session}"
-        return prepare_change(repository, refs, Proposal(proposal.branch, message, is_recorded=True), undo)
+        metadata = {} if proposal.session is None else {SESSION_UNDO_FIELD: proposal.session}
+        return prepare_change(repository, refs, Proposal(proposal.branch, message, metadata, is_recorded=True), undo)
     except LakeError:
         return None
 

@@ -94,7 +94,7 @@ class CommitLink:
     def has_all(self) -> bool:
         """Return whether it is known that its change is all that its writes did, and none of them was left out."""
         brings = self.is_merge or self.picked is not None
-        return not brings or self.metadata.get(LEFT_OUT_FIELD) == "0"
+        return not brings or self.metadata.get(LEFT_OUT_FIELD) == "[]"
 
     @property
     def datasets(self) -> frozenset[str] | None:

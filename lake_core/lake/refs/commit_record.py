@@ -28,7 +28,14 @@ PARENT_FIELD: Final = "lake:parent"
 UNDOES_FIELD: Final = "lake:undoes"
 """The key of the commits whose writes a revert undoes, if they are others than those that the reverted commit made."""
 LEFT_OUT_FIELD: Final = "lake:left-out"
-"""The key of how many writes a merge or a cherry-pick left out, as their transaction identifiers are there."""
+"""The key of the writes that a commit left out, as their transaction identifiers were there: JSON, see `left_out`.
+
+Merges and cherry-picks have it in any case, sessions only if they left something out.
+"""
+MOST_LEFT_OUT: Final = 100
+"""The most of these writes that a commit lists."""
+SESSION_UNDO_FIELD: Final = "lake:for-session"
+"""The key of the session for whose sake a commit undid compactions."""
 RESOLVED_FIELD: Final = "resolved"
 """The key of the conflicts that a merge's strategy resolved: JSON, path → kind."""
 MOST_RESOLVED: Final = 100

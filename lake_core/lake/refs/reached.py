@@ -90,15 +90,18 @@ class _Walk:
         """For each commit, the starts that it reached, as one bit per start."""
         self._queue: list[tuple[int, str]] = []
         self._queued: set[str] = set()
-        self._apart = 0
-        """How many queued commits have not reached all starts."""
+        self._passed: set[str] = set()
+        """The commits whose sources were added."""
+        self._open: set[str] = set()
+        """The queued commits whose sources do not know all yet: they have not reached all starts, or not at first."""
         for number, ids in enumerate(starts):
             for id in ids:
                 self._add(id, 1 << number)
-        while self._apart:
+        while self._open:
             id = heapq.heappop(self._queue)[1]
             self._queued.discard(id)
-            self._apart -= self.reached_by[id] != self._all
+            self._open.discard(id)
+            self._passed.add(id)
             for source in links[id].sources:
                 self._add(source, self.reached_by[id])
 
@@ -108,12 +111,14 @@ class _Walk:
         if before == after or self._links.get(id) is None:
             return
         self.reached_by[id] = after
-        if id in self._queued:
-            self._apart -= after == self._all
-            return
         # A squashed commit may have a higher generation than the commit that names it, so it can be met again.
+        if after != self._all or id in self._passed:
+            self._open.add(id)
+        else:
+            self._open.discard(id)
+        if id in self._queued:
+            return
         self._queued.add(id)
-        self._apart += after != self._all
         heapq.heappush(self._queue, (-self._links[id].generation, id))
 
     def met(self) -> list[CommitLink]:

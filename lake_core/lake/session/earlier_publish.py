@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from lake_core.lake.publish.checkout import pending_checkout, try_check_out
-from lake_core.lake.publish.published import Published
-from lake_core.lake.refs.commit_record import changed_datasets, version_of
+from lake_core.lake.publish.published import Published, SkippedWrite
+from lake_core.lake.refs.commit_record import (
+    LEFT_OUT_FIELD,
+    SESSION_UNDO_FIELD,
+    UNDOES_FIELD,
+    changed_datasets,
+    version_of,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lake_core.graveler import Commit
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
@@ -20,7 +29,28 @@ def published_earlier(repository: Repository, refs: RefsState, branch: str, sess
     is_own = commit.metadata.get("session") == session  # else it changed nothing, and is the head that it found
     updates = changed_datasets(commit).items() if is_own else ()
     versions = {path: version for path, update in updates if (version := version_of(update)) is not None}
-    return Published(commit.id, versions, session, is_checked_out=is_checked_out)
+    skipped = (
+        [SkippedWrite(*write) for write in json.loads(commit.metadata.get(LEFT_OUT_FIELD, "[]"))] if is_own else []
+    )
+    return Published(
+        commit.id,
+        versions,
+        session,
+        skipped,
+        undone=_undone_for(refs, session, commit) if is_own else (),
+        is_checked_out=is_checked_out,
+    )
+
+
+def _undone_for(refs: RefsState, session: str, commit: Commit) -> Sequence[str]:
+    """Return the compactions that were undone for the sake of a session, just before its commit."""
+    undone: list[str] = []
+    while commit.parents and refs.has_commit(commit.parents[0]):
+        commit = refs.first_parent(commit)
+        if commit.metadata.get(SESSION_UNDO_FIELD) != session:
+            break
+        undone[:0] = commit.metadata[UNDOES_FIELD].split()
+    return tuple(undone)
 
 
 def remedy(session: str) -> str:

@@ -355,7 +355,7 @@ class Beside:
         if not isinstance(operation, tuple) or operation[0] != "pick":
             return False
         picked = self.lake.log(self.ref(operation[1]), limit=1)[0]
-        if picked.metadata.get("lake:left-out", "0") == "0":
+        if picked.metadata.get("lake:left-out", "[]") == "[]":
             return False
         head, other = self.branches[name][-1], self.branches[operation[1]][-1]
         new = {*other.new(), *(id for id in other.reached if id[0] == "marker")}
