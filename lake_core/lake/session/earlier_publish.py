@@ -29,14 +29,12 @@ def published_earlier(repository: Repository, refs: RefsState, branch: str, sess
     is_own = commit.metadata.get("session") == session  # else it changed nothing, and is the head that it found
     updates = changed_datasets(commit).items() if is_own else ()
     versions = {path: version for path, update in updates if (version := version_of(update)) is not None}
-    skipped = (
-        [SkippedWrite(*write) for write in json.loads(commit.metadata.get(LEFT_OUT_FIELD, "[]"))] if is_own else []
-    )
+    left_out = json.loads(commit.metadata.get(LEFT_OUT_FIELD, "[]")) if is_own else []
     return Published(
         commit.id,
         versions,
         session,
-        skipped,
+        tuple(SkippedWrite(*write) for write in left_out),
         undone=_undone_for(refs, session, commit) if is_own else (),
         is_checked_out=is_checked_out,
     )
