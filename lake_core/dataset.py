@@ -20,7 +20,10 @@ from lake_core.store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from datetime import datetime
+
+    from lake_core.txn import Txn
 
 FORMATS = "lake_core.formats"
 """The entry point group in which formats register their classes: name → a class without arguments."""
@@ -311,12 +314,12 @@ class DatasetFormat(ABC):
         """Return whether a change only rearranges what is there, so that it can be undone for the sake of others."""
         return False
 
-    def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> Mapping[str, int]:
-        """Return the transaction identifiers that a change recorded: versions by application.
+    def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> AbstractSet[Txn]:
+        """Return the transaction identifiers of the writes that a change is: applications and versions.
 
         The default is for formats without them.
         """
-        return {}
+        return frozenset()
 
     def compare(
         self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int

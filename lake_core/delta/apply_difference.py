@@ -112,7 +112,7 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
         raise _written_twice(twice[0])
     if not context.by_writes:
         if not context.in_session:
-            _check_not_undone(markers, None, head)
+            _check_not_undone(markers, writes.marked, None, head)
         _check_reads_of_nothing(commits.reads(after.metadata), head)
     absorbed = commits.absorbed()
     lacking = _lacking(files, commits, absorbed, head, None, context)
@@ -225,7 +225,7 @@ def _unknown(paths: list[str], before: Snapshot | None) -> list[str]:
 def apply_recreated(after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
     """Apply a table where one was dropped. Its log continues the old one, because plain readers expect one log."""
     if context.dropped_beside:
-        _check_not_undone(_set_markers(after), None, head)
+        _check_not_undone(_set_markers(after), None, None, head)
     protocol = upgraded(head.protocol, supported_features(after.protocol))
     files = after.files(_ADD)
     operation = Operation(
@@ -284,7 +284,7 @@ def apply_changed(
     writes, left, markers = writes.without(recorded, ours.adds, ours.markers, head)
     ours = replace(ours, adds=left, markers=markers)
     if not (context.by_writes or context.in_session):
-        _check_not_undone(ours.markers, before, head)
+        _check_not_undone(ours.markers, writes.marked, before, head)
     replaced = before.metadata.id != after.metadata.id  # dropped and created again
     reads: Sequence[Reads | Predicate] = [Reads.WHOLE_TABLE] if replaced else commits.reads(before.metadata)
     rearranged = commits.only_rearranges()
@@ -400,28 +400,36 @@ def _recorded(
     return there
 
 
-def _check_not_undone(markers: Sequence[SetTransaction], before: Snapshot | None, head: Snapshot) -> None:
-    """Raise DatasetConflict if the target wrote the same as one of these txn actions since `before`, and undid it.
+def _check_not_undone(
+    markers: Sequence[SetTransaction], marked: MarkedWrites | None, before: Snapshot | None, head: Snapshot
+) -> None:
+    """Raise DatasetConflict if the target wrote the same as one of these writes since `before`, and undid it.
 
     It is the same write, so it must not come back by another way.
     """
-    rising = [marker for marker in markers if marker.version > _version_in(before, marker.app_id)]
-    undone = [marker for marker in rising if _version_in(head, marker.app_id) < marker.version]
+    known = {*(marked or ()), *((marker.app_id, marker.version) for marker in markers)}
+    rising = [(app_id, version) for app_id, version in sorted(known) if version > _version_in(before, app_id)]
+    undone = [(app_id, version) for app_id, version in rising if _version_in(head, app_id) < version]
     if not undone:
         return
     others = CommitRange.between(before, head)
-    for marker in undone:
-        if sets_marker(others, marker.app_id, marker.version):
+    for app_id, version in undone:
+        if sets_marker(others, app_id, version):
             raise DatasetConflict(
-                f"version {marker.version} of application {marker.app_id!r} was written there too, and undone: to "
-                "have it again, revert what undid it, or write it there again",
+                f"version {version} of application {app_id!r} was written there too, and undone: to have it again, "
+                "revert what undid it, or write it there again",
                 kind="ConcurrentTransaction",
             )
 
 
-def raised_markers(before: Snapshot | None, after: Snapshot) -> list[SetTransaction]:
-    """Return the txn actions whose versions rose from one state to another."""
-    return [marker for marker in _set_markers(after) if marker.version > _version_in(before, marker.app_id)]
+def raised_markers(before: Snapshot | None, after: Snapshot) -> frozenset[tuple[str, int]]:
+    """Return the txn actions of the commits that lead from one state to another, as far as their versions rose."""
+    final = {(marker.app_id, marker.version) for marker in _set_markers(after)}
+    rising = frozenset((app_id, version) for app_id, version in final if version > _version_in(before, app_id))
+    if not rising:
+        return rising
+    marked = marked_writes(CommitRange.between(before, after), after.files(_ADD).slice(0, 0))
+    return rising.union(marker for marker in marked or () if marker[1] > _version_in(before, marker[0]))
 
 
 def _version_in(snapshot: Snapshot | None, app_id: str) -> int:

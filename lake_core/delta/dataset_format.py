@@ -63,9 +63,11 @@ from lake_core.delta.transaction import Operation
 from lake_core.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from lake_core.store import ObjectStore
+    from lake_core.txn import Txn
 
 _COMMIT = re.compile(rf"{LOG_FOLDER}/([0-9]{{20}})\.json")
 _DERIVED = re.compile(rf"{LOG_FOLDER}/(?:([0-9]{{20}})\..*(?:parquet|crc|compacted\.json|checkpoint\..*)|_.*)")
@@ -235,12 +237,11 @@ class DeltaFormat(DatasetFormat):
             return False
         return rearranges(self.snapshot(before), self.snapshot(after))
 
-    def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> Mapping[str, int]:
-        """Return the txn actions whose versions rose from one state to another."""
+    def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> AbstractSet[Txn]:
+        """Return the txn actions of the commits that lead from one state to another, as far as their versions rose."""
         if after is None:
-            return {}
-        old = None if before is None else self.snapshot(before)
-        return {marker.app_id: marker.version for marker in raised_markers(old, self.snapshot(after))}
+            return frozenset()
+        return raised_markers(None if before is None else self.snapshot(before), self.snapshot(after))
 
     def compare(
         self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int

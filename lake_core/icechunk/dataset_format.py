@@ -46,9 +46,11 @@ from lake_core.icechunk.zarr_import import import_zarr
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from lake_core.store import ObjectStore
+    from lake_core.txn import Txn
 
 _UNIQUE = re.compile(rf"(?:{SNAPSHOTS}|{MANIFESTS}|{TRANSACTIONS}|{CHUNKS})[0-9A-HJKMNP-TV-Z]{{20}}")
 _REF = re.compile(r"refs/(?:branch|tag)\.[^/]+/ref\.json(?:\.deleted)?")
@@ -176,14 +178,14 @@ class IcechunkFormat(DatasetFormat):
             logs.append(difference(assets, first, _read(assets, after).snapshot))
         return share_values(*logs)
 
-    def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> Mapping[str, int]:
+    def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> AbstractSet[Txn]:
         """Return the markers whose versions rose from one state to another."""
         if after is None:
-            return {}
+            return frozenset()
         assets = AssetManager(after)
         base = None if before is None else _read(assets, before).snapshot
         raised = raised_markers(assets, base, _read(assets, after).snapshot)
-        return {app_id: marker.version for app_id, marker in raised.items()}
+        return {(app_id, marker.version) for app_id, marker in raised.items()}
 
     def compare(
         self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int

@@ -101,7 +101,8 @@ class PoolApplication:
             added = {id: each for id, each in added.items() if id not in gone_ids}
             marked = {marker: ids for marker, ids in marked.items() if marker not in left_out}
         if not (self.context.by_writes or self.context.in_session):
-            self._check_not_undone(raised, before, head)
+            final = ((application, marker.version) for application, marker in raised.items())
+            self._check_not_undone({*(marked or ()), *final}, before, head)
         config = self._merged_config(before, after, head, removed)
         markers = self._merged_markers(before, after, head, left_out)
         new = [each for each in added.values() if each.id not in head.objects]
@@ -328,25 +329,27 @@ class PoolApplication:
             there.append((application, version))
         return there
 
-    def _check_not_undone(self, rising: Markers, before: DatasetState | None, head: DatasetState) -> None:
-        """Raise DatasetConflict if the head recorded one of these markers since `before`, and undid it.
+    def _check_not_undone(
+        self, marked: Collection[tuple[str, int]], before: DatasetState | None, head: DatasetState
+    ) -> None:
+        """Raise DatasetConflict if the head recorded one of these writes since `before`, and undid it.
 
         It is the same write, so it must not come back by another way.
         """
         undone = {
-            application: marker
-            for application, marker in rising.items()
-            if application not in head.markers or head.markers[application].version < marker.version
+            (application, version)
+            for application, version in marked
+            if application not in head.markers or head.markers[application].version < version
         }
         for change in self._changes_between(before, head) if undone else ():
-            for application, marker in undone.items():
-                found = (change.commit.markers or {}).get(application)
-                if found is not None and found.version == marker.version:
-                    raise DatasetConflict(
-                        f"version {marker.version} of application {application!r} was written there too, and undone: "
-                        "to have it again, revert what undid it, or write it there again",
-                        kind="ConcurrentTransaction",
-                    )
+            recorded = {(application, marker.version) for application, marker in (change.commit.markers or {}).items()}
+            again = sorted(undone.intersection(recorded.union(change.commit.marked)))
+            if again:
+                raise DatasetConflict(
+                    f"version {again[0][1]} of application {again[0][0]!r} was written there too, and undone: to have "
+                    "it again, revert what undid it, or write it there again",
+                    kind="ConcurrentTransaction",
+                )
 
     def _check_reads(self, before: DatasetState | None, after: DatasetState, head: DatasetState) -> None:
         """Raise DatasetConflict if the difference read what the head has changed since `before`."""

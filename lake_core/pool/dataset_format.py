@@ -49,16 +49,19 @@ from lake_core.pool.dataset_state import (
 from lake_core.pool.errors import NoSuchPool, OwnedByLake
 from lake_core.pool.ksuid import NIL
 from lake_core.pool.lake import MAGIC_KEY, PoolLake
+from lake_core.pool.marked_writes_of import marked_writes
 from lake_core.pool.marker import rising
 from lake_core.pool.pool import Pool
 from lake_core.pool.read_set import EVERYTHING, read_set
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from lake_core.pool.commit_store import Change
     from lake_core.store import ObjectStore
+    from lake_core.txn import Txn
 
 _KSUID: Final = "[0-9A-Za-z]{27}"
 _OBJECT: Final = re.compile(rf"{_KSUID}/(?:data/{_KSUID}(?:-seek)?\.zng|commits/{_KSUID}(?:\.snap)?\.zng)")
@@ -284,12 +287,14 @@ class PoolFormat(DatasetFormat):
         changes = () if before is None else self._changes(before, after)
         return bool(changes) and all(change.commit.carries and not change.reads for change in changes)
 
-    def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> Mapping[str, int]:
-        """Return the markers that `after` has and `before` has not."""
+    def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> AbstractSet[Txn]:
+        """Return the markers of the commits that lead from one state to another, as far as their versions rose."""
         if after is None:
-            return {}
-        raised = rising({} if before is None else self._read(before).markers, self._read(after).markers)
-        return {application: marker.version for application, marker in raised.items()}
+            return frozenset()
+        old = {} if before is None else self._read(before).markers
+        raised = rising(old, self._read(after).markers)
+        final = {(application, marker.version) for application, marker in raised.items()}
+        return final.union(marked_writes(self._changes(before, after), old, ()) or ()) if final else final
 
     def _changes(self, before: ObjectStore | None, after: ObjectStore | None) -> Sequence[Change]:
         """Return the commits that lead from one state to another, the newest first."""

@@ -203,6 +203,39 @@ def test_a_revert_elsewhere_of_a_merge_that_left_something_out_undoes_all(lake: 
     assert dataset.ids(lake, "dev") == []
 
 
+def test_a_revert_of_a_merge_that_left_something_out_says_so_where_that_is(lake: Lake, records: Table | Pool) -> None:
+    _created(lake, records)
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        records.add(session, 1, txn=("load", 1))
+        records.add(session, 2)
+    with lake.session() as session:
+        records.add(session, 1, txn=("load", 1))
+    merged = lake.merge("dev").commit
+    with pytest.raises(Conflict, match=r'left out writes that .main. had already .*"load",1'):
+        lake.revert(merged)
+    assert records.ids(lake) == [1, 2]
+
+
+@pytest.mark.parametrize("by", ["merge", "squash", "pick"])
+def test_an_undone_batch_does_not_come_again_below_a_later_one(lake: Lake, records: Table | Pool, by: str) -> None:
+    _created(lake, records)
+    lake.create_branch("dev")
+    with lake.session("dev") as session:
+        for number in (1, 2):
+            records.add(session, number, txn=("load", number))
+    with lake.session() as session:
+        records.add(session, 1, txn=("load", 1))
+    lake.revert("main")
+    _put(lake, "main", "note")
+    with pytest.raises(Conflict, match="undone"):
+        if by == "pick":
+            lake.cherry_pick("dev", onto="main")
+        else:
+            lake.merge("dev", squash=by == "squash")
+    assert records.ids(lake) == []
+
+
 def test_a_session_that_is_published_again_gives_the_same_result(lake: Lake, records: Table | Pool) -> None:
     _created(lake, records, 7, 8)
     lake.open_session(id="run")

@@ -213,7 +213,15 @@ class Revert:
         link = divergence.links[self.commit.id]
         # What a merge with a strategy did can only be taken back as a whole.
         shortcut = Shortcut(step, frozenset(undone_flips)) if link.has_all or "strategy" in link.metadata else None
-        change = replayed_change(self.repository, refs, sets, target, self.branch, shortcut=shortcut)
+        try:
+            change = replayed_change(self.repository, refs, sets, target, self.branch, shortcut=shortcut)
+        except Conflict as error:
+            if not link.left_out:
+                raise
+            raise error.replace(
+                summary=f"commit {link.id[:12]} left out writes that {self.branch!r} had already ({link.left_out}). "
+                f"What it brought cannot be undone without those: delete its rows in a session. {error.summary}"
+            ) from error.__cause__
         metadata = {REVERT_FIELD: self.commit.id} | _parent_field(self.parent)
         if set(undone) != set(between):
             metadata[UNDOES_FIELD] = " ".join(undone)

@@ -10,7 +10,7 @@ from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.state.content import is_same
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
     from collections.abc import Set as AbstractSet
 
     from lake_core.dataset import ReadCheck
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lake_core.lake.state.content import Item
     from lake_core.lake.state.dataset_view import DatasetView
     from lake_core.lake.state.state_store import StateStore
+    from lake_core.txn import Txn
 
 
 ItemChange: TypeAlias = "tuple[Item | None, Item | None]"
@@ -80,15 +81,15 @@ class WriteChanges:
         """Return whether two writes set the same single value, and are not copies of one write."""
         (before, after), others = self.change(write, path), self.change(other, path)
         view = after or before
-        if view is None or self.markers(write, path).items() & self.markers(other, path).items():
+        if view is None or self.markers(write, path) & self.markers(other, path):
             return False
         return view.format.shares_values((before, after), others)
 
-    def markers(self, write: str, path: str) -> Mapping[str, int]:
-        """Return the transaction identifiers that a write recorded in a dataset."""
+    def markers(self, write: str, path: str) -> AbstractSet[Txn]:
+        """Return the transaction identifiers of the writes to a dataset that a commit is."""
         before, after = self.change(write, path)
         view = after or before
-        return {} if view is None else view.format.raised_markers(before, after)
+        return frozenset() if view is None else view.format.raised_markers(before, after)
 
     def only_rearranges(self, write: str) -> bool:
         """Return whether a write has changed nothing but where the rows of datasets lie."""

@@ -131,7 +131,7 @@ class _WriteChecks:
         marked: dict[tuple[str, str, int], list[str]] = {}
         for path, writes in by_path.items():
             for write in writes if len(writes) > 1 else ():
-                for application, version in self._changes.markers(write, path).items():
+                for application, version in sorted(self._changes.markers(write, path)):
                     marked.setdefault((path, application, version), []).append(write)
         return {marker: writes for marker, writes in marked.items() if len(writes) > 1}
 

@@ -97,6 +97,11 @@ class CommitLink:
         return not brings or self.metadata.get(LEFT_OUT_FIELD) == "[]"
 
     @property
+    def left_out(self) -> str:
+        """Return the writes that it left out, as it records them; nothing if there are none, or it does not say."""
+        return self.metadata.get(LEFT_OUT_FIELD, "").removeprefix("[").removesuffix("]")
+
+    @property
     def datasets(self) -> frozenset[str] | None:
         """Return the paths of the datasets that it changed, or None if they are not known."""
         datasets = datasets_in(self.metadata)
