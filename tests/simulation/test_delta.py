@@ -37,7 +37,7 @@ def test_nothing_is_lost_or_doubled_in_a_table_with_features(first: int, steps: 
 
 @pytest.mark.extended
 def test_nothing_is_lost_in_new_histories(new_seed: int) -> None:
-    for seed in range(new_seed, new_seed + 40):
+    for seed in range(new_seed, new_seed + 20):
         check_history(delta_history(seed), _SETTINGS["plain" if seed % 4 else "change feed, in-commit timestamps"])
 
 

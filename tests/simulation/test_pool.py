@@ -31,7 +31,7 @@ def test_nothing_is_lost_doubled_or_half_seen(first: int) -> None:
 
 @pytest.mark.extended
 def test_nothing_is_lost_in_new_histories(new_seed: int) -> None:
-    for seed in range(new_seed, new_seed + 40):
+    for seed in range(new_seed, new_seed + 20):
         check_history(pool_history(seed), PoolScenario)
 
 

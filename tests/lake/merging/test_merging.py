@@ -91,10 +91,10 @@ def test_random_histories(dataset: Dataset, names: str, first: int) -> None:
 @pytest.mark.extended
 @pytest.mark.parametrize("names", ["ab", "abc"])
 def test_new_random_histories(dataset: Dataset, names: str, new_seed: int) -> None:
-    for seed in range(new_seed, new_seed + 10):
+    for seed in range(new_seed, new_seed + 3):
         walk(
             lambda seed=seed: Beside(dataset, names, with_table=bool(seed % 3)),  # type: ignore[misc]
-            random_steps(seed, _everything(dataset), names, 40),
+            random_steps(seed, _everything(dataset), names, 24),
         )
 
 
