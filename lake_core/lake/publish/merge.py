@@ -171,8 +171,9 @@ class Pick:
             )
         target = head_of(self.repository, refs, self.branch)
         step = Step(_parent(refs, self.commit, self.parent), self.commit)
-        has_all = divergence.links[self.commit.id].has_all
-        shortcut = Shortcut(step, sets.net(frozenset(between))) if has_all else None
+        # What a merge with a strategy did can only be brought as a whole. What others brought may have had no effect.
+        is_whole = "strategy" in divergence.links[self.commit.id].metadata
+        shortcut = Shortcut(step, sets.net(frozenset(between))) if is_whole else None
         change = replayed_change(self.repository, refs, sets, target, self.branch, shortcut=shortcut)
         metadata = {PICK_FIELD: self.commit.id, "cherry-pick-committer": self.commit.committer}
         message, metadata = self.message or self.commit.message, metadata | _parent_field(self.parent)
@@ -211,8 +212,10 @@ class Revert:
         step = Step(self.commit, _parent(refs, self.commit, self.parent))
         undone_flips = (Flip(flip.id, comes=not flip.comes) for flip in sets.net(frozenset(between)))
         link = divergence.links[self.commit.id]
-        # What a merge with a strategy did can only be taken back as a whole.
-        shortcut = Shortcut(step, frozenset(undone_flips)) if link.has_all or "strategy" in link.metadata else None
+        # What a merge with a strategy did can only be taken back as a whole. What others brought may have had an effect
+        # elsewhere that it had not here.
+        is_whole = "strategy" in link.metadata or divergence.is_on_line
+        shortcut = Shortcut(step, frozenset(undone_flips)) if is_whole else None
         try:
             change = replayed_change(self.repository, refs, sets, target, self.branch, shortcut=shortcut)
         except Conflict as error:

@@ -91,12 +91,6 @@ class CommitLink:
         return len(self.parents) > 1 or self.squashed is not None
 
     @property
-    def has_all(self) -> bool:
-        """Return whether it is known that its change is all that its writes did, and none of them was left out."""
-        brings = self.is_merge or self.picked is not None
-        return not brings or self.metadata.get(LEFT_OUT_FIELD) == "[]"
-
-    @property
     def left_out(self) -> str:
         """Return the writes that it left out, as it records them; nothing if there are none, or it does not say."""
         return self.metadata.get(LEFT_OUT_FIELD, "").removeprefix("[").removesuffix("]")

@@ -207,6 +207,22 @@ class Divergence:
         picks = [link for link in self.beside if link.picked is not None]
         return not picks or not {link.id for link in self.missing}.intersection(self.links.writes(picks))
 
+    @cached_property
+    def _line(self) -> Mapping[str, CommitLink]:
+        """Return the commits of the head's own line, its first parents, that reached the head alone."""
+        own = {link.id: link for link in self.beside}
+        line: dict[str, CommitLink] = {}
+        id: str | None = self.head
+        while id is not None and id in own:
+            line[id] = own[id]
+            id = next(iter(own[id].parents), None)
+        return line
+
+    @property
+    def is_on_line(self) -> bool:
+        """Return whether `incoming` is a commit of the head's own line, on which it had its effect."""
+        return self.incoming == self.head or any(link.parents[:1] == (self.incoming,) for link in self._line.values())
+
     @property
     def _hides_undone(self) -> bool:
         """Return whether the head has undone a write that may come again, as a copy or as an equal change.
@@ -218,11 +234,7 @@ class Divergence:
         if not undos:
             return False
         own = {link.id: link for link in self.beside}
-        shown = set[str]()
-        id = self.head
-        while id in own:
-            shown.add(id)
-            id = own[id].parents[0]
+        shown = self._line.keys()
         undone = {id for link in undos for id in self.links.undone_by(link)} - shown
         hidden = [own[id].datasets for id in undone if id in own]
         comes = [link.datasets for link in self.missing]

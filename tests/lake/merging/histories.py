@@ -379,9 +379,9 @@ class Beside:
         coming = incoming.new() if operation[0] == "pick" else list(incoming.reached)
         union = Version({**{id: incoming.reached[id] for id in coming}, **target.reached})
         rows, file, value = self._lake(name)
-        if not incoming.live("table") and any(not before.live("table") for before in common(target, incoming)):
-            # The dataset that it created and dropped again counts for nothing.
-            return (rows, value) == (self._model(target)[0], self._model(target)[2])
+        is_back = not incoming.live("table") and any(not before.live("table") for before in common(target, incoming))
+        if is_back and (rows, value) == (self._model(target)[0], self._model(target)[2]):
+            return True  # the dataset that it created and dropped again counts for nothing
         if "read" in refused and not self._is_unread(target, incoming, coming):
             return False
         if "marker" in refused and "copy" not in refused:
@@ -422,20 +422,15 @@ class Beside:
 
 
 def common(left: Version, right: Version) -> list[Version]:
-    """Return the versions that both come from."""
-
-    def ancestors(version: Version) -> dict[int, Version]:
-        found: dict[int, Version] = {}
-        stack = [version]
-        while stack:
-            one = stack.pop()
-            if id(one) not in found:
-                found[id(one)] = one
-                stack.extend(one.parents)
-        return found
-
-    others = ancestors(right)
-    return [version for key, version in ancestors(left).items() if key in others]
+    """Return the versions that one comes from, and whose writes have all reached the other."""
+    found: dict[int, Version] = {}
+    stack = [left]
+    while stack:
+        one = stack.pop()
+        if id(one) not in found:
+            found[id(one)] = one
+            stack.extend(one.parents)
+    return [version for version in found.values() if version.reached.keys() <= right.reached.keys()]
 
 
 def operations(texts: Sequence[str], names: Sequence[str]) -> Iterator[Step]:

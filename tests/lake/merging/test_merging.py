@@ -135,6 +135,7 @@ KNOWN = (
     "a: drop; b: merge a; b: revert; a: create; b: merge a",
     "a: mark; a: revert; b: mark; a: mark; b: pick a",
     "b: mark; a: mark; a: revert; c: squash a; c: merge b",
+    "b: drop; c: drop; b: pick c; a: pick b",
     "b: mark; a: mark; b: pick a; c: pick b; c: squash a",
     "b: put1; a: put1; a: squash b; b: revert; b: merge a",
     "b: drop; b: put0; a: drop; b: revert; a: merge b",
