@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from lake_core import runtime
+from lake_core.errors import LakeError, StoreError
 from lake_core.journal import Add, Append, State
+from lake_core.journal.errors import JournalError
 from lake_core.lake.errors import Collected, Conflict
 from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
@@ -19,7 +22,7 @@ from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, SessionRecor
 from lake_core.lake.session.earlier_publish import published_earlier, remedy
 from lake_core.lake.session.session_state import KEEP_FAILED
 from lake_core.lake.session.write_session import WriteSession
-from lake_core.lake.state.changes import Changes
+from lake_core.lake.state.changes import UNSETTLED, Changes
 from lake_core.lake.state.view import Overlay, View
 
 if TYPE_CHECKING:
@@ -72,13 +75,16 @@ class Session(WriteSession):
         under its id as a failed one, unless it brings back what is being garbage-collected.
         """
         if self.result is None:
-            self.changes.check_open()
+            is_repeated = self.state == UNSETTLED
+            if not is_repeated:
+                self.changes.check_open()
             if self.clock() - self.opened > MOST_EXPIRY:
                 # Content that the session did not write, because it existed, may have been collected since.
                 self.changes.status = "expired"
                 self.changes.check_open()
             check_metadata(self.message, self.metadata)
-            self.changes.flush_buffers()
+            if not is_repeated:
+                self.changes.flush_buffers()
             self.result = self._publish()
             self.changes.status = "published"
         return self.result
@@ -99,7 +105,7 @@ class Session(WriteSession):
 
     def abandon(self) -> None:
         """End the session and discard its changes."""
-        if self.state == "open":
+        if self.state in ("open", UNSETTLED):
             self.changes.status = "abandoned"
 
     def _publish(self) -> Published:
@@ -107,24 +113,33 @@ class Session(WriteSession):
             return commit_to_branch(self._repository, _PrivateSource(self._repository, self))
         except Conflict as error:
             self.changes.status = "failed"
-            if self._keep_failed(error):
-                raise error.replace(session=self.id) from error.__cause__
+            kept = self._keep_failed(error)
+            if kept is None:
+                raise
+            text = remedy(kept) if error.remedy == remedy(self.id) else error.remedy
+            raise error.replace(session=kept, remedy=text) from error.__cause__
+        except BaseException as error:
+            # Others are raised before anything is published, if this is the first try.
+            is_unknown = not isinstance(error, LakeError) or isinstance(error, JournalError | StoreError)
+            if is_unknown and self.state == "open":
+                self.changes.status = UNSETTLED
             raise
 
-    def _keep_failed(self, error: Conflict) -> bool:
+    def _keep_failed(self, error: Conflict) -> str | None:
         """Record the session in the journal, so that it can be read and forked.
 
-        Return whether it is recorded. It is not if it brings back what is being garbage-collected.
+        Return the id of the record: another one than the session's if there is such a record already. Return None if
+        it is not recorded, as it brings back what is being garbage-collected.
         """
         try:
-            while not self._try_keep_failed(error):
+            while (kept := self._try_keep_failed(error)) is None:
                 pass  # a collection has begun in the meantime: the tree must use nothing that it deletes
         except Collected:
-            return False
-        return True
+            return None
+        return kept
 
-    def _try_keep_failed(self, error: Conflict) -> bool:
-        """Record the session, and return whether it is recorded. Raises Collected."""
+    def _try_keep_failed(self, error: Conflict) -> str | None:
+        """Record the session, and return the id of the record; None if it must be tried again. Raises Collected."""
         repository = self._repository
         refs = repository.refs()
         pending = repository.pending_deletions(refs)
@@ -136,15 +151,18 @@ class Session(WriteSession):
         onto = rebuilt(repository, self.view.tree, pending)
         tree = write_tree(repository, onto, dict(self.view.overlay.items), pending)
 
-        def plan(state: State) -> Append[bool]:
+        another = f"{self.id}-{runtime.uuid4().hex[:8]}"
+
+        def plan(state: State) -> Append[str | None]:
             if collections(RefsState(state)) != collections(refs):
-                return Append((), False)
+                return Append((), None)
             now = repository.clock()
             record = SessionRecord(
-                self.id, self.branch, self.commit, tree, 1, FAILED, now, now + KEEP_FAILED, self.opened_at, self.id,
+                another if f"session/{self.id}" in state else self.id,
+                self.branch, self.commit, tree, 1, FAILED, now, now + KEEP_FAILED, self.opened_at, self.id,
                 self.message, self.isolation, self.reads, self.metadata, (), None, error.explanation[:1000],
             )  # fmt: skip
-            return Append(() if record.key in state else [Add(record.key, record.to_json())], True)
+            return Append([Add(record.key, record.to_json())], record.id)
 
         return repository.journal.append(plan)
 

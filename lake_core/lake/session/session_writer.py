@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from lake_core.lake.repository import Repository
+    from lake_core.lake.state.state_store import StateStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,10 @@ class SessionWriter(WriteSession):
         """Whether this is the last flush."""
         self._flushed = 0
         """The number of flushed batches."""
+        self._tried: StateStore | None = None
+        """The state that the last flush would have added, if it failed. It may have been added nevertheless."""
+        self._added: StateStore | None = None
+        """The state that a failed flush did add."""
         # A later attempt begins at the same tree as the earlier one: it must not see the rows that it will replace.
         earlier, _ = self._earlier_attempts(record, refs.batches_of(record, self.task, self.id))
         tree = _without(repository, record, earlier, repository.pending_deletions(refs))
@@ -72,9 +77,13 @@ class SessionWriter(WriteSession):
         self.changes.check_open()
         with self.changes.lock:
             self.changes.flush_buffers()
-            tree = self._flush()
+            try:
+                tree = self._flush()
+            except BaseException:
+                self._tried = self.changed({})
+                raise
+            self._tried, self._added, self._flushed = None, None, self._flushed + 1
             self.changes.show(View(self._repository.graveler, tree, Overlay()))
-            self._flushed += 1
 
     def _flush(self) -> str:
         """Add the changes to the session, and return its new tree."""
@@ -91,7 +100,9 @@ class SessionWriter(WriteSession):
         repository, changes = self._repository, self.changes
         batches = refs.batches_of(record, self.task, self.id)
         if any(batch.id == self._batch_id for batch in batches):
-            return record.tree  # it was applied, but the response was lost
+            # It was added, but the response was lost. What was written since is added by another batch.
+            self._added, self._tried, self._flushed = self._tried, None, self._flushed + 1
+        before = self._added or repository.state(self.view.tree, f"session {record.id}")
         earlier, is_whole = self._earlier_attempts(record, batches)
         if is_whole:
             return record.tree
@@ -99,7 +110,6 @@ class SessionWriter(WriteSession):
         pending = repository.pending_deletions(refs)
         tree = _without(repository, record, earlier, pending)
         state = repository.state(tree, f"session {record.id}")
-        before = repository.state(self.view.tree, f"session {record.id}")
         update = apply(before, self, state, now=now, session=record.id, commit=record.base, in_session=True)
         check_references(update.references, pending)
         after = write_tree(repository, update.onto, update.items, pending)
@@ -152,10 +162,15 @@ class SessionWriter(WriteSession):
     def _earlier_attempts(self, record: SessionRecord, batches: Sequence[Batch]) -> tuple[list[Batch], bool]:
         """Return which of the task's batches are of earlier attempts, and whether this attempt is complete already.
 
-        Raises StaleAttempt.
+        Raises StaleAttempt if a later attempt is there, or another process has begun the same attempt again.
         """
         if self.task is None:
             return [], False
+        if self._flushed and not any(batch.writer == self.id for batch in batches):
+            raise StaleAttempt(
+                f"another process has begun attempt {self.attempt} of {self.task!r} in session {record.id!r} again, or "
+                "a later one, and replaced what this one had written: let that process go on"
+            )
         others = [batch for batch in batches if batch.writer != self.id]
         newest = max((batch.attempt for batch in others), default=-1)
         if newest > self.attempt:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from lake_core.errors import AlreadyExists, PreconditionFailed
 from lake_core.lake.errors import SessionClosed
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from lake_core.lake.state.dataset_record import DatasetRecord
     from lake_core.lake.state.view import View
     from lake_core.store import ObjectStore
+
+
+UNSETTLED: Final = "unsettled"
+"""The status after a publish of unknown outcome. It can only be repeated."""
 
 
 class Changes(StateTree):
@@ -43,6 +47,8 @@ class Changes(StateTree):
         self.ended_retention: dict[str, datetime] = {}
         """The datasets whose retention ends, by path, with the time before which states end."""
         self._buffers: dict[str, WriteBuffer] = {}
+        self._behind: set[str] = set()
+        """The datasets whose buffers are still to be refreshed."""
         self._records_reads = records_reads
         self._reads: set[str] = set()
 
@@ -60,6 +66,12 @@ class Changes(StateTree):
 
     def check_open(self) -> None:
         """Raise SessionClosed if no more changes are accepted."""
+        if self.status == UNSETTLED:
+            raise SessionClosed(
+                f"{self.name} may have been published, as the publish did not end: publish it again, and write in "
+                "another session",
+                state=self.status,
+            )
         if self.status != "open":
             raise SessionClosed(f"{self.name} is {self.status}: open another session", state=self.status)
 
@@ -99,11 +111,21 @@ class Changes(StateTree):
         with self.lock:
             if path not in self._buffers:
                 self._buffers[path] = create()
+            self._refresh(path)
             return cast("BufferT", self._buffers[path])
 
     def has_buffer(self, path: str, buffer: WriteBuffer) -> bool:
-        """Return whether a buffer is that of a dataset."""
-        return self._buffers.get(path) is buffer
+        """Return whether a buffer is that of a dataset, and refresh it if that is still to be done."""
+        with self.lock:
+            if self._buffers.get(path) is not buffer:
+                return False
+            self._refresh(path)
+            return True
+
+    def _refresh(self, path: str) -> None:
+        if path in self._behind:
+            self._buffers[path].refresh()
+            self._behind.discard(path)
 
     def flush_buffers(self) -> None:
         """Flush the buffers of all datasets."""
@@ -121,11 +143,13 @@ class Changes(StateTree):
         with self.lock:
             self.view = view
             self._registered = None
-            for path, buffer in list(self._buffers.items()):
+            self._behind.update(self._buffers)
+            for path in list(self._buffers):
                 if path in self.datasets():
-                    buffer.refresh()
+                    self._refresh(path)
                 else:
                     del self._buffers[path]
+                    self._behind.discard(path)
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
