@@ -157,6 +157,8 @@ class Applied:
     """The UNIQUE keys that the dataset reaches now and did not before."""
     recorded: Sequence[tuple[str, int]] = ()
     """The transaction identifiers of the writes that are there already, and were left out."""
+    is_kept: bool = False
+    """Whether the dataset stays, though the difference drops it."""
 
     @classmethod
     def skip(cls, version: int | None, recorded: Sequence[tuple[str, int]]) -> Applied:
@@ -425,6 +427,11 @@ class ApplyContext:
     """Whether the result is only looked at: no UNIQUE object is written either."""
     in_session: bool = False
     """Whether the target is a session, in which a later attempt may have replaced an earlier one."""
+    undoes: bool = False
+    """Whether the difference takes back what was written.
+
+    A drop then only takes out what `base` holds, if others have written to the dataset since (`Applied.is_kept`).
+    """
     by_writes: bool = False
     """Whether the history has decided that this difference comes, and nothing that it read has changed (`read_check`).
 

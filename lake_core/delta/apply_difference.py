@@ -58,19 +58,37 @@ _ADD = [name for name, _ in ADD_FIELDS]
 
 
 def apply_dropped(before: Snapshot | None, head: Snapshot | None, context: ApplyContext, now: int) -> Applied:
-    """Drop the head's table.
+    """Drop the head's table, or only take out what it had in `before`.
 
-    Raises DatasetConflict if it differs from `before`.
+    Raises DatasetConflict if it differs from `before`, or has not all of that any longer.
     """
     if before is None or head is None:
         return Applied({}, None if head is None else head.version, "DROP TABLE")
     if difference(before, head):
+        if context.undoes:
+            return replace(_apply_emptied(before, head, context, now), is_kept=True)
         raise DatasetConflict(f"these changes drop it, but it was changed on {context.onto}", kind="Dropped")
     removes = head.files(_ADD)
     # A table that is created at this path later begins without the txn actions of this one.
     markers = [replace(marker, version=NEVER, last_updated=now) for marker in _set_markers(head)]
     operation = Operation("DROP TABLE", {}, head, {"numRemovedFiles": len(removes)}, removes=removes, markers=markers)
     return _committed(operation, head, [Reads.WHOLE_TABLE], (), context, now)
+
+
+def _apply_emptied(before: Snapshot, head: Snapshot, context: ApplyContext, now: int) -> Applied:
+    files = before.files(_ADD)
+    lacking = files.filter(pc.invert(pc.is_in(file_key(files), value_set=file_key(head.files(_ADD)))))
+    if len(lacking):
+        raise DatasetConflict(
+            f"others have rewritten or removed {len(lacking)} of the files that are to be taken out, such as "
+            f"{lacking['path'][0]}",
+            kind="Rewritten",
+        )
+    undone = [marker for marker in _set_markers(before) if _version_in(head, marker.app_id) == marker.version]
+    markers = [replace(marker, version=NEVER, last_updated=now) for marker in undone]
+    removes = files if len(files) else None
+    operation = Operation("DELETE", {}, head, {"numRemovedFiles": len(files)}, removes=removes, markers=markers)
+    return _committed(operation, head, [], (), context, now)
 
 
 def apply_created(after: Snapshot, commits: CommitRange, context: ApplyContext, now: int) -> Applied:

@@ -90,6 +90,18 @@ class StaleAttempt(LakeError):
     """A later attempt at the same task has been applied to the session already."""
 
 
+class UnfinishedTasks(LakeError):
+    """A session has writes of tasks that did not end, or that are not among those to publish.
+
+    `unfinished` are the tasks whose last attempt did not end, and `others` those that are not to be published.
+    """
+
+    def __init__(self, message: str, *, unfinished: Sequence[str] = (), others: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.unfinished = tuple(unfinished)
+        self.others = tuple(others)
+
+
 class NothingToApply(LakeError):
     """A merge, revert or cherry-pick would change nothing."""
 

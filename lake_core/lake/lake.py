@@ -32,6 +32,7 @@ from lake_core.lake.refs.revision import resolve, resolve_commit
 from lake_core.lake.refs.session_record import FAILED, OPEN, SessionRecord
 from lake_core.lake.repository import CONFIG, REFS, Repository
 from lake_core.lake.session.private_session import Session, SessionOptions
+from lake_core.lake.session.session_name import session_name
 from lake_core.lake.session.session_state import DEFAULT_EXPIRY
 from lake_core.lake.session.shared_session import SharedOptions, SharedSession, open_shared
 from lake_core.lake.settings import LakeSettings
@@ -277,17 +278,22 @@ class Lake:
         message: str = "",
         metadata: Mapping[str, str] | None = None,
         resume: bool = True,
+        renew: bool = False,
     ) -> SharedSession:
         """Open a shared session, or resume the session with this id: its epoch rises, and older epochs cannot write.
 
-        With `resume=False`, an open session with this id keeps its epoch. The handle only reads; writers come from its
-        `join`. The session expires after `expires_in`, at most 7 days; each flush begins the time anew. Raises
-        RefNotFound; SessionClosed if the session has ended; ValueError for keys of `metadata` that the lake writes
-        itself.
+        With `resume=False`, an open session with this id keeps its epoch. With `renew`, a session that has ended is
+        followed by its next generation, `<id>.2` and so on; the handle's `id` names it. The handle only reads; writers
+        come from its `join`. The session expires after `expires_in`, at most 7 days; each flush begins the time anew.
+        Raises RefNotFound; SessionClosed if the session has ended; ValueError for keys of `metadata` that the lake
+        writes itself.
         """
         check_metadata(message, metadata)
-        options = SharedOptions(branch, id, expires_in, isolation or self.settings.isolation, message, metadata or {})
+        isolation = isolation or self.settings.isolation
+        options = SharedOptions(branch, id, expires_in, isolation, message, metadata or {}, renew)
         return open_shared(self._repository, options, resume=resume)
+
+    session_name = staticmethod(session_name)
 
     def get_session(self, id: str, *, epoch: int | None = None) -> SharedSession:
         """Return a handle of an existing shared session, from any process.

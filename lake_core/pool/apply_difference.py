@@ -76,11 +76,24 @@ class PoolApplication:
         return self._write(change, head, "REPLACE", after)
 
     def drop(self, before: DatasetState | None, head: DatasetState) -> Applied:
-        """Empty the head. Plain readers then see that its values are gone. Raises DatasetConflict."""
+        """Empty the head, or only take out what it had before.
+
+        Plain readers then see that its values are gone. Raises DatasetConflict.
+        """
         if before is not None and before.objects.keys() != head.objects.keys():
+            if self.context.undoes:
+                return replace(self._take_out(before, head), is_kept=True)
             raise DatasetConflict(f"these changes drop it, but it was changed on {self.context.onto}", kind="Rewritten")
         change = _Change(tuple(head.objects.values()), (), {}, head.config)
         return self._write(change, head, "DROP")
+
+    def _take_out(self, before: DatasetState, head: DatasetState) -> Applied:
+        lacking = [each for id, each in before.objects.items() if id not in head.objects]
+        if lacking:
+            raise DatasetConflict(_message(lacking, self.context.onto), kind="Rewritten")
+        markers = {app: marker for app, marker in head.markers.items() if before.markers.get(app) != marker}
+        change = _Change(tuple(before.objects.values()), (), markers, head.config)
+        return self._write(change, head, "DELETE", head)
 
     def change(self, before: DatasetState | None, after: DatasetState, head: DatasetState) -> Applied:
         """Apply the difference between two states to the head.

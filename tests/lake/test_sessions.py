@@ -294,7 +294,7 @@ def test_an_attempt_that_others_have_built_on_cannot_be_replaced(lake: Lake) -> 
         part.delta("t/orders").append(rows([50]))
     with opened.join() as part:
         part.delta("t/orders").update({"v": "9"}, "id = 50")
-    message = r"other writes build on it: session .* conflicts with these changes in 1 place\. .*\. Start a new run$"
+    message = r"other tasks build on it: session .* conflicts with these changes in 1 place\. .*\. Discard those tasks"
     with pytest.raises(Conflict, match=message), opened.join(task="orders", attempt=1) as part:
         part.delta("t/orders").append(rows([51]))
 

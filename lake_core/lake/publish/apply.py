@@ -42,6 +42,7 @@ def apply(
     strategy: Strategy | None = None,
     dry_run: bool = False,
     in_session: bool = False,
+    undoes: bool = False,
     by_writes: bool = False,
     decided: Collection[str] = (),
     without: Collection[str] = (),
@@ -61,6 +62,8 @@ def apply(
         strategy: The side that wins, for each dataset or key in conflict.
         dry_run: Whether the result will not be written.
         in_session: Whether the target is a session, in which a later attempt may have replaced an earlier one.
+        undoes: Whether it takes back what was written. A dataset that others have written to since it was created
+            stays, without what was written into it then.
         by_writes: Whether the history has decided which writes come, as in `ApplyContext`.
         decided: Plain files whose values the history has decided.
         without: Datasets and plain files that stay as they are.
@@ -91,6 +94,7 @@ def apply(
         replaced=replaced.keys(),
         by_writes=by_writes,
         in_session=in_session,
+        undoes=undoes,
     )
     datasets = _apply_datasets(formats, application, report, strategy, replaces)
     for path in _hidden_files(changed, base, incoming):

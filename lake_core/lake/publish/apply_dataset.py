@@ -91,6 +91,8 @@ class DatasetApplication:
     """Whether the history has decided which writes come, as in `ApplyContext`."""
     in_session: bool = False
     """Whether the target is a session."""
+    undoes: bool = False
+    """Whether the difference takes back what was written."""
 
     def run(self, path: str, format: str) -> AppliedDataset | None:
         """Apply the changes of a dataset. Return None if there are none.
@@ -175,6 +177,8 @@ class DatasetApplication:
             )
         view = self.target.folder_of(head)
         applied = view.format.apply(self.base.folder_of(before), None, view, self._context(view))
+        if applied.is_kept:
+            return self._changed(head, applied)
         return self._registered(DatasetRecord(head.path, head.format, head.id, dropped=True), applied)
 
     def _change(self, record: DatasetRecord, applied: Applied) -> AppliedDataset | None:
@@ -221,6 +225,7 @@ class DatasetApplication:
             replaces=self.replaces,
             dry_run=self.dry_run,
             in_session=self.in_session,
+            undoes=self.undoes,
             by_writes=self.by_writes,
         )
 

@@ -35,10 +35,15 @@ class Batch:
     """The caller's name for what was written. A later attempt at the same task replaces it."""
     attempt: int = 0
     is_last: bool = False
-    """Whether this is the last batch of the attempt. An attempt without it died, and is made again."""
+    """Whether this is the last batch of the part. A part without it died, and is made again."""
+    token: str = ""
+    """What tells two attempts of the same number apart."""
+    part: str = ""
+    """The caller's name for the part of the attempt. Its parts count together."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the batch as in the journal, under the names of `_BATCH_FIELDS`."""
+        named = {"token": self.token, "part_name": self.part}
         return {
             "id": self.id,
             "part": self.writer,
@@ -47,6 +52,7 @@ class Batch:
             "output": self.task,
             "attempt": self.attempt,
             "done": self.is_last,
+            **{name: text for name, text in named.items() if text},
         }
 
     @classmethod
@@ -77,6 +83,8 @@ _BATCH_FIELDS = {
     "output": "task",
     "attempt": "attempt",
     "done": "is_last",
+    "token": "token",
+    "part_name": "part",
 }
 """The fields of a batch by their names in the journal."""
 

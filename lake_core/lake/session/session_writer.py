@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from lake_core import runtime
 from lake_core.journal import Action, Add, Append, Delete, State, Update
-from lake_core.lake.errors import Conflict, SessionClosed, StaleAttempt
+from lake_core.lake.errors import SessionClosed, StaleAttempt
 from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.commit_to_branch import MOST_TRIES
 from lake_core.lake.publish.tree_update import check_references, write_tree
-from lake_core.lake.refs.pending_deletions import PendingDeletions, collections
+from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import OPEN, Batch, SessionRecord, batch_key
 from lake_core.lake.session.session_state import open_record, renewed_expiry
+from lake_core.lake.session.taken_out import without_batches
+from lake_core.lake.session.task_attempt import TaskAttempt, standing
 from lake_core.lake.session.write_session import WriteSession
 from lake_core.lake.state.changes import Changes
 from lake_core.lake.state.view import Overlay, View
@@ -25,14 +27,6 @@ if TYPE_CHECKING:
 
     from lake_core.lake.repository import Repository
     from lake_core.lake.state.state_store import StateStore
-
-
-@dataclass(frozen=True, slots=True)
-class TaskAttempt:
-    """The caller's name for a task, and the number of the attempt at it."""
-
-    task: str | None = None
-    attempt: int = 0
 
 
 class SessionWriter(WriteSession):
@@ -53,7 +47,7 @@ class SessionWriter(WriteSession):
             )
         )
         self._repository = repository
-        self.session, self.epoch, self.task, self.attempt = session, record.epoch, attempt.task, attempt.attempt
+        self.session, self.epoch, self.attempt = session, record.epoch, attempt
         self.id = runtime.uuid4().hex
         self._is_last = False
         """Whether this is the last flush."""
@@ -63,10 +57,17 @@ class SessionWriter(WriteSession):
         """The state that the last flush would have added, if it failed. It may have been added nevertheless."""
         self._added: StateStore | None = None
         """The state that a failed flush did add."""
+        batches = refs.batches_of(record, attempt.task, self.id)
+        self._tokens = frozenset(batch.token for batch in batches)
+        """The tokens of the attempts that were there when this one began."""
+        self.is_complete = False
+        """Whether the same part of the same attempt is in the session already, so that nothing is added."""
         # A later attempt begins at the same tree as the earlier one: it must not see the rows that it will replace.
-        earlier, _ = self._earlier_attempts(record, refs.batches_of(record, self.task, self.id))
-        tree = _without(repository, record, earlier, repository.pending_deletions(refs))
+        earlier = self._replaced(record, batches)
+        tree = without_batches(repository, record, earlier, repository.pending_deletions(refs))
         self.changes.show(View(repository.graveler, tree, Overlay()))
+        if attempt.token and not self.is_complete:
+            self.flush()  # others of the same number learn that they were replaced
 
     def flush(self) -> None:
         """Add the changes since the last flush to the session as one batch, and then see those of other writers.
@@ -98,24 +99,24 @@ class SessionWriter(WriteSession):
     def _try_flush(self, refs: RefsState, record: SessionRecord) -> str | None:
         """Try once to add the changes, and return the session's new tree. Return None if another batch was faster."""
         repository, changes = self._repository, self.changes
-        batches = refs.batches_of(record, self.task, self.id)
+        batches = refs.batches_of(record, self.attempt.task, self.id)
         if any(batch.id == self._batch_id for batch in batches):
             # It was added, but the response was lost. What was written since is added by another batch.
             self._added, self._tried, self._flushed = self._tried, None, self._flushed + 1
         before = self._added or repository.state(self.view.tree, f"session {record.id}")
-        earlier, is_whole = self._earlier_attempts(record, batches)
-        if is_whole:
+        earlier = self._replaced(record, batches)
+        if self.is_complete:
             return record.tree
         now = repository.clock()
         pending = repository.pending_deletions(refs)
-        tree = _without(repository, record, earlier, pending)
+        tree = without_batches(repository, record, earlier, pending)
         state = repository.state(tree, f"session {record.id}")
         update = apply(before, self, state, now=now, session=record.id, commit=record.base, in_session=True)
         check_references(update.references, pending)
         after = write_tree(repository, update.onto, update.items, pending)
         reads = sorted({*record.reads, *self.reads})
         # An attempt that wrote nothing is recorded too, so that late writes of an older attempt are refused.
-        must_be_recorded = self.task is not None and (
+        must_be_recorded = self.attempt.task is not None and (
             self._is_last or not any(batch.writer == self.id for batch in batches)
         )
         if (
@@ -125,7 +126,17 @@ class SessionWriter(WriteSession):
             and not must_be_recorded
         ):
             return after
-        batch = Batch(self._batch_id, self.id, tree, after, self.task, self.attempt, self._is_last)
+        batch = Batch(
+            self._batch_id,
+            self.id,
+            tree,
+            after,
+            self.attempt.task,
+            self.attempt.number,
+            self._is_last,
+            self.attempt.token,
+            self.attempt.part,
+        )
         kept = [other for other in record.batches if other not in earlier]
         has_batch_keys = repository.format.has_batch_keys
         retention = {f"retention:{path}": before.isoformat() for path, before in changes.ended_retention.items()}
@@ -159,27 +170,22 @@ class SessionWriter(WriteSession):
     def _batch_id(self) -> str:
         return f"{self.id}-{self._flushed}"
 
-    def _earlier_attempts(self, record: SessionRecord, batches: Sequence[Batch]) -> tuple[list[Batch], bool]:
-        """Return which of the task's batches are of earlier attempts, and whether this attempt is complete already.
+    def _replaced(self, record: SessionRecord, batches: Sequence[Batch]) -> Sequence[Batch]:
+        """Return which of the task's batches this attempt replaces.
 
         Raises StaleAttempt if a later attempt is there, or another process has begun the same attempt again.
         """
-        if self.task is None:
-            return [], False
-        if self._flushed and not any(batch.writer == self.id for batch in batches):
-            raise StaleAttempt(
-                f"another process has begun attempt {self.attempt} of {self.task!r} in session {record.id!r} again, or "
-                "a later one, and replaced what this one had written: let that process go on"
-            )
         others = [batch for batch in batches if batch.writer != self.id]
-        newest = max((batch.attempt for batch in others), default=-1)
-        if newest > self.attempt:
+        has_flushed = self._flushed and not self.is_complete
+        if self.attempt.task is not None and has_flushed and len(others) == len(batches):
             raise StaleAttempt(
-                f"session {record.id!r} already has attempt {newest} of {self.task!r}, "
-                f"which is newer than this attempt, {self.attempt}"
+                f"what this attempt, {self.attempt.number}, at {self.attempt.task!r} wrote into session {record.id!r} "
+                "was replaced by another process, or discarded: let that process go on, or begin again"
             )
-        is_whole = any(batch.attempt == self.attempt and batch.is_last for batch in others)
-        return ([], True) if is_whole else (others, False)
+        joined_after = {batch.token for batch in others} - self._tokens - {self.attempt.token}
+        there = standing(self.attempt, others, joined_after)
+        self.is_complete = there.is_complete
+        return there.replaced
 
     def __enter__(self) -> Self:
         return self
@@ -192,33 +198,3 @@ class SessionWriter(WriteSession):
             self.flush()
         if self.state == "open":
             self.changes.status = "closed"
-
-
-def _without(repository: Repository, record: SessionRecord, batches: Sequence[Batch], pending: PendingDeletions) -> str:
-    """Write the tree of a session without the changes of some batches."""
-    tree = record.tree
-    for batch in reversed(batches):
-        tree = _reverted(repository, record, batch, tree, pending)
-    return tree
-
-
-def _reverted(repository: Repository, record: SessionRecord, batch: Batch, tree: str, pending: PendingDeletions) -> str:
-    """Write the tree of a session without the changes of a batch. Raises Conflict if later batches depend on them."""
-    name = f"session {record.id}"
-    try:
-        update = apply(
-            repository.state(batch.after, name),
-            repository.state(batch.before, name),
-            repository.state(tree, name),
-            now=repository.clock(),
-            session=record.id,
-            commit=record.base,
-            in_session=True,
-        )
-    except Conflict as error:
-        summary = (
-            f"attempt {batch.attempt} of {batch.task!r} is to be replaced, but other writes build on it: "
-            f"{error.summary}"
-        )
-        raise error.replace(summary=summary, remedy="Start a new run") from None
-    return write_tree(repository, update.onto, update.items, pending)

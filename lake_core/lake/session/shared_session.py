@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lake_core import runtime
 from lake_core.journal import Action, Add, Append, State, Update
@@ -24,6 +24,7 @@ from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState, check_name
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED, SessionRecord
 from lake_core.lake.session.earlier_publish import published_earlier, remedy
+from lake_core.lake.session.session_name import generation_id, newest_generation
 from lake_core.lake.session.session_state import (
     DEFAULT_EXPIRY,
     KEEP_FAILED,
@@ -32,11 +33,13 @@ from lake_core.lake.session.session_state import (
     expire_if_due,
     renewed_expiry,
 )
-from lake_core.lake.session.session_writer import SessionWriter, TaskAttempt
+from lake_core.lake.session.session_writer import SessionWriter
+from lake_core.lake.session.task_attempt import TaskAttempt
+from lake_core.lake.session.tasks import check_finished, discard_tasks, publish_tasks
 from lake_core.lake.state.state_store import StateStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lake_core.lake.publish.published import Published
     from lake_core.lake.repository import Repository
@@ -55,6 +58,8 @@ class SharedOptions:
     isolation: str = "snapshot"
     message: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    renews: bool = False
+    """Whether the next generation is opened if the last one has ended."""
 
     def check(self) -> None:
         """Check the options. Raises ValueError."""
@@ -89,20 +94,27 @@ class SharedSession(StateStore):
         record = expire_if_due(self._repository, self._record)
         return replace(record, batches=self._repository.refs(refresh=False).batches(record))
 
-    def join(self, *, task: str | None = None, attempt: int = 0) -> SessionWriter:
+    def join(self, *, task: str | None = None, attempt: int = 0, token: str = "", part: str = "") -> SessionWriter:
         """Return a writer. Its changes are private until `flush`; the end of its `with` block flushes as well.
 
         Args:
             task: The caller's name for what is written. A later attempt at the same task replaces what an earlier one
                 wrote.
             attempt: The number of the attempt at the task. An attempt that is in the session already is skipped.
+            token: What tells attempts of the same number apart, such as the id of a try. The same token again is the
+                same attempt, whose response was lost: it is skipped. Another token replaces it.
+            part: The part of the attempt that is written, where there are several, also in several processes. Parts of
+                one attempt add up; each is written once.
 
         Raises:
             SessionClosed: The session was published, abandoned or failed, or has expired.
             StaleEpoch: Another process has resumed the session.
             StaleAttempt: A later attempt at the task is in the session already.
+            ValueError: There is a token or a part, but no task.
         """
-        return SessionWriter(self._repository, self.id, self.epoch, TaskAttempt(task, attempt))
+        if task is None and (token or part):
+            raise ValueError("a token or a part is that of an attempt at a task: name the task as well")
+        return SessionWriter(self._repository, self.id, self.epoch, TaskAttempt(task, attempt, token, part))
 
     def rely_on(self, commit: str, *reads: str) -> None:
         """Record what was read for the session, outside of its writers, if the session is serializable.
@@ -128,15 +140,50 @@ class SharedSession(StateStore):
         repository.journal.append(plan)
         self._relied_on.update((commit, read) for read in reads)
 
-    def publish(self) -> Published:
-        """Publish the session. A repeated call returns the same result.
+    def discard(self, tasks: Collection[str]) -> Sequence[str]:
+        """Take what tasks have written out of the session, as if they had not run yet.
+
+        What other tasks wrote stays, also on top of it. A dataset that one of the tasks created goes, unless others
+        have written to it. Writers of these tasks that have flushed can write no more.
+
+        Args:
+            tasks: The tasks.
+
+        Returns:
+            Those of the tasks that had written something.
 
         Raises:
+            Conflict: Other tasks rewrote or removed what is to be taken out: discard these as well.
+            SessionClosed: The session was published or abandoned, or has expired.
+            StaleEpoch: Another process has resumed the session.
+        """
+        return discard_tasks(self._repository, self.id, self.epoch, tasks)
+
+    def publish(
+        self, *, tasks: Collection[str] | None = None, others: Literal["refuse", "leave out"] = "refuse"
+    ) -> Published:
+        """Publish the session. A repeated call returns the same result.
+
+        Args:
+            tasks: The tasks that ended well. By default, all that is in the session is published.
+            others: What to do with writes of other tasks, and of tasks whose last attempt did not end: refuse to
+                publish, or discard them.
+
+        Raises:
+            UnfinishedTasks: There are such writes, and they are not to be left out.
             Conflict: The changes conflict with later publishes. The session fails, stays readable, and can be forked.
             SessionClosed: The session was abandoned, or has expired.
             StaleEpoch: Another process has resumed the session.
         """
-        return _publish(self._repository, self.id, self.epoch)
+        if tasks is None:
+            return _publish(self._repository, self.id, self.epoch)
+        return publish_tasks(
+            self._repository,
+            self.id,
+            self.epoch,
+            lambda: _publish(self._repository, self.id, self.epoch, frozenset(tasks)),
+            leaves_out=others == "leave out",
+        )
 
     def fail(self, reason: str, *, keep: timedelta = KEEP_FAILED) -> None:
         """Mark an open session as failed: it accepts no writes, but can be read, resumed and published for `keep`.
@@ -224,10 +271,18 @@ def open_shared(
     Raises RefNotFound, SessionClosed; RefsMoved if the origin has changed.
     """
     options.check()
-    name = check_name(options.id, "session") if options.id is not None else f"s-{runtime.uuid4().hex}"
+    first = check_name(options.id, "session") if options.id is not None else f"s-{runtime.uuid4().hex}"
+
+    def name_in(refs: RefsState) -> str:
+        """Return the id of the newest generation, or of the next one if that has ended."""
+        ids = (key.removeprefix("session/") for key in refs.state.under(f"session/{first}"))
+        newest = newest_generation(first, ids)
+        has_ended = newest and refs.session(generation_id(first, newest)).state not in (OPEN, FAILED)
+        return generation_id(first, newest + 1 if has_ended else newest)
 
     def plan(state: State) -> Append[SessionRecord]:
         refs, now = RefsState(state), repository.clock()
+        name = name_in(refs) if options.renews else first
         if any(f"{other}/{name}" in state for other in ("branch", "tag")):
             raise RefExists(f"{name!r} is or was the name of a branch or tag: choose another id for the session")
         if f"session/{name}" in state:
@@ -261,6 +316,8 @@ class _SharedSource:
     id: str
     branch: str
     epoch: int | None
+    tasks: frozenset[str] | None = None
+    """The tasks that ended well; None to publish all that is there."""
     compares_checkout: bool = False
 
     def prepare(self, refs: RefsState) -> BranchUpdate | Published:
@@ -269,6 +326,8 @@ class _SharedSource:
         if record.is_published:
             return _published(repository, repository.refs(refresh=False), record)
         _check_publishable(record, self.epoch)
+        if self.tasks is not None:
+            check_finished(record.id, refs.batches(record), self.tasks)
         retention = {
             key[len(_RETENTION) :]: value for key, value in record.metadata.items() if key.startswith(_RETENTION)
         }
@@ -343,14 +402,14 @@ def _check_publishable(record: SessionRecord, epoch: int | None) -> None:
     check_epoch(record, epoch)
 
 
-def _publish(repository: Repository, id: str, epoch: int | None) -> Published:
+def _publish(repository: Repository, id: str, epoch: int | None, tasks: frozenset[str] | None = None) -> Published:
     refs = repository.refs()
     record = expire_if_due(repository, refs.session(id))
     if record.is_published:
         return _published(repository, repository.refs(refresh=False), record)
     _check_publishable(record, epoch)
     try:
-        return commit_to_branch(repository, _SharedSource(repository, id, record.branch, epoch))
+        return commit_to_branch(repository, _SharedSource(repository, id, record.branch, epoch, tasks))
     except Conflict as error:
         _fail(repository, id, error.explanation)
         raise error.replace(session=id) from error.__cause__

@@ -1,0 +1,55 @@
+"""The state of a shared session without some of its batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lake_core.lake.errors import Conflict
+from lake_core.lake.publish.apply import apply
+from lake_core.lake.publish.tree_update import write_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lake_core.lake.refs.pending_deletions import PendingDeletions
+    from lake_core.lake.refs.session_record import Batch, SessionRecord
+    from lake_core.lake.repository import Repository
+
+
+def without_batches(
+    repository: Repository, record: SessionRecord, batches: Sequence[Batch], pending: PendingDeletions
+) -> str:
+    """Write the tree of a session without the changes of some of its batches, which are in the order of their flushes.
+
+    What others wrote on top of them stays. So does a dataset that one of them created and others wrote to.
+
+    Raises Conflict if others rewrote or removed what is to be taken out.
+    """
+    tree = record.tree
+    for batch in reversed(batches):
+        tree = _without(repository, record, batch, tree, pending)
+    return tree
+
+
+def _without(repository: Repository, record: SessionRecord, batch: Batch, tree: str, pending: PendingDeletions) -> str:
+    if batch.before == batch.after:
+        return tree
+    name = f"session {record.id}"
+    try:
+        update = apply(
+            repository.state(batch.after, name),
+            repository.state(batch.before, name),
+            repository.state(tree, name),
+            now=repository.clock(),
+            session=record.id,
+            commit=record.base,
+            in_session=True,
+            undoes=True,
+        )
+    except Conflict as error:
+        written = f"what attempt {batch.attempt} of {batch.task!r} wrote"
+        raise error.replace(
+            summary=f"{written} is to be taken out, but other tasks build on it: {error.summary}",
+            remedy="Discard those tasks as well, session.discard([…]), and run them again",
+        ) from None
+    return write_tree(repository, update.onto, update.items, pending)

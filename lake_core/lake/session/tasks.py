@@ -1,0 +1,111 @@
+"""The tasks of a shared session: which of them have ended, and how their writes are taken out again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lake_core.journal import Action, Append, Delete, State, Update
+from lake_core.lake.errors import SessionClosed, UnfinishedTasks
+from lake_core.lake.publish.commit_to_branch import MOST_TRIES
+from lake_core.lake.refs.pending_deletions import collections
+from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.refs.session_record import FAILED, OPEN, batch_key
+from lake_core.lake.session.session_state import check_epoch, closed, expire_if_due
+from lake_core.lake.session.taken_out import without_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from lake_core.lake.publish.published import Published
+    from lake_core.lake.refs.session_record import Batch, SessionRecord
+    from lake_core.lake.repository import Repository
+
+_SHOWN = 5
+"""How many tasks a message lists."""
+
+
+def unfinished_tasks(batches: Iterable[Batch]) -> set[str]:
+    """Return the tasks with a part whose last batch is not among some batches: the attempt at it did not end."""
+    has_ended: dict[tuple[str, str], bool] = {}
+    for batch in batches:
+        if batch.task is not None:
+            part = batch.task, batch.part
+            has_ended[part] = batch.is_last or has_ended.get(part, False)
+    return {task for (task, _), ended in has_ended.items() if not ended}
+
+
+def check_finished(session: str, batches: Sequence[Batch], tasks: Collection[str]) -> None:
+    """Check that all batches are of some tasks, whose last attempts have ended. Raises UnfinishedTasks."""
+    others = sorted({batch.task for batch in batches if batch.task is not None} - set(tasks))
+    unfinished = sorted(unfinished_tasks(batches) & set(tasks))
+    problems = [
+        f"{_listed(names)} {what}"
+        for names, what in ((unfinished, "did not end"), (others, "wrote, but are not to be published"))
+        if names
+    ]
+    if problems:
+        raise UnfinishedTasks(
+            f"session {session!r} is not published, because {' and '.join(problems)}: run them again, discard them, or "
+            "publish with others='leave out'",
+            unfinished=unfinished,
+            others=others,
+        )
+
+
+def publish_tasks(
+    repository: Repository, session: str, epoch: int | None, publish: Callable[[], Published], *, leaves_out: bool
+) -> Published:
+    """Publish a session, and first discard what is not to be published, if that is wanted.
+
+    Raises UnfinishedTasks, and what `publish` and `discard_tasks` raise.
+    """
+    for _ in range(MOST_TRIES):
+        try:
+            return publish()
+        except UnfinishedTasks as error:
+            if not leaves_out:
+                raise
+            discard_tasks(repository, session, epoch, {*error.unfinished, *error.others})
+    raise _busy(session)
+
+
+def discard_tasks(repository: Repository, session: str, epoch: int | None, tasks: Collection[str]) -> Sequence[str]:
+    """Take the batches of tasks out of a session, and return those of the tasks that had any.
+
+    Raises Conflict, SessionClosed, StaleEpoch.
+    """
+    for _ in range(MOST_TRIES):
+        refs = repository.refs()
+        record = expire_if_due(repository, refs.session(session))
+        if record.state not in (OPEN, FAILED):
+            raise closed(record)
+        check_epoch(record, epoch)
+        batches = [batch for batch in refs.batches(record) if batch.task in tasks]
+        if not batches:
+            return []
+        tree = without_batches(repository, record, batches, repository.pending_deletions(refs))
+        if repository.journal.append(partial(_plan, refs=refs, record=record, tree=tree, batches=batches)):
+            return sorted({batch.task for batch in batches if batch.task is not None})
+    raise _busy(session)
+
+
+def _plan(state: State, *, refs: RefsState, record: SessionRecord, tree: str, batches: Sequence[Batch]) -> Append[bool]:
+    """Return the actions that take batches out of a session; none if it has changed since these refs."""
+    newest = RefsState(state)
+    if newest.session(record.id) != record or collections(newest) != collections(refs):
+        return Append((), False)
+    newer = replace(record, tree=tree, batches=[batch for batch in record.batches if batch not in batches])
+    keys = (batch_key(record.id, batch) for batch in batches)
+    actions: list[Action] = [Update(record.key, newer.to_json()), *(Delete(key) for key in keys if key in state)]
+    return Append(actions, True)
+
+
+def _busy(session: str) -> SessionClosed:
+    return SessionClosed(f"too many processes write to session {session!r} at once: try again", state=OPEN)
+
+
+def _listed(tasks: Sequence[str]) -> str:
+    more = f" and {len(tasks) - _SHOWN} more" if len(tasks) > _SHOWN else ""
+    return ", ".join(map(repr, tasks[:_SHOWN])) + more
