@@ -125,17 +125,21 @@ def test_a_task_that_is_tried_again_loads_its_day_once(tmp_path: Path, monkeypat
 def test_tasks_of_another_scheduler_publish_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = _tasks(tmp_path, monkeypatch)
     lake = Lake.create("lake")
-    first = tasks["begin"]("dag-run-1")
-    tasks["task"]("dag-run-1", first, "orders", 1, orders())
-    epoch = tasks["begin"]("dag-run-1")
+    run = "scheduled__2026-01-01T00:00:00+00:00"
+    session, first = tasks["begin"]("shop", run)
+    tasks["task"](session, first, "orders", 1, "try-1", orders())
+    assert tasks["begin"]("shop", run) == (session, first + 1)
     with pytest.raises(StaleEpoch):
-        tasks["task"]("dag-run-1", first, "orders", 1, orders())
-    tasks["task"]("dag-run-1", epoch, "orders", 2, orders())
-    tasks["task"]("dag-run-1", epoch, "totals", 1, orders())
+        tasks["task"](session, first, "orders", 1, "try-1", orders())
+    tasks["task"](session, first + 1, "orders", 2, "try-2", orders())
+    tasks["task"](session, first + 1, "totals", 1, "try-3", orders())
+    tasks["task"](session, first + 1, "removed", 1, "try-4", orders())
     assert lake.list_datasets() == []
     for _ in range(2):
-        tasks["publish"]("dag-run-1", epoch)
+        tasks["publish"](session, first + 1, ["orders", "totals"])
+    assert sorted(record.path for record in lake.list_datasets()) == ["tables/orders", "tables/totals"]
     assert [len(lake.delta(f"tables/{name}").to_arrow()) for name in ("orders", "totals")] == [2, 2]
+    assert tasks["begin"]("shop", run) == (f"{session}.2", 1)
 
 
 def _older(folder: Path) -> DeltaTable:
