@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
-    from lake_core.txn import Txn
 
 FORMATS = "lake_core.formats"
 """The entry point group in which formats register their classes: name → a class without arguments."""
@@ -316,7 +315,7 @@ class DatasetFormat(ABC):
         """Return whether a change only rearranges what is there, so that it can be undone for the sake of others."""
         return False
 
-    def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> AbstractSet[Txn]:
+    def raised_markers(self, before: ObjectStore | None, after: ObjectStore | None) -> AbstractSet[tuple[str, int]]:
         """Return the transaction identifiers of the writes that a change is: applications and versions.
 
         The default is for formats without them.

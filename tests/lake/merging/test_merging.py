@@ -74,8 +74,8 @@ def test_every_history_of_three_operations(dataset: Dataset) -> None:
 @pytest.mark.histories
 @pytest.mark.timeout(80_000)
 @pytest.mark.parametrize("theme", THEMES)
-def test_every_history_of_four_operations_of_a_theme(dataset: Dataset, theme: str) -> None:
-    explore(Beside(dataset, with_table=theme != "creation"), _theme(dataset, theme), 4)
+def test_every_history_of_five_operations_of_a_theme(dataset: Dataset, theme: str) -> None:
+    explore(Beside(dataset, with_table=theme != "creation"), _theme(dataset, theme), 5)
 
 
 @pytest.mark.parametrize("names", ["ab", "abc"])
