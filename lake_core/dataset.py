@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
-
 FORMATS = "lake_core.formats"
 """The entry point group in which formats register their classes: name → a class without arguments."""
 

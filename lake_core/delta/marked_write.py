@@ -46,13 +46,13 @@ def marked_writes(commits: CommitRange, added: pa.Table) -> MarkedWrites | None:
     appends: dict[int, tuple[str, int]] = {}
     newest: dict[str, int] = {}
     for version, body in commits.bodies:
-        made = _marked_in(version, body)
-        if made is None or any(number < newest.get(application, 0) for application, number in made):
+        in_commit = _marked_in(version, body)
+        if in_commit is None or any(number < newest.get(application, 0) for application, number in in_commit):
             return None
-        newest |= {application: max(number, newest.get(application, 0)) for application, number in made}
-        writes |= made
-        if len(made) == 1 and not any(action in body for action in (*_OTHER_ACTIONS, MARKED_FIELD.encode())):
-            appends[version] = next(iter(made))
+        newest |= {application: max(number, newest.get(application, 0)) for application, number in in_commit}
+        writes |= in_commit
+        if len(in_commit) == 1 and not any(action in body for action in (*_OTHER_ACTIONS, MARKED_FIELD.encode())):
+            appends[version] = next(iter(in_commit))
     writes |= _files_of_appends(commits, appends)
     return {
         marker: paths if paths is not None and there.issuperset(paths) else None for marker, paths in writes.items()

@@ -346,7 +346,7 @@ def test_an_orphan_of_another_token_is_told(opened: Lake, dataset: Table | Pool)
     assert dataset.ids(opened) == [2]
 
 
-@pytest.mark.parametrize("name", [{"token": "try-1"}, {"part": "one"}])
-def test_a_token_or_a_part_needs_a_task(opened: Lake, name: dict[str, str]) -> None:
+@pytest.mark.parametrize(("token", "part"), [("try-1", ""), ("", "one")])
+def test_a_token_or_a_part_needs_a_task(opened: Lake, token: str, part: str) -> None:
     with pytest.raises(ValueError, match="name the task"):
-        opened.get_session("run").join(**name)  # type: ignore[arg-type]
+        opened.get_session("run").join(token=token, part=part)

@@ -23,8 +23,6 @@ from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.lease import lease
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
 
@@ -39,16 +37,14 @@ def commit_to_branch(repository: Repository, source: Source) -> Published:
     """
     branch = source.branch
     with lease(repository.root, branch, repository.lease_config), repository.recent_content:
-        undone: Sequence[str] = ()
         for _ in range(MOST_TRIES):
             refs = repository.refs()
             try:
                 update = source.prepare(refs)
-                published = update if isinstance(update, Published) else _commit(repository, update)
-                return replace(published, undone=(*undone, *published.undone))
+                return update if isinstance(update, Published) else _commit(repository, update)
             except CommitFirst as first:
                 with suppress(RefsMoved):
-                    undone = (*undone, *_commit(repository, first.update).undone)
+                    _commit(repository, first.update)
                 continue
             except RefsMoved:
                 continue

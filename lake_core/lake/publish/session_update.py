@@ -6,20 +6,21 @@ without these compactions, they are undone by a commit of their own, before it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lake_core.errors import LakeError
-from lake_core.lake.errors import Conflict
-from lake_core.lake.publish.apply import apply
+from lake_core.errors import ObjectMissing
+from lake_core.lake.errors import Collected, Conflict, ContentGone
 from lake_core.lake.publish.branch_update import BranchUpdate, CommitFirst
 from lake_core.lake.publish.give_way import MADE, without_compactions
-from lake_core.lake.publish.prepare import Change, Proposal, head_of, prepare_change
-from lake_core.lake.refs.commit_record import SESSION_UNDO_FIELD
+from lake_core.lake.publish.prepare import Change, Proposal, apply_change, head_of, prepare_change
+from lake_core.lake.refs.commit_record import SESSION_UNDO_FIELD, UNDOES_FIELD
 from lake_core.lake.refs.reached import Divergence, write_sets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from lake_core.graveler import Commit
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
 
@@ -42,12 +43,23 @@ def prepare_session(
         ProtectedBranch, Diverged, Collected: As for other changes.
     """
     try:
-        return prepare_change(repository, refs, proposal, change)
+        update = prepare_change(repository, refs, proposal, change)
     except Conflict as conflict:
-        update = _without_compactions(repository, refs, proposal, change, began_on, conflict.datasets)
-        if update is None:
+        first = _without_compactions(repository, refs, proposal, change, began_on, conflict.datasets)
+        if first is None:
             raise
-        raise CommitFirst(update) from conflict
+        raise CommitFirst(first) from conflict
+    undone = undone_for(refs, proposal.session, refs.commit(refs.branch(proposal.branch)))
+    return replace(update, published=replace(update.published, undone=undone))
+
+
+def undone_for(refs: RefsState, session: str | None, commit: Commit) -> Sequence[str]:
+    """Return the compactions that a commit, and those just before it, undid for the sake of a session."""
+    undone: list[str] = []
+    while session is not None and commit.metadata.get(SESSION_UNDO_FIELD) == session:
+        undone[:0] = commit.metadata[UNDOES_FIELD].split()
+        commit = refs.first_parent(commit)
+    return tuple(undone)
 
 
 def _without_compactions(
@@ -64,21 +76,12 @@ def _without_compactions(
         return None
     rest, state = way
     try:
-        apply(
-            change.base,
-            change.incoming,
-            state,
-            now=repository.clock(),
-            session=proposal.session,
-            commit=head.id,
-            reads=change.reads,
-            dry_run=True,
-        )
+        apply_change(repository, refs, proposal, change, state, dry_run=True)
         undo = Change(target, state, by_writes=True, restores=True, undoes=rest.undone[MADE])
         message = f"Undo compactions that conflict with session {proposal.session}"
         metadata = {} if proposal.session is None else {SESSION_UNDO_FIELD: proposal.session}
         return prepare_change(repository, refs, Proposal(proposal.branch, message, metadata, is_recorded=True), undo)
-    except LakeError:
+    except (Conflict, ContentGone, Collected, ObjectMissing):
         return None
 
 

@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING
 
 from lake_core.lake.publish.checkout import pending_checkout, try_check_out
 from lake_core.lake.publish.published import Published, SkippedWrite
+from lake_core.lake.publish.session_update import undone_for
 from lake_core.lake.refs.commit_record import (
     LEFT_OUT_FIELD,
-    SESSION_UNDO_FIELD,
-    UNDOES_FIELD,
     changed_datasets,
     version_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lake_core.graveler import Commit
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
@@ -35,20 +32,9 @@ def published_earlier(repository: Repository, refs: RefsState, branch: str, sess
         versions,
         session,
         tuple(SkippedWrite(*write) for write in left_out),
-        undone=_undone_for(refs, session, commit) if is_own else (),
+        undone=undone_for(refs, session, refs.first_parent(commit)) if is_own else (),
         is_checked_out=is_checked_out,
     )
-
-
-def _undone_for(refs: RefsState, session: str, commit: Commit) -> Sequence[str]:
-    """Return the compactions that were undone for the sake of a session, just before its commit."""
-    undone: list[str] = []
-    while commit.parents and refs.has_commit(commit.parents[0]):
-        commit = refs.first_parent(commit)
-        if commit.metadata.get(SESSION_UNDO_FIELD) != session:
-            break
-        undone[:0] = commit.metadata[UNDOES_FIELD].split()
-    return tuple(undone)
 
 
 def remedy(session: str) -> str:

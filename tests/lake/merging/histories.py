@@ -423,14 +423,14 @@ class Beside:
 
 def common(left: Version, right: Version) -> list[Version]:
     """Return the versions that one comes from, and whose writes have all reached the other."""
-    found: dict[int, Version] = {}
+    ancestors: dict[int, Version] = {}
     stack = [left]
     while stack:
         one = stack.pop()
-        if id(one) not in found:
-            found[id(one)] = one
+        if id(one) not in ancestors:
+            ancestors[id(one)] = one
             stack.extend(one.parents)
-    return [version for version in found.values() if version.reached.keys() <= right.reached.keys()]
+    return [version for version in ancestors.values() if version.reached.keys() <= right.reached.keys()]
 
 
 def operations(texts: Sequence[str], names: Sequence[str]) -> Iterator[Step]:
