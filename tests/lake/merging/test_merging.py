@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -83,7 +84,7 @@ def test_every_history_of_five_operations_of_a_theme(dataset: Dataset, theme: st
 def test_random_histories(dataset: Dataset, names: str, first: int) -> None:
     for seed in range(first, first + 20):
         walk(
-            lambda seed=seed: Beside(dataset, names, with_table=bool(seed % 3)),  # type: ignore[misc]
+            partial(Beside, dataset, names, with_table=bool(seed % 3)),
             random_steps(seed, _everything(dataset), names, 30),
         )
 
@@ -93,7 +94,7 @@ def test_random_histories(dataset: Dataset, names: str, first: int) -> None:
 def test_new_random_histories(dataset: Dataset, names: str, new_seed: int) -> None:
     for seed in range(new_seed, new_seed + 3):
         walk(
-            lambda seed=seed: Beside(dataset, names, with_table=bool(seed % 3)),  # type: ignore[misc]
+            partial(Beside, dataset, names, with_table=bool(seed % 3)),
             random_steps(seed, _everything(dataset), names, 24),
         )
 
@@ -105,7 +106,7 @@ def test_new_random_histories(dataset: Dataset, names: str, new_seed: int) -> No
 def test_many_random_histories(dataset: Dataset, names: str, chosen_seeds: range) -> None:
     for seed in chosen_seeds:
         walk(
-            lambda seed=seed: Beside(dataset, names, with_table=bool(seed % 3)),  # type: ignore[misc]
+            partial(Beside, dataset, names, with_table=bool(seed % 3)),
             random_steps(seed, _everything(dataset), names, 40),
         )
 
@@ -116,7 +117,7 @@ def test_few_conflicts_of_merges_are_false() -> None:
     counts: Counter[str] = Counter()
     for seed in range(1000):
         dataset = DATASETS["table" if seed % 2 else "pool"]()
-        beside = walk(lambda dataset=dataset: Beside(dataset), random_steps(seed, _everything(dataset), "ab", 16))  # type: ignore[misc]
+        beside = walk(partial(Beside, dataset), random_steps(seed, _everything(dataset), "ab", 16))
         counts += beside.counts
     false, true = (counts[f"merge: {each}"] + counts[f"squash: {each}"] for each in ("false conflict", "conflict"))
     assert false <= MOST_FALSE * (false + true)
