@@ -1,6 +1,11 @@
-"""Numbers as a person reads them, for logs. Metadata keeps plain numbers, which Dagster plots."""
+"""Numbers and names as a person reads them, for logs. Metadata keeps plain numbers, which Dagster plots."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
@@ -16,3 +21,9 @@ def readable_bytes(size: int) -> str:
 def count_of(number: int, noun: str) -> str:
     """Write a number of things, the noun in its plural where it needs that."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Write the first of some names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more

@@ -5,6 +5,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNo
 from dagster._core.events import AssetObservationData, DagsterEventBatchMetadata, EngineEventData
 from dagster._core.execution.backfill import BulkActionStatus
 from dagster._core.execution.context.system import PlanOrchestrationContext, StepExecutionContext
+from dagster._core.execution.plan.handle import ResolvedFromDynamicStepHandle
 from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 from dagster._core.execution.stats import StepEventStatus
@@ -23,6 +24,7 @@ __all__ = [
     "ExecutionPlan",
     "ExecutionPlanSnapshot",
     "PlanOrchestrationContext",
+    "ResolvedFromDynamicStepHandle",
     "RetryMode",
     "StepDependencyConfig",
     "StepEventStatus",

@@ -58,6 +58,10 @@ class SessionLost(LakeOrchError):
     """A run continues another run whose session is gone: start a new run of all steps."""
 
 
+class StepsLeftOut(LakeOrchError):
+    """A run continues a session, but leaves out steps of it that have not succeeded. Nothing was published."""
+
+
 class GateFailed(LakeOrchError):
     """Asset checks prevent publishing.
 

@@ -42,7 +42,7 @@ from lake_orch.runs.run_session import (
     scope_of,
     session_of,
 )
-from lake_orch.runs.steps import all_succeeded
+from lake_orch.runs.steps import StepStates
 from lake_orch.spark.resource import SparkResource
 from lake_orch.tables.data import handlers_of_step
 from lake_orch.tables.handle import LakeTable
@@ -224,7 +224,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             return None
         branch, publisher, gate = self.branch_of(run.tags), publisher_of_parent(instance, run), self.gate_of(run.tags)
         return open_run_session(
-            instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate, resume=False
+            instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate
         )
 
     def _continues_failed_run(self, instance: DagsterInstance, run: DagsterRun) -> bool:
@@ -509,7 +509,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         session = None if stored is None else from_tags(stored)
         if stored is None or session is None or stored.tags.get(PUBLISHER_TAG) != "teardown":
             return
-        if not all_succeeded(instance, stored):
+        if StepStates(instance, session.id).unfinished():
             return
         try:
             published = publish_session(

@@ -279,18 +279,33 @@ class Lake:
         metadata: Mapping[str, str] | None = None,
         resume: bool = True,
         renew: bool = False,
+        owner: str = "",
     ) -> SharedSession:
         """Open a shared session, or resume the session with this id: its epoch rises, and older epochs cannot write.
 
-        With `resume=False`, an open session with this id keeps its epoch. With `renew`, a session that has ended is
-        followed by its next generation, `<id>.2` and so on; the handle's `id` names it. The handle only reads; writers
-        come from its `join`. The session expires after `expires_in`, at most 7 days; each flush begins the time anew.
-        Raises RefNotFound; SessionClosed if the session has ended; ValueError for keys of `metadata` that the lake
-        writes itself.
+        The handle only reads; writers come from its `join`.
+
+        Args:
+            branch: The branch that the session is published on.
+            id: The id of the session. Without one, a new session is opened.
+            expires_in: The time after which the session expires, at most 7 days. Each flush begins the time anew.
+            isolation: What the publish takes for a conflict. The default is the lake's setting.
+            message: The message of the commit.
+            metadata: The metadata of the commit.
+            resume: Whether the epoch of a session that is open rises.
+            renew: Whether a session that has ended is followed by its next generation, `<id>.2` and so on; the handle's
+                `id` names it.
+            owner: What settles the session, such as the id of a run. An open session of the same owner keeps its epoch:
+                its processes do not fence one another.
+
+        Raises:
+            RefNotFound: There is no such branch.
+            SessionClosed: The session has ended.
+            ValueError: `metadata` has keys that the lake writes itself.
         """
         check_metadata(message, metadata)
         isolation = isolation or self.settings.isolation
-        options = SharedOptions(branch, id, expires_in, isolation, message, metadata or {}, renew)
+        options = SharedOptions(branch, id, expires_in, isolation, message, metadata or {}, renew, owner)
         return open_shared(self._repository, options, resume=resume)
 
     session_name = staticmethod(session_name)

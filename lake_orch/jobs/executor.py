@@ -21,12 +21,13 @@ from dagster import (
 from lake_core.lake import Lake
 from lake_core.lake.refs.session_record import SessionRecord
 from lake_orch._dagster import EngineEventData, ExecutionPlan, PlanOrchestrationContext, RetryMode, StepDependencyConfig
-from lake_orch.errors import InvalidDefinition
+from lake_orch.errors import InvalidDefinition, StepsLeftOut
 from lake_orch.jobs.resource_of_run import lake_of_run
 from lake_orch.resources import LakeResource
 from lake_orch.runs.gate import failed_checks
-from lake_orch.runs.publishing import publish_session, published_metadata
+from lake_orch.runs.publishing import check_steps, publish_session, published_metadata
 from lake_orch.runs.run_session import PublishScope, RunSession, open_run_session, scope_of
+from lake_orch.runs.steps import StepStates
 from lake_orch.runs.unpublished import advice_after, unpublished_message, unpublished_metadata
 from lake_orch.tags import SESSION_TAG
 
@@ -78,6 +79,14 @@ class SessionExecutor(Executor):
         try:
             metadata = {SESSION_TAG: session.id} | ({"lake/epoch": session.epoch} if session.resumed else {})
             yield _event(plan_context, f"Session {session.id} {verb} on branch {branch}", metadata)
+            if session.resumed:
+                try:
+                    check_steps(
+                        session.id, StepStates(instance, session.id).left_out(execution_plan.step_keys_to_execute)
+                    )
+                except StepsLeftOut as refusal:
+                    error, reason = refusal, "its run leaves out steps"
+                    raise
             for event in self.inner.execute(plan_context, execution_plan):
                 if event.is_step_failure and event.step_key:
                     steps.append(event.step_key)

@@ -150,7 +150,9 @@ def lake_publish_asset(key: str | Sequence[str] | dg.AssetKey, deps: Any, **opti
 def _publish(context: dg.OpExecutionContext, lake: LakeResource) -> dict[str, Any]:
     session, tags = _session(context, lake), context.run_tags
     keep = lake.keep_failed
-    published = publish_session(context.instance, lake.open(), session, gate=lake.gate_of(tags), keep_failed_for=keep)
+    published = publish_session(
+        context.instance, lake.open(), session, gate=lake.gate_of(tags), keep_failed_for=keep, by=context.run
+    )
     branch = lake.open().get_session(session.id).record.branch
     return published_metadata(session, branch, published, resumed=session.resumed)
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from dagster import DagsterEventType
 
+from lake_orch.runs.plan import plan_of
+
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
-
-    from lake_orch._dagster import ExecutionPlanSnapshot
 
 MAX_ANCESTORS = 64
 """The most ancestors to follow in a chain of re-executions. This limits the work if a chain is damaged."""
@@ -66,7 +66,7 @@ def _plan_follows(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun
     Comparing the plans' steps is not enough: if no step of the parent succeeded, as in every failed job of one step, a
     re-execution from failure has the same steps as one of all steps.
     """
-    plan = _plan(instance, run)
+    plan = plan_of(instance, run)
     past = plan.initial_known_state.parent_state if plan and plan.initial_known_state else None
     return past is not None and past.run_id == parent.run_id
 
@@ -92,14 +92,8 @@ def _is_strict_part(steps: set[str], of: set[str]) -> bool:
 
 
 def _planned_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:
-    plan = _plan(instance, run)
+    plan = plan_of(instance, run)
     return set(plan.step_keys_to_execute) if plan else set()
-
-
-def _plan(instance: DagsterInstance, run: DagsterRun) -> ExecutionPlanSnapshot | None:
-    return (
-        instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id) if run.execution_plan_snapshot_id else None
-    )
 
 
 def _succeeded(instance: DagsterInstance, run: DagsterRun, step_key: str) -> bool:

@@ -14,6 +14,7 @@ SINGLE_BATCH = 1
 """The version of the only write of an output. Writes in a step's own code are numbered from here."""
 
 _MAX_SPELLED_OUT = 256
+_PREFIX = "dagster"
 
 
 def app_id(
@@ -28,4 +29,18 @@ def app_id(
     if len(json.dumps(keys)) > _MAX_SPELLED_OUT:
         keys = f"{len(partition_keys)} keys, sha256 {hashlib.sha256(json.dumps(keys).encode()).hexdigest()}"
     # JSON separates the parts for any characters in them.
-    return "dagster" + json.dumps([lineage, step_key, output, mapping_key, keys], separators=(",", ":"))
+    return _PREFIX + json.dumps([lineage, step_key, output, mapping_key, keys], separators=(",", ":"))
+
+
+def parse_app_id(text: str) -> tuple[str, str] | None:
+    """Return the step and the output of an identity that `app_id` made, also of one that is numbered behind it.
+
+    Return None for any other text.
+    """
+    if not text.startswith(f"{_PREFIX}["):
+        return None
+    try:
+        (_, step_key, output, *_), _ = json.JSONDecoder().raw_decode(text, len(_PREFIX))
+    except ValueError:
+        return None
+    return (step_key, output) if isinstance(step_key, str) and isinstance(output, str) else None

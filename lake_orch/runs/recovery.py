@@ -19,7 +19,7 @@ from lake_orch.errors import NothingToRecover
 from lake_orch.runs.gate import failed_checks, runs_of
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.run_session import Gate, from_tags, held_gate
-from lake_orch.runs.steps import all_succeeded
+from lake_orch.runs.steps import StepStates
 from lake_orch.runs.unpublished import CORRECT_DATA, PASS_GATE, RECOVER, RESUME, report_unpublished
 from lake_orch.tags import SESSION_TAG
 
@@ -83,7 +83,7 @@ def settle_session(
         return SessionOutcome(record.id, last.run_id, "running")
     if last.tags.get(_WILL_RETRY) == "true" and _RETRIED_AS not in last.tags:
         return SessionOutcome(record.id, last.run_id, "retrying")
-    publishable = last.status is not DagsterRunStatus.CANCELED and all_succeeded(instance, last)
+    publishable = last.status is not DagsterRunStatus.CANCELED and not StepStates(instance, record.id).unfinished()
     held_back = publishable and bool(failed_checks(instance, record.id, held_gate(last.tags, gate)))
     if record.state == FAILED:
         return SessionOutcome(record.id, last.run_id, "kept", record.reason, publishable, held_back)
@@ -161,7 +161,7 @@ def _obstacle(instance: DagsterInstance, session: str) -> str | None:
         return f"run {last.run_id} still writes into session {session}: wait for its end"
     if last.status is DagsterRunStatus.CANCELED:
         return f"run {last.run_id} was canceled: re-execute it from failure, which resumes session {session}"
-    if not all_succeeded(instance, last):
+    if StepStates(instance, session).unfinished():
         return f"steps of run {last.run_id} failed: re-execute it from failure, which resumes session {session}"
     later = _started_over(instance, runs)
     if later:

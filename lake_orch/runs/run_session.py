@@ -130,11 +130,10 @@ def open_run_session(
     root: str,
     publisher: Publisher,
     gate: Gate,
-    resume: bool = True,
 ) -> RunSession:
     """Open the session of a run, or resume the one that it continues, and add it to the run's tags.
 
-    Without `resume`, a session that other steps of the same run opened is joined at its epoch. Raises SessionLost if
+    A session that other processes of the same run opened is joined at its epoch. Raises SessionLost if
     the run leaves out steps whose work was in a session that no longer exists, SessionClosed for a run whose session
     was already published, RefNotFound for a branch that does not exist.
     """
@@ -148,7 +147,7 @@ def open_run_session(
         expires_in=EXPIRY,
         message=f"{run.job_name} (run {run.run_id})" if record is None else "",
         metadata={RUN: run.run_id} if record is None else {},
-        resume=resume,
+        owner=run.run_id,
     )
     opened = RunSession(handle.id, handle.epoch, resumed=record is not None)
     instance.add_run_tags(

@@ -9,7 +9,7 @@ from dagster import MetadataValue
 from lake_core.lake.errors import Conflict
 from lake_core.lake.refs.session_record import FAILED
 from lake_orch._dagster import EngineEventData
-from lake_orch.errors import GateFailed
+from lake_orch.errors import GateFailed, StepsLeftOut
 from lake_orch.tags import SESSION_TAG
 from lake_pipes.metadata import BRANCH
 
@@ -32,7 +32,7 @@ def advice_after(error: BaseException | None, *, checks_failed: bool = False) ->
     """Return advice after a publish that raised an error, or after failed steps or checks."""
     if isinstance(error, GateFailed):
         return PASS_GATE
-    if isinstance(error, Conflict):
+    if isinstance(error, Conflict | StepsLeftOut):
         return START_OVER
     if error is not None:
         return RECOVER

@@ -38,9 +38,9 @@ class KillableLake(LakeResource):
                 session = get_session(id, epoch=epoch)
                 publish = session.publish
 
-                def dies() -> Any:
+                def dies(**options: Any) -> Any:
                     if seam == "die after":
-                        publish()
+                        publish(**options)
                     os.kill(os.getpid(), signal.SIGKILL)
 
                 session.publish = dies  # type: ignore[method-assign]

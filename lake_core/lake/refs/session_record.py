@@ -118,6 +118,8 @@ class SessionRecord:
     """The commit that the session was published as."""
     reason: str = ""
     """The reason of the failure."""
+    owner: str = ""
+    """What opened or resumed the session at its epoch, and settles it, such as the id of a run; empty if unknown."""
 
     @property
     def key(self) -> str:
@@ -156,7 +158,8 @@ class SessionRecord:
         return record
 
     def _check(self) -> None:
-        texts = [self.branch, self.base, self.tree, self.state, self.lineage, self.message, self.isolation, *self.reads]
+        texts = [self.branch, self.base, self.tree, self.state, self.lineage, self.message, self.isolation]
+        texts += [self.owner, *self.reads]
         texts += [text for batch in self.batches for text in (batch.id, batch.writer, batch.before, batch.after)]
         texts += [text for pair in self.metadata.items() for text in pair]
         if not all(isinstance(text, str) for text in texts) or not isinstance(self.reads, list):

@@ -35,7 +35,7 @@ from lake_core.lake.session.session_state import (
 )
 from lake_core.lake.session.session_writer import SessionWriter
 from lake_core.lake.session.task_attempt import TaskAttempt
-from lake_core.lake.session.tasks import check_finished, discard_tasks, publish_tasks
+from lake_core.lake.session.tasks import Ended, discard_tasks, publish_tasks
 from lake_core.lake.state.state_store import StateStore
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class SharedOptions:
     metadata: Mapping[str, str] = field(default_factory=dict)
     renews: bool = False
     """Whether the next generation is opened if the last one has ended."""
+    owner: str = ""
+    """What settles the session. An open session that it owns keeps its epoch."""
 
     def check(self) -> None:
         """Check the options. Raises ValueError."""
@@ -160,7 +162,11 @@ class SharedSession(StateStore):
         return discard_tasks(self._repository, self.id, self.epoch, tasks)
 
     def publish(
-        self, *, tasks: Collection[str] | None = None, others: Literal["refuse", "leave out"] = "refuse"
+        self,
+        *,
+        tasks: Collection[str] | None = None,
+        others: Literal["refuse", "leave out"] = "refuse",
+        without_end: bool = False,
     ) -> Published:
         """Publish the session. A repeated call returns the same result.
 
@@ -168,6 +174,8 @@ class SharedSession(StateStore):
             tasks: The tasks that ended well. By default, all that is in the session is published.
             others: What to do with writes of other tasks, and of tasks whose last attempt did not end: refuse to
                 publish, or discard them.
+            without_end: Publish also those of the tasks whose writer did not end its block, because the caller knows
+                that they wrote all.
 
         Raises:
             UnfinishedTasks: There are such writes, and they are not to be left out.
@@ -177,11 +185,12 @@ class SharedSession(StateStore):
         """
         if tasks is None:
             return _publish(self._repository, self.id, self.epoch)
+        ended = Ended(frozenset(tasks), without_end)
         return publish_tasks(
             self._repository,
             self.id,
             self.epoch,
-            lambda: _publish(self._repository, self.id, self.epoch, frozenset(tasks)),
+            lambda: _publish(self._repository, self.id, self.epoch, ended),
             leaves_out=others == "leave out",
         )
 
@@ -289,10 +298,12 @@ def open_shared(
             record = refs.session(name)
             if record.state not in (OPEN, FAILED):
                 raise closed(record)
-            if not resume and record.state == OPEN and now < record.expires:
+            is_owned = options.owner != "" and record.owner == options.owner
+            if (is_owned or not resume) and record.state == OPEN and now < record.expires:
                 return Append((), record)
             expires = renewed_expiry(record, now, options.expires_in)
-            record = replace(record, epoch=record.epoch + 1, state=OPEN, reason="", expires=expires)
+            epoch, owner = record.epoch + 1, options.owner
+            record = replace(record, epoch=epoch, state=OPEN, reason="", expires=expires, owner=owner)
             return Append([Update(record.key, record.to_json())], record)
         if origin is not None:
             origin.check(refs)
@@ -301,7 +312,7 @@ def open_shared(
         reads = () if origin is None else origin.record.reads
         record = SessionRecord(
             name, options.branch, commit.id, tree, 1, OPEN, now, now + options.expires_in, refs.number, lineage,
-            options.message, options.isolation, reads, dict(options.metadata),
+            options.message, options.isolation, reads, dict(options.metadata), owner=options.owner,
         )  # fmt: skip
         return Append([Add(record.key, record.to_json())], record)
 
@@ -316,7 +327,7 @@ class _SharedSource:
     id: str
     branch: str
     epoch: int | None
-    tasks: frozenset[str] | None = None
+    ended: Ended | None = None
     """The tasks that ended well; None to publish all that is there."""
     compares_checkout: bool = False
 
@@ -326,8 +337,8 @@ class _SharedSource:
         if record.is_published:
             return _published(repository, repository.refs(refresh=False), record)
         _check_publishable(record, self.epoch)
-        if self.tasks is not None:
-            check_finished(record.id, refs.batches(record), self.tasks)
+        if self.ended is not None:
+            self.ended.check(record.id, refs.batches(record))
         retention = {
             key[len(_RETENTION) :]: value for key, value in record.metadata.items() if key.startswith(_RETENTION)
         }
@@ -402,14 +413,14 @@ def _check_publishable(record: SessionRecord, epoch: int | None) -> None:
     check_epoch(record, epoch)
 
 
-def _publish(repository: Repository, id: str, epoch: int | None, tasks: frozenset[str] | None = None) -> Published:
+def _publish(repository: Repository, id: str, epoch: int | None, ended: Ended | None = None) -> Published:
     refs = repository.refs()
     record = expire_if_due(repository, refs.session(id))
     if record.is_published:
         return _published(repository, repository.refs(refresh=False), record)
     _check_publishable(record, epoch)
     try:
-        return commit_to_branch(repository, _SharedSource(repository, id, record.branch, epoch, tasks))
+        return commit_to_branch(repository, _SharedSource(repository, id, record.branch, epoch, ended))
     except Conflict as error:
         _fail(repository, id, error.explanation)
         raise error.replace(session=id) from error.__cause__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import FAILED, OPEN, batch_key
 from lake_core.lake.session.session_state import check_epoch, closed, expire_if_due
 from lake_core.lake.session.taken_out import without_batches
+from lake_core.readable import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from lake_core.lake.publish.published import Published
     from lake_core.lake.refs.session_record import Batch, SessionRecord
     from lake_core.lake.repository import Repository
-
-_SHOWN = 5
-"""How many tasks a message lists."""
 
 
 def unfinished_tasks(batches: Iterable[Batch]) -> set[str]:
@@ -36,22 +34,30 @@ def unfinished_tasks(batches: Iterable[Batch]) -> set[str]:
     return {task for (task, _), ended in has_ended.items() if not ended}
 
 
-def check_finished(session: str, batches: Sequence[Batch], tasks: Collection[str]) -> None:
-    """Check that all batches are of some tasks, whose last attempts have ended. Raises UnfinishedTasks."""
-    others = sorted({batch.task for batch in batches if batch.task is not None} - set(tasks))
-    unfinished = sorted(unfinished_tasks(batches) & set(tasks))
-    problems = [
-        f"{_listed(names)} {what}"
-        for names, what in ((unfinished, "did not end"), (others, "wrote, but are not to be published"))
-        if names
-    ]
-    if problems:
-        raise UnfinishedTasks(
-            f"session {session!r} is not published, because {' and '.join(problems)}: run them again, discard them, or "
-            "publish with others='leave out'",
-            unfinished=unfinished,
-            others=others,
-        )
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The tasks of a session that ended well, as its publisher knows them."""
+
+    tasks: frozenset[str]
+    without_end: bool = False
+    """Whether these have ended even if their last batches do not say so."""
+
+    def check(self, session: str, batches: Sequence[Batch]) -> None:
+        """Check that all batches of a session are of these tasks. Raises UnfinishedTasks."""
+        others = sorted({batch.task for batch in batches if batch.task is not None} - self.tasks)
+        unfinished = [] if self.without_end else sorted(unfinished_tasks(batches) & self.tasks)
+        problems = [
+            f"{listed(names)} {what}"
+            for names, what in ((unfinished, "did not end"), (others, "wrote, but are not to be published"))
+            if names
+        ]
+        if problems:
+            raise UnfinishedTasks(
+                f"session {session!r} is not published, because {' and '.join(problems)}: run them again, discard "
+                "them, or publish with others='leave out'",
+                unfinished=unfinished,
+                others=others,
+            )
 
 
 def publish_tasks(
@@ -104,8 +110,3 @@ def _plan(state: State, *, refs: RefsState, record: SessionRecord, tree: str, ba
 
 def _busy(session: str) -> SessionClosed:
     return SessionClosed(f"too many processes write to session {session!r} at once: try again", state=OPEN)
-
-
-def _listed(tasks: Sequence[str]) -> str:
-    more = f" and {len(tasks) - _SHOWN} more" if len(tasks) > _SHOWN else ""
-    return ", ".join(map(repr, tasks[:_SHOWN])) + more

@@ -1,0 +1,34 @@
+"""`TaskStates`: what an orchestrator knows of the tasks of a run. It is all that a run's session is told of them."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from lake_core.lake.refs.session_record import Batch
+
+
+class TryState(Enum):
+    """The state of a try at a task."""
+
+    RUNNING = "running"
+    """It may still write."""
+    SUCCEEDED = "succeeded"
+    """It is the last try at its task, and ended well."""
+    FAILED = "failed"
+    """It is the last try at its task, and did not end well."""
+    GONE = "gone"
+    """It does not count: the task was begun again, cleared or skipped since, or the run has no such task any longer."""
+
+
+class TaskStates(Protocol):
+    """The tasks of a run, as the orchestrator knows them when it is asked."""
+
+    def of(self, batch: Batch) -> TryState:
+        """Return the state of the try that wrote a batch. Tasks that are not the orchestrator's have succeeded."""
+
+    def unfinished(self) -> Collection[str]:
+        """Return the names of the tasks that the run has yet to run to their end, whether or not they have written."""
