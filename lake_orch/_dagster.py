@@ -3,7 +3,7 @@
 from dagster._core.definitions.events import AssetKeyPartitionKey
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError, DagsterPipesExecutionError
 from dagster._core.events import AssetObservationData, DagsterEventBatchMetadata, EngineEventData
-from dagster._core.execution.backfill import BulkActionStatus
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.execution.context.system import PlanOrchestrationContext, StepExecutionContext
 from dagster._core.execution.plan.handle import ResolvedFromDynamicStepHandle
 from dagster._core.execution.plan.plan import ExecutionPlan
@@ -23,6 +23,7 @@ __all__ = [
     "EngineEventData",
     "ExecutionPlan",
     "ExecutionPlanSnapshot",
+    "PartitionBackfill",
     "PlanOrchestrationContext",
     "ResolvedFromDynamicStepHandle",
     "RetryMode",

@@ -62,6 +62,10 @@ class StepsLeftOut(LakeOrchError):
     """A run continues a session, but leaves out steps of it that have not succeeded. Nothing was published."""
 
 
+class UpstreamUnpublished(LakeOrchError):
+    """A run reads an asset whose newest rows are not published. Nothing was read."""
+
+
 class GateFailed(LakeOrchError):
     """Asset checks prevent publishing.
 

@@ -26,14 +26,13 @@ from lake_orch.environment import from_environment
 from lake_orch.errors import NotALake
 from lake_orch.location import checked_path
 from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext, current_step, partition_keys
+from lake_orch.runs.gathering import BACKFILL_TAG, gathering_branch
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.reading import pinned, reads_of, recorder
 from lake_orch.runs.run_session import (
-    BACKFILL_TAG,
     Gate,
     PublishScope,
     RunSession,
-    backfill_branch,
     from_tags,
     gate_of,
     inherited_session,
@@ -184,7 +183,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     # The settings of a run
 
-    def branch_of(self, tags: Mapping[str, str]) -> str:
+    def branch_of(self, tags: Mapping[str, str], instance: DagsterInstance) -> str:
         """Return the branch of a run with these tags. Create it if `branch_from` or `backfills` demand that.
 
         Raises RefNotFound.
@@ -193,7 +192,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if self.branch_from is not None and branch != self.branch_from:
             self._make_branch(branch, self.branch_from)
         if tags.get(BACKFILLS_TAG, self.backfills) == "gather" and BACKFILL_TAG in tags and BRANCH_TAG not in tags:
-            backfill = backfill_branch(tags[BACKFILL_TAG])
+            backfill = gathering_branch(instance, tags)
             self._make_branch(backfill, branch)
             return backfill
         return branch
@@ -222,7 +221,11 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             return session
         if self._scope(instance, run) == "asset" and not self._continues_failed_run(instance, run):
             return None
-        branch, publisher, gate = self.branch_of(run.tags), publisher_of_parent(instance, run), self.gate_of(run.tags)
+        branch, publisher, gate = (
+            self.branch_of(run.tags, instance),
+            publisher_of_parent(instance, run),
+            self.gate_of(run.tags),
+        )
         return open_run_session(
             instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate
         )
@@ -249,7 +252,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         session = self.run_session(attempt.instance, attempt.run)
         if session is not None:
             return attempt.assigned_to_session(self.root, self.open().get_session(session.id).record, session.epoch)
-        branch = self.branch_of(attempt.run.tags)
+        branch = self.branch_of(attempt.run.tags, attempt.instance)
         if self.is_lake():
             return attempt.assigned_to_branch(self.root, branch)
         if branch != "main":
@@ -371,7 +374,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         record = None if step is None else self._reads_of(step)
         on_read = None
         if step is not None and record is not None:
-            on_read = recorder(record, named, self.branch_of(step.dagster_run.tags))
+            on_read = recorder(record, named, self.branch_of(step.dagster_run.tags, step.instance))
         if named is None and run is not None:
             named = self._pinned(path, *run)
         state = self.open().at(named or self.branch, on_read=on_read)
@@ -393,7 +396,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         session = self.run_session(instance, run)
         if session is not None:
             return session.id
-        return pinned(self.open(), self.branch_of(run.tags), path, instance, run)
+        return pinned(self.open(), self.branch_of(run.tags, instance), path, instance, run)
 
     # Writes in the code of a step
 
@@ -478,7 +481,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def _latest(self, attempt: Attempt) -> str | None:
         """Return the ref at which a step sees its own writes."""
         session = self.run_session(attempt.instance, attempt.run)
-        return session.id if session else self.branch_of(attempt.run.tags) if self.is_lake() else None
+        return session.id if session else self.branch_of(attempt.run.tags, attempt.instance) if self.is_lake() else None
 
     def _batches(self, attempt: Attempt, path: str) -> tuple[Callable[[int], AbstractContextManager[Workspace]], str]:
         """Return a function that opens the workspace of a batch by its number, and the batches' application id."""

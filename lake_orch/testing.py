@@ -98,7 +98,7 @@ def _as_session(
         nullcontext(instance) if instance else dg.DagsterInstance.ephemeral() as opened_instance,
         find_lake(resources, name, opened_instance, run_config) as resource,
     ):
-        lake, branch = resource.open(), resource.branch_of(tags)
+        lake, branch = resource.open(), resource.branch_of(tags, opened_instance)
         handle = lake.open_session(branch, id=resume or session_id(str(uuid.uuid4())), expires_in=EXPIRY, message=name)
         session = RunSession(handle.id, handle.epoch, resumed=resume is not None)
         reason, error = "it was interrupted", None

@@ -13,7 +13,7 @@ from lake_core.delta.errors import TableNotFound
 from lake_core.workspace import Workspace
 from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition
-from lake_orch.io_managers.input import InputRequest, reads_itself
+from lake_orch.io_managers.input import InputRequest, check_input_published, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import output_partitions, output_path, producer_name, set_data_version
 from lake_orch.io_managers.retry import PAUSES, TRIES, ReadOnce, write_with_retries
@@ -201,6 +201,8 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
         settings = InputSettings.parse(context.definition_metadata or {}, name)
         if keys == [] and request.optional:
             return None
+        if not settings.moment:
+            check_input_published(self.lake, context, settings.ref)
         try:
             table = self.lake.read_table(
                 path, run_of(context), ref=settings.ref, step=step_of(context), **settings.moment

@@ -18,7 +18,7 @@ from lake_orch.definition_metadata import REF, check_input, plain_metadata, read
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_managers.annotation import without_none
 from lake_orch.io_managers.file_format import EXTENSIONS, decode, encode
-from lake_orch.io_managers.input import input_name, reads_itself
+from lake_orch.io_managers.input import check_input_published, input_name, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import mapping_keys, output_partitions, producer_name, set_data_version
 from lake_orch.io_managers.retry import PAUSES, TRIES, write_with_retries
@@ -108,6 +108,7 @@ class FileIOManager(ConfigurableIOManager):
         annotation, optional = without_none(context.dagster_type.typing_type)
         upstream = context.upstream_output
         base = self._base(upstream if upstream is not None else context)
+        check_input_published(self.lake, context, ref)
         files = self.lake.read_files(run_of(context), ref=ref, step=step_of(context))
         if not context.has_asset_partitions:
             return self._load(files, base, annotation, name)

@@ -23,7 +23,7 @@ from lake_orch.arrays.region import Region, region_of_partitions
 from lake_orch.arrays.settings import ArrayInputSettings, ArraySettings
 from lake_orch.arrays.writer import ArrayWriter
 from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
-from lake_orch.io_managers.input import InputRequest, reads_itself
+from lake_orch.io_managers.input import InputRequest, check_input_published, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import describe_write, output_partitions, output_path, producer_name, set_data_version
 from lake_orch.io_managers.retry import write_with_retries
@@ -163,6 +163,7 @@ class IcechunkIOManager(ConfigurableIOManager):
         settings = ArrayInputSettings.parse(context.definition_metadata or {}, subject)
         if keys == [] and request.optional:
             return None
+        check_input_published(self.lake, context, settings.ref)
         try:
             repository = self.lake.read_repository(path, run_of(context), ref=settings.ref, step=step_of(context))
         except RepositoryNotFound:

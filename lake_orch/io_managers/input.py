@@ -13,7 +13,9 @@ from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.annotation import type_of_each, type_of_element, without_none
 from lake_orch.io_managers.output import output_path
 from lake_orch.location import table_path
+from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import run_of
+from lake_orch.runs.published import check_published
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,25 @@ class InputRequest:
 def input_name(context: InputContext) -> str:
     """Return the name of an input, for errors and the log."""
     return f"input {context.name!r}" if context.has_input_name else "the value"
+
+
+def check_input_published(lake: LakeResource, context: InputContext, ref: str | None) -> None:
+    """Check that the newest rows of an asset that a run reads are published, or staged by the run itself.
+
+    Nothing is checked for an input that names the ref to read. Raises UpstreamUnpublished.
+    """
+    run = run_of(context)
+    if ref is not None or run is None or not context.has_asset_key or not lake.is_lake():
+        return
+    instance, dagster_run = run
+    session = lake.run_session(instance, dagster_run)
+    keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None
+    branch = lake.open().get_session(session.id).branch if session else lake.branch_of(dagster_run.tags, instance)
+    warning = check_published(
+        instance, lake.open(), branch, context.asset_key, keys, own=session.id if session else None
+    )
+    if warning:
+        context.log.warning(f"{input_name(context)}: {warning}")
 
 
 def reads_itself(context: InputContext) -> bool:

@@ -16,7 +16,7 @@ from lake_core.readable import count_of, readable_bytes
 from lake_core.workspace import STAGED, Workspace
 from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
 from lake_orch.errors import InvalidDefinition, OutsideRegion, TableNotEmpty
-from lake_orch.io_managers.input import InputRequest, reads_itself
+from lake_orch.io_managers.input import InputRequest, check_input_published, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import describe_write, output_partitions, output_path, producer_name, set_data_version
 from lake_orch.io_managers.retry import PAUSES, write_with_retries
@@ -151,6 +151,7 @@ class PoolIOManager(ConfigurableIOManager):
         settings = PoolInputSettings.parse(context.definition_metadata or {}, subject)
         if keys == [] and request.optional:
             return None
+        check_input_published(self.lake, context, settings.ref)
         try:
             pool = self.lake.read_pool(path, run_of(context), ref=settings.ref, step=step_of(context))
         except NoSuchPool:

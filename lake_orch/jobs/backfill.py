@@ -11,9 +11,7 @@ from lake_core.lake.errors import Conflict, NothingToApply
 from lake_core.readable import count_of
 from lake_orch._dagster import BulkActionStatus
 from lake_orch.resources import LakeResource
-from lake_orch.runs.run_session import BACKFILL_TAG, backfill_branch
-
-_PREFIX = backfill_branch("")
+from lake_orch.runs.gathering import BACKFILL_TAG, PREFIX, last_of
 
 _COMPLETED = (BulkActionStatus.COMPLETED, BulkActionStatus.COMPLETED_SUCCESS, BulkActionStatus.COMPLETED_FAILED)
 _ENDED = (*_COMPLETED, BulkActionStatus.FAILED, BulkActionStatus.CANCELED)
@@ -43,13 +41,15 @@ def merge_backfills(instance: dg.DagsterInstance, lake: Lake, into: str = "main"
 
 
 def _merge(instance: dg.DagsterInstance, lake: Lake, into: str) -> Iterator[BackfillOutcome]:
-    for branch in sorted(name for name in lake.list_branches() if name.startswith(_PREFIX)):
-        backfill = branch.removeprefix(_PREFIX)
+    for branch in sorted(name for name in lake.list_branches() if name.startswith(PREFIX)):
+        backfill = branch.removeprefix(PREFIX)
         record = instance.get_backfill(backfill)
         if record is None:
             yield BackfillOutcome(backfill, branch, "unknown", message="this Dagster instance has no such backfill")
             continue
-        runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: backfill}))
+        # What a backfill lacked is what its re-execution from failure is for, so the last one tells of all.
+        record = last_of(instance, record)
+        runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: record.backfill_id}))
         failed = [run for run in runs if run.is_finished and not run.is_success and not _succeeded_later(instance, run)]
         if record.status not in _ENDED or any(not run.is_finished for run in runs):
             yield BackfillOutcome(backfill, branch, "running")

@@ -25,6 +25,7 @@ from lake_orch.errors import InvalidDefinition, StepsLeftOut
 from lake_orch.jobs.resource_of_run import lake_of_run
 from lake_orch.resources import LakeResource
 from lake_orch.runs.gate import failed_checks
+from lake_orch.runs.kept_session import completed_session
 from lake_orch.runs.publishing import check_steps, publish_session, published_metadata
 from lake_orch.runs.run_session import PublishScope, RunSession, open_run_session, scope_of
 from lake_orch.runs.steps import StepStates
@@ -67,11 +68,19 @@ class SessionExecutor(Executor):
         self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan, resource: LakeResource
     ) -> Iterator[DagsterEvent]:
         instance, run = plan_context.instance, plan_context.dagster_run
-        lake, gate, branch = resource.open(), resource.gate_of(run.tags), resource.branch_of(run.tags)
+        lake, gate, branch = resource.open(), resource.gate_of(run.tags), resource.branch_of(run.tags, instance)
         keep = resource.keep_failed
         session = open_run_session(
-            instance, run, lake, branch=branch, root=resource.root, publisher="executor", gate=gate
+            instance,
+            run,
+            lake,
+            branch=branch,
+            root=resource.root,
+            publisher="executor",
+            gate=gate,
+            continued=completed_session(instance, run, lake, branch),
         )
+        branch = lake.get_session(session.id).branch
         verb = "resumed" if session.resumed else "opened"
         steps: list[str] = []
         error: BaseException | None = None

@@ -50,7 +50,7 @@ def open_session(context: dg.OpExecutionContext, lake: LakeResource) -> None:
     """Open the run's session. A session that the executor opened is kept."""
     session = session_of(context.instance, context.run_id)
     if session is None:
-        branch = lake.branch_of(context.run.tags)
+        branch = lake.branch_of(context.run.tags, context.instance)
         session = open_run_session(
             context.instance,
             context.run,

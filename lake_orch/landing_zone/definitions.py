@@ -143,7 +143,7 @@ def _batch_in_turn(
 ) -> LandedBatch:
     """Start landing the batch of a run. Raises BatchOutOfTurn if an earlier batch has not landed."""
     batch = batch_of(context, zone, lake)
-    branch = lake.branch_of(context.run.tags)
+    branch = lake.branch_of(context.run.tags, context.instance)
     other = branch if lake.is_lake() and branch != lake.branch else None
     before = landed(zone, lake, path, ledger_of(zone, lake), other, into=into)
     if before < batch.number - 1:

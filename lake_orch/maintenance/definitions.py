@@ -193,7 +193,7 @@ def _dataset_asset(
         context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, engine: SparkResource | None
     ) -> Any:
         paths = list(context.partition_keys) if partitions is not None else list(by_path)
-        branch = lake.branch_of(context.run.tags)
+        branch = lake.branch_of(context.run.tags, context.instance)
         for path in paths:
             _check_not_staged(context, lake, path)
             task_metadata = function(TaskContext(lake, by_path[path], config, branch, engine))
@@ -280,7 +280,9 @@ def _garbage_collection_asset(
             return dg.MaterializeResult(metadata=collected | _dry(config))
         total: Counter[str] = Counter()
         for target in arrays:
-            metadata = collect_repository(TaskContext(lake, target, config, lake.branch_of(context.run.tags)))
+            metadata = collect_repository(
+                TaskContext(lake, target, config, lake.branch_of(context.run.tags, context.instance))
+            )
             if metadata is None:
                 context.log.warning(f"there are no arrays at {target.path} yet: nothing is collected")
                 continue

@@ -23,6 +23,7 @@ MAX_ANCESTORS = 64
 # The tags' names are part of Dagster's GraphQL and UI contract, but it exports no public constants for them.
 RESUME_RETRY_TAG = "dagster/is_resume_retry"
 ASSET_RESUME_RETRY_TAG = "dagster/is_asset_resume_retry"
+_WILL_RETRY, _RETRIED_AS = "dagster/will_retry", "dagster/auto_retry_run_id"
 
 
 def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> str:
@@ -58,6 +59,11 @@ def continues(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) ->
     return bool(run.step_keys_to_execute) and _is_strict_part(
         set(run.step_keys_to_execute or ()), _planned_steps(instance, parent)
     )
+
+
+def will_retry(run: DagsterRun) -> bool:
+    """Return whether the daemon is going to re-execute a failed run, and has not done so yet."""
+    return run.tags.get(_WILL_RETRY) == "true" and _RETRIED_AS not in run.tags
 
 
 def _plan_follows(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:

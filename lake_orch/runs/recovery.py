@@ -17,6 +17,7 @@ from lake_core.errors import LakeError
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_orch.errors import NothingToRecover
 from lake_orch.runs.gate import failed_checks, runs_of
+from lake_orch.runs.lineage import will_retry
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.run_session import Gate, from_tags, held_gate
 from lake_orch.runs.steps import StepStates
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from lake_core.lake.publish.published import Published
     from lake_core.lake.refs.session_record import SessionRecord
 
-_WILL_RETRY, _RETRIED_AS = "dagster/will_retry", "dagster/auto_retry_run_id"
 _PAGE = 1000
 """The number of runs in one query."""
 
@@ -81,7 +81,7 @@ def settle_session(
         return SessionOutcome(record.id, None, "elsewhere")
     if not last.is_finished:
         return SessionOutcome(record.id, last.run_id, "running")
-    if last.tags.get(_WILL_RETRY) == "true" and _RETRIED_AS not in last.tags:
+    if will_retry(last):
         return SessionOutcome(record.id, last.run_id, "retrying")
     publishable = last.status is not DagsterRunStatus.CANCELED and not StepStates(instance, record.id).unfinished()
     held_back = publishable and bool(failed_checks(instance, record.id, held_gate(last.tags, gate)))

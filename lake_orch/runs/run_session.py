@@ -40,8 +40,6 @@ Publisher: TypeAlias = Literal["executor", "testing", "op", "teardown"]
 
 GATES: tuple[Gate, ...] = ("blocking", "error", "none")
 
-BACKFILL_TAG = "dagster/backfill"
-
 EXPIRY = MOST_EXPIRY
 """How long a session lives without a write into it: a step may work for days before it writes.
 
@@ -116,11 +114,6 @@ def session_id(run_id: str) -> str:
     return f"run-{run_id}"
 
 
-def backfill_branch(backfill: str) -> str:
-    """Return the branch on which the runs of a backfill gather."""
-    return f"backfill-{backfill}"
-
-
 def open_run_session(
     instance: DagsterInstance,
     run: DagsterRun,
@@ -130,15 +123,17 @@ def open_run_session(
     root: str,
     publisher: Publisher,
     gate: Gate,
+    continued: str | None = None,
 ) -> RunSession:
     """Open the session of a run, or resume the one that it continues, and add it to the run's tags.
 
-    A session that other processes of the same run opened is joined at its epoch. Raises SessionLost if
-    the run leaves out steps whose work was in a session that no longer exists, SessionClosed for a run whose session
-    was already published, RefNotFound for a branch that does not exist.
+    `continued` is the session that it goes on in if it re-executes no other run. A session that other processes of the
+    same run opened is joined at its epoch. Raises SessionLost if the run leaves out steps whose work was in a session
+    that no longer exists, SessionClosed for a run whose session was already published, RefNotFound for a branch that
+    does not exist.
     """
     run_session = from_tags(_stored(instance, run))
-    inherited = None if run_session else inherited_session(instance, run, lake)
+    inherited = None if run_session else inherited_session(instance, run, lake) or continued
     id = run_session.id if run_session else inherited or session_id(run.run_id)
     record = _record(lake, id)
     handle = lake.open_session(

@@ -64,11 +64,17 @@ class StepStates:
         plan = plan_of(instance, run)
         planned = set(plan.step_keys_to_execute) if plan else set()
         mapped_anew = {key.removesuffix(_MAPPED) for key in planned if key.endswith(_MAPPED)}
+        # A run that is asked for some steps leaves out others that never began, and one that re-executes no other run
+        # those that failed as well. Steps that it maps once more are other ones.
         self._steps = {
             key: step
             for key, step in self._steps.items()
-            # A run that is asked for some steps leaves out others that never began; and it maps steps once more.
-            if (step.number is not None or key in planned) and key.split("[")[0] not in mapped_anew
+            if key.split("[")[0] not in mapped_anew
+            and (
+                key in planned
+                or step.state is TryState.SUCCEEDED
+                or (step.number is not None and run.parent_run_id is not None)
+            )
         }
         self._steps |= {key: _Step(number) for key in planned if not key.endswith(_MAPPED)}
         for key in _resolved(plan) if plan else ():
@@ -111,6 +117,10 @@ class StepStates:
     def unfinished(self) -> Collection[str]:
         """Return the steps that have yet to succeed."""
         return sorted(key for key, step in self._steps.items() if step.state is not TryState.SUCCEEDED)
+
+    def succeeded(self) -> set[str]:
+        """Return the steps that have succeeded."""
+        return {key for key, step in self._steps.items() if step.state is TryState.SUCCEEDED}
 
     def left_out(self, planned: Collection[str]) -> Collection[str]:
         """Return the steps that have yet to succeed, and that a run with this plan does not execute."""

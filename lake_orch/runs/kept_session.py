@@ -1,0 +1,73 @@
+"""The kept session of a failed run that another run completes without re-executing it.
+
+Dagster counts an asset as materialized when its step has ended, also in a run that failed and published nothing. So a
+backfill that is re-executed from failure, or somebody in the UI, asks for the other assets of the failed run alone, by
+a run that has no parent. It goes on in the session that the failed run left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lake_core.lake.refs.session_record import FAILED, OPEN
+from lake_orch.runs.gate import runs_of
+from lake_orch.runs.gathering import is_backfilled_again
+from lake_orch.runs.lineage import will_retry
+from lake_orch.runs.observations import materialized
+from lake_orch.runs.plan import plan_of
+from lake_orch.runs.published import newest_materializations
+from lake_orch.runs.steps import StepStates
+from lake_orch.tags import BRANCH_TAG, RUN
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance, DagsterRun
+
+    from lake_core.lake import Lake
+    from lake_core.lake.refs.session_record import SessionRecord
+
+_PARTITION_TAGS = (
+    "dagster/partition",
+    "dagster/asset_partition_range_start",
+    "dagster/asset_partition_range_end",
+)
+
+
+def completed_session(instance: DagsterInstance, run: DagsterRun, lake: Lake, branch: str) -> str | None:
+    """Return the kept session that a run without a parent completes, or None.
+
+    These are its conditions: it has the branch and the partitions of the run. The run executes all of its steps that
+    did not succeed, or some of them if it is of a re-executed backfill, and none that did. What succeeded is still the
+    newest that Dagster has of these assets.
+    """
+    plan = plan_of(instance, run)
+    if run.parent_run_id is not None or plan is None:
+        return None
+    planned = set(plan.step_keys_to_execute)
+    kept = (record for record in lake.list_sessions() if record.state in (OPEN, FAILED) and record.branch == branch)
+    for record in sorted(kept, key=lambda record: record.opened, reverse=True):
+        if RUN in record.metadata and _is_completed(instance, run, planned, record):
+            return record.id
+    return None
+
+
+def _is_completed(instance: DagsterInstance, run: DagsterRun, planned: set[str], record: SessionRecord) -> bool:
+    runs = runs_of(instance, record.id)
+    last = runs[-1] if runs else None
+    if last is None or last.run_id == run.run_id or not last.is_finished or will_retry(last):
+        return False
+    if any(run.tags.get(tag) != last.tags.get(tag) for tag in (*_PARTITION_TAGS, BRANCH_TAG)):
+        return False
+    states = StepStates(instance, record.id)
+    unfinished = set(states.unfinished())
+    # Dagster may make several runs of what one run of the first backfill lacked.
+    is_enough = bool(planned & unfinished) if is_backfilled_again(instance, run, last) else unfinished <= planned
+    if not unfinished or not is_enough or planned & states.succeeded():
+        return False
+    ids = {each.run_id for each in runs}
+    return all(
+        newest.run_id in ids
+        for output in materialized(instance, record.id)
+        for newest in newest_materializations(
+            instance, output.key, None if output.partition is None else [output.partition]
+        ).values()
+    )

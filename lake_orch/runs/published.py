@@ -1,0 +1,166 @@
+"""Whether the newest rows of an asset are published. Dagster counts it as materialized before its run is over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster import AssetRecordsFilter, DagsterEventType
+
+from lake_core.lake.errors import SessionNotFound
+from lake_core.lake.refs.session_record import FAILED, OPEN
+from lake_core.readable import listed
+from lake_core.workspace import PUBLISHED
+from lake_orch.errors import UpstreamUnpublished
+from lake_orch.runs.gate import runs_of
+from lake_orch.runs.observations import awaited_session, lacks_publish_state, value_of
+from lake_orch.runs.run_session import session_of
+from lake_orch.tags import SESSION_TAG
+from lake_pipes.metadata import STATE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dagster import AssetKey, AssetMaterialization, DagsterInstance, MetadataValue
+
+    from lake_core.lake import Lake
+    from lake_core.lake.refs.session_record import SessionRecord
+
+_RECORDS = 500
+"""The number of events in one query."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewestMaterialization:
+    """The newest materialization of an asset, or of a partition of it."""
+
+    run_id: str
+    event: AssetMaterialization
+
+    def session(self, instance: DagsterInstance) -> str | None:
+        """Return the session that it is published with, or None if it was visible at once."""
+        if lacks_publish_state(self.event):
+            session = session_of(instance, self.run_id)
+            return None if session is None else session.id
+        return awaited_session(self.event)
+
+
+def newest_materializations(
+    instance: DagsterInstance, key: AssetKey, partitions: Sequence[str] | None
+) -> Mapping[str | None, NewestMaterialization]:
+    """Return the newest materialization of each of some partitions that have one.
+
+    For an asset without partitions, the key is None.
+    """
+    if partitions is None:
+        records = instance.fetch_materializations(key, limit=1).records
+    else:
+        few = set(partitions) if len(partitions) <= _RECORDS else None
+        ids = instance.get_latest_storage_id_by_partition(key, DagsterEventType.ASSET_MATERIALIZATION, few)
+        newest = [ids[partition] for partition in partitions if partition in ids]
+        records = [
+            record
+            for first in range(0, len(newest), _RECORDS)
+            for record in instance.fetch_materializations(
+                AssetRecordsFilter(asset_key=key, storage_ids=newest[first : first + _RECORDS]), limit=_RECORDS
+            ).records
+        ]
+    events = ((record.run_id, record.event_log_entry.asset_materialization) for record in records)
+    return {
+        (None if partitions is None else event.partition): NewestMaterialization(run_id, event)
+        for run_id, event in events
+        if event is not None
+    }
+
+
+def is_published(instance: DagsterInstance, key: AssetKey, session: str, partition: str | None) -> bool:
+    """Return whether an asset, or a partition of it, was observed as published from a session."""
+    return any(
+        value_of(metadata, SESSION_TAG) == session and value_of(metadata, STATE) == PUBLISHED
+        for metadata in _observed(instance, key, partition)
+    )
+
+
+def check_published(
+    instance: DagsterInstance,
+    lake: Lake,
+    branch: str,
+    key: AssetKey,
+    partitions: Sequence[str] | None,
+    *,
+    own: str | None,
+) -> str | None:
+    """Check that a run may read an asset on a branch, and return a warning if newer rows are not published.
+
+    Args:
+        instance: The Dagster instance.
+        lake: The lake.
+        branch: The branch.
+        key: The asset.
+        partitions: The partitions to read; None for an asset without partitions.
+        own: The session of the run.
+
+    Raises:
+        UpstreamUnpublished: Newer rows are kept in the session of a run that has ended, or the asset has no rows that
+            were ever published.
+    """
+    waiting: dict[str, list[str | None]] = {}
+    for partition, newest in newest_materializations(instance, key, partitions).items():
+        session = newest.session(instance)
+        if session is not None and session != own:
+            waiting.setdefault(session, []).append(partition)
+    warnings = []
+    for session, staged in waiting.items():
+        record = _record(lake, session)
+        if record is None:
+            staged = [partition for partition in staged if not is_published(instance, key, session, partition)]
+        elif record.is_published or record.branch != branch:
+            continue
+        if not staged:
+            continue
+        name = key.to_user_string() + ("" if partitions is None else f" ({listed(sorted(map(str, staged)))})")
+        rows = f"The newest rows of {name} are only staged in session {session}"
+        runs = runs_of(instance, session)
+        if record is not None and record.state in (OPEN, FAILED) and all(run.is_finished for run in runs):
+            raise UpstreamUnpublished(
+                f"{rows}, whose run {runs[-1].run_id if runs else ''} did not publish them. Re-execute that run from "
+                "failure, materialize the asset again, or go on with what is published by abandoning the session, "
+                f"`lake session abandon {session}`"
+            )
+        ended = record is None or record.state not in (OPEN, FAILED)
+        why = "which has ended unpublished" if ended else "whose run has not published them yet"
+        if not all(_was_published(instance, key, partition) for partition in staged):
+            remedy = "Materialize the asset again" if ended else "Run this again when it has"
+            raise UpstreamUnpublished(f"{rows}, {why}, and there are no older rows. {remedy}")
+        warnings.append(f"{rows}, {why}: older rows are read")
+    return "; ".join(warnings) or None
+
+
+def _was_published(instance: DagsterInstance, key: AssetKey, partition: str | None) -> bool:
+    """Return whether an asset, or a partition of it, was ever published."""
+    if any(value_of(metadata, STATE) == PUBLISHED for metadata in _observed(instance, key, partition)):
+        return True
+    records = instance.fetch_materializations(_filter(key, partition), limit=_RECORDS).records
+    events = ((record.run_id, record.event_log_entry.asset_materialization) for record in records)
+    return any(
+        event is not None and NewestMaterialization(run_id, event).session(instance) is None for run_id, event in events
+    )
+
+
+def _observed(
+    instance: DagsterInstance, key: AssetKey, partition: str | None
+) -> list[Mapping[str, MetadataValue[Any]]]:
+    records = instance.fetch_observations(_filter(key, partition), limit=_RECORDS).records
+    events = (record.event_log_entry.asset_observation for record in records)
+    return [event.metadata for event in events if event is not None]
+
+
+def _filter(key: AssetKey, partition: str | None) -> AssetRecordsFilter:
+    return AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
+
+
+def _record(lake: Lake, session: str) -> SessionRecord | None:
+    try:
+        return lake.get_session(session).record
+    except SessionNotFound:
+        return None

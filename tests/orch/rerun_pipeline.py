@@ -1,0 +1,84 @@
+"""Definitions for test_reruns: assets by day, and jobs of dynamic steps. Files in a folder tell them to fail."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from lake_orch import DeltaIOManager, LakeResource, lake_executor
+
+FOLDER = Path(os.environ["RERUN_FOLDER"])
+lake = LakeResource(root=str(FOLDER / "lake"), backfills=os.environ.get("RERUN_BACKFILLS", "publish"))  # type: ignore[arg-type]
+BY_DAY: Any = {"partitions_def": dg.StaticPartitionsDefinition(["a", "b", "c"]), "metadata": {"partition_expr": "day"}}
+
+
+def is_to_fail(name: str) -> bool:
+    """Return whether a step is to fail, because a file says so."""
+    return (FOLDER / f"fail-{name}").exists()
+
+
+def fail_if_told(name: str) -> None:
+    if is_to_fail(name):
+        raise RuntimeError("told to fail")
+
+
+@dg.asset(**BY_DAY)
+def orders(context: dg.AssetExecutionContext) -> pa.Table:
+    fail_if_told(f"orders-{context.partition_key}")
+    return pa.table({"day": [context.partition_key] * 2, "amount": [10, 20]})
+
+
+@dg.asset(**BY_DAY)
+def totals(context: dg.AssetExecutionContext, orders: pa.Table) -> pa.Table:
+    fail_if_told(f"totals-{context.partition_key}")
+    return pa.table({"day": [context.partition_key], "total": [sum(orders["amount"].to_pylist())]})
+
+
+@dg.asset(**BY_DAY)
+def later(context: dg.AssetExecutionContext, totals: pa.Table) -> pa.Table:
+    fail_if_told(f"later-{context.partition_key}")
+    return pa.table({"day": [context.partition_key], "totals": [len(totals)]})
+
+
+@dg.op(out=dg.DynamicOut(pa.Table, metadata={"lake/path": "work/parts"}))  # type: ignore[arg-type]
+def spread() -> Iterator[dg.DynamicOutput[pa.Table]]:
+    told = is_to_fail("spread")
+    for number in range(4 if told or not (FOLDER / "fewer").exists() else 2):
+        yield dg.DynamicOutput(pa.table({"n": [number]}), mapping_key=f"k{number}")
+    if told:
+        raise RuntimeError("told to fail")
+
+
+@dg.op(out=dg.Out(metadata={"lake/path": "done/parts"}))
+def work(part: pa.Table) -> pa.Table:
+    if part["n"][0].as_py() == 1 and is_to_fail("work"):
+        raise KeyboardInterrupt("the worker is stopped")
+    return part
+
+
+@dg.op(out=dg.Out(metadata={"lake/path": "done/total"}))
+def total(parts: list[pa.Table]) -> pa.Table:
+    return pa.table({"parts": [len(parts)]})
+
+
+@dg.job
+def mapped() -> None:
+    total(spread().map(work).collect())
+
+
+@dg.job
+def gathered() -> None:
+    total(spread().collect())
+
+
+defs = dg.Definitions(
+    assets=[orders, totals, later],
+    jobs=[mapped, gathered],
+    resources={"io_manager": DeltaIOManager(lake=lake), "lake": lake},
+    executor=lake_executor.configured({"in_process": {}}, name="one_process"),
+)

@@ -1,0 +1,235 @@
+"""Runs that go on where a failed one stopped, by the buttons of the UI: published is what the last tries made."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from lake_core import Lake
+from lake_orch.errors import StepsLeftOut, UpstreamUnpublished
+from lake_orch.jobs.backfill import merge_backfills
+from tests.orch.user_interface import UserInterface, user_interface
+
+ALL = ["orders", "totals", "later"]
+
+
+class Reruns:
+    """A lake and a UI, and what the pipeline is told."""
+
+    def __init__(self, folder: Path, ui: UserInterface) -> None:
+        self.folder, self.ui = folder, ui
+        self.lake = Lake.open(folder / "lake")
+
+    def fail(self, *names: str) -> None:
+        for name in names:
+            (self.folder / f"fail-{name}").touch()
+
+    def mend(self) -> None:
+        for file in self.folder.glob("fail-*"):
+            file.unlink()
+
+    def rows(self, path: str, ref: str = "main") -> list[dict[str, Any]]:
+        state = self.lake.at(ref)
+        if path not in state.datasets():
+            return []
+        return sorted(state.delta(path).to_arrow().to_pylist(), key=repr)
+
+    def days(self, path: str) -> list[str]:
+        return [row["day"] for row in self.rows(path)]
+
+    def log(self, run: dg.DagsterRun) -> str:
+        entries = self.ui.instance.all_logs(run.run_id)
+        return "\n".join(
+            (entry.dagster_event.message if entry.dagster_event else None) or entry.user_message for entry in entries
+        )
+
+    def kept(self) -> list[str]:
+        return [record.id for record in self.lake.list_sessions()]
+
+
+Start = Callable[..., Reruns]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start a UI and a lake, with a setting of backfills."""
+    with ExitStack() as stack:
+
+        def started(backfills: str = "publish") -> Reruns:
+            Lake.create(tmp_path / "lake")
+            monkeypatch.setenv("RERUN_FOLDER", str(tmp_path))
+            monkeypatch.setenv("RERUN_BACKFILLS", backfills)
+            # Dagster loads a module of one name once.
+            script = tmp_path / f"pipeline_{tmp_path.name}.py"
+            shutil.copy(Path(__file__).parent / "rerun_pipeline.py", script)
+            return Reruns(tmp_path, stack.enter_context(user_interface(tmp_path / "home", script)))
+
+        yield started
+
+
+def test_a_backfill_from_failure_takes_up_the_failed_session(start: Start) -> None:
+    reruns = start()
+    reruns.fail("totals-b")
+    first = reruns.ui.backfill(ALL, ["a", "b", "c"])
+    assert reruns.days("tables/orders") == ["a", "a", "c", "c"]
+    reruns.mend()
+    reruns.ui.backfill_again(first)
+    assert reruns.rows("tables/totals") == [{"day": day, "total": 30} for day in "abc"]
+    assert reruns.days("tables/orders") == ["a", "a", "b", "b", "c", "c"]
+    assert reruns.days("tables/later") == ["a", "b", "c"]
+    assert reruns.kept() == []
+
+
+def test_the_rest_of_a_failed_run_is_asked_for_by_hand(start: Start) -> None:
+    reruns = start()
+    reruns.fail("totals-b")
+    failed = reruns.ui.launch(ALL, "b")
+    reruns.mend()
+    assert reruns.ui.launch(["totals", "later"], "b").is_success
+    assert reruns.rows("tables/totals") == [{"day": "b", "total": 30}]
+    assert reruns.days("tables/orders") == ["b", "b"]
+    assert reruns.lake.get_session(failed.tags["lake/session"]).record.is_published
+
+
+def test_a_part_of_the_rest_is_refused(start: Start) -> None:
+    """It would publish a failed run's orders without what belongs to them, or count over no rows."""
+    reruns = start()
+    reruns.fail("totals-b")
+    reruns.ui.launch(ALL, "b")
+    reruns.mend()
+    run = reruns.ui.launch(["totals"], "b")
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    assert UpstreamUnpublished.__name__ in reruns.ui.errors(run)
+    assert reruns.rows("tables/totals") == []
+
+
+def test_another_day_is_not_the_rest(start: Start) -> None:
+    reruns = start()
+    reruns.fail("totals-b")
+    failed = reruns.ui.launch(ALL, "b")
+    reruns.mend()
+    assert reruns.ui.launch(ALL, "a").is_success
+    assert reruns.kept() == [failed.tags["lake/session"]]
+
+
+def test_what_was_made_anew_is_not_taken_up(start: Start) -> None:
+    """The failed run's orders are older than those that are published now."""
+    reruns = start()
+    reruns.fail("totals-b")
+    failed = reruns.ui.launch(ALL, "b")
+    reruns.mend()
+    assert reruns.ui.launch(["orders"], "b").is_success
+    run = reruns.ui.launch(["totals", "later"], "b")
+    assert run.is_success
+    assert run.tags["lake/session"] != failed.tags["lake/session"]
+    assert reruns.days("tables/orders") == ["b", "b"]
+
+
+def test_rows_of_an_abandoned_session_are_not_read_as_none(start: Start) -> None:
+    reruns = start()
+    reruns.fail("totals-b")
+    failed = reruns.ui.launch(ALL, "b")
+    reruns.lake.get_session(failed.tags["lake/session"]).abandon()
+    reruns.mend()
+    run = reruns.ui.launch(["totals", "later"], "b")
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    assert "Materialize the asset again" in reruns.ui.errors(run)
+
+
+def test_after_an_abandoned_session_older_rows_are_read_with_a_warning(start: Start) -> None:
+    reruns = start()
+    assert reruns.ui.launch(["orders"], "b").is_success
+    reruns.fail("totals-b")
+    failed = reruns.ui.launch(ALL, "b")
+    reruns.mend()
+    assert not reruns.ui.launch(["totals"], "b").is_success, "as long as the session is kept, somebody has to decide"
+    reruns.lake.get_session(failed.tags["lake/session"]).abandon()
+    run = reruns.ui.launch(["totals"], "b")
+    assert run.is_success
+    assert "older rows are read" in reruns.log(run)
+
+
+def test_a_failed_session_of_another_branch_is_in_nobodys_way(start: Start) -> None:
+    reruns = start()
+    reruns.lake.create_branch("dev")
+    assert reruns.ui.launch(["orders"], "b").is_success
+    reruns.fail("totals-b")
+    reruns.ui.launch(ALL, "b", lake__branch="dev")
+    reruns.mend()
+    assert reruns.ui.launch(["totals"], "b").is_success
+    assert reruns.rows("tables/totals") == [{"day": "b", "total": 30}]
+
+
+@pytest.mark.parametrize("failing", ["orders-b", "totals-b"])
+def test_a_gathered_backfill_from_failure_goes_on_on_the_first_branch(start: Start, failing: str) -> None:
+    reruns = start("gather")
+    reruns.fail(failing)
+    first = reruns.ui.backfill(ALL, ["a", "b", "c"])
+    (outcome,) = merge_backfills(reruns.ui.instance, reruns.lake)
+    assert outcome.outcome == "failed"
+    reruns.mend()
+    reruns.ui.backfill_again(first)
+    (outcome,) = merge_backfills(reruns.ui.instance, reruns.lake)
+    assert outcome.outcome == "merged"
+    assert reruns.rows("tables/totals") == [{"day": day, "total": 30} for day in "abc"]
+    assert list(reruns.lake.list_branches()) == ["main"]
+
+
+def test_a_gathered_backfill_fails_twice_before_it_succeeds(start: Start) -> None:
+    reruns = start("gather")
+    reruns.fail("totals-b", "later-c")
+    first = reruns.ui.backfill(ALL, ["a", "b", "c"])
+    (reruns.folder / "fail-totals-b").unlink()
+    second = reruns.ui.backfill_again(first)
+    (outcome,) = merge_backfills(reruns.ui.instance, reruns.lake)
+    assert outcome.outcome == "failed"
+    reruns.mend()
+    reruns.ui.backfill_again(second)
+    (outcome,) = merge_backfills(reruns.ui.instance, reruns.lake)
+    assert outcome.outcome == "merged"
+    assert [reruns.days(f"tables/{name}") for name in ("totals", "later")] == [["a", "b", "c"]] * 2
+
+
+def test_a_gathered_backfill_that_starts_over_has_a_branch_of_its_own(start: Start) -> None:
+    reruns = start("gather")
+    reruns.fail("totals-b")
+    first = reruns.ui.backfill(ALL, ["a", "b", "c"])
+    reruns.mend()
+    second = reruns.ui.backfill_again(first, "ALL_STEPS")
+    assert {f"backfill-{first}", f"backfill-{second}"} < set(reruns.lake.list_branches())
+    outcomes = {outcome.backfill: outcome.outcome for outcome in merge_backfills(reruns.ui.instance, reruns.lake)}
+    assert outcomes == {first: "failed", second: "merged"}
+    assert reruns.days("tables/orders") == ["a", "a", "b", "b", "c", "c"]
+
+
+def test_mapped_steps_that_dagster_leaves_out_hold_the_run_back(start: Start) -> None:
+    reruns = start()
+    reruns.fail("work")
+    stopped = reruns.ui.launch(job="mapped")
+    assert not stopped.is_success
+    reruns.mend()
+    again = reruns.ui.again(stopped)
+    assert again.status is dg.DagsterRunStatus.FAILURE
+    assert StepsLeftOut.__name__ in reruns.ui.errors(again)
+    assert reruns.rows("done/total") == []
+    assert reruns.ui.again(again, "ALL_STEPS").is_success
+    assert reruns.rows("done/total") == [{"parts": 4}]
+
+
+def test_what_a_retry_does_not_yield_is_not_published(start: Start) -> None:
+    reruns = start()
+    reruns.fail("spread")
+    failed = reruns.ui.launch(job="gathered")
+    (reruns.folder / "fewer").touch()
+    reruns.mend()
+    again = reruns.ui.again(failed)
+    assert again.is_success
+    assert sorted(reruns.lake.at("main").datasets()) == ["done/total", "work/parts/k0", "work/parts/k1"]
+    assert reruns.rows("done/total") == [{"parts": 2}]
+    assert "Left out of session" in reruns.log(again)
