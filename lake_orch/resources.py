@@ -27,6 +27,7 @@ from lake_orch.errors import NotALake
 from lake_orch.location import checked_path
 from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext, current_step, partition_keys
 from lake_orch.runs.gathering import BACKFILL_TAG, gathering_branch
+from lake_orch.runs.published import Place, check_dependency_published
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.reading import pinned, reads_of, recorder
 from lake_orch.runs.run_session import (
@@ -230,6 +231,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate
         )
 
+    def place_of(self, instance: DagsterInstance, run: DagsterRun) -> Place:
+        """Return the branch that a run publishes to, and its session if it has one."""
+        session = self.run_session(instance, run)
+        if session is None:
+            return Place(self.branch_of(run.tags, instance))
+        return Place(self.open().get_session(session.id).branch, session.id)
+
     def _continues_failed_run(self, instance: DagsterInstance, run: DagsterRun) -> bool:
         """Return whether a run without a session of its own continues the session of a failed run.
 
@@ -370,7 +378,10 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
                 raise NotALake(f"{self.root} is not a lake, and only a lake has the ref {ref!r}")
             return None
         named = self.branch if ref is None and run is None else ref
-        step = step or current_step()
+        if step is None and (step := current_step()) is not None and ref is None and path is not None:
+            place = self.place_of(step.instance, step.dagster_run)
+            if warning := check_dependency_published(step, self.open(), path, place):
+                step.log.warning(warning)
         record = None if step is None else self._reads_of(step)
         on_read = None
         if step is not None and record is not None:

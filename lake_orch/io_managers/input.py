@@ -77,13 +77,8 @@ def check_input_published(lake: LakeResource, context: InputContext, ref: str | 
     run = run_of(context)
     if ref is not None or run is None or not context.has_asset_key or not lake.is_lake():
         return
-    instance, dagster_run = run
-    session = lake.run_session(instance, dagster_run)
     keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None
-    branch = lake.open().get_session(session.id).branch if session else lake.branch_of(dagster_run.tags, instance)
-    warning = check_published(
-        instance, lake.open(), branch, context.asset_key, keys, own=session.id if session else None
-    )
+    warning = check_published(run[0], lake.open(), context.asset_key, keys, lake.place_of(*run))
     if warning:
         context.log.warning(f"{input_name(context)}: {warning}")
 

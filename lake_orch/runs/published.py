@@ -12,6 +12,7 @@ from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.readable import listed
 from lake_core.workspace import PUBLISHED
 from lake_orch.errors import UpstreamUnpublished
+from lake_orch.location import table_path
 from lake_orch.runs.gate import runs_of
 from lake_orch.runs.observations import awaited_session, lacks_publish_state, value_of
 from lake_orch.runs.run_session import session_of
@@ -25,9 +26,19 @@ if TYPE_CHECKING:
 
     from lake_core.lake import Lake
     from lake_core.lake.refs.session_record import SessionRecord
+    from lake_orch._dagster import StepExecutionContext
 
 _RECORDS = 500
 """The number of events in one query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run reads and writes."""
+
+    branch: str
+    session: str | None = None
+    """The session of the run, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +95,18 @@ def is_published(instance: DagsterInstance, key: AssetKey, session: str, partiti
 def check_published(
     instance: DagsterInstance,
     lake: Lake,
-    branch: str,
     key: AssetKey,
     partitions: Sequence[str] | None,
-    *,
-    own: str | None,
+    place: Place,
 ) -> str | None:
-    """Check that a run may read an asset on a branch, and return a warning if newer rows are not published.
+    """Check that a run may read an asset, and return a warning if it has newer rows that are not published.
 
     Args:
         instance: The Dagster instance.
         lake: The lake.
-        branch: The branch.
         key: The asset.
         partitions: The partitions to read; None for an asset without partitions.
-        own: The session of the run.
+        place: Where the run reads and writes.
 
     Raises:
         UpstreamUnpublished: Newer rows are kept in the session of a run that has ended, or the asset has no rows that
@@ -107,14 +115,14 @@ def check_published(
     waiting: dict[str, list[str | None]] = {}
     for partition, newest in newest_materializations(instance, key, partitions).items():
         session = newest.session(instance)
-        if session is not None and session != own:
+        if session is not None and session != place.session:
             waiting.setdefault(session, []).append(partition)
     warnings = []
     for session, staged in waiting.items():
         record = _record(lake, session)
         if record is None:
             staged = [partition for partition in staged if not is_published(instance, key, session, partition)]
-        elif record.is_published or record.branch != branch:
+        elif record.is_published or record.branch != place.branch:
             continue
         if not staged:
             continue
@@ -134,6 +142,22 @@ def check_published(
             raise UpstreamUnpublished(f"{rows}, {why}, and there are no older rows. {remedy}")
         warnings.append(f"{rows}, {why}: older rows are read")
     return "; ".join(warnings) or None
+
+
+def check_dependency_published(step: StepExecutionContext, lake: Lake, path: str, place: Place) -> str | None:
+    """Check that the code of a step may read the table of one of its asset's dependencies, as `check_published` does.
+
+    Nothing is checked for a path that is not that of a dependency.
+    """
+    layer = step.job_def.asset_layer
+    assets = layer.get_assets_def_for_node(step.node_handle)
+    for name, key in (assets.node_keys_by_input_name if assets else {}).items():
+        node = layer.get(key)
+        if table_path(key.path, node.metadata) == path:
+            subset = step.asset_partitions_subset_for_input(name) if node.partitions_def else None
+            partitions = None if subset is None else [str(partition) for partition in subset.get_partition_keys()]
+            return check_published(step.instance, lake, key, partitions, place)
+    return None
 
 
 def _was_published(instance: DagsterInstance, key: AssetKey, partition: str | None) -> bool:

@@ -45,6 +45,13 @@ def later(context: dg.AssetExecutionContext, totals: pa.Table) -> pa.Table:
     return pa.table({"day": [context.partition_key], "totals": [len(totals)]})
 
 
+@dg.asset(**BY_DAY, deps=[orders])
+def by_hand(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
+    """Reads its dependency in its own code."""
+    rows = lake.read_table("tables/orders", (context.instance, context.run)).to_arrow()
+    lake.table(context, "by/hand").append(rows)
+
+
 @dg.op(out=dg.DynamicOut(pa.Table, metadata={"lake/path": "work/parts"}))  # type: ignore[arg-type]
 def spread() -> Iterator[dg.DynamicOutput[pa.Table]]:
     told = is_to_fail("spread")
@@ -77,7 +84,7 @@ def gathered() -> None:
 
 
 defs = dg.Definitions(
-    assets=[orders, totals, later],
+    assets=[orders, totals, later, by_hand],
     jobs=[mapped, gathered],
     resources={"io_manager": DeltaIOManager(lake=lake), "lake": lake},
     executor=lake_executor.configured({"in_process": {}}, name="one_process"),

@@ -109,6 +109,16 @@ def test_a_part_of_the_rest_is_refused(start: Start) -> None:
     assert reruns.rows("tables/totals") == []
 
 
+def test_the_code_of_a_step_does_not_read_what_is_only_staged(start: Start) -> None:
+    reruns = start()
+    assert reruns.ui.launch(["orders"], "a").is_success
+    reruns.fail("totals-b")
+    reruns.ui.launch(ALL, "b")
+    run = reruns.ui.launch(["by_hand"], "b")
+    assert UpstreamUnpublished.__name__ in reruns.ui.errors(run)
+    assert reruns.ui.launch(["by_hand"], "a").is_success
+
+
 def test_another_day_is_not_the_rest(start: Start) -> None:
     reruns = start()
     reruns.fail("totals-b")
