@@ -29,8 +29,9 @@ from lake_core.lake.refs.commit_record import check_metadata, commit_value
 from lake_core.lake.refs.history import log
 from lake_core.lake.refs.refs_state import RefsState, check_name
 from lake_core.lake.refs.revision import resolve, resolve_commit
-from lake_core.lake.refs.session_record import FAILED, OPEN, SessionRecord
+from lake_core.lake.refs.session_record import FAILED, OPEN, Batch, SessionRecord
 from lake_core.lake.repository import CONFIG, REFS, Repository
+from lake_core.lake.session.generations import generations, published_batches
 from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.session_name import session_name
 from lake_core.lake.session.session_state import DEFAULT_EXPIRY
@@ -293,8 +294,8 @@ class Lake:
             message: The message of the commit.
             metadata: The metadata of the commit.
             resume: Whether the epoch of a session that is open rises.
-            renew: Whether a session that has ended is followed by its next generation, `<id>.2` and so on; the handle's
-                `id` names it.
+            renew: Whether a session that has ended, or that conflicts with what others published, is followed by its
+                next generation, `<id>.2` and so on; the handle's `id` names it.
             owner: What settles the session, such as the id of a run. An open session of the same owner keeps its epoch:
                 its processes do not fence one another.
 
@@ -322,6 +323,18 @@ class Lake:
         refs = self._repository.refs()
         records = [record for record in refs.sessions() if include_ended or record.state in (OPEN, FAILED)]
         return [replace(record, batches=refs.batches(record)) for record in records]
+
+    def published_batches(self, id: str) -> Mapping[str, Sequence[Batch]]:
+        """Return what tasks published with the generations of a session, and later ones did not replace, by commit.
+
+        Raises ContentGone if a generation was published more than two weeks ago.
+        """
+        return published_batches(self._repository.refs(), id)
+
+    def list_generations(self, id: str) -> list[SessionRecord]:
+        """List the generations of a session that was opened with `renew=True`, oldest first."""
+        refs = self._repository.refs()
+        return [replace(record, batches=refs.batches(record)) for record in generations(refs, id).values()]
 
     # Branches, tags and merges
 

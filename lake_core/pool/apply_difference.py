@@ -80,9 +80,10 @@ class PoolApplication:
 
         Plain readers then see that its values are gone. Raises DatasetConflict.
         """
-        if before is not None and before.objects.keys() != head.objects.keys():
-            if self.context.undoes:
-                return replace(self._take_out(before, head), is_kept=True)
+        is_changed = before is not None and before.objects.keys() != head.objects.keys()
+        if before is not None and self.context.undoes and (is_changed or self.context.keeps):
+            return replace(self._take_out(before, head), is_kept=True)
+        if is_changed:
             raise DatasetConflict(f"these changes drop it, but it was changed on {self.context.onto}", kind="Rewritten")
         change = _Change(tuple(head.objects.values()), (), {}, head.config)
         return self._write(change, head, "DROP")

@@ -19,9 +19,9 @@ from lake_orch.errors import GateFailed, StepsLeftOut
 from lake_orch.runs.gate import FailedCheck, failed_checks, runs_of
 from lake_orch.runs.observations import report_published
 from lake_orch.runs.plan import plan_of
+from lake_orch.runs.run import publish_standing
 from lake_orch.runs.run_session import Gate, RunSession
-from lake_orch.runs.standing import standing_tasks
-from lake_orch.runs.steps import StepStates, name_of
+from lake_orch.runs.steps import StepStates
 from lake_orch.tags import SESSION_TAG
 from lake_pipes.metadata import BRANCH, COMMIT
 
@@ -96,24 +96,24 @@ def publish_session(
 
 def _publish_standing(instance: DagsterInstance, lake: Lake, session: RunSession, by: DagsterRun | None) -> Published:
     """Publish what the last tries at the steps of a session wrote."""
+    left_out: set[str] = set()
     for is_last in (*[False] * _TRIES, True):
         handle = lake.get_session(session.id, epoch=session.epoch)
-        record = handle.record
-        if record.is_published:
+        if handle.record.is_published:
             return handle.publish()
         states = StepStates(instance, session.id)
         planned = plan_of(instance, by) if by else None
         check_steps(session.id, states.left_out(planned.step_keys_to_execute if planned else ()))
-        standing = standing_tasks(session.id, record.batches, states)
         try:
-            if standing.left_out:
-                handle.discard(standing.left_out)
-                _report_left_out(instance, session, standing.left_out)
-            return handle.publish(tasks=standing.published, without_end=True)
+            # A step that succeeded has written all, though the writer of its table does not end its block.
+            return publish_standing(handle, states, left_out, half_written="publish")
         except UnfinishedTasks:
             # A step has written in the meantime.
             if is_last:
                 raise
+        finally:
+            _report_left_out(instance, session, {states.name(task) for task in left_out})
+            left_out.clear()
     raise AssertionError("the last try returns or raises")
 
 
@@ -127,10 +127,12 @@ def check_steps(session: str, steps: Collection[str]) -> None:
         )
 
 
-def _report_left_out(instance: DagsterInstance, session: RunSession, tasks: Collection[str]) -> None:
+def _report_left_out(instance: DagsterInstance, session: RunSession, names: Collection[str]) -> None:
     """Report, on the page of the last run of a session, what of it is not published."""
-    names = listed(sorted(map(name_of, tasks)))
-    message = f"Left out of session {session.id}, because later tries at the steps did not write it again: {names}"
+    if not names:
+        return
+    shown = listed(sorted(names))
+    message = f"Left out of session {session.id}, because later tries at the steps did not write it again: {shown}"
     for run in runs_of(instance, session.id)[-1:]:
         instance.report_engine_event(message, run, EngineEventData({SESSION_TAG: session.id}))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dagster import DagsterInstance, DagsterRun
 
-    from lake_core.lake.refs.session_record import Batch
+    from lake_core.lake.session.task_attempt import TaskAttempt
     from lake_orch._dagster import ExecutionPlanSnapshot
 
 _FINE = (StepEventStatus.SUCCESS, StepEventStatus.SKIPPED)
@@ -91,9 +91,9 @@ class StepStates:
                     if not is_left_out:
                         self._outputs[step.key, output.name] = last
 
-    def of(self, batch: Batch) -> TryState:
-        """Return the state of the try at a step that wrote a batch."""
-        parsed = parse_app_id(batch.task or "")
+    def of(self, attempt: TaskAttempt) -> TryState:
+        """Return the state of a try at a step."""
+        parsed = parse_app_id(attempt.task or "")
         if parsed is None:
             return TryState.SUCCEEDED
         step_key, output = parsed
@@ -101,16 +101,16 @@ class StepStates:
         if step is None:
             return TryState.GONE
         made = self._outputs.get((step_key, output), step)
-        if not self._is_by(batch, made):
+        if not self._is_last(attempt, made):
             return TryState.GONE
         if made.run != step.run:
             # A later run made only other outputs of the step, because Dagster has this one.
-            return TryState.SUCCEEDED if batch.is_last else TryState.FAILED
+            return TryState.SUCCEEDED
         return step.state
 
-    def _is_by(self, batch: Batch, step: _Step) -> bool:
-        """Return whether a batch was written by the last try at a step in a run, whose worker may have been resumed."""
-        epoch, number = rank_of(batch.attempt)
+    def _is_last(self, attempt: TaskAttempt, step: _Step) -> bool:
+        """Return whether an attempt is the last try at a step in a run, whose worker may have been resumed."""
+        epoch, number = rank_of(attempt.number)
         after = self._epochs[step.run - 1] if step.run else 0
         return number == step.number and after < epoch <= self._epochs[step.run]
 
@@ -127,16 +127,15 @@ class StepStates:
         mapped = {key.removesuffix(_MAPPED) for key in planned if key.endswith(_MAPPED)}
         return [key for key in self.unfinished() if key not in planned and key.split("[")[0] not in mapped]
 
+    def name(self, task: str) -> str:
+        """Return how people know a task of a session: by its step, and by its output unless it is the only one."""
+        parsed = parse_app_id(task)
+        if parsed is None:
+            return task
+        step, output = parsed
+        return step if output in ("", "result") else f"{step}.{output}"
+
 
 def _resolved(plan: ExecutionPlanSnapshot) -> Iterator[str]:
     """Yield the mapped steps that a plan knows by the mapping of an earlier run."""
     return (step.key for step in plan.steps if isinstance(step.step_handle, ResolvedFromDynamicStepHandle))
-
-
-def name_of(task: str) -> str:
-    """Return how people know a task of a session: by its step, and by its output unless it is the only one."""
-    parsed = parse_app_id(task)
-    if parsed is None:
-        return task
-    step, output = parsed
-    return step if output in ("", "result") else f"{step}.{output}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from lake_core.lake.refs.session_record import Batch
+    from lake_core.lake.session.task_attempt import TaskAttempt
 
 
 class TryState(Enum):
@@ -27,8 +27,11 @@ class TryState(Enum):
 class TaskStates(Protocol):
     """The tasks of a run, as the orchestrator knows them when it is asked."""
 
-    def of(self, batch: Batch) -> TryState:
-        """Return the state of the try that wrote a batch. Tasks that are not the orchestrator's have succeeded."""
+    def of(self, attempt: TaskAttempt) -> TryState:
+        """Return the state of a try at a task. Tasks that are not the orchestrator's have succeeded."""
 
     def unfinished(self) -> Collection[str]:
         """Return the names of the tasks that the run has yet to run to their end, whether or not they have written."""
+
+    def name(self, task: str) -> str:
+        """Return how people know a task of the session."""

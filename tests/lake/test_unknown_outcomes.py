@@ -5,55 +5,23 @@ The store fails at one operation, which has happened or not, and stays away for 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, TypeVar
 
 import pytest
 
 from lake_core import Lake, runtime
-from lake_core.errors import LakeError, StoreUnavailable
+from lake_core.errors import LakeError
 from lake_core.lake.errors import Conflict, SessionClosed
 from lake_core.store import MemoryStore
-from lake_core.testing.fault_store import FaultStore
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.id_datasets import Array, Pool, Table
+from tests.outage import Outage
 
 _T = TypeVar("_T")
 _AWAY = 400
 """For how many operations the store stays away: longer than anybody tries again."""
 Dataset = Table | Pool | Array
-
-
-class Outage(FaultStore):
-    """A store that goes away with one operation after `begin`, and comes back with `end`."""
-
-    def __init__(self, inner: MemoryStore) -> None:
-        super().__init__(inner, 0)
-        self._left: int | None = None
-        self._happens = False
-        self._is_away = False
-
-    def begin(self, operation: int, mode: Literal["before", "after"], error: BaseException | None = None) -> None:
-        self._left, self._happens = operation, mode == "after"
-        self._error_of_begin = error or StoreUnavailable("the response is lost")
-
-    def end(self) -> bool:
-        """Come back. Return whether the store was away."""
-        was_away, self._is_away, self._left = self._is_away, False, None
-        return was_away
-
-    def _run(self, what: str, operation: Callable[[], _T]) -> _T:
-        if self._is_away:
-            raise StoreUnavailable("the store is away")
-        if self._left is not None:
-            self._left -= 1
-            if self._left == 0:
-                self._is_away = True
-                if self._happens:
-                    operation()
-                raise self._error_of_begin
-        return operation()
 
 
 @pytest.fixture(params=[Table, Pool, Array], ids=["table", "pool", "array"])

@@ -352,7 +352,8 @@ def _renewed(root: ObjectStore, list_key: str) -> set[str]:
 def _reap(repository: Repository) -> None:
     """Mark sessions past their time as expired.
 
-    Ended sessions and collections are removed from the journal once no open session can be older than them.
+    Ended sessions and collections are removed from the journal once no open session can be older than them. A session
+    that another generation may follow is known as long as its commit.
     """
 
     def plan(state: State) -> Sequence[Action]:
@@ -362,12 +363,15 @@ def _reap(repository: Repository) -> None:
             if record.state in (OPEN, FAILED):
                 if now >= record.expires:
                     actions.append(Update(record.key, replace(record, state=EXPIRED).to_json()))
-            elif record.is_published or now - record.opened > 2 * MIN_AGE:
+            elif (record.is_published and not record.replaceable) or now - record.opened > 2 * MIN_AGE:
                 batches = refs.state.under(f"{BATCHES}{record.id}/")
                 gone = batches[: max(0, _MOST_BATCHES - len(actions))]
                 actions += [Delete(key) for key in gone]
-                if now - record.opened > 2 * MIN_AGE and len(gone) == len(batches):
+                is_known = record.renews and record.commit is not None and refs.has_commit(record.commit)
+                if now - record.opened > 2 * MIN_AGE and len(gone) == len(batches) and not is_known:
                     actions.append(Delete(record.key))
+                elif record.replaceable:
+                    actions.append(Update(record.key, replace(record, lacks_batches=True).to_json()))
         for id, value in refs.under(PREFIX).items():
             if "done" in value and now - instant_of(f"{PREFIX}{id}", value, "done") > MIN_AGE:
                 actions.append(Delete(f"{PREFIX}{id}"))

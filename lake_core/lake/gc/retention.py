@@ -103,7 +103,8 @@ def _named(refs: RefsState) -> set[str]:
 
 
 def _live_sessions(refs: RefsState) -> list[SessionRecord]:
-    return [record for record in refs.sessions() if record.state in (OPEN, FAILED)]
+    """List the sessions whose trees are kept: those that may go on, and those whose tasks may be replaced."""
+    return [record for record in refs.sessions() if record.state in (OPEN, FAILED) or record.replaceable]
 
 
 def _session_trees(refs: RefsState, record: SessionRecord) -> list[str]:

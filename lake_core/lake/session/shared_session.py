@@ -24,7 +24,8 @@ from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState, check_name
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED, SessionRecord
 from lake_core.lake.session.earlier_publish import published_earlier, remedy
-from lake_core.lake.session.session_name import generation_id, newest_generation
+from lake_core.lake.session.generations import generation_id, generations
+from lake_core.lake.session.replace_published import replace_published
 from lake_core.lake.session.session_state import (
     DEFAULT_EXPIRY,
     KEEP_FAILED,
@@ -59,7 +60,7 @@ class SharedOptions:
     message: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     renews: bool = False
-    """Whether the next generation is opened if the last one has ended."""
+    """Whether the next generation is opened if the last one has ended, which may replace what the last one wrote."""
     owner: str = ""
     """What settles the session. An open session that it owns keeps its epoch."""
 
@@ -160,6 +161,28 @@ class SharedSession(StateStore):
             StaleEpoch: Another process has resumed the session.
         """
         return discard_tasks(self._repository, self.id, self.epoch, tasks)
+
+    def replace_published(self, commit: str, tasks: Collection[str]) -> Sequence[str]:
+        """Take what tasks published with a commit out of this session, so that they can write it anew.
+
+        Others read it until this session is published, which then replaces it at once. A repeated call does nothing,
+        nor does one for a commit that was reverted, or that is not in the past of this session. Tables and pools that
+        the tasks created stay, empty.
+
+        Args:
+            commit: The id of the commit of a session that was opened with `renew=True`.
+            tasks: The tasks.
+
+        Returns:
+            Those of the tasks that had written something, and were not taken out before.
+
+        Raises:
+            Conflict: Others rewrote or removed what is to be taken out.
+            ContentGone: The session of the commit is too long ago, or was not opened with `renew=True`.
+            SessionClosed: This session accepts no more writes.
+            StaleEpoch: Another process has resumed this session.
+        """
+        return replace_published(self._repository, self.id, self.epoch, commit, tasks)
 
     def publish(
         self,
@@ -284,10 +307,12 @@ def open_shared(
 
     def name_in(refs: RefsState) -> str:
         """Return the id of the newest generation, or of the next one if that has ended."""
-        ids = (key.removeprefix("session/") for key in refs.state.under(f"session/{first}"))
-        newest = newest_generation(first, ids)
-        has_ended = newest and refs.session(generation_id(first, newest)).state not in (OPEN, FAILED)
-        return generation_id(first, newest + 1 if has_ended else newest)
+        newest = max(generations(refs, first).items(), default=None)
+        if newest is None:
+            return first
+        number, record = newest
+        goes_on = record.state in (OPEN, FAILED) and not record.conflicts
+        return record.id if goes_on else generation_id(first, number + 1)
 
     def plan(state: State) -> Append[SessionRecord]:
         refs, now = RefsState(state), repository.clock()
@@ -303,7 +328,7 @@ def open_shared(
                 return Append((), record)
             expires = renewed_expiry(record, now, options.expires_in)
             epoch, owner = record.epoch + 1, options.owner
-            record = replace(record, epoch=epoch, state=OPEN, reason="", expires=expires, owner=owner)
+            record = replace(record, epoch=epoch, state=OPEN, reason="", expires=expires, owner=owner, conflicts=False)
             return Append([Update(record.key, record.to_json())], record)
         if origin is not None:
             origin.check(refs)
@@ -313,6 +338,7 @@ def open_shared(
         record = SessionRecord(
             name, options.branch, commit.id, tree, 1, OPEN, now, now + options.expires_in, refs.number, lineage,
             options.message, options.isolation, reads, dict(options.metadata), owner=options.owner,
+            renews=options.renews,
         )  # fmt: skip
         return Append([Add(record.key, record.to_json())], record)
 
@@ -422,7 +448,7 @@ def _publish(repository: Repository, id: str, epoch: int | None, ended: Ended | 
     try:
         return commit_to_branch(repository, _SharedSource(repository, id, record.branch, epoch, ended))
     except Conflict as error:
-        _fail(repository, id, error.explanation)
+        _fail(repository, id, error.explanation, conflicts=True)
         raise error.replace(session=id) from error.__cause__
 
 
@@ -435,13 +461,20 @@ def _published(repository: Repository, refs: RefsState, record: SessionRecord) -
 
 
 def _fail(
-    repository: Repository, id: str, reason: str, keep: timedelta = KEEP_FAILED, epoch: int | None = None
+    repository: Repository,
+    id: str,
+    reason: str,
+    keep: timedelta = KEEP_FAILED,
+    epoch: int | None = None,
+    *,
+    conflicts: bool = False,
 ) -> None:
     def plan(state: State) -> Sequence[Action]:
         record = RefsState(state).session(id)
         if record.state != OPEN or (epoch is not None and epoch < record.epoch):
             return ()
         expires = min(repository.clock() + keep, record.opened + MOST_EXPIRY)
-        return [Update(record.key, replace(record, state=FAILED, reason=reason[:1000], expires=expires).to_json())]
+        failed = replace(record, state=FAILED, reason=reason[:1000], expires=expires, conflicts=conflicts)
+        return [Update(record.key, failed.to_json())]
 
     repository.journal.append(plan)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from lake_core.lake.errors import Conflict
 from lake_core.lake.publish.apply import apply
-from lake_core.lake.publish.tree_update import write_tree
+from lake_core.lake.publish.tree_update import check_references, write_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from lake_core.lake.refs.pending_deletions import PendingDeletions
     from lake_core.lake.refs.session_record import Batch, SessionRecord
@@ -27,29 +27,47 @@ def without_batches(
     """
     tree = record.tree
     for batch in reversed(batches):
-        tree = _without(repository, record, batch, tree, pending)
+        try:
+            tree = take_out(repository, record, (batch.before, batch.after), tree, pending)
+        except Conflict as error:
+            written = f"what attempt {batch.attempt} of {batch.task!r} wrote"
+            raise error.replace(
+                summary=f"{written} is to be taken out, but other tasks build on it: {error.summary}",
+                remedy="Discard those tasks as well, session.discard([…]), and run them again",
+            ) from None
     return tree
 
 
-def _without(repository: Repository, record: SessionRecord, batch: Batch, tree: str, pending: PendingDeletions) -> str:
-    if batch.before == batch.after:
+def take_out(
+    repository: Repository,
+    record: SessionRecord,
+    trees: tuple[str, str],
+    tree: str,
+    pending: PendingDeletions,
+    without: Collection[str] = (),
+    *,
+    keeps: bool = False,
+) -> str:
+    """Write a tree of a session without the difference of two trees, before and after.
+
+    `without` are datasets and plain files that stay as they are. With `keeps`, datasets that were created between the
+    two stay, empty. Raises Conflict, Collected.
+    """
+    before, after = trees
+    if before == after:
         return tree
     name = f"session {record.id}"
-    try:
-        update = apply(
-            repository.state(batch.after, name),
-            repository.state(batch.before, name),
-            repository.state(tree, name),
-            now=repository.clock(),
-            session=record.id,
-            commit=record.base,
-            in_session=True,
-            undoes=True,
-        )
-    except Conflict as error:
-        written = f"what attempt {batch.attempt} of {batch.task!r} wrote"
-        raise error.replace(
-            summary=f"{written} is to be taken out, but other tasks build on it: {error.summary}",
-            remedy="Discard those tasks as well, session.discard([…]), and run them again",
-        ) from None
+    update = apply(
+        repository.state(after, name),
+        repository.state(before, name),
+        repository.state(tree, name),
+        now=repository.clock(),
+        session=record.id,
+        commit=record.base,
+        in_session=True,
+        undoes=True,
+        keeps=keeps,
+        without=without,
+    )
+    check_references(update.references, pending)
     return write_tree(repository, update.onto, update.items, pending)

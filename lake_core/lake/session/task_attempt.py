@@ -26,6 +26,11 @@ class TaskAttempt:
     part: str = ""
     """The part of the attempt. Each part is written once, and all parts of the last attempt count."""
 
+    @classmethod
+    def of_batch(cls, batch: Batch) -> TaskAttempt:
+        """Return the attempt that flushed a batch."""
+        return cls(batch.task, batch.attempt, batch.token, batch.part)
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:

@@ -1,0 +1,125 @@
+"""A session takes out what tasks have published with an earlier one, so that they write it anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lake_core import runtime
+from lake_core.errors import LakeError
+from lake_core.journal import Action, Add, Append, State, Update
+from lake_core.lake.errors import Conflict, SessionClosed
+from lake_core.lake.publish.commit_to_branch import MOST_TRIES
+from lake_core.lake.refs.commit_record import changed_datasets
+from lake_core.lake.refs.history import log
+from lake_core.lake.refs.pending_deletions import collections
+from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.refs.session_record import OPEN, Batch, batch_key
+from lake_core.lake.session.generations import batches_of_commit, is_in_force, replacing_writer
+from lake_core.lake.session.session_state import open_record
+from lake_core.lake.session.taken_out import take_out
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from lake_core.lake.refs.pending_deletions import PendingDeletions
+    from lake_core.lake.refs.session_record import SessionRecord
+    from lake_core.lake.repository import Repository
+
+
+def replace_published(
+    repository: Repository, session: str, epoch: int | None, commit: str, tasks: Collection[str]
+) -> Sequence[str]:
+    """Take what tasks published with a commit out of a session. See `SharedSession.replace_published`."""
+    for _ in range(MOST_TRIES):
+        refs = repository.refs()
+        record = open_record(repository, refs, session, epoch)
+        if not is_in_force(refs, record.base, commit):
+            return []
+        batches = batches_of_commit(refs, commit)
+        there = {batch.writer for batch in refs.batches(record)}
+        taken = [
+            batch for batch in batches if batch.task in tasks and replacing_writer(commit, batch.task) not in there
+        ]
+        if not taken:
+            return []
+        tree = _without(repository, refs, record, commit, taken, repository.pending_deletions(refs))
+        names = sorted({str(batch.task) for batch in taken})
+        if repository.journal.append(partial(_plan, refs=refs, record=record, tree=tree, commit=commit, tasks=names)):
+            return names
+    raise SessionClosed(f"too many processes write to session {session!r} at once: try again", state=OPEN)
+
+
+def _without(
+    repository: Repository,
+    refs: RefsState,
+    record: SessionRecord,
+    commit: str,
+    batches: Sequence[Batch],
+    pending: PendingDeletions,
+) -> str:
+    """Write the tree of a session without published batches, and without later compactions that are in their way."""
+    tree = record.tree
+    for batch in reversed(batches):
+        trees = batch.before, batch.after
+        try:
+            tree = take_out(repository, record, trees, tree, pending, keeps=True)
+        except Conflict as conflict:
+            tree = _without_compactions(repository, refs, record, commit, set(conflict.datasets), tree, pending)
+            try:
+                tree = take_out(repository, record, trees, tree, pending, keeps=True)
+            except Conflict as error:
+                raise error.replace(
+                    summary=f"what {batch.task!r} published with commit {commit[:12]} is to be replaced, but others "
+                    f"build on it: {error.summary}",
+                    remedy="Run them again as well, or start a new run, which adds to what is published",
+                ) from None
+    return tree
+
+
+def _without_compactions(
+    repository: Repository,
+    refs: RefsState,
+    record: SessionRecord,
+    since: str,
+    paths: Collection[str],
+    tree: str,
+    pending: PendingDeletions,
+) -> str:
+    """Write a tree of a session without the compactions of some datasets that were published since a commit."""
+    for later in log(refs, refs.commit(record.base), first_parent=True):
+        if later.id == since:
+            break
+        before, after = repository.commit_state(refs.first_parent(later)), repository.commit_state(later)
+        touched = changed_datasets(later).keys()
+        compacted = {
+            path
+            for path in touched & set(paths)
+            if (old := before.datasets().get(path)) and (new := after.datasets().get(path))
+            if (view := after.folder_of(new)).format.rearranges(before.folder_of(old), view)
+        }
+        if compacted:
+            trees = before.view.tree, after.view.tree
+            try:
+                tree = take_out(repository, record, trees, tree, pending, without=touched - compacted)
+            except LakeError:
+                break  # others were made on top of it, or the files that it replaced are gone
+    return tree
+
+
+def _plan(
+    state: State, *, refs: RefsState, record: SessionRecord, tree: str, commit: str, tasks: Sequence[str]
+) -> Append[bool]:
+    """Return the actions that record it; none if the session has changed since these refs."""
+    newest = RefsState(state)
+    if newest.session(record.id) != record or collections(newest) != collections(refs):
+        return Append((), False)
+    trees = [(record.tree, tree), *[(tree, tree)] * (len(tasks) - 1)]
+    marks = [
+        Batch(runtime.uuid4().hex, replacing_writer(commit, task), before, after, is_last=True)
+        for task, (before, after) in zip(tasks, trees, strict=True)
+    ]
+    actions: list[Action] = [Update(record.key, replace(record, tree=tree).to_json())]
+    actions += [Add(batch_key(record.id, mark), mark.to_json()) for mark in marks]
+    return Append(actions, True)

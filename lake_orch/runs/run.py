@@ -1,0 +1,247 @@
+"""A run's session, from the first task to the publish, for every orchestrator. See docs/internals/runs.md.
+
+An orchestrator says which tries at its tasks there are, by its `TaskStates`. What a session holds of them follows from
+that alone: a try that does not count any longer leaves nothing, neither in the session nor in what was published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from lake_core.lake.errors import SessionClosed, StaleAttempt, StaleEpoch, UnfinishedTasks
+from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN
+from lake_core.lake.session.task_attempt import TaskAttempt
+from lake_core.lake.session.tasks import unfinished_tasks
+from lake_core.readable import listed
+from lake_orch.runs.task_states import TryState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import timedelta
+
+    from lake_core.lake import Lake, SharedSession
+    from lake_core.lake.publish.published import Published
+    from lake_core.lake.refs.session_record import Batch, SessionRecord
+    from lake_core.lake.session.session_writer import SessionWriter
+    from lake_orch.runs.task_states import TaskStates
+
+_TRIES = 8
+"""How often the tasks are looked at again because one of them has written in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRun:
+    """What the publish of a run did."""
+
+    published: Published
+    left_out: Collection[str] = ()
+    """Tasks whose writes into the session are not published, because their tries do not count."""
+    replaced: Collection[str] = ()
+    """Tasks of which what they published earlier was taken out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of an orchestrator that may run any of its tasks again, also once it is published.
+
+    Any process of the run may make one: all its state is in the lake.
+    """
+
+    lake: Lake
+    branch: str
+    name: str
+    """The id of its session, as `lake.session_name` makes it of the names of the run."""
+    states: TaskStates
+    message: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def session(self) -> SessionRecord | None:
+        """Return the newest generation of its session, or None if nothing has been opened yet."""
+        return next(reversed(self._generations()), None)
+
+    def open(self) -> SharedSession:
+        """Open the session, resume it if it failed, or open the next generation if it has ended.
+
+        All processes of the run may do so: while it is open, its epoch stays.
+        """
+        return self.lake.open_session(
+            self.branch,
+            id=self.name,
+            expires_in=MOST_EXPIRY,
+            message=self.message,
+            metadata=self.metadata,
+            renew=True,
+            owner=self.name,
+        )
+
+    def begin(self, attempt: TaskAttempt) -> SessionWriter:
+        """Begin to write for a try at a task, or for a part of it.
+
+        What tries wrote that do not count any longer is taken out first, by whomever and in whichever generation, so
+        that the task meets the state that it is to build on.
+
+        Raises:
+            StaleAttempt: The try does not count any longer: let its process end.
+            Conflict: Others, that do count, build on what is to be taken out: run these again as well.
+            ContentGone: The run was published too long ago to replace a part of it.
+        """
+        for is_last in _tries():
+            if (state := self.states.of(attempt)) is not TryState.RUNNING:
+                raise StaleAttempt(
+                    f"try {attempt.number} at {attempt.task!r} is not running, by its orchestrator: it is {state.value}"
+                )
+            try:
+                session = self.open()
+                self._replace(session)
+                if gone := gone_tasks(session.record.batches, self.states):
+                    session.discard(gone)
+                return session.join(task=attempt.task, attempt=attempt.number, token=attempt.token, part=attempt.part)
+            except (SessionClosed, StaleEpoch):
+                if is_last:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def publish(self, *, half_written: Literal["refuse", "leave out"] = "refuse") -> PublishedRun | None:
+        """Publish what the tries that count have written, and nothing else. A repeated call has the same result.
+
+        Args:
+            half_written: What to do with tasks that succeeded by the orchestrator, but whose writers did not end, as
+                when a person marks a task that died: refuse to publish, or leave out what they wrote.
+
+        Returns:
+            What was published; None if the run has written nothing.
+
+        Raises:
+            UnfinishedTasks: Tasks have yet to be run to their end.
+            Conflict: Others published conflicting changes, or build on what is to be left out.
+            SessionClosed: The session was abandoned, or has expired.
+        """
+        check_finished(self.name, self.states.unfinished())
+        left_out: set[str] = set()
+        replaced: set[str] = set()
+        for is_last in _tries():
+            self._check_not_lost()
+            record = self.session
+            if record is None:
+                return None
+            try:
+                if record.is_published and not self._gone_published():
+                    return PublishedRun(self.lake.get_session(record.id).publish())
+                session = self.open()
+                replaced.update(self._replace(session))
+                published = publish_standing(session, self.states, left_out, half_written=half_written)
+                return PublishedRun(published, sorted(left_out), sorted(replaced))
+            except (UnfinishedTasks, StaleEpoch, SessionClosed):
+                if is_last:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def close(self, reason: str, *, keep: timedelta) -> Literal["published", "nothing", "unpublished"]:
+        """End the run, whose orchestrator will not publish it any more, and return what became of its writes.
+
+        A session with writes is failed: it can be read, and goes on once a task of the run begins again, or `publish`.
+        An orchestrator must not call a run a success that is `unpublished`.
+        """
+        record = self.session
+        if record is None:
+            return "nothing"
+        if record.state in (OPEN, FAILED) and not record.conflicts:
+            session = self.lake.get_session(record.id)
+            if record.batches:
+                session.fail(reason, keep=keep)
+            else:
+                session.abandon()
+        if (record.batches and not record.is_published) or self._lost() or self._gone_published():
+            return "unpublished"
+        return "published" if any(each.is_published for each in self._generations()) else "nothing"
+
+    def _generations(self) -> Sequence[SessionRecord]:
+        return self.lake.list_generations(self.name)
+
+    def _lost(self) -> Mapping[str, Collection[str]]:
+        """Return the tasks whose tries count, but wrote into generations that ended unpublished, by generation."""
+        ended = [each for each in self._generations() if each.conflicts or each.state in (ABANDONED, EXPIRED)]
+        lost = {each.id: _tasks(each.batches, self.states, TryState.SUCCEEDED) for each in ended}
+        return {id: tasks for id, tasks in lost.items() if tasks}
+
+    def _check_not_lost(self) -> None:
+        """Raise SessionClosed if tries that count wrote into generations that ended unpublished."""
+        for id, tasks in self._lost().items():
+            record = self.lake.get_session(id).record
+            why = f"failed: {record.reason}" if record.conflicts else record.state
+            raise SessionClosed(
+                f"session {id!r} has ended unpublished ({why}), and with it what these tasks wrote: "
+                f"{listed(sorted(tasks))}. Run them again",
+                state=record.state,
+            )
+
+    def _replace(self, session: SharedSession) -> Collection[str]:
+        """Take what tries published that do not count any longer out of an open session, and return their tasks."""
+        replaced: set[str] = set()
+        for commit, tasks in self._gone_published().items():
+            replaced.update(session.replace_published(commit, tasks))
+        return replaced
+
+    def _gone_published(self) -> Mapping[str, Collection[str]]:
+        """Return the tasks whose published tries do not count any longer, by commit, newest first."""
+        published = self.lake.published_batches(self.name)
+        gone = ((commit, gone_tasks(batches, self.states)) for commit, batches in reversed([*published.items()]))
+        return {commit: tasks for commit, tasks in gone if tasks}
+
+
+def publish_standing(
+    session: SharedSession,
+    states: TaskStates,
+    left_out: set[str],
+    *,
+    half_written: Literal["refuse", "leave out", "publish"],
+) -> Published:
+    """Publish what the tries that count have written into a session.
+
+    Args:
+        session: The session.
+        states: The states of the tries.
+        left_out: Gets the tasks whose writes are taken out of the session, because their tries do not count.
+        half_written: What to do with tasks that succeeded, but whose writers did not end.
+
+    Raises:
+        UnfinishedTasks: Tasks that wrote are running or failed, or have written in the meantime: look again.
+    """
+    batches = session.record.batches
+    check_finished(session.id, map(states.name, _tasks(batches, states, TryState.RUNNING, TryState.FAILED)))
+    gone = gone_tasks(batches, states)
+    succeeded = _tasks(batches, states, TryState.SUCCEEDED)
+    if half_written == "leave out":
+        half = unfinished_tasks(batches) & succeeded
+        gone, succeeded = gone | half, succeeded - half
+    if gone:
+        session.discard(gone)
+        left_out.update(gone)
+    return session.publish(tasks=succeeded, without_end=half_written == "publish")
+
+
+def check_finished(session: str, unfinished: Iterable[str]) -> None:
+    """Raise UnfinishedTasks if there are tasks that have yet to be run to their end."""
+    names = sorted(set(unfinished))
+    if names:
+        raise UnfinishedTasks(
+            f"session {session!r} is not published, because tasks have yet to be run to their end: {listed(names)}",
+            unfinished=names,
+        )
+
+
+def gone_tasks(batches: Iterable[Batch], states: TaskStates) -> set[str]:
+    """Return the tasks whose batches are by tries that do not count any longer."""
+    return _tasks(batches, states, TryState.GONE)
+
+
+def _tasks(batches: Iterable[Batch], states: TaskStates, *wanted: TryState) -> set[str]:
+    written = (batch for batch in batches if batch.task is not None)
+    return {str(batch.task) for batch in written if states.of(TaskAttempt.of_batch(batch)) in wanted}
+
+
+def _tries() -> Sequence[bool]:
+    """Return, for each try at something that others may get in the way of, whether it is the last."""
+    return (*[False] * (_TRIES - 1), True)
