@@ -19,10 +19,11 @@ from lake_orch.definition_metadata import REF, check_input, plain_metadata, read
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_managers.annotation import without_none
 from lake_orch.io_managers.file_format import EXTENSIONS, decode, encode
-from lake_orch.io_managers.file_owner import FOLDER, FileOwners, Files, FileWrite, claim
+from lake_orch.io_managers.file_owner import FOLDER, FileOwners, Files, FileWrite, claim, endings_of
 from lake_orch.io_managers.input import input_name, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import mapping_keys, output_partitions, producer_name, set_data_version
+from lake_orch.io_managers.place import HasPlaces, Place, check_place
 from lake_orch.io_managers.retry import PAUSES, TRIES, write_with_retries
 from lake_orch.location import PATH_METADATA, checked_path
 from lake_orch.resources import LakeResource
@@ -33,7 +34,7 @@ from lake_pipes.metadata import PATH, receipt_metadata
 ALLOW_MISSING = "allow_missing_partitions"
 
 
-class FileIOManager(ConfigurableIOManager):
+class FileIOManager(HasPlaces, ConfigurableIOManager):
     """An IO manager that stores bytes, text and JSON (dicts, lists, numbers) as files of the lake.
 
     A run with a session writes to the session.
@@ -68,6 +69,14 @@ class FileIOManager(ConfigurableIOManager):
         default="files", description="The folder below the lake's root for files of assets without lake/path."
     )
 
+    @classmethod
+    def place_of(
+        cls, asset_key: Sequence[str] | None, metadata: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> Place:
+        """Return the place of an output's file, or of the files of its partitions."""
+        location = _location(asset_key, metadata, options.get("prefix", "files"))
+        return Place(location.stem, endings_of(location.extension))
+
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output to its file.
 
@@ -78,6 +87,7 @@ class FileIOManager(ConfigurableIOManager):
             return
         name = f"the output of {producer_name(context)}"
         base = self._base(context)
+        check_place(context, type(self), dict(self))
         ownership = read_ownership(context.definition_metadata or {}, producer_name(context))
         keys = output_partitions(context)
         owned = Files(base.stem, base.extension, base.of(keys[0]).depth_below(base) if keys else 0)
