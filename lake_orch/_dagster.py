@@ -1,5 +1,9 @@
 """The private names of Dagster that this package uses. An upgrade that moves one of them breaks only this module."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from dagster._core.definitions.dependency import NodeHandle
 from dagster._core.definitions.events import AssetKeyPartitionKey
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError, DagsterPipesExecutionError
 from dagster._core.events import AssetObservationData, DagsterEventBatchMetadata, EngineEventData
@@ -23,6 +27,7 @@ __all__ = [
     "EngineEventData",
     "ExecutionPlan",
     "ExecutionPlanSnapshot",
+    "NodeHandle",
     "PartitionBackfill",
     "PlanOrchestrationContext",
     "ResolvedFromDynamicStepHandle",
@@ -31,6 +36,8 @@ __all__ = [
     "StepEventStatus",
     "StepExecutionContext",
     "class_of_resource",
+    "configured_defaults",
+    "nested_resources",
 ]
 
 
@@ -41,3 +48,16 @@ def class_of_resource(definition: object) -> type:
     """
     configured = getattr(definition, "configurable_resource_cls", None)
     return configured if isinstance(configured, type) else type(definition)
+
+
+def nested_resources(definition: object) -> Mapping[str, Any]:
+    """Return the resources that are fields of a definition's resource, as they are defined."""
+    nested = getattr(definition, "nested_resources", None)
+    return nested if isinstance(nested, Mapping) else {}
+
+
+def configured_defaults(definition: object) -> Mapping[str, Any]:
+    """Return the configuration that a definition gives its resource, as far as it is not given at launch."""
+    schema = getattr(definition, "config_schema", None)
+    defaults = schema.default_value if schema is not None and schema.default_provided else None
+    return defaults if isinstance(defaults, Mapping) else {}

@@ -12,7 +12,10 @@ class LakeOrchError(LakeError):
 
 
 class InvalidDefinition(LakeOrchError):
-    """Definition metadata of an asset or input is invalid: unknown mode, malformed path, missing `partition_expr`."""
+    """Definition metadata of an asset, op or input is invalid.
+
+    An unknown mode, a malformed path, a path that another output of the job has too, a missing `partition_expr`.
+    """
 
 
 class DefinitionMismatch(LakeOrchError):

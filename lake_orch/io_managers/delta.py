@@ -1,6 +1,6 @@
 """The IO manager for tables: it writes what an asset returns to a Delta table, and reads inputs from Delta tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,7 +16,9 @@ from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.input import InputRequest, check_input_published, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import output_partitions, output_path, producer_name, set_data_version
+from lake_orch.io_managers.place import HasPlaces, Place, check_place
 from lake_orch.io_managers.retry import PAUSES, TRIES, ReadOnce, write_with_retries
+from lake_orch.location import table_path
 from lake_orch.resources import LakeResource, SparkResource
 from lake_orch.runs.attempt import run_of, step_of
 from lake_orch.runs.marker import SINGLE_BATCH
@@ -31,7 +33,7 @@ from lake_orch.tables.partition_slice import partition_columns, slice_where
 from lake_orch.tables.preview import preview_metadata
 from lake_orch.tables.rows import Rows
 from lake_orch.tables.run_slice import RunSlice, slice_of_partitions, slice_without_partitions
-from lake_orch.tables.settings import InputSettings, TableSettings
+from lake_orch.tables.settings import InputSettings, TableSettings, mode_of
 from lake_orch.tables.state import table_state
 from lake_orch.tables.writer import TableWriter, final_result
 
@@ -58,7 +60,7 @@ class _RowSource:
         return to_rows(self._value, self._name, self._handlers)
 
 
-class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
+class DeltaIOManager(HasTypeHandlers, HasPlaces, ConfigurableIOManager):
     """An IO manager that stores DataFrames and Arrow data in Delta tables, each write exactly once.
 
     Inputs are loaded as the type that the parameter is annotated with.
@@ -131,6 +133,14 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
         description="Whether Spark's plans are read for column lineage. Declared lineage is kept.",
     )
 
+    @classmethod
+    def place_of(
+        cls, asset_key: Sequence[str] | None, metadata: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> Place:
+        """Return the place of an output's table. A write replaces rows by `overwrite` and `overwrite_partitions`."""
+        mode = mode_of(metadata, options.get("mode", "overwrite"))
+        return Place(table_path(asset_key, metadata), replaces=mode in ("overwrite", "overwrite_partitions"))
+
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output to its table.
 
@@ -142,6 +152,7 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             return
         name = f"the output of {producer_name(context)}"
         settings = self._settings(context)
+        check_place(context, type(self), dict(self))
         keys = [str(key) for key in output_partitions(context)]
         columns = _partition_columns(context, settings)
         source = _RowSource(obj, name, self.type_handlers())

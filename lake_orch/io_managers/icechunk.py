@@ -26,6 +26,7 @@ from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr
 from lake_orch.io_managers.input import InputRequest, check_input_published, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import describe_write, output_partitions, output_path, producer_name, set_data_version
+from lake_orch.io_managers.place import HasPlaces, check_place
 from lake_orch.io_managers.retry import write_with_retries
 from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import run_of, step_of
@@ -39,7 +40,7 @@ _PAUSES = Backoff(first=1.0, longest=1.0, factor=0.8, shortest_share=0.0)
 """The pauses between attempts get shorter. If many partitions append to one array, earlier losers go first."""
 
 
-class IcechunkIOManager(ConfigurableIOManager):
+class IcechunkIOManager(HasPlaces, ConfigurableIOManager):
     """An IO manager that stores arrays in Icechunk repositories, each write exactly once, and loads them lazily.
 
     Needs the extra `arrays`.
@@ -110,6 +111,7 @@ class IcechunkIOManager(ConfigurableIOManager):
         subject = f"the output of {producer_name(context)}"
         keys = [str(key) for key in output_partitions(context)]
         settings = self._settings(context)
+        check_place(context, type(self), dict(self))
         region = _region(context, settings, keys)
         writer = ArrayWriter(settings, subject, region)
         copies_group = isinstance(obj, zarr.Group) and region is None and settings.mode != "append"

@@ -19,6 +19,7 @@ from lake_orch.errors import InvalidDefinition, OutsideRegion, TableNotEmpty
 from lake_orch.io_managers.input import InputRequest, check_input_published, reads_itself
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import describe_write, output_partitions, output_path, producer_name, set_data_version
+from lake_orch.io_managers.place import HasPlaces, check_place
 from lake_orch.io_managers.retry import PAUSES, write_with_retries
 from lake_orch.pools.data import PoolSlice, load, write_objects
 from lake_orch.pools.key_ranges import ranges_of_partitions
@@ -40,7 +41,7 @@ _TRIES = 20
 """The most attempts: the records are stored once, so each is only a commit."""
 
 
-class PoolIOManager(ConfigurableIOManager):
+class PoolIOManager(HasPlaces, ConfigurableIOManager):
     """An IO manager that stores records of any shape in pools, sorted by a key, each write exactly once.
 
     Inputs are loaded as the type that the parameter is annotated with.
@@ -113,6 +114,7 @@ class PoolIOManager(ConfigurableIOManager):
         subject = f"the output of {producer_name(context)}"
         keys = [str(key) for key in output_partitions(context)]
         settings = self._settings(context)
+        check_place(context, type(self), dict(self))
         ranges = _output_ranges(context, settings, keys)
         write = _PoolWrite(settings, ranges, obj, subject, Owner.of_output(context))
         result, workspace = write_with_retries(context, self.lake, keys, write.to, subject, tries=_TRIES, pauses=PAUSES)

@@ -84,10 +84,10 @@ def claim(table: DeltaTable, writer: Owner | None, ownership: Ownership, *, repl
 def _check(table: DeltaTable, writer: Owner) -> None:
     owner = Owner.of_table(table)
     if owner is not None and owner.is_other(writer):
-        raise _owned(f"the table {table.store.url()}", owner, writer, "its rows")
+        raise owned(f"the table {table.store.url()}", owner, writer, "its rows")
 
 
-def _owned(subject: str, owner: Owner, writer: Owner, replaced: str) -> TableOwned:
+def owned(subject: str, owner: Owner, writer: Owner, replaced: str) -> TableOwned:
     """Return the error for an asset that would replace another asset's data, with the remedies."""
     return TableOwned(
         f"{subject} was made by {owner}, and {writer} would replace {replaced}. "
@@ -134,4 +134,4 @@ def claim_by_commits(
         return writer.properties
     if not replaces:
         return {}
-    raise _owned(subject, owner, writer, replaced)
+    raise owned(subject, owner, writer, replaced)

@@ -117,7 +117,7 @@ class TableSettings:
         """Read an output's definition metadata. The options are the defaults. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
         check_spelling(metadata, _OF_OUTPUTS, subject, others=_OF_INPUTS)
-        mode = _mode(metadata, mode, subject)
+        mode = mode_of(metadata, mode, subject)
         if mode == "merge" and schema_mode == "fill":
             # The default is meant for other modes.
             schema_mode = "none"
@@ -230,7 +230,8 @@ def append_schema_mode(metadata: Mapping[str, Any], subject: str) -> Literal["no
     return mode or "none"
 
 
-def _mode(metadata: Mapping[str, Any], default: TableWriteMode, subject: str) -> TableWriteMode:
+def mode_of(metadata: Mapping[str, Any], default: TableWriteMode, subject: str = "the output") -> TableWriteMode:
+    """Return the mode that metadata names or implies. Raises InvalidDefinition."""
     implied: TableWriteMode = (
         "merge" if MERGE in metadata else "replace_where" if REPLACE_WHERE in metadata else default
     )

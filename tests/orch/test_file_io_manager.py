@@ -13,16 +13,19 @@ import pytest
 from lake_core import Lake
 from lake_core.errors import NotFound
 from lake_core.graveler import Commit
-from lake_core.store import LocalStore
+from lake_core.store import LocalStore, ObjectMeta
 from lake_orch import (
     DeltaIOManager,
     FileIOManager,
     InvalidDefinition,
     LakeResource,
     PartitionSliceError,
+    TableOwned,
     UnsupportedData,
     testing,
 )
+from lake_orch.io_managers.file_owner import Files, claim
+from lake_orch.tables.owner import Owner
 from tests.lake.lakefs_repository import WHEN, RepositoryOfLakeFS
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
@@ -342,3 +345,216 @@ def test_a_lake_from_lakefs_is_read_whatever_its_commits_say_of_their_time(tmp_p
 
     materialize("lake", [dg.SourceAsset("limit"), twice], str(tmp_path / "lake"))
     assert get(str(tmp_path / "lake"), "files/twice.json") == b"14"
+
+
+# Owners
+
+
+def owned_asset(key: str, value: Any = None, parts: Any = None, **metadata: Any) -> dg.AssetsDefinition:
+    """Return an asset that writes its key, or the key and the partition, unless it is given a value."""
+
+    @dg.asset(key=key.split("/"), partitions_def=parts, metadata=metadata)
+    def made(context: dg.AssetExecutionContext) -> Any:
+        return value or (f"{key} {context.partition_key}" if parts else key)
+
+    return made
+
+
+COUNTRIES = dg.StaticPartitionsDefinition(["de", "us"])
+SALES, GERMAN, TOTAL = owned_asset("sales", parts=COUNTRIES), owned_asset("sales/de"), owned_asset("sales/total")
+
+
+def test_a_file_of_a_partition_is_not_replaced_by_another_asset(root: str, target: str) -> None:
+    assert materialize(target, [SALES], root, partition_key="de").success
+    before = keys(root)
+    with pytest.raises(TableOwned, match=r"files/sales/de\.txt was made by asset sales, and asset sales/de would repl"):
+        materialize(target, [GERMAN], root)
+    assert (keys(root), get(root, "files/sales/de.txt")) == (before, b"sales de")
+    assert materialize(target, [TOTAL], root).success, "no partition has this file"
+    assert materialize(target, [SALES], root, partition_key="us").success
+    assert materialize(target, [SALES], root, partition_key="de").success
+
+
+def test_a_partition_does_not_replace_the_file_of_another_asset(root: str, target: str) -> None:
+    assert materialize(target, [GERMAN], root).success
+    with pytest.raises(TableOwned, match="was made by asset sales/de, and asset sales would replace it"):
+        materialize(target, [SALES], root, partition_key="de")
+    assert get(root, "files/sales/de.txt") == b"sales/de"
+    assert materialize(target, [SALES], root, partition_key="us").success
+    assert materialize(target, [GERMAN], root).success
+    with pytest.raises(TableOwned):
+        materialize(target, [SALES], root, partition_key="de")
+
+
+@pytest.mark.parametrize("parts", [None, COUNTRIES])
+def test_two_assets_with_one_path(root: str, target: str, parts: Any) -> None:
+    options = {"partition_key": "de"} if parts else {}
+    one, two, three = (
+        owned_asset(key, parts=parts, **{"lake/path": path})
+        for key, path in {"one": "out/x", "two": "out/x.json", "three": "out/x.html"}.items()
+    )
+    assert materialize(target, [one], root, **options).success
+    with pytest.raises(TableOwned, match="was made by asset one, and asset two would replace it"):
+        materialize(target, [two], root, **options)
+    assert materialize(target, [three], root, **options).success
+    assert keys(root) == (["out/x/de.html", "out/x/de.txt"] if parts else ["out/x.html", "out/x.txt"])
+    if parts:
+        with pytest.raises(TableOwned):
+            materialize(target, [two], root, partition_key="us")
+
+
+def test_a_file_of_another_extension_is_not_deleted(plain: str) -> None:
+    materialize("plain", [owned_asset("one", {"a": 1}, **{"lake/path": "out/x.json"})], plain)
+    with pytest.raises(TableOwned, match=r"out/x\.json was made by asset one"):
+        materialize("plain", [owned_asset("two", "text", **{"lake/path": "out/x"})], plain)
+    assert keys(plain) == ["out/x.json"]
+
+
+def test_assets_whose_partitions_are_folders_of_one_another(root: str, target: str) -> None:
+    both = dg.MultiPartitionsDefinition({"country": COUNTRIES, "day": DAYS})
+    cells, of_de = owned_asset("cells", parts=both), owned_asset("cells/de", parts=DAYS)
+    key = dg.MultiPartitionKey({"country": "de", "day": "2024-01-01"})
+    assert materialize(target, [cells], root, partition_key=key).success
+    with pytest.raises(TableOwned, match="was made by asset cells, and"):
+        materialize(target, [of_de], root, partition_key="2024-01-01")
+    assert materialize(target, [of_de], root, partition_key="2024-01-02").success
+    later = dg.MultiPartitionKey({"country": "de", "day": "2024-01-02"})
+    with pytest.raises(TableOwned, match="was made by asset cells/de, and"):
+        materialize(target, [cells], root, partition_key=later)
+    assert materialize(target, [cells], root, partition_key=key).success
+    assert materialize(target, [of_de], root, partition_key="2024-01-02").success
+
+
+def test_a_file_is_taken_over_or_shared_where_that_is_asked_for(root: str, target: str) -> None:
+    path = {"lake/path": "out/x"}
+    old, new = owned_asset("old", **path), owned_asset("new", **path)
+    materialize(target, [old], root)
+    assert materialize(target, [owned_asset("guest", **path, **{"lake/owner": "shared"})], root).success
+    assert get(root, "out/x.txt") == b"guest"
+    materialize(target, [owned_asset("new", **path, **{"lake/owner": "take"})], root)
+    assert materialize(target, [new], root).success
+    with pytest.raises(TableOwned, match="was made by asset new"):
+        materialize(target, [old], root)
+    with pytest.raises(InvalidDefinition, match="lake/owner of asset old is 'me'"):
+        materialize(target, [owned_asset("old", **path, **{"lake/owner": "me"})], root)
+
+
+def test_files_of_partitions_are_taken_over(root: str, target: str) -> None:
+    taking = {"lake/path": "files/sales", "lake/owner": "take"}
+    materialize(target, [SALES], root, partition_key="de")
+    materialize(target, [owned_asset("sales/de", **{"lake/owner": "take"})], root)
+    with pytest.raises(TableOwned, match="was made by asset sales/de"):
+        materialize(target, [SALES], root, partition_key="de")
+    materialize(target, [owned_asset("renamed", parts=COUNTRIES, **taking)], root, partition_key="us")
+    with pytest.raises(TableOwned, match="was made by asset renamed"):
+        materialize(target, [SALES], root, partition_key="us")
+    materialize(target, [owned_asset("renamed", parts=COUNTRIES, **taking)], root, partition_key="de")
+    with pytest.raises(TableOwned, match="was made by asset renamed"):
+        materialize(target, [GERMAN], root)
+
+
+def test_a_file_from_before_belongs_to_the_first_asset_that_writes_it(plain: str) -> None:
+    store = LocalStore(plain)
+    for name in ("de", "us", "total"):
+        store.put(f"files/sales/{name}.txt", b"old" if name != "us" else b"sales us")
+    materialize("plain", [SALES], plain, partition_key="us")
+    assert materialize("plain", [TOTAL], plain).success, "it was not refused before"
+    assert materialize("plain", [GERMAN], plain).success
+    with pytest.raises(TableOwned):
+        materialize("plain", [SALES], plain, partition_key="de")
+    with pytest.raises(TableOwned, match="was made by asset sales, and"):
+        materialize("plain", [owned_asset("sales/us")], plain)
+
+
+def test_the_file_of_another_asset_is_not_read(root: str, target: str) -> None:
+    loaded: list[Any] = []
+
+    @dg.asset(ins={"sales": dg.AssetIn(metadata={"allow_missing_partitions": True})})
+    def reader(sales: dict[str, str]) -> None:
+        loaded.append(sales)
+
+    @dg.asset(ins={"value": dg.AssetIn(["sales", "de"])})
+    def reader_of_german(value: str) -> None: ...
+
+    materialize(target, [GERMAN], root)
+    materialize(target, [SALES], root, partition_key="us")
+    assert materialize(target, [SALES, reader], root, selection=[reader]).success
+    assert loaded == [{"us": "sales us"}]
+    materialize(target, [owned_asset("sales", parts=COUNTRIES, **{"lake/owner": "take"})], root, partition_key="de")
+    with pytest.raises(NotFound, match=r"no file of asset sales/de: files/sales/de\.txt was made by asset sales\. "):
+        materialize(target, [GERMAN, reader_of_german], root, selection=[reader_of_german])
+
+
+def test_a_definition_may_name_the_file_that_something_else_writes(plain: str) -> None:
+    loaded = []
+
+    @dg.asset
+    def reader(limits: str) -> None:
+        loaded.append(limits)
+
+    materialize("plain", [owned_asset("crm/limits")], plain)
+    spec = dg.AssetSpec("limits", metadata={"lake/path": "files/crm/limits.txt"})
+    assert materialize("plain", [spec, reader], plain).success
+    assert loaded == ["crm/limits"]
+
+
+def test_a_backfill_records_its_owner_once(plain: str) -> None:
+    lake = Lake.create(plain)
+    daily = owned_asset("daily", parts=DAYS)
+    for day in range(1, 6):
+        materialize("lake", [daily], plain, partition_key=f"2024-01-0{day}")
+    assert len(list(lake.at("main").list("_lake_owners/"))) == 1
+
+
+def test_first_runs_at_once_record_one_owner(plain: str) -> None:
+    lake = Lake.create(plain)
+    handle = lake.open_session("main")
+    location = Files("files/daily", "", 1)
+    writers = [handle.join(task=day, attempt=0) for day in ("a", "b")]
+    for writer in writers:
+        claim(writer, location, [], Owner("daily", "here"), "keep")
+    for writer in writers:
+        with writer:
+            writer.put(f"files/daily/{writers.index(writer)}.txt", b"x")
+    handle.publish()
+    assert len(list(lake.at("main").list(""))) == 3
+
+
+def test_the_later_of_two_assets_that_claim_a_file_at_once_is_refused(plain: str) -> None:
+    class OtherIsFaster(LocalStore):
+        def _put(self, key: str, *options: Any) -> ObjectMeta:
+            if not LocalStore(plain).exists(key):
+                claim(LocalStore(plain), files, [], Owner("one"), "keep")
+            return super()._put(key, *options)
+
+    files = Files("files/x", "")
+    with pytest.raises(TableOwned, match="was made by asset one, and asset two would replace it"):
+        claim(OtherIsFaster(plain), files, [], Owner("two"), "keep")
+
+
+def test_a_failed_run_leaves_no_owner(plain: str) -> None:
+    lake = Lake.create(plain)
+
+    @dg.asset(deps=[TOTAL])
+    def failing() -> None:
+        raise RuntimeError("no")
+
+    testing.materialize([TOTAL, failing], resources=resources(plain), raise_on_error=False)
+    assert list(lake.at("main").list("")) == []
+
+
+@pytest.mark.parametrize(("first", "second", "is_other"), [("a", "b", True), ("a", "a", False), (None, "b", False)])
+def test_code_locations_are_told_apart(plain: str, first: str | None, second: str, is_other: bool) -> None:
+    store, files = LocalStore(plain), Files("files/x", "")
+    claim(store, files, [], Owner("x", first), "keep")
+    if is_other:
+        with pytest.raises(TableOwned, match="of code location 'a', and asset x of code location 'b'"):
+            claim(store, files, [], Owner("x", second), "keep")
+    else:
+        claim(store, files, [], Owner("x", second), "keep")
+
+
+def test_the_folder_of_the_owners_holds_no_files_of_assets(plain: str) -> None:
+    with pytest.raises(InvalidDefinition, match="_lake_owners holds the owners of files"):
+        materialize("plain", [owned_asset("x", **{"lake/path": "_lake_owners/x"})], plain)
+    assert keys(plain) == []
