@@ -1,5 +1,9 @@
 """The private names of Dagster that this package uses. An upgrade that moves one of them breaks only this module."""
 
+from collections.abc import Mapping
+
+from dagster import AssetKey
+from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
 from dagster._core.definitions.events import AssetKeyPartitionKey
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError, DagsterPipesExecutionError
 from dagster._core.events import AssetObservationData, DagsterEventBatchMetadata, EngineEventData
@@ -13,6 +17,7 @@ from dagster._core.execution.step_dependency_config import StepDependencyConfig
 from dagster._core.snap import ExecutionPlanSnapshot
 
 __all__ = [
+    "AssetGraphView",
     "AssetKeyPartitionKey",
     "AssetObservationData",
     "BulkActionStatus",
@@ -30,6 +35,7 @@ __all__ = [
     "StepEventStatus",
     "StepExecutionContext",
     "class_of_resource",
+    "resources_of_asset",
 ]
 
 
@@ -40,3 +46,10 @@ def class_of_resource(definition: object) -> type:
     """
     configured = getattr(definition, "configurable_resource_cls", None)
     return configured if isinstance(configured, type) else type(definition)
+
+
+def resources_of_asset(view: AssetGraphView, key: AssetKey) -> Mapping[str, object]:
+    """Return the resources that an asset is defined with. Where the code is not, as in the daemon, there are none."""
+    definition = getattr(view.asset_graph.get(key), "assets_def", None) if view.asset_graph.has(key) else None
+    resources: Mapping[str, object] = getattr(definition, "resource_defs", {})
+    return resources

@@ -131,7 +131,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.resources": (*_ALL_OF_CORE, *_BELOW_RESOURCES),
     "lake_orch.io_managers": _ABOVE_RESOURCES,
     "lake_orch.jobs": _ABOVE_RESOURCES,
-    "lake_orch.automation": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs"),
+    "lake_orch.automation": (*_ABOVE_RESOURCES, "lake_orch.jobs"),
     "lake_orch.checks": (),
     "lake_orch.change_sensors": _ABOVE_RESOURCES,
     "lake_orch.landing_zone": _ABOVE_RESOURCES,
