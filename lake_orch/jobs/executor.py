@@ -25,6 +25,7 @@ from lake_orch.errors import InvalidDefinition, StepsLeftOut
 from lake_orch.jobs.resource_of_run import lake_of_run
 from lake_orch.resources import LakeResource
 from lake_orch.runs.gate import failed_checks
+from lake_orch.runs.published_state import evaluate_again
 from lake_orch.runs.publishing import check_steps, publish_session, published_metadata
 from lake_orch.runs.run_session import PublishScope, RunSession, open_run_session, scope_of
 from lake_orch.runs.steps import StepStates
@@ -134,6 +135,7 @@ class SessionExecutor(Executor):
         )
         if record is not None and message is not None:
             yield _event(plan_context, message, unpublished_metadata(record))
+            evaluate_again(plan_context.instance, lake, session.id)
 
 
 def _leave_failed(lake: Lake, session: RunSession, reason: str, keep: timedelta) -> SessionRecord | None:
