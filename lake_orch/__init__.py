@@ -38,6 +38,7 @@ from lake_orch.jobs.executor import lake_executor, with_sessions
 from lake_orch.jobs.job import lake_job
 from lake_orch.jobs.ops import lake_publish_asset, lake_recover
 from lake_orch.jobs.session_sensors import SessionAlert, lake_session_reaper, lake_session_sensors
+from lake_orch.published_checks import lake_freshness_checks, lake_published_checks
 from lake_orch.resources import LakeResource, SparkResource
 from lake_orch.tables.data import TableSlice, TypeHandler
 from lake_orch.tables.handle import LakeTable
@@ -64,8 +65,10 @@ __all__ = [
     "lake_backfill_sensor",
     "lake_eager",
     "lake_executor",
+    "lake_freshness_checks",
     "lake_job",
     "lake_publish_asset",
+    "lake_published_checks",
     "lake_recover",
     "lake_session_reaper",
     "lake_session_sensors",

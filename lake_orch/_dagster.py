@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstance
+from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.definitions.dependency import NodeHandle
 from dagster._core.definitions.events import AssetKeyPartitionKey
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError, DagsterPipesExecutionError
@@ -15,8 +18,11 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.execution.stats import StepEventStatus
 from dagster._core.execution.step_dependency_config import StepDependencyConfig
 from dagster._core.snap import ExecutionPlanSnapshot
+from dagster._utils.schedules import get_latest_completed_cron_tick, get_next_cron_tick, is_valid_cron_string
 
 __all__ = [
+    "AssetCheckEvaluationTargetMaterializationData",
+    "AssetGraphView",
     "AssetKeyPartitionKey",
     "AssetObservationData",
     "BulkActionStatus",
@@ -38,6 +44,11 @@ __all__ = [
     "class_of_resource",
     "configured_defaults",
     "nested_resources",
+    "get_latest_completed_cron_tick",
+    "get_next_cron_tick",
+    "is_valid_cron_string",
+    "last_evaluation",
+    "resources_of_asset",
 ]
 
 
@@ -61,3 +72,17 @@ def configured_defaults(definition: object) -> Mapping[str, Any]:
     schema = getattr(definition, "config_schema", None)
     defaults = schema.default_value if schema is not None and schema.default_provided else None
     return defaults if isinstance(defaults, Mapping) else {}
+
+
+def resources_of_asset(view: AssetGraphView, key: AssetKey) -> Mapping[str, object]:
+    """Return the resources that an asset is defined with. Where the code is not, as in the daemon, there are none."""
+    definition = getattr(view.asset_graph.get(key), "assets_def", None) if view.asset_graph.has(key) else None
+    resources: Mapping[str, object] = getattr(definition, "resource_defs", {})
+    return resources
+
+
+def last_evaluation(instance: DagsterInstance, check: AssetCheckKey) -> AssetCheckEvaluation | None:
+    """Return the last evaluation of a check that came to a result, or None if there is none yet."""
+    summary = instance.event_log_storage.get_asset_check_summary_records([check])[check]
+    record = summary.last_completed_check_execution_record
+    return None if record is None or record.event is None else record.event.asset_check_evaluation

@@ -6,22 +6,26 @@ the update as handled.
 """
 
 from typing import cast
+from weakref import WeakKeyDictionary
 
 import dagster as dg
 
-from lake_core.workspace import PUBLISHED
-from lake_orch._dagster import AssetKeyPartitionKey
-from lake_orch.runs.observations import awaited_session, lacks_publish_state, value_of
-from lake_orch.runs.run_session import session_of
-from lake_orch.tags import SESSION_TAG
-from lake_pipes.metadata import STATE
+from lake_core.errors import LakeError
+from lake_orch._dagster import AssetGraphView, AssetKeyPartitionKey, resources_of_asset
+from lake_orch.errors import InvalidDefinition
+from lake_orch.jobs.resource_of_run import find_lake, key_of_lake
+from lake_orch.runs.visibility import LakeBranch, unseen
 
-_RECORDS = 1000
-"""The number of an asset's last materializations to read. Earlier ones are already published, or never will be."""
+_branches: WeakKeyDictionary[AssetGraphView, dict[int, LakeBranch]] = WeakKeyDictionary()
+"""The branches that an evaluation has looked up, by the definition of the resource."""
 
 
 class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
-    """True for an asset, or for its partitions, if the last materialization is staged in an unpublished session.
+    """True for an asset, or for its partitions, if readers do not see the last materialization yet.
+
+    It is staged in a session that is not published, or it is published on a branch other than that of the asset's
+    `LakeResource`, and has not reached it by a merge, a squash or a cherry-pick. A branch that was deleted without any
+    of these is not waited for.
 
     Conditions written in Python are evaluated where the code is:
     `dg.AutomationConditionSensorDefinition("automation", target="*", use_user_code_server=True)`.
@@ -30,18 +34,25 @@ class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
     @property
     def description(self) -> str:
         """Return the text that the UI shows for the condition."""
-        return "Materialized in a session of the lake that is not published"
+        return "Materialized in a session of the lake that is not published, or on another branch"
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
-        """Select the candidates whose last materialization is staged in an unpublished session."""
+        """Select the candidates whose last materialization readers do not see yet."""
         candidates = context.candidate_subset
+        branch, reason = _branch_of(context)
         instance: dg.DagsterInstance = context.asset_graph_view.instance
-        staged = _staged(instance, candidates.key)
-        waiting = {
-            partition
-            for partition, session in staged.items()
-            if not is_published(instance, candidates.key, session, partition)
-        }
+        try:
+            waiting = unseen(instance, candidates.key, branch)
+        except LakeError as error:
+            branch, reason = LakeBranch(branch.name), str(error)
+            waiting = unseen(instance, candidates.key, branch)
+        elsewhere = {each.publish.branch for each in waiting.values() if each.publish is not None}
+        if elsewhere and branch.open is None:
+            context.log.warning(
+                f"{candidates.key.to_user_string()} was published on {', '.join(sorted(map(str, elsewhere)))}, and its "
+                f"lake, which knows whether {branch.name} has that, cannot be asked: it counts as unpublished. Give "
+                f"the assets a LakeResource that this process can open ({reason})"
+            )
         if not candidates.is_partitioned:
             return dg.AutomationResult(
                 context, true_subset=candidates if None in waiting else context.get_empty_subset()
@@ -53,35 +64,25 @@ class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
         return dg.AutomationResult(context, true_subset=subset)
 
 
-def is_published(instance: dg.DagsterInstance, key: dg.AssetKey, session: str, partition: str | None) -> bool:
-    """Return whether an asset, or a partition of it, was observed as published from a session."""
-    records_filter = key if partition is None else dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
-    records = instance.fetch_observations(records_filter, limit=_RECORDS).records
-    entries = (record.event_log_entry.asset_observation for record in records)
-    return any(
-        entry is not None
-        and value_of(entry.metadata, SESSION_TAG) == session
-        and value_of(entry.metadata, STATE) == PUBLISHED
-        for entry in entries
-    )
+def _branch_of(context: dg.AutomationContext[dg.AssetKey]) -> tuple[LakeBranch, str]:
+    """Return the branch that the readers of an asset read, and why its lake is not known.
 
-
-def _staged(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, str]:
-    """Map each partition whose last materialization is staged to its session.
-
-    For an asset without partitions, the key is None.
+    That is the branch of the asset's own lake or, if it has none, of the lake of the asset that has the condition.
     """
-    newest: dict[str | None, str | None] = {}
-    for record in instance.fetch_materializations(key, limit=_RECORDS).records:
-        event = record.event_log_entry.asset_materialization
-        if event is None or event.partition in newest:
-            continue
-        if lacks_publish_state(event):
-            session = session_of(instance, record.run_id)
-            newest[event.partition] = None if session is None else session.id
-            continue
-        newest[event.partition] = awaited_session(event)
-    return {partition: session for partition, session in newest.items() if session is not None}
+    view, reason = context.asset_graph_view, "no resource is a lake"
+    known = _branches.setdefault(view, {})
+    for key in dict.fromkeys([context.key, context.root_context.key]):
+        resources = resources_of_asset(view, key)
+        try:
+            definition = id(resources[key_of_lake(key.to_user_string(), resources)])
+            if definition not in known:
+                with find_lake(resources, key.to_user_string(), view.instance) as lake:
+                    known[definition] = LakeBranch(lake.branch, lake.open)
+            return known[definition], ""
+        except (InvalidDefinition, dg.DagsterError) as error:
+            # A process that evaluates conditions may lack what the resource needs, such as a secret.
+            reason = str(error)
+    return LakeBranch(), reason
 
 
 def lake_eager() -> dg.AutomationCondition[dg.AssetKey]:

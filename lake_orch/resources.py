@@ -27,7 +27,6 @@ from lake_orch.errors import NotALake
 from lake_orch.location import checked_path
 from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext, current_step, partition_keys
 from lake_orch.runs.gathering import BACKFILL_TAG, gathering_branch
-from lake_orch.runs.published import Place, check_dependency_published
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.reading import pinned, reads_of, recorder
 from lake_orch.runs.run_session import (
@@ -43,6 +42,7 @@ from lake_orch.runs.run_session import (
     session_of,
 )
 from lake_orch.runs.steps import StepStates
+from lake_orch.runs.upstream import RunPlace, check_dependency_published
 from lake_orch.spark.resource import SparkResource
 from lake_orch.tables.data import handlers_of_step
 from lake_orch.tables.handle import LakeTable
@@ -231,12 +231,12 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate
         )
 
-    def place_of(self, instance: DagsterInstance, run: DagsterRun) -> Place:
+    def place_of(self, instance: DagsterInstance, run: DagsterRun) -> RunPlace:
         """Return the branch that a run publishes to, and its session if it has one."""
         session = self.run_session(instance, run)
         if session is None:
-            return Place(self.branch_of(run.tags, instance))
-        return Place(self.open().get_session(session.id).branch, session.id)
+            return RunPlace(self.branch_of(run.tags, instance))
+        return RunPlace(self.open().get_session(session.id).branch, session.id)
 
     def _continues_failed_run(self, instance: DagsterInstance, run: DagsterRun) -> bool:
         """Return whether a run without a session of its own continues the session of a failed run.

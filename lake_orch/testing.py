@@ -16,6 +16,7 @@ from lake_core.errors import LakeError
 from lake_orch.jobs.resource_of_run import find_lake
 from lake_orch.resources import LakeResource
 from lake_orch.runs.gate import runs_of
+from lake_orch.runs.published_state import evaluate_again
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.run_session import EXPIRY, Gate, RunSession, session_id
 from lake_orch.runs.unpublished import advice_after, report_unpublished
@@ -120,8 +121,11 @@ def _as_session(
         finally:
             # This has no effect on a published session.
             lake.get_session(session.id, epoch=session.epoch).fail(reason, keep=resource.keep_failed)
+            record = lake.get_session(session.id).record
             for last in runs_of(opened_instance, session.id)[-1:]:
-                report_unpublished(opened_instance, last, lake.get_session(session.id).record, advice_after(error))
+                report_unpublished(opened_instance, last, record, advice_after(error))
+            if not record.is_published:
+                evaluate_again(opened_instance, lake, session.id)
 
 
 def _publish(

@@ -58,7 +58,7 @@ _BELOW_RESOURCES = (
 _ABOVE_RESOURCES = (*_ALL_OF_CORE, *_BELOW_RESOURCES, "lake_orch.resources")
 _DEFINITIONS = (
     *("lake_orch.errors", "lake_orch.resources", "lake_orch.io_managers", "lake_orch.jobs"),
-    *("lake_orch.automation", "lake_orch.checks", "lake_orch.change_sensors"),
+    *("lake_orch.automation", "lake_orch.checks", "lake_orch.published_checks", "lake_orch.change_sensors"),
     *("lake_orch.landing_zone", "lake_orch.maintenance", "lake_orch.pipes"),
 )
 
@@ -131,8 +131,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.resources": (*_ALL_OF_CORE, *_BELOW_RESOURCES),
     "lake_orch.io_managers": _ABOVE_RESOURCES,
     "lake_orch.jobs": _ABOVE_RESOURCES,
-    "lake_orch.automation": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs"),
+    "lake_orch.automation": (*_ABOVE_RESOURCES, "lake_orch.jobs"),
     "lake_orch.checks": (),
+    "lake_orch.published_checks": _ABOVE_RESOURCES,
     "lake_orch.change_sensors": _ABOVE_RESOURCES,
     "lake_orch.landing_zone": _ABOVE_RESOURCES,
     "lake_orch.maintenance": (*_ABOVE_RESOURCES, "lake_orch.jobs"),

@@ -27,6 +27,7 @@ from lake_core.lake.refs.branches import create_branch, create_tag, delete_branc
 from lake_core.lake.refs.commit_archive import COMMIT_ARCHIVE
 from lake_core.lake.refs.commit_record import check_metadata, commit_value
 from lake_core.lake.refs.history import log
+from lake_core.lake.refs.reached import CommitLinks, has_reached
 from lake_core.lake.refs.refs_state import RefsState, check_name
 from lake_core.lake.refs.revision import resolve, resolve_commit
 from lake_core.lake.refs.session_record import FAILED, OPEN, Batch, SessionRecord
@@ -429,6 +430,25 @@ class Lake:
         """
         refs = self._repository.refs()
         return cherry_pick(self._repository, self._commit(commit, refs), onto, parent, message)
+
+    def has_reached(self, commit: str, ref: str = "main") -> bool:
+        """Return whether what came with a commit has reached a ref, by parents, merges, squashes or cherry-picks.
+
+        As for `cherry_pick`, that is what came since its first parent, and not what is before it. What was reverted
+        there has reached it all the same. No content is read, and the commit's own may have been garbage-collected.
+
+        Args:
+            commit: The id of a commit, or any ref.
+            ref: A branch, tag or commit.
+
+        Raises:
+            RefNotFound: The lake has no such commit, or no such ref.
+            InvalidRef: One of them is a session, or no ref at all.
+        """
+        refs = self._repository.refs()
+        links = CommitLinks(refs)
+        id = commit if links.get(commit) is not None else self._commit(commit, refs).id
+        return has_reached(links, self._commit(ref, refs).id, id)
 
     # Reading
 

@@ -15,7 +15,7 @@ from lake_orch.io_managers.output import output_path
 from lake_orch.location import table_path
 from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import run_of
-from lake_orch.runs.published import check_published
+from lake_orch.runs.upstream import check_published
 
 
 @dataclass(frozen=True, slots=True)

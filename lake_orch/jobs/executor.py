@@ -26,6 +26,7 @@ from lake_orch.jobs.resource_of_run import lake_of_run
 from lake_orch.resources import LakeResource
 from lake_orch.runs.gate import failed_checks
 from lake_orch.runs.kept_session import completed_session
+from lake_orch.runs.published_state import evaluate_again
 from lake_orch.runs.publishing import check_steps, publish_session, published_metadata
 from lake_orch.runs.run_session import PublishScope, RunSession, open_run_session, scope_of
 from lake_orch.runs.steps import StepStates
@@ -143,6 +144,7 @@ class SessionExecutor(Executor):
         )
         if record is not None and message is not None:
             yield _event(plan_context, message, unpublished_metadata(record))
+            evaluate_again(plan_context.instance, lake, session.id)
 
 
 def _leave_failed(lake: Lake, session: RunSession, reason: str, keep: timedelta) -> SessionRecord | None:

@@ -34,7 +34,7 @@ def find_lake(
 
     `name` is their owner in errors. Raises InvalidDefinition for none, or several.
     """
-    key = _key(name, resources)
+    key = key_of_lake(name, resources)
     config = run_config.get("resources") if isinstance(run_config, Mapping) else None
     resource_config = {key: config[key]} if isinstance(config, Mapping) and key in config else {}
     with build_resources({key: resources[key]}, instance, resource_config, run) as built:
@@ -49,8 +49,11 @@ def lake_in(resource: Any) -> LakeResource:
     return lake
 
 
-def _key(owner: str, resources: Mapping[str, object]) -> str:
-    """Return the key of the lake: the resource `lake`, the only LakeResource, or the only IO manager with one."""
+def key_of_lake(owner: str, resources: Mapping[str, object]) -> str:
+    """Return the key of the lake: the resource `lake`, the only LakeResource, or the only IO manager with one.
+
+    Raises InvalidDefinition for none, or several.
+    """
     lakes = [name for name, resource in resources.items() if issubclass(class_of_resource(resource), LakeResource)]
     managers = [
         name

@@ -15,8 +15,8 @@ from lake_orch.runs.gathering import is_backfilled_again
 from lake_orch.runs.lineage import will_retry
 from lake_orch.runs.observations import materialized
 from lake_orch.runs.plan import plan_of
-from lake_orch.runs.published import newest_materializations
 from lake_orch.runs.steps import StepStates
+from lake_orch.runs.upstream import newest_materializations
 from lake_orch.tags import BRANCH_TAG, RUN
 
 if TYPE_CHECKING:

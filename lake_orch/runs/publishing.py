@@ -19,6 +19,7 @@ from lake_orch.errors import GateFailed, StepsLeftOut
 from lake_orch.runs.gate import FailedCheck, failed_checks, runs_of
 from lake_orch.runs.observations import report_published
 from lake_orch.runs.plan import plan_of
+from lake_orch.runs.published_state import evaluate_again
 from lake_orch.runs.run import publish_standing
 from lake_orch.runs.run_session import Gate, RunSession
 from lake_orch.runs.steps import StepStates
@@ -88,6 +89,7 @@ def publish_session(
         raise
     try:
         report_published(instance, lake, session, published)
+        evaluate_again(instance, lake, session.id)
     except Exception:
         # It is published: an error now would make the run look unpublished. The sensors report the assets later.
         _LOG.warning("session %s is published, but reporting its assets failed", session.id, exc_info=True)

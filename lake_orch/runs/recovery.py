@@ -16,12 +16,13 @@ from dagster import DagsterRunStatus, RunsFilter
 from lake_core.errors import LakeError
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_orch.errors import NothingToRecover
-from lake_orch.runs.gate import failed_checks, runs_of
+from lake_orch.runs.gate import runs_of
 from lake_orch.runs.lineage import will_retry
+from lake_orch.runs.published_state import evaluate_again
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.run_session import Gate, from_tags, held_gate
 from lake_orch.runs.steps import StepStates
-from lake_orch.runs.unpublished import CORRECT_DATA, PASS_GATE, RECOVER, RESUME, report_unpublished
+from lake_orch.runs.unpublished import advice_on, prospects, report_unpublished
 from lake_orch.tags import SESSION_TAG
 
 if TYPE_CHECKING:
@@ -83,24 +84,17 @@ def settle_session(
         return SessionOutcome(record.id, last.run_id, "running")
     if will_retry(last):
         return SessionOutcome(record.id, last.run_id, "retrying")
-    publishable = last.status is not DagsterRunStatus.CANCELED and not StepStates(instance, record.id).unfinished()
-    held_back = publishable and bool(failed_checks(instance, record.id, held_gate(last.tags, gate)))
+    publishable, held_back = prospects(instance, record.id, last, gate)
     if record.state == FAILED:
         return SessionOutcome(record.id, last.run_id, "kept", record.reason, publishable, held_back)
     reason = f"its run {last.run_id} ended as {last.status.value.lower()} and left it open"
     run_session = from_tags(last)
     lake.get_session(record.id, epoch=run_session.epoch if run_session else None).fail(reason, keep=keep_failed_for)
     report_unpublished(
-        instance, last, lake.get_session(record.id).record, _advice(instance, record.id, publishable, held_back)
+        instance, last, lake.get_session(record.id).record, advice_on(instance, record.id, publishable, held_back)
     )
+    evaluate_again(instance, lake, record.id)
     return SessionOutcome(record.id, last.run_id, "failed", reason, publishable, held_back)
-
-
-def _advice(instance: DagsterInstance, session: str, publishable: bool, held_back: bool) -> str:
-    """Return advice about a session that its run left open."""
-    if publishable:
-        return PASS_GATE if held_back else RECOVER
-    return CORRECT_DATA if failed_checks(instance, session, "blocking") else RESUME
 
 
 def recoverable(instance: DagsterInstance, lake: Lake) -> list[str]:

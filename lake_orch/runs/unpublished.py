@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dagster import MetadataValue
+from dagster import DagsterRunStatus, MetadataValue
 
 from lake_core.lake.errors import Conflict
 from lake_core.lake.refs.session_record import FAILED
 from lake_orch._dagster import EngineEventData
 from lake_orch.errors import GateFailed, StepsLeftOut
+from lake_orch.runs.gate import failed_checks
+from lake_orch.runs.run_session import Gate, held_gate
+from lake_orch.runs.steps import StepStates
 from lake_orch.tags import SESSION_TAG
 from lake_pipes.metadata import BRANCH
 
@@ -37,6 +40,26 @@ def advice_after(error: BaseException | None, *, checks_failed: bool = False) ->
     if error is not None:
         return RECOVER
     return CORRECT_DATA if checks_failed else RESUME
+
+
+def prospects(instance: DagsterInstance, session: str, last: DagsterRun, gate: Gate) -> tuple[bool, bool]:
+    """Return whether the session of an ended run can be published as it is, and whether checks alone prevent it.
+
+    Args:
+        instance: The Dagster instance.
+        session: The session.
+        last: The last run that wrote into it.
+        gate: The default for a run whose tags name none.
+    """
+    publishable = last.status is not DagsterRunStatus.CANCELED and not StepStates(instance, session).unfinished()
+    return publishable, publishable and bool(failed_checks(instance, session, held_gate(last.tags, gate)))
+
+
+def advice_on(instance: DagsterInstance, session: str, publishable: bool, held_back: bool) -> str:
+    """Return advice about a session by its `prospects`, for which no error of its publish is known."""
+    if publishable:
+        return PASS_GATE if held_back else RECOVER
+    return CORRECT_DATA if failed_checks(instance, session, "blocking") else RESUME
 
 
 def unpublished_message(record: SessionRecord, advice: str) -> str | None:

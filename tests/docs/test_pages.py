@@ -232,6 +232,23 @@ def test_automation(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert tick(second.cursor).get_num_requested(revenue) == 1
 
 
+def test_freshness(lake: Lake, instance: dg.DagsterInstance) -> None:
+    page = "how-to/freshness.md"
+
+    def last() -> list[bool]:
+        keys = [dg.AssetCheckKey(dg.AssetKey("orders"), name) for name in ("published", "published_freshness")]
+        records = [instance.get_latest_asset_check_evaluation_record(key) for key in keys]
+        return [record is not None and record.status.value == "SUCCEEDED" for record in records]
+
+    lake.settings.protect("main")
+    assert not execute(instance, page, asset_selection=[dg.AssetKey("orders")], raise_on_error=False).is_success
+    assert execute(instance, page, "checks").is_success
+    assert last() == [False, False]
+    lake.settings.unprotect("main")
+    execute(instance, "how-to/recover-a-publish.md", "lake_recover")
+    assert last() == [True, True]
+
+
 def test_maintain_tables(lake: Lake) -> None:
     names = run_blocks("how-to/maintain-tables.md")
     dg.Definitions.validate_loadable(names["defs"])

@@ -12,7 +12,7 @@ import pytest
 from lake_core import Lake
 from lake_core.graveler import Commit
 from lake_core.journal import Add, Delete
-from lake_core.lake.errors import ContentGone, NothingToApply
+from lake_core.lake.errors import ContentGone, InvalidRef, NothingToApply, RefNotFound
 from lake_core.lake.refs.commit_graph import CommitGraph
 from lake_core.lake.refs.commit_link import LINKS, link_value
 from lake_core.lake.refs.commit_record import commit_value
@@ -313,3 +313,83 @@ def test_a_branch_that_was_squashed_has_nothing_left_to_bring(time: ManualClock)
             put(lake, "main", f"later/{seed}/{number}")
         divergence = Divergence.of(lake.repository.refs(), head(lake, "main"), head(lake, "dev"))
         assert list(divergence.missing) == []
+
+
+# What has reached a branch
+
+
+def test_a_commit_has_reached_a_branch_once_it_was_merged(lake: Lake) -> None:
+    lake.create_branch("dev")
+    first, second = put(lake, "dev", "d1"), put(lake, "dev", "d2")
+    put(lake, "main", "m")
+    assert not lake.has_reached(first)
+    assert lake.has_reached(first, "dev")
+    lake.merge(first)
+    assert (lake.has_reached(first), lake.has_reached(second), lake.has_reached("dev")) == (True, False, False)
+    merged = lake.merge("dev").commit
+    assert lake.has_reached(second, "main")
+    assert not lake.has_reached(second, "main~1")
+    assert lake.has_reached(merged, "dev"), "it brought only what dev has"
+    assert not lake.has_reached(put(lake, "main", "later"), "dev")
+
+
+def test_a_branch_that_begins_at_a_commit_has_it(lake: Lake) -> None:
+    lake.create_branch("dev")
+    commit = put(lake, "dev", "d")
+    lake.create_branch("release", at="dev")
+    assert (lake.has_reached(commit, "release"), lake.has_reached(commit)) == (True, False)
+
+
+def test_a_squash_and_a_cherry_pick_bring_what_they_name(lake: Lake) -> None:
+    lake.create_branch("squashed")
+    lake.create_branch("picked")
+    lake.create_branch("picked-again")
+    whole, parts = put(lake, "squashed", "s"), [put(lake, "picked", f"p{number}") for number in range(2)]
+    put(lake, "main", "m")
+    lake.merge("squashed", squash=True)
+    assert lake.has_reached(whole)
+    picked = lake.cherry_pick(parts[1], onto="main").commit
+    assert [lake.has_reached(part) for part in parts] == [False, True]
+    again = lake.cherry_pick(picked, onto="picked-again").commit
+    assert [lake.has_reached(part, "picked-again") for part in parts] == [False, True]
+    assert lake.has_reached(again), "it brought only what main has"
+    assert lake.has_reached("picked"), "what is before the commit does not count"
+    lake.delete_branch("picked")
+    assert lake.has_reached(parts[1])
+
+
+def test_what_was_reverted_has_reached_all_the_same(lake: Lake) -> None:
+    lake.create_branch("dev")
+    commit = put(lake, "dev", "d")
+    lake.merge("dev")
+    lake.revert(commit)
+    assert lake.has_reached(commit)
+    assert "d" not in files(lake)
+
+
+@pytest.mark.parametrize("way", ["merge", "squash", "pick"])
+def test_a_commit_whose_content_is_collected_has_still_reached(lake: Lake, time: ManualClock, way: str) -> None:
+    lake.create_branch("dev")
+    commit, other = put(lake, "dev", "d"), put(lake, "dev", "later")
+    put(lake, "main", "m")
+    if way == "pick":
+        lake.cherry_pick(commit, onto="main")
+    else:
+        lake.merge(commit, squash=way == "squash")
+    lake.delete_branch("dev")
+    for _ in range(2):
+        time.pass_days(40)
+        put(lake, "main", f"{time():%j}")
+    lake.maintenance.gc()
+    assert not lake.repository.refs().has_commit(commit)
+    assert (lake.has_reached(commit), lake.has_reached(other)) == (True, False)
+
+
+def test_what_is_not_there_has_not_reached_but_is_an_error(lake: Lake) -> None:
+    with pytest.raises(RefNotFound):
+        lake.has_reached("0" * 64)
+    with pytest.raises(RefNotFound, match="gone"):
+        lake.has_reached("main", "gone")
+    session = lake.open_session()
+    with pytest.raises(InvalidRef, match="session"):
+        lake.has_reached(session.id)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lake_core import Lake
-from lake_orch import DeltaIOManager, GateFailed, LakeResource, lake_eager, testing
+from lake_orch import DeltaIOManager, GateFailed, LakeResource, LakeUnpublished, lake_eager, testing
 
 ROWS = pa.table({"day": ["a"], "id": [1]})
 PARTS = dg.StaticPartitionsDefinition(["a", "b"])
@@ -23,7 +23,9 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield instance
 
 
-def definitions(root: Path, condition: Any, partitions: dg.PartitionsDefinition[Any] | None = None) -> dg.Definitions:
+def definitions(
+    root: Path, condition: Any, partitions: dg.PartitionsDefinition[Any] | None = None, **resources: Any
+) -> dg.Definitions:
     metadata = {"partition_expr": "day"} if partitions else {}
 
     @dg.asset(partitions_def=partitions, metadata=metadata)
@@ -38,14 +40,18 @@ def definitions(root: Path, condition: Any, partitions: dg.PartitionsDefinition[
     def downstream() -> None: ...
 
     return dg.Definitions(
-        assets=[upstream, downstream], asset_checks=[fine], resources={"lake": LakeResource(root=str(root))}
+        assets=[upstream, downstream],
+        asset_checks=[fine],
+        resources=resources or {"io_manager": DeltaIOManager(lake=LakeResource(root=str(root)))},
     )
 
 
 class Automation:
-    def __init__(self, root: Path, instance: dg.DagsterInstance, condition: Any, partitions: Any = None) -> None:
+    def __init__(
+        self, root: Path, instance: dg.DagsterInstance, condition: Any, partitions: Any = None, **resources: Any
+    ) -> None:
         self.lake, self.instance = Lake.create(root), instance
-        self.defs = definitions(root, condition, partitions)
+        self.defs = definitions(root, condition, partitions, **resources)
         self.resource = LakeResource(root=str(root))
         self.cursor: Any = None
 
@@ -53,6 +59,12 @@ class Automation:
         upstream, fine = next(iter(self.defs.assets or ())), *(self.defs.asset_checks or ())
         resources = {"io_manager": DeltaIOManager(lake=self.resource), "lake": self.resource}
         return testing.materialize([upstream, fine], resources=resources, instance=self.instance, **options)
+
+    def materialize_by_asset(self, **options: Any) -> Any:
+        """Materialize in a run that publishes each asset by itself."""
+        upstream, *_ = self.defs.assets or ()
+        resources = {"io_manager": DeltaIOManager(lake=self.resource), "lake": self.resource}
+        return dg.materialize([upstream], resources=resources, instance=self.instance, **options)
 
     def tick(self) -> int:
         result = dg.evaluate_automation_conditions(self.defs, self.instance, cursor=self.cursor)
@@ -84,3 +96,139 @@ def test_of_partitions_those_that_are_published(tmp_path: Path, instance: dg.Dag
         automation.materialize(gate="error", partition_key="b")
     assert automation.tick() == 1
     assert automation.tick() == 0
+
+
+# On branches
+
+
+@pytest.fixture
+def branched(tmp_path: Path, instance: dg.DagsterInstance) -> Automation:
+    automation = Automation(tmp_path / "lake", instance, lake_eager())
+    automation.materialize(selection=["upstream"])
+    automation.tick()
+    automation.lake.create_branch("pr")
+    return automation
+
+
+def merge(lake: Lake) -> None:
+    lake.merge("pr")
+
+
+def squash(lake: Lake) -> None:
+    lake.merge("pr", squash=True)
+    lake.delete_branch("pr")
+
+
+def pick(lake: Lake) -> None:
+    lake.cherry_pick("pr", onto="main")
+    lake.delete_branch("pr")
+
+
+@pytest.mark.parametrize("bring", [merge, squash, pick])
+@pytest.mark.parametrize("scope", ["run", "asset"])
+def test_what_another_branch_has_starts_a_run_once_main_has_it(branched: Automation, bring: Any, scope: str) -> None:
+    materialize = branched.materialize if scope == "run" else branched.materialize_by_asset
+    assert materialize(tags={"lake/branch": "pr"}, selection=["upstream"]).success
+    assert [branched.tick(), branched.tick()] == [0, 0]
+    bring(branched.lake)
+    assert [branched.tick(), branched.tick()] == [1, 0]
+
+
+def test_a_branch_that_was_deleted_is_not_waited_for(branched: Automation) -> None:
+    branched.materialize(selection=["upstream"])
+    branched.materialize(tags={"lake/branch": "pr"}, selection=["upstream"])
+    assert branched.tick() == 0
+    branched.lake.delete_branch("pr")
+    assert [branched.tick(), branched.tick()] == [1, 0], "main has rows that nobody has read"
+
+
+def test_of_partitions_on_a_branch_those_that_were_picked(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    automation = Automation(tmp_path / "lake", instance, lake_eager(), PARTS)
+    automation.tick()
+    automation.lake.create_branch("pr")
+    for partition in ("a", "b"):
+        automation.materialize(partition_key=partition, tags={"lake/branch": "pr"}, selection=["upstream"])
+    assert automation.tick() == 0
+    automation.lake.cherry_pick("pr~1", onto="main")
+    assert [automation.tick(), automation.tick()] == [1, 0]
+    automation.lake.merge("pr")
+    assert [automation.tick(), automation.tick()] == [1, 0]
+
+
+def test_the_branch_is_that_of_the_resource(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = LakeResource(root=str(tmp_path / "lake"), branch="stage", branch_from="main")
+    io_manager = DeltaIOManager(lake=lake)
+    automation = Automation(tmp_path / "lake", instance, lake_eager(), None, io_manager=io_manager)
+    automation.lake.create_branch("stage")
+    automation.tick()
+    automation.materialize(selection=["upstream"])  # on main
+    assert automation.tick() == 0
+    automation.lake.merge("main", into="stage")
+    assert [automation.tick(), automation.tick()] == [1, 0]
+    automation.materialize(tags={"lake/branch": "stage"}, selection=["upstream"])
+    assert automation.tick() == 1
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        {"other": dg.ResourceDefinition.hardcoded_resource(1)},
+        {"io_manager": DeltaIOManager(lake=LakeResource(root="/no/such/lake"))},
+        {"io_manager": DeltaIOManager(lake=LakeResource(root=dg.EnvVar("NO_SUCH_ROOT")))},
+    ],
+)
+def test_without_a_lake_to_ask_what_is_on_another_branch_waits(
+    tmp_path: Path, instance: dg.DagsterInstance, resources: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    automation = Automation(tmp_path / "lake", instance, lake_eager(), None, **resources)
+    automation.tick()
+    automation.materialize(selection=["upstream"])
+    assert automation.tick() == 1, "on main it needs no lake"
+    automation.lake.create_branch("pr")
+    automation.materialize(tags={"lake/branch": "pr"}, selection=["upstream"])
+    assert automation.tick() == 0
+    assert "counts as unpublished" in caplog.text
+
+
+def test_the_lake_is_opened_once_an_evaluation_and_only_for_other_branches(
+    branched: Automation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    original = LakeResource.open
+    branched.materialize(selection=["upstream"])
+    monkeypatch.setattr(LakeResource, "open", lambda self: (opened.append(self.root), original(self))[1])
+    branched.tick()
+    assert opened == []
+    monkeypatch.undo()
+    branched.materialize(tags={"lake/branch": "pr"}, selection=["upstream"])
+    reads: list[object] = []
+    read = Lake._open.__func__  # type: ignore[attr-defined]
+    monkeypatch.setattr(Lake, "_open", classmethod(lambda cls, *a: (reads.append(a), read(cls, *a))[1]))
+    branched.tick()
+    assert len(reads) == 1
+
+
+# Virtual assets between them
+
+
+@pytest.mark.parametrize(
+    ("resolves", "early"), [(True, 0), (False, 1)], ids=["both parts resolve", "only Dagster's part does"]
+)
+def test_both_parts_of_a_condition_look_through_virtual_assets(
+    tmp_path: Path, instance: dg.DagsterInstance, resolves: bool, early: int
+) -> None:
+    waiting: Any = dg.AutomationCondition.any_deps_match(LakeUnpublished())
+    waiting = waiting.resolve_through_virtual() if resolves else waiting
+    condition = dg.AutomationCondition.eager().resolve_through_virtual() & ~waiting
+    automation = Automation(tmp_path / "lake", instance, None)
+    upstream, _ = automation.defs.assets or ()
+    view = dg.AssetSpec("view", deps=[upstream], is_virtual=True)
+
+    @dg.asset(deps=[view], automation_condition=condition)
+    def downstream() -> None: ...
+
+    automation.defs = dg.Definitions([upstream, view, downstream], asset_checks=automation.defs.asset_checks or ())
+    assert automation.tick() == 0
+    with pytest.raises(GateFailed):
+        automation.materialize(gate="error")
+    assert automation.tick() == early

@@ -403,6 +403,12 @@ def write_sets(divergence: Divergence, new: Sequence[str] | None = None) -> Writ
     return WriteSets(links, reached, frozenset(incoming), chosen, undone, {link.id: link for link in met})
 
 
+def has_reached(links: CommitLinks, head: str, commit: str) -> bool:
+    """Return whether all writes that came with a commit have reached a head, also if they were undone there."""
+    divergence = Divergence.between(links, head, commit)
+    return not divergence.missing or not write_sets(divergence, links.range_writes(commit, 1)).new
+
+
 def undo_of(divergence: Divergence, parent: int, made: str) -> WriteSets:
     """Return the writes of the head with one more, which takes back what reached `incoming` since its parent, net.
 

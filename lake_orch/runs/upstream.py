@@ -1,28 +1,25 @@
-"""Whether the newest rows of an asset are published. Dagster counts it as materialized before its run is over."""
+"""The check that what a run reads is published: Dagster counts an asset as materialized before its run is over."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from dagster import AssetRecordsFilter, DagsterEventType
 
 from lake_core.lake.errors import SessionNotFound
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.readable import listed
-from lake_core.workspace import PUBLISHED
 from lake_orch.errors import UpstreamUnpublished
 from lake_orch.location import table_path
 from lake_orch.runs.gate import runs_of
-from lake_orch.runs.observations import awaited_session, lacks_publish_state, value_of
-from lake_orch.runs.run_session import session_of
-from lake_orch.tags import SESSION_TAG
-from lake_pipes.metadata import STATE
+from lake_orch.runs.visibility import observed_publishes, staged_in, visible_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagster import AssetKey, AssetMaterialization, DagsterInstance, MetadataValue
+    from dagster import AssetKey, DagsterInstance, EventLogRecord
 
     from lake_core.lake import Lake
     from lake_core.lake.refs.session_record import SessionRecord
@@ -33,7 +30,7 @@ _RECORDS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunPlace:
     """Where a run reads and writes."""
 
     branch: str
@@ -41,55 +38,26 @@ class Place:
     """The session of the run, if it has one."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewestMaterialization:
-    """The newest materialization of an asset, or of a partition of it."""
-
-    run_id: str
-    event: AssetMaterialization
-
-    def session(self, instance: DagsterInstance) -> str | None:
-        """Return the session that it is published with, or None if it was visible at once."""
-        if lacks_publish_state(self.event):
-            session = session_of(instance, self.run_id)
-            return None if session is None else session.id
-        return awaited_session(self.event)
-
-
 def newest_materializations(
     instance: DagsterInstance, key: AssetKey, partitions: Sequence[str] | None
-) -> Mapping[str | None, NewestMaterialization]:
-    """Return the newest materialization of each of some partitions that have one.
+) -> Mapping[str | None, EventLogRecord]:
+    """Return the event of the newest materialization of each of some partitions that have one.
 
     For an asset without partitions, the key is None.
     """
     if partitions is None:
         records = instance.fetch_materializations(key, limit=1).records
-    else:
-        few = set(partitions) if len(partitions) <= _RECORDS else None
-        ids = instance.get_latest_storage_id_by_partition(key, DagsterEventType.ASSET_MATERIALIZATION, few)
-        newest = [ids[partition] for partition in partitions if partition in ids]
-        records = [
-            record
-            for first in range(0, len(newest), _RECORDS)
-            for record in instance.fetch_materializations(
-                AssetRecordsFilter(asset_key=key, storage_ids=newest[first : first + _RECORDS]), limit=_RECORDS
-            ).records
-        ]
-    events = ((record.run_id, record.event_log_entry.asset_materialization) for record in records)
+        return {None: records[0]} if records else {}
+    few = set(partitions) if len(partitions) <= _RECORDS else None
+    ids = instance.get_latest_storage_id_by_partition(key, DagsterEventType.ASSET_MATERIALIZATION, few)
+    newest = [ids[partition] for partition in partitions if partition in ids]
     return {
-        (None if partitions is None else event.partition): NewestMaterialization(run_id, event)
-        for run_id, event in events
-        if event is not None
+        record.partition_key: record
+        for first in range(0, len(newest), _RECORDS)
+        for record in instance.fetch_materializations(
+            AssetRecordsFilter(asset_key=key, storage_ids=newest[first : first + _RECORDS]), limit=_RECORDS
+        ).records
     }
-
-
-def is_published(instance: DagsterInstance, key: AssetKey, session: str, partition: str | None) -> bool:
-    """Return whether an asset, or a partition of it, was observed as published from a session."""
-    return any(
-        value_of(metadata, SESSION_TAG) == session and value_of(metadata, STATE) == PUBLISHED
-        for metadata in _observed(instance, key, partition)
-    )
 
 
 def check_published(
@@ -97,7 +65,7 @@ def check_published(
     lake: Lake,
     key: AssetKey,
     partitions: Sequence[str] | None,
-    place: Place,
+    place: RunPlace,
 ) -> str | None:
     """Check that a run may read an asset, and return a warning if it has newer rows that are not published.
 
@@ -114,14 +82,14 @@ def check_published(
     """
     waiting: dict[str, list[str | None]] = {}
     for partition, newest in newest_materializations(instance, key, partitions).items():
-        session = newest.session(instance)
+        session = staged_in(instance, newest)
         if session is not None and session != place.session:
             waiting.setdefault(session, []).append(partition)
     warnings = []
     for session, staged in waiting.items():
         record = _record(lake, session)
         if record is None:
-            staged = [partition for partition in staged if not is_published(instance, key, session, partition)]
+            staged = [partition for partition in staged if not _was_published(instance, key, partition, session)]
         elif record.is_published or record.branch != place.branch:
             continue
         if not staged:
@@ -144,7 +112,7 @@ def check_published(
     return "; ".join(warnings) or None
 
 
-def check_dependency_published(step: StepExecutionContext, lake: Lake, path: str, place: Place) -> str | None:
+def check_dependency_published(step: StepExecutionContext, lake: Lake, path: str, place: RunPlace) -> str | None:
     """Check that the code of a step may read the table of one of its asset's dependencies, as `check_published` does.
 
     Nothing is checked for a path that is not that of a dependency.
@@ -160,27 +128,13 @@ def check_dependency_published(step: StepExecutionContext, lake: Lake, path: str
     return None
 
 
-def _was_published(instance: DagsterInstance, key: AssetKey, partition: str | None) -> bool:
-    """Return whether an asset, or a partition of it, was ever published."""
-    if any(value_of(metadata, STATE) == PUBLISHED for metadata in _observed(instance, key, partition)):
-        return True
-    records = instance.fetch_materializations(_filter(key, partition), limit=_RECORDS).records
-    events = ((record.run_id, record.event_log_entry.asset_materialization) for record in records)
-    return any(
-        event is not None and NewestMaterialization(run_id, event).session(instance) is None for run_id, event in events
-    )
-
-
-def _observed(
-    instance: DagsterInstance, key: AssetKey, partition: str | None
-) -> list[Mapping[str, MetadataValue[Any]]]:
-    records = instance.fetch_observations(_filter(key, partition), limit=_RECORDS).records
-    events = (record.event_log_entry.asset_observation for record in records)
-    return [event.metadata for event in events if event is not None]
-
-
-def _filter(key: AssetKey, partition: str | None) -> AssetRecordsFilter:
-    return AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
+def _was_published(instance: DagsterInstance, key: AssetKey, partition: str | None, session: str | None = None) -> bool:
+    """Return whether an asset, or a partition of it, was ever published, or published from a session."""
+    wanted = AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
+    if session is not None:
+        return any(publish.session == session for publish in observed_publishes(instance, wanted))
+    publishes = chain(observed_publishes(instance, wanted), visible_at_once(instance, wanted))
+    return next(publishes, None) is not None
 
 
 def _record(lake: Lake, session: str) -> SessionRecord | None:
