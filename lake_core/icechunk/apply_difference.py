@@ -100,6 +100,27 @@ class SnapshotApplication:
                 return self._rebase(_without_shared(self.assets, ours, head, shares_groups), theirs, markers)
         return self._write(ours, head, after.nodes, ChangeSet(), after, markers)
 
+    def take_out(self, before: Snapshot, head: Snapshot) -> AppliedSnapshot | None:
+        """Erase the chunks of an earlier snapshot from the head. The arrays and groups stay.
+
+        Returns:
+            The result; None if the head has none of them.
+
+        Raises:
+            DatasetConflict: The head has other values in one of these chunks.
+        """
+        nodes = {
+            path: replace(node, manifests=()) if isinstance(node, ArrayNode) else node
+            for path, node in before.nodes.items()
+        }
+        ours = difference(self.assets, before, replace(before, nodes=nodes))
+        theirs = difference(self.assets, before, head)
+        undone, there = self._markers(before), self._markers(head)
+        markers = {
+            app_id: marker for app_id, marker in there.items() if version_of(undone.get(app_id)) != version_of(marker)
+        }
+        return self._rebase(ours, theirs, markers)
+
     def _rearrange(self, ours: Difference, head: Snapshot) -> AppliedSnapshot | None:
         """Apply rewritten manifests to the head. Arrays whose manifests the head has changed keep those of the head."""
         rearranged = _rearranged_nodes(ours.before, ours.after, head)

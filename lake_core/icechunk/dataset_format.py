@@ -307,12 +307,23 @@ def _config_put(config: bytes | None, head_config: bytes | None) -> dict[str, by
 def _dropped(
     assets: AssetManager, before: _RepositoryState | None, head: _RepositoryState, context: ApplyContext
 ) -> Applied:
-    """Write an empty snapshot on top of the head, so that plain readers see that its arrays are gone."""
-    if before is not None and not difference(assets, before.snapshot, head.snapshot).is_empty():
-        raise DatasetConflict(f"these changes drop it, but it was changed on {context.onto}", kind="Rewritten")
+    """Write an empty snapshot on top of the head, so that plain readers see that its arrays are gone.
+
+    What takes back the creation of a repository that others have written to only erases what was written then.
+    """
+    message = "Taken out" if context.undoes else "Dropped"
     application = SnapshotApplication(
-        assets, _decoded(head.config), context.now, "Dropped", context.onto, context.dry_run
+        assets, _decoded(head.config), context.now, message, context.onto, context.dry_run
     )
+    is_changed = before is not None and not difference(assets, before.snapshot, head.snapshot).is_empty()
+    if before is not None and context.undoes and (is_changed or context.keeps):
+        taken = application.take_out(before.snapshot, head.snapshot)
+        if taken is None:
+            return Applied({}, None, NOTHING, is_kept=True)
+        puts = {_MAIN: encode_ref(taken.snapshot_id)}
+        return Applied(puts, None, "DELETE", _summary(taken.difference), taken.references, is_kept=True)
+    if is_changed:
+        raise DatasetConflict(f"these changes drop it, but it was changed on {context.onto}", kind="Rewritten")
     applied = application.replace(head.snapshot, assets.snapshot(INITIAL_SNAPSHOT))
     return Applied(
         {_MAIN: encode_ref(applied.snapshot_id)}, None, "DROP", _summary(applied.difference), applied.references

@@ -370,8 +370,6 @@ def _reap(repository: Repository) -> None:
                 is_known = record.renews and record.commit is not None and refs.has_commit(record.commit)
                 if now - record.opened > 2 * MIN_AGE and len(gone) == len(batches) and not is_known:
                     actions.append(Delete(record.key))
-                elif record.replaceable:
-                    actions.append(Update(record.key, replace(record, lacks_batches=True).to_json()))
         for id, value in refs.under(PREFIX).items():
             if "done" in value and now - instant_of(f"{PREFIX}{id}", value, "done") > MIN_AGE:
                 actions.append(Delete(f"{PREFIX}{id}"))

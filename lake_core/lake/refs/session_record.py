@@ -124,8 +124,8 @@ class SessionRecord:
     """Whether it failed because it conflicts with what others published, as it would again."""
     renews: bool = False
     """Whether another generation may follow it. Its batches are kept once it is published, for that one to replace."""
-    lacks_batches: bool = False
-    """Whether the batches of a published session were removed, because that was too long ago."""
+    batch_count: int | None = None
+    """How many batches it had when it was published. If there are fewer, they were removed since."""
 
     @property
     def key(self) -> str:
@@ -139,8 +139,8 @@ class SessionRecord:
 
     @property
     def replaceable(self) -> bool:
-        """Return whether it is published, and a later session can replace what its tasks wrote."""
-        return self.is_published and self.renews and not self.lacks_batches
+        """Return whether it is published, and its batches are kept for a while, for a later session to replace them."""
+        return self.is_published and self.renews
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as in the journal, with times in ISO 8601. Its id is in the key."""
@@ -175,8 +175,10 @@ class SessionRecord:
         texts += [text for pair in self.metadata.items() for text in pair]
         if not all(isinstance(text, str) for text in texts) or not isinstance(self.reads, list):
             raise ValueError("what should be text is not")
-        if any(type(flag) is not bool for flag in (self.conflicts, self.renews, self.lacks_batches)):
+        if any(type(flag) is not bool for flag in (self.conflicts, self.renews)):
             raise ValueError("what should be true or false is not")
+        if type(self.batch_count) not in (int, type(None)):
+            raise ValueError("what should be a number is not")
         if type(self.epoch) is not int or any(type(batch.attempt) is not int for batch in self.batches):
             raise ValueError("what should be a number is not")
         if self.opened.tzinfo is None or self.expires.tzinfo is None:

@@ -41,9 +41,10 @@ def batches_of_commit(refs: RefsState, commit: str) -> Sequence[Batch]:
     """Return the batches of the session that a commit is. Raises ContentGone if they are not kept."""
     session = f"session/{refs.commit(commit).metadata.get('session', '')}"
     record = refs.session(session.removeprefix("session/")) if session in refs.state else None
-    if record is None or not record.replaceable or record.commit != commit:
+    batches = [] if record is None else refs.batches(record)
+    if record is None or not record.replaceable or record.commit != commit or len(batches) != record.batch_count:
         raise ContentGone(commit, _PURPOSE, None)
-    return refs.batches(record)
+    return batches
 
 
 def published_batches(refs: RefsState, id: str) -> Mapping[str, Sequence[Batch]]:

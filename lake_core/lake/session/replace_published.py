@@ -46,7 +46,8 @@ def replace_published(
             return []
         tree = _without(repository, refs, record, commit, taken, repository.pending_deletions(refs))
         names = sorted({str(batch.task) for batch in taken})
-        if repository.journal.append(partial(_plan, refs=refs, record=record, tree=tree, commit=commit, tasks=names)):
+        change = partial(_plan, refs=refs, record=record, tree=tree, commit=commit, tasks=names)
+        if repository.journal.append(partial(change, has_batch_keys=repository.format.has_batch_keys)):
             return names
     raise SessionClosed(f"too many processes write to session {session!r} at once: try again", state=OPEN)
 
@@ -109,7 +110,14 @@ def _without_compactions(
 
 
 def _plan(
-    state: State, *, refs: RefsState, record: SessionRecord, tree: str, commit: str, tasks: Sequence[str]
+    state: State,
+    *,
+    refs: RefsState,
+    record: SessionRecord,
+    tree: str,
+    commit: str,
+    tasks: Sequence[str],
+    has_batch_keys: bool,
 ) -> Append[bool]:
     """Return the actions that record it; none if the session has changed since these refs."""
     newest = RefsState(state)
@@ -120,6 +128,7 @@ def _plan(
         Batch(runtime.uuid4().hex, replacing_writer(commit, task), before, after, is_last=True)
         for task, (before, after) in zip(tasks, trees, strict=True)
     ]
-    actions: list[Action] = [Update(record.key, replace(record, tree=tree).to_json())]
-    actions += [Add(batch_key(record.id, mark), mark.to_json()) for mark in marks]
+    kept = record.batches if has_batch_keys else [*record.batches, *marks]
+    actions: list[Action] = [Update(record.key, replace(record, tree=tree, batches=kept).to_json())]
+    actions += [Add(batch_key(record.id, mark), mark.to_json()) for mark in marks if has_batch_keys]
     return Append(actions, True)

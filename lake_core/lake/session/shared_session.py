@@ -430,7 +430,9 @@ class MarkPublished:
     def actions(self, refs: RefsState) -> Sequence[Action]:
         """Return the update of the session's record, with the commit that it was published as."""
         record = refs.session(self.id)
-        return [Update(record.key, replace(record, state=PUBLISHED, commit=self.commit).to_json())]
+        count = len(refs.batches(record))
+        published = replace(record, state=PUBLISHED, commit=self.commit, batch_count=count)
+        return [Update(record.key, published.to_json())]
 
 
 def _check_publishable(record: SessionRecord, epoch: int | None) -> None:
