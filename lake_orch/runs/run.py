@@ -94,9 +94,8 @@ class Run:
                 )
             try:
                 session = self.open()
+                discard_gone(session, self.states)
                 self._replace(session)
-                if gone := gone_tasks(session.record.batches, self.states):
-                    session.discard(gone)
                 return session.join(task=attempt.task, attempt=attempt.number, token=attempt.token, part=attempt.part)
             except (SessionClosed, StaleEpoch):
                 if is_last:
@@ -130,6 +129,7 @@ class Run:
                 if record.is_published and not self._gone_published():
                     return PublishedRun(self.lake.get_session(record.id).publish())
                 session = self.open()
+                left_out.update(discard_gone(session, self.states))
                 replaced.update(self._replace(session))
                 published = publish_standing(session, self.states, left_out, half_written=half_written)
                 return PublishedRun(published, sorted(left_out), sorted(replaced))
@@ -178,7 +178,10 @@ class Run:
             )
 
     def _replace(self, session: SharedSession) -> Collection[str]:
-        """Take what tries published that do not count any longer out of an open session, and return their tasks."""
+        """Take what tries published that do not count any longer out of an open session, and return their tasks.
+
+        What such tries wrote into this session may build on it, and has to be taken out before.
+        """
         replaced: set[str] = set()
         for commit, tasks in self._gone_published().items():
             replaced.update(session.replace_published(commit, tasks))
@@ -209,16 +212,14 @@ def publish_standing(
     Raises:
         UnfinishedTasks: Tasks that wrote are running or failed, or have written in the meantime: look again.
     """
-    batches = session.record.batches
+    left_out.update(discard_gone(session, states))
+    batches = session.list_batches()
     check_finished(session.id, map(states.name, _tasks(batches, states, TryState.RUNNING, TryState.FAILED)))
-    gone = gone_tasks(batches, states)
     succeeded = _tasks(batches, states, TryState.SUCCEEDED)
-    if half_written == "leave out":
-        half = unfinished_tasks(batches) & succeeded
-        gone, succeeded = gone | half, succeeded - half
-    if gone:
-        session.discard(gone)
-        left_out.update(gone)
+    half = unfinished_tasks(batches) & succeeded if half_written == "leave out" else set()
+    if half:
+        left_out.update(session.discard(half))
+        succeeded -= half
     return session.publish(tasks=succeeded, without_end=half_written == "publish")
 
 
@@ -230,6 +231,12 @@ def check_finished(session: str, unfinished: Iterable[str]) -> None:
             f"session {session!r} is not published, because tasks have yet to be run to their end: {listed(names)}",
             unfinished=names,
         )
+
+
+def discard_gone(session: SharedSession, states: TaskStates) -> Collection[str]:
+    """Take out of a session what tries wrote that do not count any longer, and return their tasks."""
+    gone = gone_tasks(session.list_batches(), states)
+    return session.discard(gone) if gone else ()
 
 
 def gone_tasks(batches: Iterable[Batch], states: TaskStates) -> set[str]:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lake_core.lake.publish.published import Published
+    from lake_core.lake.refs.session_record import Batch
     from lake_core.lake.repository import Repository
 
 _RETENTION = "retention:"
@@ -96,6 +97,11 @@ class SharedSession(StateStore):
         """Return the lake's record of the session as it was when this handle was made, or as expired if it is due."""
         record = expire_if_due(self._repository, self._record)
         return replace(record, batches=self._repository.refs(refresh=False).batches(record))
+
+    def list_batches(self) -> Sequence[Batch]:
+        """List the batches that are in the session now, in the order of their flushes."""
+        refs = self._repository.refs()
+        return refs.batches(refs.session(self.id))
 
     def join(self, *, task: str | None = None, attempt: int = 0, token: str = "", part: str = "") -> SessionWriter:
         """Return a writer. Its changes are private until `flush`; the end of its `with` block flushes as well.
