@@ -35,8 +35,10 @@ class Buttons:
         self.runs: list[str] = []
         """The finished runs, in the order of their ends."""
         self.backfills: list[str] = []
-        self.published: dict[tuple[str, str, str], int] = {}
-        """The number of the execution that is on a branch, by branch, asset and day."""
+        self.published: dict[str, dict[tuple[str, str], int]] = {"main": {}}
+        """The number of the execution that is on a branch, by asset and day."""
+        self.bases: dict[str, dict[tuple[str, str], int]] = {}
+        """What a branch began with."""
         self.was_published: set[int] = set()
         self.did: list[str] = []
 
@@ -103,9 +105,9 @@ class Buttons:
         for outcome in merge_backfills(self.ui.instance, self.lake):
             self.did.append(f"merge {outcome.branch}: {outcome.outcome}")
             if outcome.outcome == "merged":
-                for (branch, asset, day), number in list(self.published.items()):
-                    if branch == outcome.branch:
-                        self.published["main", asset, day] = self.published.pop((branch, asset, day), number)
+                base = self.bases[outcome.branch]
+                theirs = self.published.pop(outcome.branch)
+                self.published["main"] |= {key: number for key, number in theirs.items() if base.get(key) != number}
 
     # What must hold
 
@@ -120,10 +122,9 @@ class Buttons:
             self.did.append(f"{run.run_id[:5]} {run.tags['lake/session'][4:9]} {run.status.value}")
             if run.is_success:
                 self._check_green(run)
+        story = "\n".join(self.did)
         for branch in self.lake.list_branches():
-            assert self.rows(branch) == {
-                (asset, day): number for (on, asset, day), number in self.published.items() if on == branch
-            }, story
+            assert self.rows(branch) == self.published[branch], f"{branch}\n{story}"
 
     def _end(self, run: dg.DagsterRun) -> float:
         record = self.ui.instance.get_run_record_by_id(run.run_id)
@@ -140,7 +141,7 @@ class Buttons:
         mine = [each for each in executions if each["run"] in ids and each["succeeded"]]
         last = {(each["asset"], each["day"]): each for each in mine}
         for (asset, day), each in last.items():
-            self.published[record.branch, asset, day] = each["number"]
+            self.published[record.branch][asset, day] = each["number"]
             if asset in UPSTREAM and each["run"] == run.run_id:
                 self._check_read(each, executions, ids, record.branch, story)
         self.was_published.update(each["number"] for each in last.values())
