@@ -113,11 +113,12 @@ class Buttons:
 
     def check(self) -> None:
         """Check the runs that have ended since, in their order, and what is on the branches."""
-        story = "\n".join(self.did)
-        ended = [
-            run for run in reversed(self.ui.instance.get_runs()) if run.is_finished and run.run_id not in self.runs
-        ]
-        for run in sorted(ended, key=self._end):
+        for branch in self.lake.list_branches():
+            if branch not in self.published:
+                self.bases[branch] = dict(self.published["main"])
+                self.published[branch] = dict(self.published["main"])
+        new = [run for run in self.ui.instance.get_runs() if run.run_id not in self.runs]
+        for run in sorted((run for run in new if run.is_finished), key=self._end):
             self.runs.append(run.run_id)
             self.did.append(f"{run.run_id[:5]} {run.tags['lake/session'][4:9]} {run.status.value}")
             if run.is_success:
