@@ -430,8 +430,6 @@ class ApplyContext:
 
     A drop then only takes out what `base` holds, if others have written to the dataset since (`Applied.is_kept`).
     """
-    keeps: bool = False
-    """Whether a drop that takes back the creation of a dataset leaves the dataset, empty, as others may know it."""
     by_writes: bool = False
     """Whether the history has decided that this difference comes, and nothing that it read has changed (`read_check`).
 

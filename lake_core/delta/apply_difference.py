@@ -64,10 +64,9 @@ def apply_dropped(before: Snapshot | None, head: Snapshot | None, context: Apply
     """
     if before is None or head is None:
         return Applied({}, None if head is None else head.version, "DROP TABLE")
-    is_changed = bool(difference(before, head))
-    if context.undoes and (is_changed or context.keeps):
-        return replace(_apply_emptied(before, head, context, now), is_kept=True)
-    if is_changed:
+    if difference(before, head):
+        if context.undoes:
+            return replace(_apply_emptied(before, head, context, now), is_kept=True)
         raise DatasetConflict(f"these changes drop it, but it was changed on {context.onto}", kind="Dropped")
     removes = head.files(_ADD)
     # A table that is created at this path later begins without the txn actions of this one.

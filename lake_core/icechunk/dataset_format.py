@@ -316,7 +316,7 @@ def _dropped(
         assets, _decoded(head.config), context.now, message, context.onto, context.dry_run
     )
     is_changed = before is not None and not difference(assets, before.snapshot, head.snapshot).is_empty()
-    if before is not None and context.undoes and (is_changed or context.keeps):
+    if before is not None and context.undoes and is_changed:
         taken = application.take_out(before.snapshot, head.snapshot)
         if taken is None:
             return Applied({}, None, NOTHING, is_kept=True)

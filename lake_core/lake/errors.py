@@ -102,6 +102,10 @@ class UnfinishedTasks(LakeError):
         self.others = tuple(others)
 
 
+class BatchesGone(LakeError):
+    """What the tasks of a published session wrote can no longer be told apart, as that was too long ago."""
+
+
 class NothingToApply(LakeError):
     """A merge, revert or cherry-pick would change nothing."""
 

@@ -80,10 +80,9 @@ class PoolApplication:
 
         Plain readers then see that its values are gone. Raises DatasetConflict.
         """
-        is_changed = before is not None and before.objects.keys() != head.objects.keys()
-        if before is not None and self.context.undoes and (is_changed or self.context.keeps):
-            return replace(self._take_out(before, head), is_kept=True)
-        if is_changed:
+        if before is not None and before.objects.keys() != head.objects.keys():
+            if self.context.undoes:
+                return replace(self._take_out(before, head), is_kept=True)
             raise DatasetConflict(f"these changes drop it, but it was changed on {self.context.onto}", kind="Rewritten")
         change = _Change(tuple(head.objects.values()), (), {}, head.config)
         return self._write(change, head, "DROP")

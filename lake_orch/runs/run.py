@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from lake_core.lake.errors import SessionClosed, StaleAttempt, StaleEpoch, UnfinishedTasks
+from lake_core.lake.errors import BatchesGone, SessionClosed, StaleAttempt, StaleEpoch, UnfinishedTasks
 from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN
+from lake_core.lake.session.generations import REPLACEABLE
 from lake_core.lake.session.task_attempt import TaskAttempt
 from lake_core.lake.session.tasks import unfinished_tasks
 from lake_core.readable import listed
@@ -18,7 +19,7 @@ from lake_orch.runs.task_states import TryState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from lake_core.lake import Lake, SharedSession
     from lake_core.lake.publish.published import Published
@@ -53,6 +54,8 @@ class Run:
     name: str
     """The id of its session, as `lake.session_name` makes it of the names of the run."""
     states: TaskStates
+    began: datetime
+    """When the run began to write, or a time before. What it published is not known for ever."""
     message: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -85,13 +88,11 @@ class Run:
         Raises:
             StaleAttempt: The try does not count any longer: let its process end.
             Conflict: Others, that do count, build on what is to be taken out: run these again as well.
-            ContentGone: The run was published too long ago to replace a part of it.
+            BatchesGone: The run was published too long ago to replace a part of it.
         """
+        self._check_known()
         for is_last in _tries():
-            if (state := self.states.of(attempt)) is not TryState.RUNNING:
-                raise StaleAttempt(
-                    f"try {attempt.number} at {attempt.task!r} is not running, by its orchestrator: it is {state.value}"
-                )
+            self._check_running(attempt)
             try:
                 session = self.open()
                 discard_gone(session, self.states)
@@ -101,6 +102,21 @@ class Run:
                 if is_last:
                     raise
         raise AssertionError("the last try returns or raises")
+
+    def _check_running(self, attempt: TaskAttempt) -> None:
+        state = self.states.of(attempt)
+        if state is not TryState.RUNNING:
+            raise StaleAttempt(
+                f"try {attempt.number} at {attempt.task!r} is not running, by its orchestrator: it is {state.value}"
+            )
+
+    def _check_known(self) -> None:
+        """Check that the lake still knows what the run may have written. Raises BatchesGone."""
+        if self.session is None and self.lake.repository.clock() - self.began > REPLACEABLE:
+            raise BatchesGone(
+                f"run {self.name!r} began on {self.began:%Y-%m-%d}, and the lake no longer knows whether it has "
+                "written something since: start a new run"
+            )
 
     def publish(self, *, half_written: Literal["refuse", "leave out"] = "refuse") -> PublishedRun | None:
         """Publish what the tries that count have written, and nothing else. A repeated call has the same result.
@@ -116,7 +132,9 @@ class Run:
             UnfinishedTasks: Tasks have yet to be run to their end.
             Conflict: Others published conflicting changes, or build on what is to be left out.
             SessionClosed: The session was abandoned, or has expired.
+            BatchesGone: The run is too long ago.
         """
+        self._check_known()
         check_finished(self.name, self.states.unfinished())
         left_out: set[str] = set()
         replaced: set[str] = set()
@@ -126,7 +144,7 @@ class Run:
             if record is None:
                 return None
             try:
-                if record.is_published and not self._gone_published():
+                if record.is_published and not self._is_outdated():
                     return PublishedRun(self.lake.get_session(record.id).publish())
                 session = self.open()
                 left_out.update(discard_gone(session, self.states))
@@ -187,6 +205,13 @@ class Run:
             replaced.update(session.replace_published(commit, tasks))
         return replaced
 
+    def _is_outdated(self) -> bool:
+        """Return whether something is published that is to be taken out. After two weeks, nobody knows."""
+        try:
+            return bool(self._gone_published())
+        except BatchesGone:
+            return False
+
     def _gone_published(self) -> Mapping[str, Collection[str]]:
         """Return the tasks whose published tries do not count any longer, by commit, newest first."""
         published = self.lake.published_batches(self.name)
@@ -218,7 +243,7 @@ def publish_standing(
     succeeded = _tasks(batches, states, TryState.SUCCEEDED)
     half = unfinished_tasks(batches) & succeeded if half_written == "leave out" else set()
     if half:
-        left_out.update(session.discard(half))
+        left_out.update(session.discard_batches([batch.id for batch in batches if batch.task in half]))
         succeeded -= half
     return session.publish(tasks=succeeded, without_end=half_written == "publish")
 
@@ -235,8 +260,8 @@ def check_finished(session: str, unfinished: Iterable[str]) -> None:
 
 def discard_gone(session: SharedSession, states: TaskStates) -> Collection[str]:
     """Take out of a session what tries wrote that do not count any longer, and return their tasks."""
-    gone = gone_tasks(session.list_batches(), states)
-    return session.discard(gone) if gone else ()
+    gone = _batches(session.list_batches(), states, TryState.GONE)
+    return session.discard_batches([batch.id for batch in gone]) if gone else ()
 
 
 def gone_tasks(batches: Iterable[Batch], states: TaskStates) -> set[str]:
@@ -245,8 +270,12 @@ def gone_tasks(batches: Iterable[Batch], states: TaskStates) -> set[str]:
 
 
 def _tasks(batches: Iterable[Batch], states: TaskStates, *wanted: TryState) -> set[str]:
+    return {str(batch.task) for batch in _batches(batches, states, *wanted)}
+
+
+def _batches(batches: Iterable[Batch], states: TaskStates, *wanted: TryState) -> list[Batch]:
     written = (batch for batch in batches if batch.task is not None)
-    return {str(batch.task) for batch in written if states.of(TaskAttempt.of_batch(batch)) in wanted}
+    return [batch for batch in written if states.of(TaskAttempt.of_batch(batch)) in wanted]
 
 
 def _tries() -> Sequence[bool]:

@@ -21,7 +21,10 @@ class TryState(Enum):
     FAILED = "failed"
     """It is the last try at its task, and did not end well."""
     GONE = "gone"
-    """It does not count: the task was begun again, cleared or skipped since, or the run has no such task any longer."""
+    """It does not count: the task was begun again, cleared or skipped since, or the run has no such task any longer.
+
+    A try that is gone stays gone. Whoever wants its task to count again has to begin another try.
+    """
 
 
 class TaskStates(Protocol):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 
 from lake_core import Lake
 from lake_core.journal import Delete
-from lake_core.lake.errors import Conflict, ContentGone
+from lake_core.lake.errors import BatchesGone, Conflict, StaleAttempt
 from lake_core.lake.publish.published import Published
 from lake_core.lake.session.shared_session import SharedSession
 from lake_core.store import MemoryStore
@@ -25,7 +26,7 @@ def dataset(request: pytest.FixtureRequest) -> Dataset:
 
 
 def opened(lake: Lake) -> SharedSession:
-    return lake.open_session(id="run", renew=True)
+    return lake.open_session(id="run", renew=True, expires_in=timedelta(days=7))
 
 
 def write(session: SharedSession, dataset: Dataset, task: str, *ids: int, attempt: int = 1) -> None:
@@ -83,14 +84,15 @@ def test_what_is_not_written_anew_is_gone(there: Lake, dataset: Dataset) -> None
     assert [meta.key for meta in there.at().list("files/")] == ["files/a"]
 
 
-def test_a_dataset_that_the_tasks_created_stays(empty: Lake, dataset: Dataset) -> None:
+def test_a_dataset_that_the_tasks_created_and_others_wrote_to_stays(empty: Lake, dataset: Dataset) -> None:
     first = published(empty, dataset)
     record = empty.at().datasets()["data"]
-    session = opened(empty)
-    session.replace_published(first.commit, ["a", "b"])
-    write(session, dataset, "a", 3)
     with empty.session() as other:
         dataset.add(other, 7)
+    session = opened(empty)
+    session.replace_published(first.commit, ["a", "b"])
+    assert dataset.ids(empty, session.id) == [7]
+    write(session, dataset, "a", 3)
     session.publish()
     assert dataset.ids(empty) == [3, 7]
     assert empty.at().datasets()["data"].id == record.id
@@ -154,7 +156,7 @@ def test_it_needs_a_session_that_is_renewed(of_table: Lake) -> None:
     session = of_table.open_session(id="run")
     write(session, table, "a", 1)
     first = session.publish()
-    with pytest.raises(ContentGone):
+    with pytest.raises(BatchesGone):
         opened(of_table).replace_published(first.commit, ["a"])
 
 
@@ -179,9 +181,9 @@ def test_after_that_it_says_so(of_table: Lake, time: ManualClock) -> None:
     of_table.maintenance.gc()
     session = opened(of_table)
     assert session.id == "run.2", "the generation is known as long as its commit"
-    with pytest.raises(ContentGone):
+    with pytest.raises(BatchesGone):
         session.replace_published(first.commit, ["a"])
-    with pytest.raises(ContentGone):
+    with pytest.raises(BatchesGone):
         of_table.published_batches("run")
 
 
@@ -189,7 +191,7 @@ def test_batches_that_another_version_removed_are_missed(of_table: Lake) -> None
     first = published(of_table, Table())
     journal = of_table.repository.journal
     journal.append(lambda state: [Delete(key) for key in state.under("batch/run/")[:1]])
-    with pytest.raises(ContentGone):
+    with pytest.raises(BatchesGone):
         opened(of_table).replace_published(first.commit, ["a"])
 
 
@@ -243,3 +245,91 @@ def test_the_task_that_created_a_dataset_is_discarded_alone(empty: Lake, dataset
     write(session, dataset, "a", 3, attempt=2)
     session.publish()
     assert dataset.ids(empty) == [2, 3]
+
+
+def test_what_a_later_generation_replaced_and_a_revert_brought_back_is_replaced_again(
+    there: Lake, dataset: Dataset
+) -> None:
+    first = published(there, dataset)
+    session = opened(there)
+    session.replace_published(first.commit, ["a"])
+    write(session, dataset, "a", 3)
+    second = session.publish()
+    there.revert(second.commit)
+    assert dataset.ids(there) == [1, 2, 8]
+    assert list(there.published_batches("run")) == [first.commit]
+    third = opened(there)
+    assert third.replace_published(first.commit, ["a"]) == ["a"]
+    third.publish()
+    assert dataset.ids(there) == [2, 8]
+
+
+def test_files_beside_a_compaction_that_gives_way_stay(of_table: Lake) -> None:
+    table = Table()
+    first = published(of_table, table)
+    with of_table.session() as other:
+        table.compact(other)
+        other.put("notes.txt", b"mine")
+    session = opened(of_table)
+    session.replace_published(first.commit, ["a"])
+    session.publish()
+    assert table.ids(of_table) == [2]
+    assert of_table.at().get("notes.txt") == b"mine"
+
+
+def test_a_generation_at_work_keeps_the_batches_of_the_one_before(
+    there: Lake, dataset: Dataset, time: ManualClock
+) -> None:
+    first = published(there, dataset)
+    time.pass_days(15)
+    session = opened(there)
+    session.replace_published(first.commit, ["a"])
+    time.pass_days(2)
+    there.maintenance.gc()
+    assert session.replace_published(first.commit, ["b"]) == ["b"]
+    session.publish()
+    assert dataset.ids(there) == [8]
+
+
+def test_it_counts_from_the_publish(of_table: Lake, time: ManualClock) -> None:
+    table = Table()
+    session = opened(of_table)
+    write(session, table, "a", 1)
+    time.pass_days(6)
+    first = session.publish()
+    time.pass_days(13)
+    of_table.maintenance.gc()
+    assert opened(of_table).replace_published(first.commit, ["a"]) == ["a"]
+
+
+def test_a_session_that_began_before_the_commit_is_refused(of_table: Lake) -> None:
+    earlier = of_table.open_session(id="another")
+    first = published(of_table, Table())
+    with pytest.raises(Conflict, match="not in the past"):
+        earlier.replace_published(first.commit, ["a"])
+
+
+def test_a_branch_that_got_the_commit_by_a_merge_knows_it(of_table: Lake) -> None:
+    table = Table()
+    of_table.create_branch("dev")
+    session = of_table.open_session("dev", id="run", renew=True)
+    write(session, table, "a", 1)
+    first = session.publish()
+    with of_table.session() as other:
+        table.add(other, 7)
+    of_table.merge("dev")
+    of_table.delete_branch("dev")
+    of_table.create_branch("dev")
+    again = of_table.open_session("dev", id="run", renew=True)
+    assert again.replace_published(first.commit, ["a"]) == ["a"]
+    again.publish()
+    assert table.ids(of_table, "dev") == [7]
+
+
+def test_an_attempt_that_is_not_to_replace_another_is_refused(of_table: Lake) -> None:
+    session = of_table.open_session(id="run")
+    write(session, Table(), "a", 1)
+    with pytest.raises(StaleAttempt, match="discard that first"):
+        session.join(task="a", attempt=2, replace=False)
+    session.discard(["a"])
+    assert not session.join(task="a", attempt=2, replace=False).is_complete

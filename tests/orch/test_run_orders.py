@@ -116,7 +116,7 @@ class Life:
         self.store = Outage(MemoryStore(clock=self.clock))
         self.lake = Lake.create(self.store, clock=self.clock)
         self.orchestrator = Orchestrator()
-        self.run = Run(self.lake, "main", "run", self.orchestrator)
+        self.run = Run(self.lake, "main", "run", self.orchestrator, self.clock())
         self.processes: list[Process] = []
         self.row = 0
         self.others: Counter[tuple[str, str, int]] = Counter()

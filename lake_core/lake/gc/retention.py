@@ -64,7 +64,8 @@ def kept_commits(graph: CommitGraph, refs: RefsState, cutoff: datetime) -> set[s
     named = _named(refs)
     for id in named - graph.nodes.keys():
         refs.commit(id)  # Raises: a ref names what the lake does not have.
-    kept = named | {record.base for record in _live_sessions(refs)}
+    live = _live_sessions(refs)
+    kept = named | {id for record in live for id in (record.base, record.commit) if id is not None}
     for node in graph.nodes.values():
         if node.date >= cutoff:
             kept.add(node.id)
@@ -104,7 +105,11 @@ def _named(refs: RefsState) -> set[str]:
 
 def _live_sessions(refs: RefsState) -> list[SessionRecord]:
     """List the sessions whose trees are kept: those that may go on, and those whose tasks may be replaced."""
-    return [record for record in refs.sessions() if record.state in (OPEN, FAILED) or record.replaceable]
+    return [
+        record
+        for record in refs.sessions()
+        if record.state in (OPEN, FAILED) or (record.replaceable and refs.batches(record))
+    ]
 
 
 def _session_trees(refs: RefsState, record: SessionRecord) -> list[str]:

@@ -43,7 +43,6 @@ def apply(
     dry_run: bool = False,
     in_session: bool = False,
     undoes: bool = False,
-    keeps: bool = False,
     by_writes: bool = False,
     decided: Collection[str] = (),
     without: Collection[str] = (),
@@ -65,7 +64,6 @@ def apply(
         in_session: Whether the target is a session, in which a later attempt may have replaced an earlier one.
         undoes: Whether it takes back what was written. A dataset that others have written to since it was created
             stays, without what was written into it then.
-        keeps: Whether it stays, empty, in any case.
         by_writes: Whether the history has decided which writes come, as in `ApplyContext`.
         decided: Plain files whose values the history has decided.
         without: Datasets and plain files that stay as they are.
@@ -97,7 +95,6 @@ def apply(
         by_writes=by_writes,
         in_session=in_session,
         undoes=undoes,
-        keeps=keeps,
     )
     datasets = _apply_datasets(formats, application, report, strategy, replaces)
     for path in _hidden_files(changed, base, incoming):

@@ -92,7 +92,6 @@ class DatasetApplication:
     in_session: bool = False
     """Whether the target is a session."""
     undoes: bool = False
-    keeps: bool = False
     """Whether the difference takes back what was written."""
 
     def run(self, path: str, format: str) -> AppliedDataset | None:
@@ -227,7 +226,6 @@ class DatasetApplication:
             dry_run=self.dry_run,
             in_session=self.in_session,
             undoes=self.undoes,
-            keeps=self.keeps,
             by_writes=self.by_writes,
         )
 

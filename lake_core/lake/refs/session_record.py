@@ -122,8 +122,8 @@ class SessionRecord:
     """What opened or resumed the session at its epoch, and settles it, such as the id of a run; empty if unknown."""
     conflicts: bool = False
     """Whether it failed because it conflicts with what others published, as it would again."""
-    renews: bool = False
-    """Whether another generation may follow it. Its batches are kept once it is published, for that one to replace."""
+    renews: str = ""
+    """The id of the first generation, if another one may follow: it can replace what this one has published."""
     batch_count: int | None = None
     """How many batches it had when it was published. If there are fewer, they were removed since."""
 
@@ -140,7 +140,7 @@ class SessionRecord:
     @property
     def replaceable(self) -> bool:
         """Return whether it is published, and its batches are kept for a while, for a later session to replace them."""
-        return self.is_published and self.renews
+        return self.is_published and bool(self.renews)
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as in the journal, with times in ISO 8601. Its id is in the key."""
@@ -170,12 +170,12 @@ class SessionRecord:
 
     def _check(self) -> None:
         texts = [self.branch, self.base, self.tree, self.state, self.lineage, self.message, self.isolation]
-        texts += [self.owner, *self.reads]
+        texts += [self.owner, self.renews, *self.reads]
         texts += [text for batch in self.batches for text in (batch.id, batch.writer, batch.before, batch.after)]
         texts += [text for pair in self.metadata.items() for text in pair]
         if not all(isinstance(text, str) for text in texts) or not isinstance(self.reads, list):
             raise ValueError("what should be text is not")
-        if any(type(flag) is not bool for flag in (self.conflicts, self.renews)):
+        if type(self.conflicts) is not bool:
             raise ValueError("what should be true or false is not")
         if type(self.batch_count) not in (int, type(None)):
             raise ValueError("what should be a number is not")

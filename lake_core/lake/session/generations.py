@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lake_core.lake.errors import ContentGone
+from lake_core.lake.errors import BatchesGone
 from lake_core.lake.refs.commit_record import REVERT_FIELD, UNDOES_FIELD
 from lake_core.lake.refs.history import log
+from lake_core.lake.refs.reached import CommitLinks, has_reached
+from lake_core.lake.refs.session_record import FAILED, OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.refs.session_record import Batch, SessionRecord
 
-_REPLACES = "replaces"
-_PURPOSE = "telling apart what the tasks of its session wrote"
+REPLACEABLE = timedelta(days=16)
+"""How long the batches of a published session are kept at least, and the records of others that have ended."""
 
 
 def generations(refs: RefsState, id: str) -> Mapping[int, SessionRecord]:
@@ -34,44 +38,71 @@ def generation_id(id: str, number: int) -> str:
 
 def replacing_writer(commit: str, task: str | None) -> str:
     """Return the writer of the batch that takes out what a task published with a commit."""
-    return f"{_REPLACES} {commit} {task}"
+    return f"replaces {commit} {task}"
 
 
-def batches_of_commit(refs: RefsState, commit: str) -> Sequence[Batch]:
-    """Return the batches of the session that a commit is. Raises ContentGone if they are not kept."""
-    session = f"session/{refs.commit(commit).metadata.get('session', '')}"
-    record = refs.session(session.removeprefix("session/")) if session in refs.state else None
-    batches = [] if record is None else refs.batches(record)
-    if record is None or not record.replaceable or record.commit != commit or len(batches) != record.batch_count:
-        raise ContentGone(commit, _PURPOSE, None)
+def is_replaceable(refs: RefsState, record: SessionRecord, now: datetime) -> bool:
+    """Return whether the batches of a published session are kept, for a later generation to replace them.
+
+    They are kept for some time after the publish, and as long as a later generation is at work.
+    """
+    if not record.replaceable or record.commit is None or not refs.has_commit(record.commit):
+        return False
+    if now - refs.commit(record.commit).creation_date <= REPLACEABLE:
+        return True
+    return any(later.state in (OPEN, FAILED) for later in generations(refs, record.renews).values())
+
+
+def batches_of(refs: RefsState, record: SessionRecord) -> Sequence[Batch]:
+    """Return the batches of a published session. Raises BatchesGone if they are not kept."""
+    batches = refs.batches(record)
+    if not record.replaceable or len(batches) != record.batch_count:
+        raise _gone(record)
     return batches
 
 
-def published_batches(refs: RefsState, id: str) -> Mapping[str, Sequence[Batch]]:
-    """Return what tasks published with the generations of a session, and later ones did not replace, by commit.
+def _gone(record: SessionRecord) -> BatchesGone:
+    return BatchesGone(
+        f"what the tasks of session {record.id!r} wrote can no longer be told apart: its batches were removed some "
+        f"time after it was published, as commit {(record.commit or '')[:12]}, or it was not opened with renew=True. "
+        "Start a new run, which adds to what is published"
+    )
 
-    Raises ContentGone if a generation is too long ago.
+
+def published_batches(refs: RefsState, id: str) -> Mapping[str, Sequence[Batch]]:
+    """Return what tasks published with the generations of a session, and is in force, by commit, oldest first.
+
+    It is not if a later generation replaced it, or if the commit was reverted.
+
+    Raises BatchesGone if a generation is too long ago.
     """
     published: dict[str, Sequence[Batch]] = {}
-    for record in generations(refs, id).values():
-        if record.commit is not None and not refs.has_commit(record.commit):
-            raise ContentGone(record.commit, _PURPOSE, None)
-        if record.commit is None or refs.commit(record.commit).metadata.get("session") != record.id:
-            continue  # it is not published, or changed nothing
-        batches = batches_of_commit(refs, record.commit)
+    known = generations(refs, id)
+    if len(known) < max(known, default=0):
+        raise _gone(next(iter(known.values())))
+    for record in known.values():
+        if record.commit is None:
+            continue
+        if not refs.has_commit(record.commit):
+            raise _gone(record)
+        is_own = refs.commit(record.commit).metadata.get("session") == record.id
+        if is_own and not is_in_force(refs, refs.branch(record.branch), record.commit):
+            continue
+        batches = batches_of(refs, record)
         writers = {batch.writer for batch in batches}
         for commit, earlier in published.items():
             published[commit] = [each for each in earlier if replacing_writer(commit, each.task) not in writers]
-        published[record.commit] = [batch for batch in batches if batch.task is not None]
+        if is_own:  # else it has changed nothing but that
+            published[record.commit] = [batch for batch in batches if batch.task is not None]
     return published
 
 
 def is_in_force(refs: RefsState, head: str, commit: str) -> bool:
-    """Return whether a commit is in the past of a head of its branch, and was not reverted since."""
+    """Return whether a commit has reached a head, and was not reverted on its branch since."""
     undone: set[str] = set()
     for later in log(refs, refs.commit(head), first_parent=True):
         if later.id == commit:
             return later.id not in undone
         if later.id not in undone:
             undone.update(later.metadata.get(UNDOES_FIELD, later.metadata.get(REVERT_FIELD, "")).split())
-    return False
+    return commit not in undone and has_reached(CommitLinks(refs), head, commit)

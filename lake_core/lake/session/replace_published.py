@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 from lake_core import runtime
 from lake_core.errors import LakeError
 from lake_core.journal import Action, Add, Append, State, Update
-from lake_core.lake.errors import Conflict, SessionClosed
+from lake_core.lake.errors import BatchesGone, Conflict, SessionClosed
+from lake_core.lake.publish.apply import changes_between, dataset_of
 from lake_core.lake.publish.commit_to_branch import MOST_TRIES
 from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.history import log
 from lake_core.lake.refs.pending_deletions import collections
+from lake_core.lake.refs.reached import CommitLinks, has_reached
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import OPEN, Batch, batch_key
-from lake_core.lake.session.generations import batches_of_commit, is_in_force, replacing_writer
+from lake_core.lake.session.generations import batches_of, is_in_force, replacing_writer
 from lake_core.lake.session.session_state import open_record
 from lake_core.lake.session.taken_out import take_out
 
@@ -35,9 +37,15 @@ def replace_published(
     for _ in range(MOST_TRIES):
         refs = repository.refs()
         record = open_record(repository, refs, session, epoch)
+        batches = _batches(refs, commit)
+        if not has_reached(CommitLinks(refs), record.base, commit):
+            raise Conflict(
+                f"commit {commit[:12]} is not in the past of session {session!r}, which began before it",
+                commit=record.base,
+                remedy="Open a new session, and replace what the commit published there",
+            )
         if not is_in_force(refs, record.base, commit):
             return []
-        batches = batches_of_commit(refs, commit)
         there = {batch.writer for batch in refs.batches(record)}
         taken = [
             batch for batch in batches if batch.task in tasks and replacing_writer(commit, batch.task) not in there
@@ -50,6 +58,16 @@ def replace_published(
         if repository.journal.append(partial(change, has_batch_keys=repository.format.has_batch_keys)):
             return names
     raise SessionClosed(f"too many processes write to session {session!r} at once: try again", state=OPEN)
+
+
+def _batches(refs: RefsState, commit: str) -> Sequence[Batch]:
+    """Return the batches of the session that a commit is. Raises BatchesGone."""
+    id = refs.commit(commit).metadata.get("session", "")
+    if f"session/{id}" not in refs.state:
+        raise BatchesGone(
+            f"commit {commit[:12]} is not of a session that the lake still knows: start a new run, which adds to it"
+        )
+    return batches_of(refs, refs.session(id))
 
 
 def _without(
@@ -65,11 +83,11 @@ def _without(
     for batch in reversed(batches):
         trees = batch.before, batch.after
         try:
-            tree = take_out(repository, record, trees, tree, pending, keeps=True)
+            tree = take_out(repository, record, trees, tree, pending)
         except Conflict as conflict:
             tree = _without_compactions(repository, refs, record, commit, set(conflict.datasets), tree, pending)
             try:
-                tree = take_out(repository, record, trees, tree, pending, keeps=True)
+                tree = take_out(repository, record, trees, tree, pending)
             except Conflict as error:
                 raise error.replace(
                     summary=f"what {batch.task!r} published with commit {commit[:12]} is to be replaced, but others "
@@ -101,9 +119,12 @@ def _without_compactions(
             if (view := after.folder_of(new)).format.rearranges(before.folder_of(old), view)
         }
         if compacted:
+            registered = {**before.registered(), **after.registered()}
+            changed = (key for key, _ in changes_between(before, after))
+            others = {dataset_of(key, registered) or key for key in changed} - compacted
             trees = before.view.tree, after.view.tree
             try:
-                tree = take_out(repository, record, trees, tree, pending, without=touched - compacted)
+                tree = take_out(repository, record, trees, tree, pending, without=others)
             except LakeError:
                 break  # others were made on top of it, or the files that it replaced are gone
     return tree

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 class SessionWriter(WriteSession):
     """A writer of a shared session. Its changes are private until `flush` adds them to the session as one batch."""
 
-    def __init__(self, repository: Repository, session: str, epoch: int | None, attempt: TaskAttempt) -> None:
+    def __init__(
+        self, repository: Repository, session: str, epoch: int | None, attempt: TaskAttempt, *, replaces: bool = True
+    ) -> None:
         """Join a session. Raises SessionNotFound, SessionClosed, StaleEpoch, StaleAttempt, Conflict."""
         refs = repository.refs()
         record = open_record(repository, refs, session, epoch)
@@ -49,6 +51,8 @@ class SessionWriter(WriteSession):
         self._repository = repository
         self.session, self.epoch, self.attempt = session, record.epoch, attempt
         self.id = runtime.uuid4().hex
+        self._replaces = replaces
+        """Whether it replaces what another attempt wrote."""
         self._is_last = False
         """Whether this is the last flush."""
         self._flushed = 0
@@ -184,6 +188,12 @@ class SessionWriter(WriteSession):
             )
         joined_after = {batch.token for batch in others} - self._tokens - {self.attempt.token}
         there = standing(self.attempt, others, joined_after)
+        own = self.attempt.number, self.attempt.token
+        if not self._replaces and any((batch.attempt, batch.token) != own for batch in there.replaced):
+            raise StaleAttempt(
+                f"another attempt at {self.attempt.task!r} has written into session {record.id!r}: discard that first, "
+                "if it does not count any longer"
+            )
         self.is_complete = there.is_complete
         return there.replaced
 

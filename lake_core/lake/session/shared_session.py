@@ -36,7 +36,7 @@ from lake_core.lake.session.session_state import (
 )
 from lake_core.lake.session.session_writer import SessionWriter
 from lake_core.lake.session.task_attempt import TaskAttempt
-from lake_core.lake.session.tasks import Ended, discard_tasks, publish_tasks
+from lake_core.lake.session.tasks import Ended, discard, publish_tasks
 from lake_core.lake.state.state_store import StateStore
 
 if TYPE_CHECKING:
@@ -103,7 +103,9 @@ class SharedSession(StateStore):
         refs = self._repository.refs()
         return refs.batches(refs.session(self.id))
 
-    def join(self, *, task: str | None = None, attempt: int = 0, token: str = "", part: str = "") -> SessionWriter:
+    def join(
+        self, *, task: str | None = None, attempt: int = 0, token: str = "", part: str = "", replace: bool = True
+    ) -> SessionWriter:
         """Return a writer. Its changes are private until `flush`; the end of its `with` block flushes as well.
 
         Args:
@@ -114,16 +116,20 @@ class SharedSession(StateStore):
                 same attempt, whose response was lost: it is skipped. Another token replaces it.
             part: The part of the attempt that is written, where there are several, also in several processes. Parts of
                 one attempt add up; each is written once.
+            replace: Whether to replace what another attempt wrote. Otherwise it must have been discarded before.
 
         Raises:
             SessionClosed: The session was published, abandoned or failed, or has expired.
             StaleEpoch: Another process has resumed the session.
-            StaleAttempt: A later attempt at the task is in the session already.
+            StaleAttempt: A later attempt at the task is in the session already, or another one that is not to be
+                replaced.
             ValueError: There is a token or a part, but no task.
         """
         if task is None and (token or part):
             raise ValueError("a token or a part is that of an attempt at a task: name the task as well")
-        return SessionWriter(self._repository, self.id, self.epoch, TaskAttempt(task, attempt, token, part))
+        return SessionWriter(
+            self._repository, self.id, self.epoch, TaskAttempt(task, attempt, token, part), replaces=replace
+        )
 
     def rely_on(self, commit: str, *reads: str) -> None:
         """Record what was read for the session, outside of its writers, if the session is serializable.
@@ -166,14 +172,21 @@ class SharedSession(StateStore):
             SessionClosed: The session was published or abandoned, or has expired.
             StaleEpoch: Another process has resumed the session.
         """
-        return discard_tasks(self._repository, self.id, self.epoch, tasks)
+        return discard(self._repository, self.id, self.epoch, lambda batch: batch.task in tasks)
+
+    def discard_batches(self, ids: Collection[str]) -> Sequence[str]:
+        """Take batches out of the session by their ids, as `discard` does. Those that are gone already are passed over.
+
+        It is for a caller who has judged these batches: what their tasks have written in the meantime stays.
+        """
+        return discard(self._repository, self.id, self.epoch, lambda batch: batch.id in ids)
 
     def replace_published(self, commit: str, tasks: Collection[str]) -> Sequence[str]:
         """Take what tasks published with a commit out of this session, so that they can write it anew.
 
         Others read it until this session is published, which then replaces it at once. A repeated call does nothing,
-        nor does one for a commit that was reverted, or that is not in the past of this session. Tables and pools that
-        the tasks created stay, empty.
+        nor does one for a commit that was reverted since. A dataset that one of the tasks created goes, unless others
+        have written to it.
 
         Args:
             commit: The id of the commit of a session that was opened with `renew=True`.
@@ -183,8 +196,8 @@ class SharedSession(StateStore):
             Those of the tasks that had written something, and were not taken out before.
 
         Raises:
-            Conflict: Others rewrote or removed what is to be taken out.
-            ContentGone: The session of the commit is too long ago, or was not opened with `renew=True`.
+            Conflict: Others rewrote or removed what is to be taken out, or this session began before the commit.
+            BatchesGone: The commit is too long ago, or its session was not opened with `renew=True`.
             SessionClosed: This session accepts no more writes.
             StaleEpoch: Another process has resumed this session.
         """
@@ -344,7 +357,7 @@ def open_shared(
         record = SessionRecord(
             name, options.branch, commit.id, tree, 1, OPEN, now, now + options.expires_in, refs.number, lineage,
             options.message, options.isolation, reads, dict(options.metadata), owner=options.owner,
-            renews=options.renews,
+            renews=first if options.renews else "",
         )  # fmt: skip
         return Append([Add(record.key, record.to_json())], record)
 

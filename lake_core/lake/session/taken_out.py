@@ -45,13 +45,10 @@ def take_out(
     tree: str,
     pending: PendingDeletions,
     without: Collection[str] = (),
-    *,
-    keeps: bool = False,
 ) -> str:
     """Write a tree of a session without the difference of two trees, before and after.
 
-    `without` are datasets and plain files that stay as they are. With `keeps`, datasets that were created between the
-    two stay, empty. Raises Conflict, Collected.
+    `without` are datasets and plain files that stay as they are. Raises Conflict, Collected.
     """
     before, after = trees
     if before == after:
@@ -66,7 +63,6 @@ def take_out(
         commit=record.base,
         in_session=True,
         undoes=True,
-        keeps=keeps,
         without=without,
     )
     check_references(update.references, pending)

@@ -65,7 +65,7 @@ def publish_tasks(
 ) -> Published:
     """Publish a session, and first discard what is not to be published, if that is wanted.
 
-    Raises UnfinishedTasks, and what `publish` and `discard_tasks` raise.
+    Raises UnfinishedTasks, and what `publish` and `discard` raise.
     """
     for _ in range(MOST_TRIES):
         try:
@@ -73,12 +73,18 @@ def publish_tasks(
         except UnfinishedTasks as error:
             if not leaves_out:
                 raise
-            discard_tasks(repository, session, epoch, {*error.unfinished, *error.others})
+            discard(repository, session, epoch, partial(_is_of, tasks={*error.unfinished, *error.others}))
     raise _busy(session)
 
 
-def discard_tasks(repository: Repository, session: str, epoch: int | None, tasks: Collection[str]) -> Sequence[str]:
-    """Take the batches of tasks out of a session, and return those of the tasks that had any.
+def _is_of(batch: Batch, tasks: Collection[str]) -> bool:
+    return batch.task in tasks
+
+
+def discard(
+    repository: Repository, session: str, epoch: int | None, is_taken: Callable[[Batch], bool]
+) -> Sequence[str]:
+    """Take batches out of a session, and return the tasks that had any.
 
     Raises Conflict, SessionClosed, StaleEpoch.
     """
@@ -88,7 +94,7 @@ def discard_tasks(repository: Repository, session: str, epoch: int | None, tasks
         if record.state not in (OPEN, FAILED):
             raise closed(record)
         check_epoch(record, epoch)
-        batches = [batch for batch in refs.batches(record) if batch.task in tasks]
+        batches = [batch for batch in refs.batches(record) if is_taken(batch)]
         if not batches:
             return []
         tree = without_batches(repository, record, batches, repository.pending_deletions(refs))
