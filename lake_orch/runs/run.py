@@ -97,8 +97,15 @@ class Run:
                 session = self.open()
                 discard_gone(session, self.states)
                 self._replace(session)
-                return session.join(task=attempt.task, attempt=attempt.number, token=attempt.token, part=attempt.part)
-            except (SessionClosed, StaleEpoch):
+                # What other tries at the task wrote is taken out by now, unless they came after this one.
+                return session.join(
+                    task=attempt.task,
+                    attempt=attempt.number,
+                    token=attempt.token,
+                    part=attempt.part,
+                    replace=False,
+                )
+            except (SessionClosed, StaleAttempt, StaleEpoch):
                 if is_last:
                     raise
         raise AssertionError("the last try returns or raises")
