@@ -18,6 +18,7 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.execution.stats import StepEventStatus
 from dagster._core.execution.step_dependency_config import StepDependencyConfig
 from dagster._core.snap import ExecutionPlanSnapshot
+from dagster._core.snap.execution_plan_snapshot import ExecutionStepOutputSnap, ExecutionStepSnap
 from dagster._utils.schedules import get_latest_completed_cron_tick, get_next_cron_tick, is_valid_cron_string
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "EngineEventData",
     "ExecutionPlan",
     "ExecutionPlanSnapshot",
+    "ExecutionStepOutputSnap",
+    "ExecutionStepSnap",
     "NodeHandle",
     "PartitionBackfill",
     "PlanOrchestrationContext",

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from dagster import (
+    AssetKey,
     DagsterEvent,
     DagsterRunStatus,
     Executor,
@@ -79,7 +80,7 @@ class SessionExecutor(Executor):
             root=resource.root,
             publisher="executor",
             gate=gate,
-            continued=completed_session(instance, run, lake, branch),
+            continued=completed_session(instance, run, lake, branch, _reads(plan_context)),
         )
         branch = lake.get_session(session.id).branch
         verb = "resumed" if session.resumed else "opened"
@@ -158,6 +159,13 @@ def _leave_failed(lake: Lake, session: RunSession, reason: str, keep: timedelta)
     except Exception:
         _LOG.warning("session %s could not be marked failed: it stays open until it expires", session.id, exc_info=True)
         return None
+
+
+def _reads(plan_context: PlanOrchestrationContext) -> set[AssetKey]:
+    """Return the assets that a run reads and does not make."""
+    layer = plan_context.job.get_definition().asset_layer
+    made = layer.selected_asset_keys
+    return {parent for key in made for parent in layer.get(key).parent_keys} - made
 
 
 def _status(plan_context: PlanOrchestrationContext) -> DagsterRunStatus | None:

@@ -64,5 +64,8 @@ def _continues(backfill: PartitionBackfill, parent: PartitionBackfill) -> bool:
     asked, done = backfill.asset_backfill_data, parent.asset_backfill_data
     if asked is None or done is None:
         return backfill.from_failure
-    both = asked.target_subset & done.materialized_subset
+    target, made = asked.target_subset, done.materialized_subset
+    # The intersection of two such subsets would keep assets that only one of them has.
+    shared = target.asset_keys & made.asset_keys
+    both = target.filter_asset_keys(shared) & made.filter_asset_keys(shared)
     return both.num_partitions_and_non_partitioned_assets == 0

@@ -20,7 +20,9 @@ from lake_orch.runs.upstream import newest_materializations
 from lake_orch.tags import BRANCH_TAG, RUN
 
 if TYPE_CHECKING:
-    from dagster import DagsterInstance, DagsterRun
+    from collections.abc import Collection
+
+    from dagster import AssetKey, DagsterInstance, DagsterRun
 
     from lake_core.lake import Lake
     from lake_core.lake.refs.session_record import SessionRecord
@@ -32,8 +34,12 @@ _PARTITION_TAGS = (
 )
 
 
-def completed_session(instance: DagsterInstance, run: DagsterRun, lake: Lake, branch: str) -> str | None:
+def completed_session(
+    instance: DagsterInstance, run: DagsterRun, lake: Lake, branch: str, reads: Collection[AssetKey]
+) -> str | None:
     """Return the kept session that a run without a parent completes, or None.
+
+    `reads` are the assets that the run reads and does not make.
 
     These are its conditions: it has the branch and the partitions of the run. The run executes all of its steps that
     did not succeed, or some of them if it is of a re-executed backfill, and none that did. What succeeded is still the
@@ -45,12 +51,18 @@ def completed_session(instance: DagsterInstance, run: DagsterRun, lake: Lake, br
     planned = set(plan.step_keys_to_execute)
     kept = (record for record in lake.list_sessions() if record.state in (OPEN, FAILED) and record.branch == branch)
     for record in sorted(kept, key=lambda record: record.opened, reverse=True):
-        if RUN in record.metadata and _is_completed(instance, run, planned, record):
+        if RUN in record.metadata and _is_completed(instance, run, planned, record, reads):
             return record.id
     return None
 
 
-def _is_completed(instance: DagsterInstance, run: DagsterRun, planned: set[str], record: SessionRecord) -> bool:
+def _is_completed(
+    instance: DagsterInstance,
+    run: DagsterRun,
+    planned: set[str],
+    record: SessionRecord,
+    reads: Collection[AssetKey],
+) -> bool:
     runs = runs_of(instance, record.id)
     last = runs[-1] if runs else None
     if last is None or last.run_id == run.run_id or not last.is_finished or will_retry(last):
@@ -64,9 +76,16 @@ def _is_completed(instance: DagsterInstance, run: DagsterRun, planned: set[str],
     if not unfinished or not is_enough or planned & states.succeeded():
         return False
     ids = {each.run_id for each in runs}
+    held = materialized(instance, record.id)
+    if not held:
+        return False
+    for key in set(reads) - {output.key for output in held}:
+        newest = newest_materializations(instance, key, None).get(None)
+        if newest is not None and newest.timestamp > record.opened.timestamp():
+            return False
     return all(
         newest.run_id in ids
-        for output in materialized(instance, record.id)
+        for output in held
         for newest in newest_materializations(
             instance, output.key, None if output.partition is None else [output.partition]
         ).values()

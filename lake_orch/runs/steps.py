@@ -14,12 +14,12 @@ from lake_orch.runs.run_session import from_tags
 from lake_orch.runs.task_states import TryState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable
 
     from dagster import DagsterInstance, DagsterRun
 
     from lake_core.lake.session.task_attempt import TaskAttempt
-    from lake_orch._dagster import ExecutionPlanSnapshot
+    from lake_orch._dagster import ExecutionStepOutputSnap, ExecutionStepSnap
 
 _FINE = (StepEventStatus.SUCCESS, StepEventStatus.SKIPPED)
 _MAPPED = "[?]"
@@ -27,14 +27,16 @@ _MAPPED = "[?]"
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """A step in the last run that was to execute it."""
+class _Execution:
+    """A step in a run that was to execute it."""
 
     run: int
     """The number of the run."""
     number: int | None = None
     """The number of its last try in the run; None if it did not begin."""
     status: StepEventStatus | None = None
+    left_out: frozenset[str] = frozenset()
+    """The outputs that the run did not ask for, as Dagster has them."""
 
     @property
     def state(self) -> TryState:
@@ -50,9 +52,12 @@ class StepStates:
     def __init__(self, instance: DagsterInstance, session: str) -> None:
         self._epochs: list[int] = []
         """The epoch of each run, in the order of the runs."""
-        self._steps: dict[str, _Step] = {}
-        self._outputs: dict[tuple[str, str], _Step] = {}
-        """The last run that was to make an output, for outputs of which a run may leave out some."""
+        self._steps: dict[str, list[_Execution]] = {}
+        """The executions of each step, in the order of the runs."""
+        self._outputs: set[tuple[str, str]] = set()
+        """The outputs of steps, but for those that their own code writes."""
+        self._used: set[tuple[str, str]] = set()
+        """The outputs that steps have begun with. Dagster keeps them even if a later try does not yield them again."""
         for run in runs_of(instance, session):
             session_of_run = from_tags(run)
             if session_of_run is not None:
@@ -63,33 +68,57 @@ class StepStates:
         """Take the steps of the next run into account."""
         plan = plan_of(instance, run)
         planned = set(plan.step_keys_to_execute) if plan else set()
-        mapped_anew = {key.removesuffix(_MAPPED) for key in planned if key.endswith(_MAPPED)}
-        # A run that is asked for some steps leaves out others that never began, and one that re-executes no other run
-        # those that failed as well. Steps that it maps once more are other ones.
+        self._forget(planned, is_re_execution=run.parent_run_id is not None)
+        steps = {step.key: step for step in plan.steps} if plan else {}
+        stats = {each.step_key: each for each in instance.get_run_step_stats(run.run_id) if each.status is not None}
+        for key in {key for key in planned if not key.endswith(_MAPPED)} | stats.keys():
+            each = stats.get(key)
+            tried = None if each is None else max(each.attempts or 1, 1) - 1
+            status = None if each is None else each.status
+            step = steps.get(key)
+            left_out = (
+                frozenset(output.name for output in step.outputs if _is_left_out(output)) if step else frozenset()
+            )
+            self._steps.setdefault(key, []).append(_Execution(number, tried, status, left_out))
+        for key, step in steps.items():
+            if isinstance(step.step_handle, ResolvedFromDynamicStepHandle) and key not in self._steps:
+                # Dagster leaves out mapped steps that had not begun when it re-executes a run from failure.
+                self._steps[key] = [_Execution(number)]
+        self._add_outputs(steps.values(), {_pattern(key) for key in stats})
+
+    def _forget(self, planned: Collection[str], *, is_re_execution: bool) -> None:
+        """Forget the steps that a run leaves out for good.
+
+        A run that is asked for some steps leaves out others that never began, and one that re-executes no other run
+        those that failed as well. Steps that it maps once more are other ones.
+        """
+        mapped_anew = {key for key in planned if key.endswith(_MAPPED)}
         self._steps = {
-            key: step
-            for key, step in self._steps.items()
-            if key.split("[")[0] not in mapped_anew
+            key: executions
+            for key, executions in self._steps.items()
+            if ("[" not in key or _pattern(key) not in mapped_anew)
             and (
                 key in planned
-                or step.state is TryState.SUCCEEDED
-                or (step.number is not None and run.parent_run_id is not None)
+                or executions[-1].state is TryState.SUCCEEDED
+                or (executions[-1].number is not None and is_re_execution)
             )
         }
-        self._steps |= {key: _Step(number) for key in planned if not key.endswith(_MAPPED)}
-        for key in _resolved(plan) if plan else ():
-            # Dagster leaves out mapped steps that had not begun when it re-executes a run from failure.
-            self._steps.setdefault(key, _Step(number))
-        for stats in instance.get_run_step_stats(run.run_id):
-            if stats.status is not None:
-                self._steps[stats.step_key] = _Step(number, max(stats.attempts or 1, 1) - 1, stats.status)
-        for step in plan.steps if plan else ():
-            if (last := self._steps.get(step.key)) is not None and last.run == number:
-                for output in step.outputs:
-                    properties = output.properties
-                    is_left_out = properties is not None and properties.is_asset and properties.asset_key is None
-                    if not is_left_out:
-                        self._outputs[step.key, output.name] = last
+
+    def _add_outputs(self, steps: Iterable[ExecutionStepSnap], begun: Collection[str]) -> None:
+        """Note the outputs of steps, and which of them the steps that began have used."""
+        dynamic = set()
+        for step in steps:
+            for output in step.outputs:
+                self._outputs.add((_pattern(step.key), output.name))
+                if output.properties is not None and output.properties.is_dynamic:
+                    dynamic.add((_pattern(step.key), output.name))
+        self._used |= {
+            (_pattern(handle.step_key), handle.output_name)
+            for step in steps
+            if _pattern(step.key) in begun
+            for used in step.inputs
+            for handle in used.upstream_output_handles
+        } - dynamic
 
     def of(self, attempt: TaskAttempt) -> TryState:
         """Return the state of a try at a step."""
@@ -97,30 +126,31 @@ class StepStates:
         if parsed is None:
             return TryState.SUCCEEDED
         step_key, output = parsed
-        step = self._steps.get(step_key)
-        if step is None:
-            return TryState.GONE
-        made = self._outputs.get((step_key, output), step)
-        if not self._is_last(attempt, made):
-            return TryState.GONE
-        if made.run != step.run:
-            # A later run made only other outputs of the step, because Dagster has this one.
-            return TryState.SUCCEEDED
-        return step.state
-
-    def _is_last(self, attempt: TaskAttempt, step: _Step) -> bool:
-        """Return whether an attempt is the last try at a step in a run, whose worker may have been resumed."""
+        executions = self._steps.get(step_key, [])
         epoch, number = rank_of(attempt.number)
-        after = self._epochs[step.run - 1] if step.run else 0
-        return number == step.number and after < epoch <= self._epochs[step.run]
+        name = _pattern(step_key), output
+        since = max((at for at, each in enumerate(executions) if self._makes(each, name)), default=0)
+        for execution in executions[since:]:
+            after = self._epochs[execution.run - 1] if execution.run else 0
+            if not after < epoch <= self._epochs[execution.run] or execution.number is None:
+                continue
+            if execution is not executions[-1]:
+                # Later runs made only other outputs of the step, because Dagster has what this one made.
+                return TryState.SUCCEEDED
+            return execution.state if number == execution.number or name in self._used else TryState.GONE
+        return TryState.GONE
+
+    def _makes(self, execution: _Execution, name: tuple[str, str]) -> bool:
+        """Return whether an execution was to make an output. What a step's own code writes, the whole step makes."""
+        return name[1] not in execution.left_out if name in self._outputs else not execution.left_out
 
     def unfinished(self) -> Collection[str]:
         """Return the steps that have yet to succeed."""
-        return sorted(key for key, step in self._steps.items() if step.state is not TryState.SUCCEEDED)
+        return sorted(key for key, each in self._steps.items() if each[-1].state is not TryState.SUCCEEDED)
 
     def succeeded(self) -> set[str]:
         """Return the steps that have succeeded."""
-        return {key for key, step in self._steps.items() if step.state is TryState.SUCCEEDED}
+        return {key for key, each in self._steps.items() if each[-1].state is TryState.SUCCEEDED}
 
     def left_out(self, planned: Collection[str]) -> Collection[str]:
         """Return the steps that have yet to succeed, and that a run with this plan does not execute."""
@@ -136,6 +166,12 @@ class StepStates:
         return step if output in ("", "result") else f"{step}.{output}"
 
 
-def _resolved(plan: ExecutionPlanSnapshot) -> Iterator[str]:
-    """Yield the mapped steps that a plan knows by the mapping of an earlier run."""
-    return (step.key for step in plan.steps if isinstance(step.step_handle, ResolvedFromDynamicStepHandle))
+def _pattern(step_key: str) -> str:
+    """Return the key of a step in a plan that was made before its mapping was known."""
+    return f"{step_key.split('[')[0]}{_MAPPED}" if "[" in step_key else step_key
+
+
+def _is_left_out(output: ExecutionStepOutputSnap) -> bool:
+    """Return whether an output is of an asset that the run did not ask for."""
+    properties = output.properties
+    return properties is not None and properties.is_asset and properties.asset_key is None

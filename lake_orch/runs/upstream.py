@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from dagster import AssetRecordsFilter, DagsterEventType
@@ -14,7 +14,7 @@ from lake_core.readable import listed
 from lake_orch.errors import UpstreamUnpublished
 from lake_orch.location import table_path
 from lake_orch.runs.gate import runs_of
-from lake_orch.runs.visibility import observed_publishes, staged_in, visible_at_once
+from lake_orch.runs.visibility import LakeBranch, Publish, last_shown, observed_publishes, staged_in, visible_publish
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,35 +80,38 @@ def check_published(
         UpstreamUnpublished: Newer rows are kept in the session of a run that has ended, or the asset has no rows that
             were ever published.
     """
-    waiting: dict[str, list[str | None]] = {}
-    for partition, newest in newest_materializations(instance, key, partitions).items():
-        session = staged_in(instance, newest)
-        if session is not None and session != place.session:
-            waiting.setdefault(session, []).append(partition)
+    shown = LakeBranch(place.branch, lambda: lake)
+    newest = newest_materializations(instance, key, partitions)
+    sessions = {partition: staged_in(instance, record) for partition, record in newest.items()}
+    publishes = _publishes(instance, lake, key, newest, sessions)
+    waiting: dict[tuple[str | None, str | None], list[str | None]] = {}
+    for partition, session in sessions.items():
+        publish = publishes.get(partition)
+        is_own = session is not None and session == place.session
+        if not is_own and (session is not None if publish is None else not shown.shows(publish)):
+            waiting.setdefault((session, publish.branch if publish else None), []).append(partition)
     warnings = []
-    for session, staged in waiting.items():
-        record = _record(lake, session)
-        if record is None:
-            staged = [partition for partition in staged if not _was_published(instance, key, partition, session)]
-        elif record.is_published or record.branch != place.branch:
-            continue
-        if not staged:
-            continue
-        name = key.to_user_string() + ("" if partitions is None else f" ({listed(sorted(map(str, staged)))})")
-        rows = f"The newest rows of {name} are only staged in session {session}"
-        runs = runs_of(instance, session)
-        if record is not None and record.state in (OPEN, FAILED) and all(run.is_finished for run in runs):
-            raise UpstreamUnpublished(
-                f"{rows}, whose run {runs[-1].run_id if runs else ''} did not publish them. Re-execute that run from "
-                "failure, materialize the asset again, or go on with what is published by abandoning the session, "
-                f"`lake session abandon {session}`"
-            )
-        ended = record is None or record.state not in (OPEN, FAILED)
-        why = "which has ended unpublished" if ended else "whose run has not published them yet"
-        if not all(_was_published(instance, key, partition) for partition in staged):
-            remedy = "Materialize the asset again" if ended else "Run this again when it has"
-            raise UpstreamUnpublished(f"{rows}, {why}, and there are no older rows. {remedy}")
-        warnings.append(f"{rows}, {why}: older rows are read")
+    for (session, branch), unseen in waiting.items():
+        name = key.to_user_string() + ("" if partitions is None else f" ({listed(sorted(map(str, unseen)))})")
+        record = None if session is None else _record(lake, session)
+        if branch is not None:
+            why, remedy = f"The newest rows of {name} are on branch {branch}", f"Merge it into {place.branch}"
+        else:
+            is_kept = record is not None and record.state in (OPEN, FAILED)
+            is_here = record is not None and record.branch == place.branch
+            runs = runs_of(instance, session) if session is not None else ()
+            rows = f"The newest rows of {name} are only staged in session {session}"
+            if is_kept and is_here and all(run.is_finished for run in runs):
+                raise UpstreamUnpublished(
+                    f"{rows}, whose run {runs[-1].run_id if runs else ''} did not publish them. Re-execute that run "
+                    "from failure, materialize the asset again, or go on with what is published by abandoning the "
+                    f"session, `lake session abandon {session}`"
+                )
+            why = f"{rows}, " + ("whose run has not published them yet" if is_kept else "which has ended unpublished")
+            remedy = "Run this again when it has" if is_kept else "Materialize the asset again"
+        if not all(last_shown(instance, _filter(key, partition), shown) for partition in unseen):
+            raise UpstreamUnpublished(f"{why}, and there are no older rows on branch {place.branch}. {remedy}")
+        warnings.append(f"{why}: older rows are read")
     return "; ".join(warnings) or None
 
 
@@ -128,13 +131,48 @@ def check_dependency_published(step: StepExecutionContext, lake: Lake, path: str
     return None
 
 
-def _was_published(instance: DagsterInstance, key: AssetKey, partition: str | None, session: str | None = None) -> bool:
-    """Return whether an asset, or a partition of it, was ever published, or published from a session."""
-    wanted = AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
-    if session is not None:
-        return any(publish.session == session for publish in observed_publishes(instance, wanted))
-    publishes = chain(observed_publishes(instance, wanted), visible_at_once(instance, wanted))
-    return next(publishes, None) is not None
+def _publishes(
+    instance: DagsterInstance,
+    lake: Lake,
+    key: AssetKey,
+    newest: Mapping[str | None, EventLogRecord],
+    sessions: Mapping[str | None, str | None],
+) -> Mapping[str | None, Publish]:
+    """Return the publishes of the newest materializations that have one, by partition.
+
+    The lake knows those of the last weeks, also if nobody has observed them, and observations those before.
+    """
+    publishes: dict[str | None, Publish] = {}
+    unknown: dict[str | None, str] = {}
+    for partition, session in sessions.items():
+        if session is None:
+            if (publish := visible_publish(newest[partition])) is not None:
+                publishes[partition] = publish
+        elif (record := _record(lake, session)) is None:
+            unknown[partition] = session
+        elif record.is_published:
+            publishes[partition] = Publish(partition, 0.0, session, record.branch, record.commit)
+    for partition, session in unknown.items():
+        observed = observed_publishes(instance, _filter(key, partition))
+        found = next((each for each in observed if each.session == session), None)
+        found = found or _publish_in_history(lake, session, newest[partition])
+        if found is not None:
+            publishes[partition] = found
+    return publishes
+
+
+def _publish_in_history(lake: Lake, session: str, newest: EventLogRecord) -> Publish | None:
+    """Return the publish of a session that the lake has forgotten: a shell that published it is observed by nobody."""
+    since = datetime.fromtimestamp(newest.timestamp, UTC)
+    for branch in lake.list_branches():
+        for commit in lake.log(branch, first_parent=True, since=since):
+            if commit.metadata.get("session") == session:
+                return Publish(None, 0.0, session, branch, commit.id)
+    return None
+
+
+def _filter(key: AssetKey, partition: str | None) -> AssetRecordsFilter:
+    return AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
 
 
 def _record(lake: Lake, session: str) -> SessionRecord | None:

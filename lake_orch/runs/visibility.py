@@ -108,7 +108,15 @@ def unseen(instance: DagsterInstance, key: AssetKey, branch: LakeBranch) -> dict
     return result
 
 
-def last_shown(instance: DagsterInstance, key: AssetKey, branch: LakeBranch) -> Publish | None:
+def visible_publish(record: EventLogRecord) -> Publish | None:
+    """Return the publish of a materialization that was visible at once in a lake, or None for any other."""
+    event = record.event_log_entry.asset_materialization
+    if event is None or COMMIT not in event.metadata:
+        return None
+    return _publish(record, event.partition, event.metadata)
+
+
+def last_shown(instance: DagsterInstance, key: AssetKey | AssetRecordsFilter, branch: LakeBranch) -> Publish | None:
     """Return the newest publish of an asset, or of any partition of it, that readers of a branch see."""
     newest = (
         next((publish for publish in publishes if branch.shows(publish)), None)

@@ -52,6 +52,38 @@ def by_hand(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
     lake.table(context, "by/hand").append(rows)
 
 
+@dg.multi_asset(
+    specs=[dg.AssetSpec(key, skippable=True) for key in ("left", "right")],
+    can_subset=True,
+)
+def written_by_hand(context: dg.AssetExecutionContext, lake: LakeResource) -> Iterator[Any]:
+    """Two assets whose rows the code of the step writes."""
+    for key in sorted(context.selected_asset_keys):
+        name = key.to_user_string()
+        fail_if_told(name)
+        lake.table(context, f"tables/{name}").append(pa.table({"n": [1]}))
+        yield dg.MaterializeResult(asset_key=key)
+
+
+@dg.multi_asset(
+    outs={name: dg.AssetOut(is_required=False, dagster_type=pa.Table) for name in ("early", "late")},
+    can_subset=True,
+    retry_policy=dg.RetryPolicy(max_retries=1),
+)
+def retried(context: dg.AssetExecutionContext) -> Iterator[Any]:
+    """Two assets, of which the first try yields one, and the second try the other."""
+    if context.retry_number == 0 and "early" in context.op_execution_context.selected_output_names:
+        yield dg.Output(pa.table({"n": [1]}), "early")
+        raise RuntimeError("the first try always fails")
+    fail_if_told("late")
+    yield dg.Output(pa.table({"n": [2]}), "late")
+
+
+@dg.asset
+def after_early(early: pa.Table) -> pa.Table:
+    return early
+
+
 @dg.op(out=dg.DynamicOut(pa.Table, metadata={"lake/path": "work/parts"}))  # type: ignore[arg-type]
 def spread() -> Iterator[dg.DynamicOutput[pa.Table]]:
     told = is_to_fail("spread")
@@ -84,7 +116,7 @@ def gathered() -> None:
 
 
 defs = dg.Definitions(
-    assets=[orders, totals, later, by_hand],
+    assets=[orders, totals, later, by_hand, written_by_hand, retried, after_early],
     jobs=[mapped, gathered],
     resources={"io_manager": DeltaIOManager(lake=lake), "lake": lake},
     executor=lake_executor.configured({"in_process": {}}, name="one_process"),

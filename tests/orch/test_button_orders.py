@@ -162,9 +162,16 @@ class Buttons:
         if newest["run"] in ids or newest["number"] in self.was_published:
             expected = {newest["number"]}
         else:
+            assert not self._is_kept(newest) or self._is_elsewhere(newest, branch), f"{execution}\n{story}"
             expected = {each["number"] for each in before if each["number"] in self.was_published}
         elsewhere = self._is_elsewhere(newest, branch)
         assert read in expected or elsewhere, f"{execution} read {read}, not {expected}\n{story}"
+
+    def _is_kept(self, execution: dict[str, Any]) -> bool:
+        """Return whether an execution is in a session that somebody may yet publish."""
+        run = self.ui.instance.get_run_by_id(execution["run"])
+        assert run is not None
+        return run.tags["lake/session"] in {record.id for record in self.lake.list_sessions()}
 
     def _is_elsewhere(self, execution: dict[str, Any], branch: str) -> bool:
         """Return whether an execution was for another branch, so that its rows are not to be read on this one."""

@@ -12,6 +12,7 @@ import dagster as dg
 import pytest
 
 from lake_core import Lake
+from lake_core.journal import Delete
 from lake_orch.errors import StepsLeftOut, UpstreamUnpublished
 from lake_orch.jobs.backfill import merge_backfills
 from tests.orch.user_interface import UserInterface, user_interface
@@ -141,6 +142,92 @@ def test_what_was_made_anew_is_not_taken_up(start: Start) -> None:
     assert reruns.days("tables/orders") == ["b", "b"]
 
 
+def test_a_session_in_which_nothing_succeeded_is_not_taken_up(start: Start) -> None:
+    """It would read what there was when it was opened, and nothing is saved by it."""
+    reruns = start()
+    reruns.fail("orders-b")
+    failed = reruns.ui.launch(ALL, "b")
+    reruns.mend()
+    run = reruns.ui.launch(ALL, "b")
+    assert run.is_success
+    assert run.tags["lake/session"] != failed.tags["lake/session"]
+
+
+def test_a_session_that_is_older_than_what_the_run_reads_is_not_taken_up(start: Start) -> None:
+    reruns = start()
+    assert reruns.ui.launch(["orders"], "b").is_success
+    reruns.fail("later-b")
+    failed = reruns.ui.launch(["totals", "later", "by_hand"], "b")
+    assert reruns.ui.launch(["orders"], "b").is_success
+    reruns.mend()
+    run = reruns.ui.launch(["later"], "b")
+    assert not run.is_success or run.tags["lake/session"] == failed.tags["lake/session"]
+    assert reruns.ui.launch(["totals", "later"], "b").is_success
+    assert reruns.rows("tables/totals") == [{"day": "b", "total": 30}]
+
+
+@pytest.mark.parametrize("gathers", [True, False])
+def test_rows_on_another_branch_are_not_read_as_none(start: Start, gathers: bool) -> None:
+    reruns = start("gather" if gathers else "publish")
+    if gathers:
+        reruns.fail("orders-a")
+        reruns.ui.backfill(["orders"], ["a", "b"])
+    else:
+        reruns.lake.create_branch("dev")
+        assert reruns.ui.launch(["orders"], "b", lake__branch="dev").is_success
+    run = reruns.ui.launch(["totals"], "b")
+    assert "Merge it into main" in reruns.ui.errors(run)
+    (branch,) = set(reruns.lake.list_branches()) - {"main"}
+    reruns.lake.merge(branch)
+    assert reruns.ui.launch(["totals"], "b").is_success
+    assert reruns.rows("tables/totals") == [{"day": "b", "total": 30}]
+
+
+def test_what_a_shell_has_published_is_read_although_nobody_observed_it(start: Start) -> None:
+    reruns = start()
+    reruns.fail("totals-b")
+    failed = reruns.ui.launch(ALL, "b")
+    session = failed.tags["lake/session"]
+    reruns.lake.get_session(session).publish()
+    reruns.mend()
+    journal = reruns.lake.repository.journal
+    journal.append(lambda _: [Delete(f"session/{session}")])  # as a collection does, some weeks later
+    assert reruns.ui.launch(["totals"], "b").is_success
+    assert reruns.rows("tables/totals") == [{"day": "b", "total": 30}]
+
+
+def test_assets_that_a_step_writes_by_hand_stay_where_dagster_asks_for_the_others(start: Start) -> None:
+    reruns = start()
+    reruns.fail("right")
+    failed = reruns.ui.launch(["left", "right"])
+    reruns.mend()
+    assert reruns.ui.again(failed, "FROM_ASSET_FAILURE").is_success
+    assert [reruns.rows(f"tables/{name}") for name in ("left", "right")] == [[{"n": 1}]] * 2
+
+
+def test_an_output_of_an_earlier_try_stays_if_a_step_has_used_it(start: Start) -> None:
+    reruns = start()
+    assert reruns.ui.launch(["early", "late", "after_early"]).is_success
+    assert reruns.rows("tables/early") == reruns.rows("tables/after_early") == [{"n": 1}]
+
+
+def test_an_output_of_an_earlier_try_is_left_out_if_nobody_has_used_it(start: Start) -> None:
+    reruns = start()
+    run = reruns.ui.launch(["early", "late"])
+    assert run.is_success
+    assert sorted(reruns.lake.at("main").datasets()) == ["tables/late"]
+    assert "Left out of session" in reruns.log(run)
+
+
+def test_an_output_of_an_earlier_try_stays_if_dagster_asks_for_the_others(start: Start) -> None:
+    reruns = start()
+    reruns.fail("late")
+    failed = reruns.ui.launch(["early", "late"])
+    reruns.mend()
+    assert reruns.ui.again(failed, "FROM_ASSET_FAILURE").is_success
+    assert sorted(reruns.lake.at("main").datasets()) == ["tables/early", "tables/late"]
+
+
 def test_rows_of_an_abandoned_session_are_not_read_as_none(start: Start) -> None:
     reruns = start()
     reruns.fail("totals-b")
@@ -176,10 +263,12 @@ def test_a_failed_session_of_another_branch_is_in_nobodys_way(start: Start) -> N
     assert reruns.rows("tables/totals") == [{"day": "b", "total": 30}]
 
 
-@pytest.mark.parametrize("failing", ["orders-b", "totals-b"])
-def test_a_gathered_backfill_from_failure_goes_on_on_the_first_branch(start: Start, failing: str) -> None:
+@pytest.mark.parametrize(
+    "failing", [["orders-b"], ["totals-b"], ["totals-a", "totals-b", "totals-c"]], ids=["orders", "totals", "all"]
+)
+def test_a_gathered_backfill_from_failure_goes_on_on_the_first_branch(start: Start, failing: list[str]) -> None:
     reruns = start("gather")
-    reruns.fail(failing)
+    reruns.fail(*failing)
     first = reruns.ui.backfill(ALL, ["a", "b", "c"])
     (outcome,) = merge_backfills(reruns.ui.instance, reruns.lake)
     assert outcome.outcome == "failed"
