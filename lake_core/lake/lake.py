@@ -328,7 +328,7 @@ class Lake:
     def published_batches(self, id: str) -> Mapping[str, Sequence[Batch]]:
         """Return what tasks published with the generations of a session, and later ones did not replace, by commit.
 
-        Raises BatchesGone if a generation was published more than two weeks ago.
+        Raises BatchesGone if a generation was published too long ago.
         """
         return published_batches(self._repository.refs(), id)
 

@@ -213,7 +213,7 @@ class Run:
         return replaced
 
     def _is_outdated(self) -> bool:
-        """Return whether something is published that is to be taken out. After two weeks, nobody knows."""
+        """Return whether something is published that is to be taken out. After some weeks, nobody knows."""
         try:
             return bool(self._gone_published())
         except BatchesGone:
