@@ -35,6 +35,10 @@ class Assignment:
     """Of the shared session, when the attempt was started."""
     attempt: int = 0
     """Orders the attempts at the task: in a shared session a later one replaces an earlier one's writes."""
+    token: str = ""
+    """What tells attempts of one number apart, in a shared session: another token replaces, the same one is skipped."""
+    part: str = ""
+    """The part of the attempt, in a shared session: each process that writes for it in turn names another one."""
     private_session: str = ""
     """The id of the session in which any attempt at the task publishes by itself."""
     since: datetime | None = None
@@ -62,6 +66,8 @@ class Assignment:
             "epoch": self.epoch,
             "task": self.task_id,
             "attempt": self.attempt,
+            "token": self.token,
+            "part": self.part,
             "private_session": self.private_session,
             "since": None if self.since is None else self.since.isoformat(),
             "is_retry": self.is_retry,
@@ -81,6 +87,8 @@ class Assignment:
             session=values["session"],
             epoch=values["epoch"] or 0,
             attempt=values["attempt"],
+            token=values.get("token", ""),
+            part=values.get("part", ""),
             private_session=values["private_session"],
             since=None if since is None else datetime.fromisoformat(since),
             is_retry=values.get("is_retry", False),
@@ -112,9 +120,10 @@ def open_workspace(
     lake, root = open_lake(), assignment.root
     if assignment.session is not None:
         branch, task_id = assignment.branch, assignment.task_id
-        return StagedWrites(
-            lake, assignment.session, assignment.epoch, branch, root, task_id, attempt=assignment.attempt
+        writer = lake.get_session(assignment.session, epoch=assignment.epoch).join(
+            task=task_id, attempt=assignment.attempt, token=assignment.token, part=assignment.part
         )
+        return StagedWrites(lake, writer, branch, root, task_id)
     return PublishedWrites(
         lake,
         assignment.branch,

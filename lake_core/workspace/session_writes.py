@@ -161,14 +161,11 @@ class StagedWrites(_SessionWrites):
 
     is_staged = True
 
-    def __init__(
-        self, lake: Lake, session_id: str, epoch: int, branch: str, root: str, task_id: str, *, attempt: int
-    ) -> None:
-        writer = lake.get_session(session_id, epoch=epoch).join(task=task_id, attempt=attempt)
+    def __init__(self, lake: Lake, writer: SessionWriter, branch: str, root: str, task_id: str) -> None:
         super().__init__(lake, writer, root, task_id)
         self._writer: SessionWriter = writer
-        self._session_id = session_id
-        self._staged = Receipt(STAGED, branch, None, session_id, epoch)
+        self.is_repeated = writer.is_complete
+        self._staged = Receipt(STAGED, branch, None, writer.session, writer.epoch, skipped=self.is_repeated)
 
     def flush(self) -> None:
         """Bring what was written so far into the shared session, as a batch."""
@@ -182,7 +179,7 @@ class StagedWrites(_SessionWrites):
         return self._staged
 
     def _ref_after(self) -> str:
-        return self._session_id
+        return self._writer.session
 
 
 def _commit_of_session(lake: Lake, branch: str, session_id: str, since: datetime | None) -> str | None:

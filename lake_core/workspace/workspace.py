@@ -33,7 +33,7 @@ class Receipt:
     versions: Mapping[str, int] = field(default_factory=dict)
     """The final version of each table by path; empty for what is staged, and without a lake."""
     skipped: bool = False
-    """Whether an earlier attempt had published all this already."""
+    """Whether all this had been published before, or staged by the same attempt."""
 
 
 class Workspace(ABC):
@@ -47,7 +47,7 @@ class Workspace(ABC):
     is_staged = False
     """Whether what is written here becomes visible only with the rest of a shared session."""
     is_repeated = False
-    """Whether an earlier attempt has published all this: what is written now is left out."""
+    """Whether all this was published before, or staged by the same attempt: what is written now is left out."""
 
     def __init__(self, root: str, task_id: str) -> None:
         self._root = root.rstrip("/")

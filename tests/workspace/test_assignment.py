@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,7 +22,11 @@ ROWS = pa.table({"id": [1]})
 
 @pytest.mark.parametrize(
     "assignment",
-    [Assignment("folder", "task"), TO_BRANCH, Assignment("lake", "task", "main", "run-1", 2, 2_000_001)],
+    [
+        Assignment("folder", "task"),
+        TO_BRANCH,
+        Assignment("lake", "task", "main", "run-1", 2, 2_000_001, "token", "part"),
+    ],
     ids=["folder", "branch", "session"],
 )
 def test_an_assignment_travels_as_json(assignment: Assignment) -> None:
@@ -89,3 +94,22 @@ def test_a_session_holds_what_was_written_until_it_is_published(tmp_path: Path) 
     assert isinstance(workspace, StagedWrites)
     assert lake.list_datasets() == []
     assert workspace.after("tables/a").to_arrow() == ROWS
+
+
+@pytest.mark.parametrize(
+    ("token", "part", "expected"),
+    [("first", "0", [1]), ("first", "1", [1, 2]), ("second", "0", [2])],
+    ids=["the same", "another part", "another token"],
+)
+def test_a_second_process_of_an_attempt(tmp_path: Path, token: str, part: str, expected: list[int]) -> None:
+    """The same part of the same attempt is a lost answer, and is said to be left out; another part adds."""
+    lake = Lake.create(str(tmp_path / "lake"))
+    session = lake.open_session(id="run-1")
+    first = Assignment(str(tmp_path / "lake"), "task", "main", "run-1", session.epoch, 1, "first", "0")
+    for id, assignment in ((1, first), (2, replace(first, token=token, part=part))):
+        with open_workspace(assignment, None, lambda: lake) as workspace:
+            table = workspace.find_table("tables/a") or workspace.create_table("tables/a", ROWS.schema)
+            table.append(pa.table({"id": [id]}))
+    assert sorted(lake.delta("tables/a", ref="run-1").to_arrow()["id"].to_pylist()) == expected
+    assert workspace.receipt is not None
+    assert workspace.receipt.skipped is workspace.is_repeated is (expected == [1])
