@@ -178,7 +178,7 @@ class Run:
                 session.fail(reason, keep=keep)
             else:
                 session.abandon()
-        if (record.batches and not record.is_published) or self._lost() or self._gone_published():
+        if (record.batches and not record.is_published) or self._lost() or self._is_outdated():
             return "unpublished"
         return "published" if any(each.is_published for each in self._generations()) else "nothing"
 

@@ -172,6 +172,18 @@ def test_what_the_lake_has_forgotten_is_not_taken_for_nothing(bench: Bench, is_p
     assert bench.rows() == before
 
 
+def test_a_publish_is_repeated_some_weeks_later(bench: Bench) -> None:
+    bench.do("a", 1)
+    first = bench.run.publish()
+    bench.clock.pass_days(18)
+    bench.lake.maintenance.gc()
+    again = bench.run.publish()
+    assert first is not None
+    assert again is not None
+    assert again.published.commit == first.published.commit
+    assert bench.run.close("over", keep=KEEP) == "published"
+
+
 def test_half_of_a_task_that_somebody_marks_as_a_success_is_refused_or_left_out(bench: Bench) -> None:
     writer = bench.run.begin(bench.tries.begin("a"))
     bench.write(writer, "a", 1)
