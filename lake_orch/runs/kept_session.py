@@ -42,8 +42,9 @@ def completed_session(
     `reads` are the assets that the run reads and does not make.
 
     These are its conditions: it has the branch and the partitions of the run. The run executes all of its steps that
-    did not succeed, or some of them if it is of a re-executed backfill, and none that did. What succeeded is still the
-    newest that Dagster has of these assets.
+    did not succeed, or some of them if it is of a re-executed backfill, and none that did. What the session holds is
+    still the newest that Dagster has of these assets. Nothing else that the run reads was made since: the session has
+    what there was when it was opened.
     """
     plan = plan_of(instance, run)
     if run.parent_run_id is not None or plan is None:
@@ -79,9 +80,12 @@ def _is_completed(
     held = materialized(instance, record.id)
     if not held:
         return False
+    partition = run.tags.get(_PARTITION_TAGS[0])
     for key in set(reads) - {output.key for output in held}:
-        newest = newest_materializations(instance, key, None).get(None)
-        if newest is not None and newest.timestamp > record.opened.timestamp():
+        # Of an upstream asset with other partitions, any may be one that the run reads.
+        same = newest_materializations(instance, key, [partition]) if partition else {}
+        newest = [*(same or newest_materializations(instance, key, None)).values()]
+        if any(each.timestamp > record.opened.timestamp() for each in newest):
             return False
     return all(
         newest.run_id in ids
