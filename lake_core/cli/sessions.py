@@ -33,7 +33,8 @@ def session_list(context: Context, everything: bool) -> None:
         | {"session": record.id, "opened": record.opened, "expires": record.expires, "batches": len(record.batches)}
         for record in context.open().list_sessions(include_ended=everything)
     ]
-    context.output.rows(rows, ["session", "owner", "branch", "state", "epoch", "opened", "expires", "batches", "reason"])
+    columns = ["session", "owner", "branch", "state", "epoch", "opened", "expires", "batches", "reason"]
+    context.output.rows(rows, columns)
 
 
 @session.command("open")
