@@ -31,14 +31,13 @@ RunOfStep: TypeAlias = tuple[DagsterInstance, DagsterRun]
 _MOST_ATTEMPTS = 1_000_000
 """The most attempts at one step in one epoch of a session."""
 
+_CLOCKS_APART = timedelta(hours=1)
+"""The largest difference between the clocks of a run's machines."""
+
 
 def rank_of(attempt: int) -> tuple[int, int]:
     """Return the epoch and the try of an attempt in a session, from its rank."""
     return divmod(attempt, _MOST_ATTEMPTS)
-
-
-_CLOCKS_APART = timedelta(hours=1)
-"""The largest difference between the clocks of a run's machines."""
 
 
 @dataclass(frozen=True, slots=True)

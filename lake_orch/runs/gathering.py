@@ -61,11 +61,11 @@ def _first(instance: DagsterInstance, backfill: PartitionBackfill) -> str:
 
 def _continues(backfill: PartitionBackfill, parent: PartitionBackfill) -> bool:
     """Return whether a backfill re-executes its parent from failure. Backfills of assets do not record that."""
-    asked, done = backfill.asset_backfill_data, parent.asset_backfill_data
-    if asked is None or done is None:
+    again, before = backfill.asset_backfill_data, parent.asset_backfill_data
+    if again is None or before is None:
         return backfill.from_failure
-    target, made = asked.target_subset, done.materialized_subset
+    target, materialized = again.target_subset, before.materialized_subset
     # The intersection of two such subsets would keep assets that only one of them has.
-    shared = target.asset_keys & made.asset_keys
-    both = target.filter_asset_keys(shared) & made.filter_asset_keys(shared)
+    shared = target.asset_keys & materialized.asset_keys
+    both = target.filter_asset_keys(shared) & materialized.filter_asset_keys(shared)
     return both.num_partitions_and_non_partitioned_assets == 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_orch.runs.gate import runs_of
 from lake_orch.runs.gathering import is_backfilled_again
 from lake_orch.runs.lineage import will_retry
@@ -46,13 +45,13 @@ def completed_session(
     still the newest that Dagster has of these assets. Nothing else that the run reads was made since: the session has
     what there was when it was opened.
     """
-    plan = plan_of(instance, run)
-    if run.parent_run_id is not None or plan is None:
+    if run.parent_run_id is not None:
         return None
-    planned = set(plan.step_keys_to_execute)
-    kept = (record for record in lake.list_sessions() if record.state in (OPEN, FAILED) and record.branch == branch)
+    kept = [record for record in lake.list_sessions() if record.branch == branch and RUN in record.metadata]
+    plan = plan_of(instance, run) if kept else None
+    planned = set(plan.step_keys_to_execute) if plan else set()
     for record in sorted(kept, key=lambda record: record.opened, reverse=True):
-        if RUN in record.metadata and _is_completed(instance, run, planned, record, reads):
+        if _is_completed(instance, run, planned, record, reads):
             return record.id
     return None
 

@@ -135,7 +135,7 @@ def open_run_session(
     run_session = from_tags(_stored(instance, run))
     inherited = None if run_session else inherited_session(instance, run, lake) or continued
     id = run_session.id if run_session else inherited or session_id(run.run_id)
-    record = _record(lake, id)
+    record = find_record(lake, id)
     handle = lake.open_session(
         branch if record is None else record.branch,
         id=id,
@@ -161,7 +161,7 @@ def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) ->
     parent_session = from_tags(parent) if parent is not None else None
     if parent is None or parent_session is None:
         return None
-    record = _record(lake, parent_session.id)
+    record = find_record(lake, parent_session.id)
     if record is not None and record.state in (OPEN, FAILED):
         return parent_session.id
     if record is not None and record.is_published and record.epoch > parent_session.epoch:
@@ -204,7 +204,8 @@ def _stored(instance: DagsterInstance, run: DagsterRun) -> DagsterRun:
     return instance.get_run_by_id(run.run_id) or run
 
 
-def _record(lake: Lake, id: str) -> SessionRecord | None:
+def find_record(lake: Lake, id: str) -> SessionRecord | None:
+    """Return the record of a session, or None if the lake does not know it any longer."""
     try:
         return lake.get_session(id).record
     except SessionNotFound:

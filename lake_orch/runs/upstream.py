@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from dagster import AssetRecordsFilter, DagsterEventType
 
-from lake_core.lake.errors import SessionNotFound
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.readable import listed
 from lake_orch.errors import UpstreamUnpublished
 from lake_orch.location import table_path
 from lake_orch.runs.gate import runs_of
+from lake_orch.runs.run_session import find_record
 from lake_orch.runs.visibility import LakeBranch, Publish, last_shown, observed_publishes, staged_in, visible_publish
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from dagster import AssetKey, DagsterInstance, EventLogRecord
 
     from lake_core.lake import Lake
-    from lake_core.lake.refs.session_record import SessionRecord
     from lake_orch._dagster import StepExecutionContext
 
 _RECORDS = 500
@@ -93,7 +92,7 @@ def check_published(
     warnings = []
     for (session, branch), unseen in waiting.items():
         name = key.to_user_string() + ("" if partitions is None else f" ({listed(sorted(map(str, unseen)))})")
-        record = None if session is None else _record(lake, session)
+        record = None if session is None else find_record(lake, session)
         if branch is not None:
             why, remedy = f"The newest rows of {name} are on branch {branch}", f"Merge it into {place.branch}"
         else:
@@ -148,7 +147,7 @@ def _publishes(
         if session is None:
             if (publish := visible_publish(newest[partition])) is not None:
                 publishes[partition] = publish
-        elif (record := _record(lake, session)) is None:
+        elif (record := find_record(lake, session)) is None:
             unknown[partition] = session
         elif record.is_published:
             publishes[partition] = Publish(partition, 0.0, session, record.branch, record.commit)
@@ -173,10 +172,3 @@ def _publish_in_history(lake: Lake, session: str, newest: EventLogRecord) -> Pub
 
 def _filter(key: AssetKey, partition: str | None) -> AssetRecordsFilter:
     return AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition])
-
-
-def _record(lake: Lake, session: str) -> SessionRecord | None:
-    try:
-        return lake.get_session(session).record
-    except SessionNotFound:
-        return None

@@ -120,7 +120,7 @@ def last_shown(instance: DagsterInstance, key: AssetKey | AssetRecordsFilter, br
     """Return the newest publish of an asset, or of any partition of it, that readers of a branch see."""
     newest = (
         next((publish for publish in publishes if branch.shows(publish)), None)
-        for publishes in (observed_publishes(instance, key), visible_at_once(instance, key))
+        for publishes in (observed_publishes(instance, key), _visible_at_once(instance, key))
     )
     return max((publish for publish in newest if publish), key=lambda publish: publish.timestamp, default=None)
 
@@ -151,7 +151,7 @@ def staged_in(instance: DagsterInstance, record: EventLogRecord) -> str | None:
     return awaited_session(event)
 
 
-def visible_at_once(instance: DagsterInstance, key: AssetKey | AssetRecordsFilter) -> Iterator[Publish]:
+def _visible_at_once(instance: DagsterInstance, key: AssetKey | AssetRecordsFilter) -> Iterator[Publish]:
     """Yield the materializations that no publish came after, newest first."""
     for record in instance.fetch_materializations(key, limit=_RECORDS).records:
         event = record.event_log_entry.asset_materialization

@@ -13,7 +13,9 @@ import pyarrow as pa
 from lake_orch import DeltaIOManager, LakeResource, lake_executor
 
 FOLDER = Path(os.environ["RERUN_FOLDER"])
-lake = LakeResource(root=str(FOLDER / "lake"), backfills=os.environ["RERUN_BACKFILLS"])  # type: ignore[arg-type]
+lake = LakeResource(
+    root=str(FOLDER / "lake"), backfills="gather" if os.environ["RERUN_BACKFILLS"] == "gather" else "publish"
+)
 BY_DAY: Any = {"partitions_def": dg.StaticPartitionsDefinition(["x", "y"]), "metadata": {"partition_expr": "day"}}
 
 

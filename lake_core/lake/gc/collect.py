@@ -36,7 +36,7 @@ from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import BATCHES, EXPIRED, FAILED, MOST_EXPIRY, OPEN
 from lake_core.lake.refs.values import instant_of, text_of
 from lake_core.lake.repository import TREES, Repository
-from lake_core.lake.session.generations import is_replaceable
+from lake_core.lake.session.generations import REPLACEABLE, is_replaceable
 from lake_core.lake.state.claims import claimed, claimed_paths
 from lake_core.lake.state.content import EPOCH, OBJECTS, digest_of
 from lake_core.lake.state.derived import DERIVED
@@ -364,14 +364,14 @@ def _reap(repository: Repository) -> None:
             if record.state in (OPEN, FAILED):
                 if now >= record.expires:
                     actions.append(Update(record.key, replace(record, state=EXPIRED).to_json()))
-            elif record.is_published or now - record.opened > 2 * MIN_AGE:
+            elif record.is_published or now - record.opened > REPLACEABLE:
                 if is_replaceable(refs, record, now):
                     continue
                 batches = refs.state.under(f"{BATCHES}{record.id}/")
                 gone = batches[: max(0, _MOST_BATCHES - len(actions))]
                 actions += [Delete(key) for key in gone]
                 is_known = record.renews and record.commit is not None and refs.has_commit(record.commit)
-                if now - record.opened > 2 * MIN_AGE and len(gone) == len(batches) and not is_known:
+                if now - record.opened > REPLACEABLE and len(gone) == len(batches) and not is_known:
                     actions.append(Delete(record.key))
         for id, value in refs.under(PREFIX).items():
             if "done" in value and now - instant_of(f"{PREFIX}{id}", value, "done") > MIN_AGE:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from lake_core import runtime
 from lake_core.errors import LakeError
-from lake_core.journal import Action, Add, Append, State, Update
 from lake_core.lake.errors import BatchesGone, Conflict, SessionClosed
 from lake_core.lake.publish.apply import changes_between, dataset_of
 from lake_core.lake.publish.commit_to_branch import MOST_TRIES
 from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.lake.refs.history import log
-from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.reached import CommitLinks, has_reached
-from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.refs.session_record import OPEN, Batch, batch_key
+from lake_core.lake.refs.session_record import OPEN, Batch
+from lake_core.lake.session.batch_change import change_batches
 from lake_core.lake.session.generations import batches_of, is_in_force, replacing_writer
 from lake_core.lake.session.session_state import open_record
 from lake_core.lake.session.taken_out import take_out
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from lake_core.lake.refs.pending_deletions import PendingDeletions
+    from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.refs.session_record import SessionRecord
     from lake_core.lake.repository import Repository
 
@@ -54,8 +52,9 @@ def replace_published(
             return []
         tree = _without(repository, refs, record, commit, taken, repository.pending_deletions(refs))
         names = sorted({str(batch.task) for batch in taken})
-        change = partial(_plan, refs=refs, record=record, tree=tree, commit=commit, tasks=names)
-        if repository.journal.append(partial(change, has_batch_keys=repository.format.has_batch_keys)):
+        if change_batches(
+            repository, refs, record, replace(record, tree=tree), added=_marks(record, tree, commit, names)
+        ):
             return names
     raise SessionClosed(f"too many processes write to session {session!r} at once: try again", state=OPEN)
 
@@ -130,26 +129,10 @@ def _without_compactions(
     return tree
 
 
-def _plan(
-    state: State,
-    *,
-    refs: RefsState,
-    record: SessionRecord,
-    tree: str,
-    commit: str,
-    tasks: Sequence[str],
-    has_batch_keys: bool,
-) -> Append[bool]:
-    """Return the actions that record it; none if the session has changed since these refs."""
-    newest = RefsState(state)
-    if newest.session(record.id) != record or collections(newest) != collections(refs):
-        return Append((), False)
+def _marks(record: SessionRecord, tree: str, commit: str, tasks: Sequence[str]) -> list[Batch]:
+    """Return the batches that record for which tasks it was done."""
     trees = [(record.tree, tree), *[(tree, tree)] * (len(tasks) - 1)]
-    marks = [
+    return [
         Batch(runtime.uuid4().hex, replacing_writer(commit, task), before, after, is_last=True)
         for task, (before, after) in zip(tasks, trees, strict=True)
     ]
-    kept = record.batches if has_batch_keys else [*record.batches, *marks]
-    actions: list[Action] = [Update(record.key, replace(record, tree=tree, batches=kept).to_json())]
-    actions += [Add(batch_key(record.id, mark), mark.to_json()) for mark in marks if has_batch_keys]
-    return Append(actions, True)

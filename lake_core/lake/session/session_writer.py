@@ -6,14 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from lake_core import runtime
-from lake_core.journal import Action, Add, Append, Delete, State, Update
 from lake_core.lake.errors import SessionClosed, StaleAttempt
 from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.commit_to_branch import MOST_TRIES
 from lake_core.lake.publish.tree_update import check_references, write_tree
-from lake_core.lake.refs.pending_deletions import collections
-from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.refs.session_record import OPEN, Batch, SessionRecord, batch_key
+from lake_core.lake.refs.session_record import OPEN, Batch, SessionRecord
+from lake_core.lake.session.batch_change import change_batches
 from lake_core.lake.session.session_state import open_record, renewed_expiry
 from lake_core.lake.session.taken_out import without_batches
 from lake_core.lake.session.task_attempt import TaskAttempt, standing
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
+    from lake_core.lake.refs.refs_state import RefsState
     from lake_core.lake.repository import Repository
     from lake_core.lake.state.state_store import StateStore
 
@@ -141,34 +140,16 @@ class SessionWriter(WriteSession):
             self.attempt.token,
             self.attempt.part,
         )
-        kept = [other for other in record.batches if other not in earlier]
-        has_batch_keys = repository.format.has_batch_keys
         retention = {f"retention:{path}": before.isoformat() for path, before in changes.ended_retention.items()}
         newer = replace(
             record,
             tree=after,
-            batches=kept if has_batch_keys else (*kept, batch),
             reads=reads,
             metadata=dict(record.metadata) | retention,
             expires=renewed_expiry(record, now, record.expires - record.opened),
         )
-        known_collections = collections(refs)
-
-        def plan(state: State) -> Append[str | None]:
-            newest = RefsState(state)
-            current = newest.session(record.id)
-            if current != record or collections(newest) != known_collections:
-                return Append((), None)
-            keys = (batch_key(record.id, other) for other in earlier)
-            actions: list[Action] = [
-                Update(record.key, newer.to_json()),
-                *(Delete(key) for key in keys if key in state),
-            ]
-            if has_batch_keys:
-                actions.append(Add(batch_key(record.id, batch), batch.to_json()))
-            return Append(actions, after)
-
-        return repository.journal.append(plan)
+        is_added = change_batches(repository, refs, record, newer, removed=earlier, added=[batch])
+        return after if is_added else None
 
     @property
     def _batch_id(self) -> str:

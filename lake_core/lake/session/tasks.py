@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lake_core.journal import Action, Append, Delete, State, Update
 from lake_core.lake.errors import SessionClosed, UnfinishedTasks
 from lake_core.lake.publish.commit_to_branch import MOST_TRIES
-from lake_core.lake.refs.pending_deletions import collections
-from lake_core.lake.refs.refs_state import RefsState
-from lake_core.lake.refs.session_record import FAILED, OPEN, batch_key
+from lake_core.lake.refs.session_record import FAILED, OPEN
+from lake_core.lake.session.batch_change import change_batches
 from lake_core.lake.session.session_state import check_epoch, closed, expire_if_due
 from lake_core.lake.session.taken_out import without_batches
 from lake_core.readable import listed
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from lake_core.lake.publish.published import Published
-    from lake_core.lake.refs.session_record import Batch, SessionRecord
+    from lake_core.lake.refs.session_record import Batch
     from lake_core.lake.repository import Repository
 
 
@@ -98,20 +96,9 @@ def discard(
         if not batches:
             return []
         tree = without_batches(repository, record, batches, repository.pending_deletions(refs))
-        if repository.journal.append(partial(_plan, refs=refs, record=record, tree=tree, batches=batches)):
+        if change_batches(repository, refs, record, replace(record, tree=tree), removed=batches):
             return sorted({batch.task for batch in batches if batch.task is not None})
     raise _busy(session)
-
-
-def _plan(state: State, *, refs: RefsState, record: SessionRecord, tree: str, batches: Sequence[Batch]) -> Append[bool]:
-    """Return the actions that take batches out of a session; none if it has changed since these refs."""
-    newest = RefsState(state)
-    if newest.session(record.id) != record or collections(newest) != collections(refs):
-        return Append((), False)
-    newer = replace(record, tree=tree, batches=[batch for batch in record.batches if batch not in batches])
-    keys = (batch_key(record.id, batch) for batch in batches)
-    actions: list[Action] = [Update(record.key, newer.to_json()), *(Delete(key) for key in keys if key in state)]
-    return Append(actions, True)
 
 
 def _busy(session: str) -> SessionClosed:
