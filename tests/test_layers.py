@@ -20,6 +20,8 @@ _GROUND = (
     "lake_core.varint",
     "lake_core.txn",
     "lake_core.runner",
+    "lake_core.hybrid_calendar",
+    "lake_core.pandas_frames",
 )
 _FOUNDATION = (*_GROUND, "lake_core.dataset", "lake_core.key_rules", "lake_core.store")
 _TREE = ("lake_core.journal", "lake_core.graveler")
@@ -87,6 +89,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.journal": _FOUNDATION,
     "lake_core.graveler": (*_FOUNDATION, "lake_core.journal"),
     "lake_core.key_rules": (),
+    "lake_core.hybrid_calendar": ("lake_core.errors",),
+    "lake_core.pandas_frames": (),
     "lake_core.zarr_arrays": ("lake_core.key_rules",),
     "lake_core.lake": (*_FOUNDATION, *_TREE, *(f"lake_core.lake.{wing}" for wing in _LAKE_WINGS)),
     **{

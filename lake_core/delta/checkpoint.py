@@ -33,6 +33,7 @@ from lake_core.delta.log_segment import SIDECARS_FOLDER, CheckpointFiles
 from lake_core.delta.numpy_arrays import booleans, integers, mask
 from lake_core.delta.struct_statistics import stats_json
 from lake_core.errors import InvalidKey, NotFound
+from lake_core.hybrid_calendar import HybridCalendar
 from lake_core.store.object_file import open_object
 
 if TYPE_CHECKING:
@@ -315,7 +316,9 @@ class Checkpoint:
         leaf_names = [f"{action}.{name}" for name, _ in fields]
         if f"{action}.{key}" not in leaf_names:
             leaf_names.append(f"{action}.{key}")
-        parsed_stats = action == "add" and "add.stats" in leaf_names and "add.stats" not in leaves
+        # Bounds of the hybrid calendar are others than those of the values that are read: no file is skipped by them.
+        is_gregorian = HybridCalendar.of(file.metadata.metadata) is None
+        parsed_stats = action == "add" and "add.stats" in leaf_names and "add.stats" not in leaves and is_gregorian
         if parsed_stats:
             leaf_names.append("add.stats_parsed")
         chunks = []

@@ -86,13 +86,52 @@ def conform_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
         column = batch.column(index)
         if column.type != child.type:
             try:
-                column = pa.chunked_array([_convert(chunk, child.type) for chunk in column.chunks], child.type)
+                chunks = [_convert(_in_microseconds(chunk), child.type) for chunk in column.chunks]
+                column = pa.chunked_array(chunks, child.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
                 raise CorruptDataFile(
                     f"column {child.name!r} is {column.type} in a data file and {child.type} in the table: {error}"
                 ) from None
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _in_microseconds(array: pa.Array) -> pa.Array:
+    """Return times in nanoseconds as the microsecond that they are in, as other readers of Delta do, at any level."""
+    kind = _microseconds(array.type)
+    if kind == array.type:
+        return array
+    if pa.types.is_timestamp(kind):
+        return pc.floor_temporal(array, unit="microsecond").cast(kind)
+    if pa.types.is_struct(kind):
+        children = [_in_microseconds(child) for child in array.flatten()]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
+    offsets, first, last = _rebased(array)
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_map(kind):
+        keys, items = (_in_microseconds(part.slice(first, last - first)) for part in (array.keys, array.items))
+        return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
+    return pa.ListArray.from_arrays(
+        offsets, _in_microseconds(array.values.slice(first, last - first)), type=kind, mask=mask
+    )
+
+
+def has_nanoseconds(kind: pa.DataType) -> bool:
+    """Return whether values of a type have times in nanoseconds, at any level."""
+    return bool(_microseconds(kind) != kind)
+
+
+def _microseconds(kind: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    if types.is_struct(kind):
+        return pa.struct([child.with_type(_microseconds(child.type)) for child in kind])
+    if types.is_map(kind):
+        return pa.map_(*(child.with_type(_microseconds(child.type)) for child in (kind.key_field, kind.item_field)))
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_microseconds(kind.value_type)))
+    return kind
 
 
 def _check_struct(data: list[pa.Field], table: list[pa.Field], path: str) -> None:

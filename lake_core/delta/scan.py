@@ -22,6 +22,7 @@ from lake_core.delta.path import locate_all
 from lake_core.delta.skipping import matching_partitions, partition_filter, partition_table, skip
 from lake_core.errors import NotFound
 from lake_core.expression import TRUE, Predicate, columns, matching, parse_predicate
+from lake_core.hybrid_calendar import HybridCalendar
 from lake_core.store.object_file import open_object
 
 if TYPE_CHECKING:
@@ -128,9 +129,9 @@ class DataFiles:
 
         Raises DataFileMissing, CorruptDataFile, CorruptDeletionVector and the store's errors.
         """
-        with self._telling(index):
+        with self.telling(index):
             file, names = self._open(index)
-            rows = file.read(columns=names, use_threads=False)
+            rows = _in_gregorian(file.read(columns=names, use_threads=False), file)
         return self._finished(index, rows, 0, file.metadata.num_rows)
 
     def batches(self, index: int) -> Iterator[pa.Table]:
@@ -138,7 +139,7 @@ class DataFiles:
 
         Memory holds one such batch, so the file may have any size. Raises what `read` raises.
         """
-        with self._telling(index):
+        with self.telling(index):
             file, names = self._open(index)
         total, first = file.metadata.num_rows, 0
         if not names:
@@ -151,11 +152,12 @@ class DataFiles:
             # Read one row group after another, because reading ahead would keep all of them in memory.
             batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names, use_threads=False)
             while True:
-                with self._telling(index):
+                with self.telling(index):
                     batch = next(batches, None)
                 if batch is None:
                     break
-                yield self._finished(index, pa.Table.from_batches([batch]), first, batch.num_rows)
+                rows = _in_gregorian(pa.Table.from_batches([batch]), file)
+                yield self._finished(index, rows, first, batch.num_rows)
                 first += batch.num_rows
         if first != total:
             raise CorruptDataFile(
@@ -240,7 +242,8 @@ class DataFiles:
         return keep
 
     @contextmanager
-    def _telling(self, index: int) -> Iterator[None]:
+    def telling(self, index: int) -> Iterator[None]:
+        """Turn the errors of reading a file into ours."""
         key = self.keys[index]
         try:
             yield
@@ -250,6 +253,12 @@ class DataFiles:
             raise CorruptDataFile(
                 f"data file {key} cannot be read as Parquet: {error}. Restore it from a backup"
             ) from None
+
+
+def _in_gregorian(rows: pa.Table, file: pq.ParquetFile) -> pa.Table:
+    """Return rows of a file with dates and times as Spark reads them. Old writers stored others than they meant."""
+    calendar = HybridCalendar.of(file.metadata.metadata)
+    return rows if calendar is None else calendar.in_gregorian(rows, file.schema)
 
 
 def _within(rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int64]:

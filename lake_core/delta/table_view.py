@@ -22,6 +22,7 @@ from lake_core.delta.row_rules import constraints
 from lake_core.delta.skipping import num_records
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.errors import LakeError
+from lake_core.pandas_frames import to_frame
 from lake_core.store import ObjectStore, store_at
 
 if TYPE_CHECKING:
@@ -190,10 +191,12 @@ class TableView:
     def to_pandas(self, columns: Sequence[str] | None = None, where: str | None = None) -> Any:
         """Read as `to_arrow` does, and return a `pandas.DataFrame`.
 
+        A column of integers with a null has a nullable type, such as `Int64`.
+
         Raises LakeError too, if pandas is not installed.
         """
         _imported("pandas")
-        return self.to_arrow(columns, where).to_pandas()
+        return to_frame(self.to_arrow(columns, where))
 
     def to_polars(self, columns: Sequence[str] | None = None, where: str | None = None) -> Any:
         """Read as `to_arrow` does, and return a `polars.DataFrame`.

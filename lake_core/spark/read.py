@@ -41,7 +41,13 @@ _MANY_PARTITIONS = 16
 It also prunes better.
 """
 
-_STRICT = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+_STRICT = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    # Files that name no version of Spark follow the calendar of the format.
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
 """These options override the session's settings: a file that cannot be read is an error, and rows are never missing."""
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lake_core.pandas_frames import to_frame
 from lake_core.pool import Pool, Scan
 from lake_core.pool.arrow.fuse import InexactInteger, widen_columns
 from lake_core.pool.arrow.table import to_table
@@ -215,7 +216,7 @@ def load(part: PoolSlice, annotation: object, spark: SparkResource | None, subje
     module = getattr(annotation, "__module__", "")
     if getattr(annotation, "__name__", "") == "DataFrame":
         if module.startswith("pandas"):
-            return part.table(subject).to_pandas()
+            return to_frame(part.table(subject))
         if module.startswith("polars"):
             import polars as pl
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake_core.delta.action import Protocol
+from lake_core.delta.conform import has_nanoseconds
 from lake_core.delta.data_file import AddFile
 from lake_core.delta.definition import new_metadata
 from lake_core.delta.errors import ConvertFailed, CorruptDataFile, SchemaMismatch, TableAlreadyExists
@@ -198,6 +199,13 @@ class _SchemaTask:
             raise CorruptDataFile(
                 f"{self.keys[index]} is not a Parquet file ({error}): remove or repair it first"
             ) from None
+        for child in file.schema_arrow:
+            if has_nanoseconds(child.type):
+                raise ConvertFailed(
+                    f"the column {child.name!r} of {self.keys[index]} has nanoseconds, which Delta does not have and "
+                    "Spark cannot read: write the file anew with microseconds, such as by "
+                    "pandas' to_parquet(…, coerce_timestamps='us'), or append its rows to a table"
+                )
         fields = [pa.field(child.name, _with_instants(child.type)) for child in file.schema_arrow]
         return pa.schema(fields)
 

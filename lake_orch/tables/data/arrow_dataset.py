@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
-from lake_core.delta import DeltaTable
+from lake_core import runtime
+from lake_core.delta.file_care import needs_care
 from lake_core.delta.operations.rewrite import on_partitions_only
-from lake_core.delta.scan import DataFiles, open_data_files, plan_read
+from lake_core.delta.scan import DataFiles, Scan, open_data_files, plan_read
 from lake_core.expression import columns, is_pushable, to_arrow
 from lake_core.store.object_file import open_object
 from lake_orch.tables.data.handler import TableData, TableSlice
@@ -19,12 +21,16 @@ from lake_orch.tables.data.handler import TableData, TableSlice
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
+_READERS = 4
+
 
 class ArrowDatasets:
     """`pyarrow.dataset.Dataset`. A returned one is written as a stream.
 
-    A loaded one reads the table's files when it is scanned. A table whose files must not be read as they are (deletion
-    vectors, column mapping, widened types) is loaded into memory instead.
+    A loaded one reads the table's files when it is scanned. Arrow's reader does not know the rules of Delta, so only
+    files whose footers prove that it would read the same rows are left to it. The rows of the others are read into
+    memory: those with deletion vectors, columns of other names or types, or dates of the hybrid calendar. So are all
+    rows of a table with column mapping.
     """
 
     supported_types = ("pyarrow.dataset.Dataset",)
@@ -34,18 +40,18 @@ class ArrowDatasets:
         return value.scanner().to_reader()
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
-        """Return a dataset over the table's files, or over rows in memory if the files cannot be read as they are."""
+        """Return a dataset over the table's files, and over rows in memory for files that need care."""
         import pyarrow.dataset as ds
 
         return _dataset_of_files(part) or ds.dataset(part.to_arrow())
 
 
 def _dataset_of_files(part: TableSlice) -> ds.Dataset | None:
-    """Open the slice as a dataset over the table's files. Return None if Arrow's reader would return wrong rows."""
+    """Open the slice as a dataset over the table's files. Return None if none of them can be left to Arrow's reader."""
     import pyarrow.dataset as ds
 
     table = part.table
-    if table is None or table.metadata.column_mapping.mode != "none" or _widened(table):
+    if table is None or table.metadata.column_mapping.mode != "none":
         return None
     # The columns of `where` are read as well, so that Arrow can filter by them.
     scan = plan_read(table.snapshot, None, part.where)
@@ -56,32 +62,60 @@ def _dataset_of_files(part: TableSlice) -> ds.Dataset | None:
         named = {column.path[0] for column in columns(scan.predicate)}
         if not is_pushable(scan.predicate) or not named <= set(schema.names):
             return None
-    if files.deleted:
-        return None
-    dataset: ds.Dataset = ds.FileSystemDataset(
-        _fragments(files), schema, ds.ParquetFileFormat(), pafs.PyFileSystem(_Files(files))
+    with runtime.thread_pool(_READERS) as pool:
+        fragments = list(pool.map(_Fragments(files, schema), range(len(files.keys))))
+    careful = [index for index, fragment in enumerate(fragments) if fragment is None]
+    plain: ds.Dataset = ds.FileSystemDataset(
+        [fragment for fragment in fragments if fragment is not None],
+        schema,
+        _parquet(),
+        pafs.PyFileSystem(_Files(files)),
     )
-    return dataset if exact or scan.predicate is None else dataset.filter(to_arrow(scan.predicate))
+    dataset = ds.dataset([plain, ds.dataset(_read(scan, careful).select(schema.names))]) if careful else plain
+    return dataset if scan.predicate is None or exact else dataset.filter(to_arrow(scan.predicate))
 
 
-def _widened(table: DeltaTable) -> bool:
-    return table.properties.get("delta.enableTypeWidening", "false").lower() == "true"
+def _read(scan: Scan, numbers: Sequence[int]) -> pa.Table:
+    """Read the matching rows of files of a scan by the reader of this package."""
+    files = open_data_files(scan, numbers, scan.predicate)
+    with runtime.thread_pool(_READERS) as pool:
+        return pa.concat_tables(pool.map(files.read, range(len(numbers))))
 
 
-def _fragments(files: DataFiles) -> list[Any]:
+def _parquet() -> Any:
     import pyarrow.dataset as ds
 
-    parquet, system = ds.ParquetFileFormat(), pafs.PyFileSystem(_Files(files))
-    fragments = []
-    for index in range(len(files.keys)):
-        guarantee = _all_of(
-            pc.field(name).is_null()
-            if not (value := files.partitions[name][index]).is_valid
-            else pc.field(name) == value
-            for name in files.partitions.column_names
+    # Times that are stored as int96, as Spark does it by default, have years that nanoseconds cannot hold.
+    return ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fragments:
+    """Opens files for Arrow's reader."""
+
+    files: DataFiles
+    schema: pa.Schema
+    """The columns that a query may use."""
+
+    def __call__(self, index: int) -> Any:
+        """Return a file as a fragment of a dataset, or None if Arrow's reader could return other rows."""
+        files = self.files
+        if files.deleted and files.deleted[index] is not None:
+            return None
+        fragment = _parquet().make_fragment(str(index), pafs.PyFileSystem(_Files(files)), self._guarantee(index))
+        with files.telling(index):
+            # The footer is read here, and kept for the scan.
+            metadata, file_schema = fragment.metadata, fragment.physical_schema
+        partitions = set(files.partitions.column_names)
+        columns = [child for child in self.schema if child.name not in partitions]
+        return None if needs_care(metadata, file_schema, columns) else fragment
+
+    def _guarantee(self, index: int) -> pc.Expression:
+        partitions = self.files.partitions
+        return _all_of(
+            pc.field(name).is_null() if not (value := partitions[name][index]).is_valid else pc.field(name) == value
+            for name in partitions.column_names
         )
-        fragments.append(parquet.make_fragment(str(index), system, guarantee))
-    return fragments
 
 
 def _all_of(parts: Iterable[pc.Expression]) -> pc.Expression:

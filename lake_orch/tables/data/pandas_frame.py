@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lake_core.pandas_frames import to_frame
 from lake_orch.errors import UnsupportedData
 from lake_orch.tables.data.handler import TableData, TableSlice
 
@@ -39,7 +40,7 @@ class PandasFrames:
                 "give each a name of its own, or drop the index with df.reset_index(drop=True)"
             )
         try:
-            rows = pa.Table.from_pandas(value, preserve_index=any(level is not None for level in levels))
+            rows = pa.Table.from_pandas(_with_maps(value), preserve_index=any(level is not None for level in levels))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise UnsupportedData(
                 f"this pandas.DataFrame has a column of mixed Python objects that has no one type: {error}. "
@@ -49,4 +50,29 @@ class PandasFrames:
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
         """Read the rows into a frame with the default index."""
-        return part.to_arrow().to_pandas()
+        return to_frame(part.to_arrow())
+
+
+def _with_maps(frame: Any) -> Any:
+    """Return a frame whose columns of maps, which pandas holds as lists of pairs, are known to Arrow as maps."""
+    import pandas as pd  # type: ignore[import-untyped]
+
+    maps = {}
+    for number, dtype in enumerate(frame.dtypes):
+        if dtype.kind != "O":
+            continue
+        column = frame.iloc[:, number]
+        first = next((item for item in column if item is not None), None)
+        if not (
+            isinstance(first, list) and first and all(isinstance(pair, tuple) and len(pair) == 2 for pair in first)
+        ):
+            continue
+        pairs = [pair for item in column if item is not None for pair in item]
+        kind = pa.map_(pa.array([key for key, _ in pairs]).type, pa.array([value for _, value in pairs]).type)
+        maps[number] = pd.Series(pd.arrays.ArrowExtensionArray(pa.array(list(column), kind)), frame.index)
+    if not maps:
+        return frame
+    copied = frame.copy(deep=False)
+    for number, column in maps.items():
+        copied.isetitem(number, column)
+    return copied

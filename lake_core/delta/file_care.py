@@ -1,0 +1,86 @@
+"""Which data files a plain reader of Parquet would read as other rows than the table has.
+
+The reader of this package matches columns regardless of case, converts old types, calendars and nanoseconds, and knows
+that a NaN may be outside of the bounds in a footer. Arrow's own does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lake_core.hybrid_calendar import HybridCalendar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow.parquet as pq
+
+
+def needs_care(metadata: pq.FileMetaData, file_schema: pa.Schema, columns: Sequence[pa.Field]) -> bool:
+    """Return whether a file must not be left to Arrow's reader.
+
+    Args:
+        metadata: The footer of the file.
+        file_schema: The schema of the file, with int96 read as microseconds.
+        columns: The columns that are read, as the table has them.
+    """
+    if HybridCalendar.of(metadata.metadata) is not None:
+        return True
+    if len(set(file_schema.names)) < len(file_schema.names):
+        return True
+    folded = {name.lower(): name for name in file_schema.names}
+    for child in columns:
+        name = folded.get(child.name.lower())
+        # A column that the file lacks is null for every reader.
+        if name is not None and (name != child.name or not _reads_as(file_schema.field(name).type, child.type)):
+            return True
+    return _has_single_valued_floats(metadata)
+
+
+def _reads_as(stored: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether Arrow reads values of a file's type as the same values of the table's type."""
+    types = pa.types
+    if types.is_struct(kind):
+        return (
+            types.is_struct(stored)
+            and [child.name for child in stored] == [child.name for child in kind]
+            and all(_reads_as(old.type, new.type) for old, new in zip(stored, kind, strict=True))
+        )
+    if types.is_map(kind):
+        return (
+            types.is_map(stored)
+            and _reads_as(stored.key_type, kind.key_type)
+            and _reads_as(stored.item_type, kind.item_type)
+        )
+    if types.is_list(kind):
+        return types.is_list(stored) and _reads_as(stored.value_type, kind.value_type)
+    if types.is_timestamp(kind):
+        # Microseconds without a zone in the place of an instant are int96.
+        return types.is_timestamp(stored) and stored.unit in ("us", "ms") and stored.tz in (kind.tz, None)
+    return bool(stored == kind)
+
+
+def _has_single_valued_floats(metadata: pq.FileMetaData) -> bool:
+    """Return whether the bounds of floats in a row group tell Arrow that all are equal, though some may be NaN.
+
+    Bounds do not include NaN. Arrow replaces a column with equal bounds by that value, and drops the rows with NaN.
+    """
+    floats = [
+        number
+        for number in range(metadata.num_columns)
+        if metadata.schema.column(number).physical_type in ("FLOAT", "DOUBLE")
+    ]
+    for group in range(metadata.num_row_groups if floats else 0):
+        row_group = metadata.row_group(group)
+        for number in floats:
+            statistics = row_group.column(number).statistics
+            if (
+                statistics is not None
+                and statistics.has_min_max
+                and statistics.min == statistics.max
+                and not statistics.null_count
+            ):
+                return True
+    return False

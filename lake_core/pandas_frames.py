@@ -1,0 +1,27 @@
+"""Arrow tables as frames of pandas, without a rounded integer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+
+def to_frame(rows: pa.Table) -> Any:
+    """Return rows as a frame.
+
+    pandas has no missing value in a column of `int64`. Arrow makes floats of such a column by default, which rounds
+    integers beyond 2**53. Here it is a column of the nullable type, such as `Int64`, and a list or record with a
+    missing integer holds Python integers. Columns of integers without a missing value have numpy's types.
+    """
+    frame = rows.to_pandas(integer_object_nulls=True)
+    for number, column in enumerate(rows.columns):
+        if column.null_count and pa.types.is_integer(column.type):
+            frame.isetitem(number, column.to_pandas(types_mapper=_nullable))
+    return frame
+
+
+def _nullable(kind: pa.DataType) -> Any:
+    import pandas as pd  # type: ignore[import-untyped]
+
+    return pd.api.types.pandas_dtype(str(kind).replace("u", "U").replace("int", "Int"))
