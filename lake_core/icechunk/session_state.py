@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -194,14 +195,12 @@ class SessionState:
             self.delete_node(path)
             node = parse_node(path, document, new_node_id())
         elif isinstance(before, ArrayNode) and isinstance(node, ArrayNode):
-            if len(before.shape) != len(node.shape) and self._has_chunks(before):
+            if before.chunk_shape != node.chunk_shape and self._has_chunks(before):
                 raise InvalidArrayMetadata(
-                    f"the array {path} has {len(before.shape)} dimensions: "
-                    f"delete it before one of {len(node.shape)} takes its place"
+                    f"the array {path} has chunks of the shape {before.chunk_shape}: "
+                    f"delete it before one with chunks of {node.chunk_shape} takes its place"
                 )
-            node = ArrayNode(
-                node.node_id, path, document, node.shape, node.chunk_shape, node.dimension_names, before.manifests
-            )
+            node = replace(node, manifests=before.manifests)
         self.change_set.set_node(node, before)
 
     def _has_chunks(self, array: ArrayNode) -> bool:
