@@ -317,13 +317,16 @@ class SessionState:
         return ChunkType.UNINITIALIZED if reference is None else _TYPES[type(reference)]
 
     def all_virtual_chunk_locations(self) -> list[str]:
-        """Return the distinct locations of virtual chunks, sorted."""
+        """Return the distinct locations of virtual chunks as absolute URLs, sorted.
+
+        Raises InvalidVirtualReference for a location that is relative to an unknown container.
+        """
         locations: set[str] = set()
         for path in list(self.node_paths()):
             node = self.node(path)
             if isinstance(node, ArrayNode):
                 locations |= self._references(node).locations()
-        return sorted(locations)
+        return sorted({self.virtual_chunks.absolute(location) for location in locations})
 
     chunk_type_async = asynchronous(chunk_type)
     all_virtual_chunk_locations_async = asynchronous(all_virtual_chunk_locations)

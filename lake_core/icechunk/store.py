@@ -12,7 +12,8 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.buffer.core import default_buffer_prototype
 
 from lake_core.icechunk.asynchronous import asynchronous
-from lake_core.icechunk.errors import InvalidStoreKey, InvalidVirtualReference
+from lake_core.icechunk.errors import InvalidStoreKey
+from lake_core.icechunk.location import stored_location
 from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk, sorted_references
 from lake_core.icechunk.snapshot import ArrayNode
 from lake_core.icechunk.virtual import VirtualChunkSpec, virtual_chunk
@@ -250,39 +251,32 @@ class IcechunkStore(Store):
         self._check_writable()
         path, index = _parse_checked_chunk_key(key)
         chunk = virtual_chunk(location, offset, length, checksum)
-        if validate_container and self._session.virtual_chunks.container(chunk.location) is None:
-            raise InvalidVirtualReference(
-                f"no virtual chunk container of the repository holds {chunk.location}: add one with "
-                "config.set_virtual_chunk_container"
-            )
+        if validate_container:
+            self._session.virtual_chunks.check_held(stored_location(chunk.location))
         self._session.set_reference(path, index, chunk)
 
     def set_virtual_refs(
         self, array_path: str, chunks: Iterable[VirtualChunkSpec], *, validate_containers: bool = True
-    ) -> list[tuple[int, ...]] | None:
+    ) -> None:
         """Set several chunks of an array to ranges of objects outside of the repository.
 
-        Returns:
-            The indexes of the chunks whose locations no virtual chunk container holds, which are not set; None if there
-            are none.
+        Args:
+            array_path: The path of the array.
+            chunks: The references. None of them is set if one is not valid.
+            validate_containers: Whether virtual chunk containers of the repository must hold all locations.
 
         Raises:
-            InvalidVirtualReference, InvalidChunkIndex: A reference is not valid. None of them is set.
+            InvalidVirtualReference: A location, range or checksum is not valid, or no container holds a location.
+            InvalidChunkIndex: A reference is of a chunk that the array does not have.
         """
         self._check_writable()
         path = "/" + array_path.strip("/")
         references = virtual_references([*chunks], len(self._session.array(path).shape))
-        refused: list[tuple[int, ...]] = []
         if validate_containers:
-            containers = self._session.virtual_chunks
-            orphans = {location for location in references.locations() if containers.container(location) is None}
-            if orphans:
-                has_container = ~references.located_at(orphans)
-                refused = [*map(tuple, references.index[:, ~has_container].T.tolist())]
-                references = references.take(has_container)
+            for location in sorted(references.locations()):
+                self._session.virtual_chunks.check_held(stored_location(location))
         if len(references):
             self._session.set_references(path, sorted_references(references))
-        return refused or None
 
     set_virtual_ref_async = asynchronous(set_virtual_ref)
     set_virtual_refs_async = asynchronous(set_virtual_refs)
