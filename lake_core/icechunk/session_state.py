@@ -18,6 +18,7 @@ from lake_core.icechunk.errors import (
     ReadOnlySession,
     UnconfirmedCommit,
 )
+from lake_core.icechunk.hierarchy import check_path
 from lake_core.icechunk.identifier import encode_id, new_node_id
 from lake_core.icechunk.manifest import (
     ChunkIndex,
@@ -184,11 +185,13 @@ class SessionState:
     def set_metadata(self, path: str, document: bytes) -> None:
         """Store the `zarr.json` of a node, and create the node if there is none. An equal document is not a change.
 
-        Raises InvalidArrayMetadata, ReadOnlySession.
+        Raises InvalidArrayMetadata, ReadOnlySession; InvalidStoreKey for a path that no new node can have.
         """
         self.check_writable()
         before = self.node(path)
-        if before is not None and before.user_data == document:
+        if before is None:
+            check_path(path)
+        elif before.user_data == document:
             return
         node = parse_node(path, document, new_node_id() if before is None else before.node_id)
         if before is not None and type(before) is not type(node):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lake_core.icechunk.session_state import SessionState
 
 _METADATA = "zarr.json"
-_CHUNK = re.compile(r"(?:(.+)/)?c((?:/(?:0|[1-9][0-9]{0,9}))*)")
+_CHUNK = re.compile(r"(?:(.+)/)?c((?:/(?:0|[1-9][0-9]{0,9}))*)", re.DOTALL)
 _LARGEST_COORDINATE = 2**32 - 1
 _V2_NAMES = (".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
