@@ -155,6 +155,10 @@ class InvalidChunkIndex(IcechunkError, ValueError):
     """A chunk's coordinates lie outside of its array."""
 
 
+class EmptyChunk(IcechunkError, ValueError):
+    """A chunk of no bytes was to be written, which no reader could decode."""
+
+
 class InvalidVirtualReference(IcechunkError, ValueError):
     """A virtual reference has an invalid location, range or checksum, or no virtual chunk container holds it."""
 

@@ -12,6 +12,7 @@ from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.change_set import ChangeSet, is_inside
 from lake_core.icechunk.chunk_file import read_chunk, write_chunk
 from lake_core.icechunk.errors import (
+    EmptyChunk,
     InvalidArrayMetadata,
     InvalidChunkIndex,
     NodeNotFound,
@@ -242,10 +243,15 @@ class SessionState:
     def write_chunk(self, path: str, index: ChunkIndex, data: bytes | memoryview) -> None:
         """Write a chunk. Its bytes go to an object of its own unless they are few.
 
-        Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession.
+        Raises NodeNotFound, InvalidChunkIndex, EmptyChunk, ReadOnlySession.
         """
         self.check_writable()
         self._check_index(path, index)
+        if not len(data):
+            raise EmptyChunk(
+                f"the chunk {index} of {path} has no bytes, so it could not be read: erase it if it is to have the "
+                "fill value"
+            )
         self.set_reference(path, index, write_chunk(self.assets.store, data, self._config.inline_threshold))
 
     def set_reference(self, path: str, index: ChunkIndex, chunk: ChunkReference | None) -> None:

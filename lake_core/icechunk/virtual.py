@@ -57,10 +57,10 @@ def virtual_chunk(location: str, offset: int, length: int, checksum: str | datet
         InvalidVirtualReference: The location is not an absolute URL of a known scheme, the range is not one, or the
             checksum is neither an etag nor a time with a zone.
     """
-    for name, number in (("offset", offset), ("length", length)):
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST:
+    for name, number, least in (("offset", offset, 0), ("length", length, 1)):
+        if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= LARGEST:
             raise InvalidVirtualReference(
-                f"the {name} of a virtual chunk must be a whole number of bytes that is not negative, not {number!r}"
+                f"the {name} of a virtual chunk must be a whole number of bytes, at least {least}, not {number!r}"
             )
     etag, last_modified = checked_checksum(checksum)
     return VirtualChunk(new_location(location).url, offset, length, etag, last_modified)

@@ -46,8 +46,8 @@ def virtual_references(specs: Sequence[VirtualChunkSpec], dimensions: int) -> Ch
     return ChunkReferences(
         index=_indexes([spec.index for spec in specs], dimensions),
         kind=np.full(count, ReferenceKind.VIRTUAL, np.uint8),
-        offset=_numbers("offset", [spec.offset for spec in specs]),
-        length=_numbers("length", [spec.length for spec in specs]),
+        offset=_numbers("offset", [spec.offset for spec in specs], least=0),
+        length=_numbers("length", [spec.length for spec in specs], least=1),
         chunk_id=np.zeros((count, OBJECT_ID_LENGTH), np.uint8),
         data_start=location_start,
         data_length=location_length,
@@ -114,12 +114,12 @@ def _indexes(indexes: Sequence[Sequence[int]], dimensions: int) -> npt.NDArray[n
     return np.ascontiguousarray(table.T.astype(np.uint32))
 
 
-def _numbers(name: str, values: Sequence[int]) -> npt.NDArray[np.uint64]:
+def _numbers(name: str, values: Sequence[int], *, least: int) -> npt.NDArray[np.uint64]:
     column: npt.NDArray[Any] = np.array(values)
     if column.size and (
-        column.ndim != 1 or column.dtype.kind not in "iu" or column.min() < 0 or column.max() > LARGEST
+        column.ndim != 1 or column.dtype.kind not in "iu" or column.min() < least or column.max() > LARGEST
     ):
         raise InvalidVirtualReference(
-            f"the {name} of a virtual chunk must be a whole number of bytes that is not negative"
+            f"the {name} of a virtual chunk must be a whole number of bytes, at least {least}"
         )
     return column.astype(np.uint64)

@@ -23,6 +23,7 @@ from lake_core.icechunk import (
 )
 from lake_core.icechunk.errors import (
     DamagedObject,
+    EmptyChunk,
     InvalidArrayMetadata,
     InvalidChunkIndex,
     InvalidStoreKey,
@@ -252,6 +253,15 @@ def test_locations_that_no_container_holds_are_refused_together(repository: Repo
     assert session.all_virtual_chunk_locations() == ["file:///elsewhere/x", held.location]
 
 
+def test_a_chunk_of_no_bytes_is_refused(repository: Repository) -> None:
+    session = repository.writable_session("main")
+    with pytest.raises(EmptyChunk, match=r"the chunk \(0, 0\) of /g/a has no bytes"):
+        put(session.store, "g/a/c/0/0", b"")
+    with pytest.raises(InvalidVirtualReference, match="at least 1"):
+        session.store.set_virtual_ref("g/a/c/0/0", "file:///x/y", offset=0, length=0, validate_container=False)
+    assert not session.has_uncommitted_changes
+
+
 def test_many_virtual_references_are_checked_and_kept_by_columns(repository: Repository, tmp_path: Path) -> None:
     folder = f"file://{tmp_path}/files"
     session = repository.writable_session("main")
@@ -285,6 +295,7 @@ def test_many_virtual_references_are_checked_and_kept_by_columns(repository: Rep
         VirtualChunkSpec([0.5, 0], "file:///x/y", 0, 4),  # type: ignore[list-item]
         VirtualChunkSpec([0, 0], "x/y", 0, 4),
         VirtualChunkSpec([0, 0], "file:///x/y", -1, 4),
+        VirtualChunkSpec([0, 0], "file:///x/y", 0, 0),
         VirtualChunkSpec([0, 0], "file:///x/y", 0, 2**63),
         VirtualChunkSpec([0, 0], "file:///x/y", 0, 4, last_updated_at_checksum=datetime(2030, 1, 1)),
     ],
