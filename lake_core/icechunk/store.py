@@ -12,7 +12,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.buffer.core import default_buffer_prototype
 
 from lake_core.icechunk.asynchronous import asynchronous
-from lake_core.icechunk.errors import InvalidStoreKey
+from lake_core.icechunk.errors import InvalidStoreKey, ReadOnlySession
 from lake_core.icechunk.location import stored_location
 from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk, sorted_references
 from lake_core.icechunk.snapshot import ArrayNode
@@ -59,6 +59,14 @@ class IcechunkStore(Store):
     def read_only(self) -> bool:
         """Return whether the store is read-only, as it is after a commit of its session."""
         return self._read_only or self._session.read_only
+
+    def _check_writable(self) -> None:
+        """Raise ReadOnlySession, which is a ValueError, if the store is read-only."""
+        if self.read_only:
+            raise ReadOnlySession(
+                "the store is read-only: write in a session, to session.icechunk(path).store of a session of the lake, "
+                "or to the store of Repository.writable_session(branch)"
+            )
 
     def with_read_only(self, read_only: bool = False) -> IcechunkStore:
         """Return a store of the same session. Raises ValueError for a writable store of a read-only session."""

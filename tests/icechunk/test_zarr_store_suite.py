@@ -27,7 +27,7 @@ from lake_core.icechunk.errors import EmptyChunk, InvalidArrayMetadata, InvalidS
 from lake_core.store import LocalStore, MemoryStore
 
 GROUP = json.dumps({"zarr_format": 3, "node_type": "group"}).encode()
-READ_ONLY = "the session is read-only|store was opened in read-only mode and does not support writing"
+READ_ONLY = "the session is read-only|the store is read-only"
 
 _FREE_KEYS = "keys such as foo or foo/0/0 are no keys of a hierarchy: chunks are written instead"
 _NOT_A_DOCUMENT = "a zarr.json of other bytes than a document is refused: documents are written instead"
