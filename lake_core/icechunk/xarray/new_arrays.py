@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,7 +160,10 @@ def _template(name: str, variable: xr.Variable, encoding: Mapping[str, Any], *, 
     elif variable.dtype == object or (variable.dtype.kind in "mM" and "units" not in cf_encoding):
         sample = variable
     try:
-        encoded = encode_cf_variable(xr.Variable(variable.dims, sample._data, attributes, cf_encoding), name=name)
+        with warnings.catch_warnings():
+            # Xarray warns of values that an encoding may not hold. They are refused when they are written.
+            warnings.simplefilter("ignore")
+            encoded = encode_cf_variable(xr.Variable(variable.dims, sample._data, attributes, cf_encoding), name=name)
     except (ValueError, TypeError, ArithmeticError, LookupError) as error:
         raise UnstorableValues(f"{name!r} cannot be stored with the encoding {dict(encoding)}: {error}") from None
     return xr.Variable(variable.dims, np.zeros(shape, encoded.dtype), encoded.attrs)

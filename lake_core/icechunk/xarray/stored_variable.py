@@ -64,7 +64,9 @@ class StoredVariable:
                 cells = self._encoded(values)
                 decoded = self._decoded(cells, values.dtype)
             except (ValueError, TypeError, ArithmeticError, LookupError) as error:
-                raise UnstorableValues(f"{self.name!r} cannot be stored as {self.description}: {error}") from None
+                raise UnstorableValues(
+                    f"{self.name!r} has values that cannot be stored as {self.description}. {self._remedy(values)}"
+                ) from error
             if decoded.shape != values.shape:
                 raise UnstorableValues(
                     f"{self.name!r} has the shape {values.shape}, and xarray would read it back as {decoded.shape}, "
