@@ -32,6 +32,8 @@ def to_icechunk(
 ) -> None:
     """Write a dataset or array to a group of a session. The session is not committed.
 
+    After an error the session has the changes that it had before.
+
     Unlike `Dataset.to_zarr`, a value that its array cannot hold is an error: a time that the stored units cannot hold,
     a number that overflows its type or packing, a missing text. Arrays of dask are written by whole chunks or shards,
     so no task overwrites the cells of another.
@@ -52,13 +54,29 @@ def to_icechunk(
         MismatchedVariable: A variable does not fit its array, or there is something where a group was to be created.
     """
     dataset = prepared(obj if isinstance(obj, xr.Dataset) else obj.to_dataset(name=obj.name or "data"))
+    before = session.change_set.copy()
+    try:
+        _write(dataset, session, (group or "").strip("/"), mode, append_dim, region, encoding or {})
+    except BaseException:
+        # A session that is committed nevertheless must not have a part of the dataset.
+        session.change_set = before
+        raise
+
+
+def _write(
+    dataset: xr.Dataset,
+    session: Session,
+    path: str,
+    mode: Mode | None,
+    append_dim: Hashable | None,
+    region: Mapping[Hashable, slice] | None,
+    encodings: Mapping[Hashable, Mapping[str, Any]],
+) -> None:
     chosen: Mode = mode or ("a" if append_dim is not None else "r+" if region is not None else "w-")
-    path = (group or "").strip("/")
     store = session.store
     exists = _has_nodes(session, path)
     if chosen == "w-" and exists:
         raise MismatchedVariable(f"there is something at /{path} already: use mode 'w' to replace it, or 'a'")
-    encodings = encoding or {}
     unknown = [name for name in encodings if name not in dataset.variables]
     if unknown:
         raise MismatchedVariable(f"encoding names {unknown[0]!r}, which is no variable of the dataset")

@@ -8,8 +8,8 @@ import numpy as np
 import xarray as xr
 import zarr
 
-from lake_core.icechunk.errors import MismatchedVariable
-from lake_core.icechunk.xarray.blocks import block, write_blocks
+from lake_core.icechunk.errors import MismatchedVariable, UnstorableValues
+from lake_core.icechunk.xarray.blocks import Block, block, write_blocks
 from lake_core.icechunk.xarray.stored_variable import StoredVariable
 
 if TYPE_CHECKING:
@@ -64,7 +64,16 @@ class StoredDataset:
             for name, variable in variables.items()
             if variable.size
         ]
+        dates = [part for part in blocks if part.stored.has_dates]
+        of_numpy = [part for part in dates if _must_be_dates_of_numpy(part)]
         write_blocks(blocks)
+        for part in of_numpy:
+            if not part.stored.holds_numpy_dates(np.asarray(part.array[...])):
+                raise UnstorableValues(
+                    f"{part.stored.name!r} would have dates that xarray reads as datetime64, and others, outside of "
+                    "1678 to 2262 or too far from the start of its units, because of which all of them would be read "
+                    "by way of floats: write the array anew with units since 1970-01-01, or with dates of cftime alone"
+                )
 
     def check_attributes(self, name: Hashable, variable: xr.Variable) -> None:
         """Raise MismatchedVariable if the units of a variable, for example, are not those of the stored numbers."""
@@ -84,6 +93,14 @@ class StoredDataset:
         return [
             str(attribute) for attribute, given in variable.attrs.items() if not _is_same(given, stored.get(attribute))
         ]
+
+
+def _must_be_dates_of_numpy(part: Block) -> bool:
+    """Return whether all dates of an array must be read as `datetime64`: those that are written, or those there are."""
+    if part.values.dtype.kind == "M":
+        return True
+    is_whole = part.array.size == part.values.size
+    return not is_whole and part.stored.holds_numpy_dates(np.asarray(part.array[...]))
 
 
 def _is_same(given: Any, stored: Any) -> bool:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _MASKS = ("_FillValue", "missing_value")
 _PACKING = ("scale_factor", "add_offset", "_Unsigned", "dtype")
 """The attributes by which xarray converts cells to values, apart from missing values and the units of times."""
+_AT_ONCE = 1 << 18
+"""How many values are encoded and compared at a time."""
 _NOT_OF_VALUES = ("source", "original_shape", "preferred_chunks", "coordinates")
 
 
@@ -57,6 +59,15 @@ class StoredVariable:
             return values
         if self.cells.kind in "OT":
             return self._texts(values)
+        parts = _parts(values)
+        if len(parts) > 1:
+            cells = np.empty(values.shape, self.cells)
+            for part in parts:
+                cells[part] = self._checked(values[part])
+            return cells
+        return self._checked(values)
+
+    def _checked(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             # Xarray warns of what is an error here.
             warnings.simplefilter("ignore")
@@ -82,11 +93,34 @@ class StoredVariable:
         """Return values as they are read back. Raises UnstorableValues as `encode` does."""
         return self._decoded(self.encode(values), values.dtype)
 
+    @property
+    def has_dates(self) -> bool:
+        """Return whether xarray reads the cells as dates."""
+        return " since " in str(self.attributes.get("units", ""))
+
+    def holds_numpy_dates(self, cells: npt.NDArray[Any]) -> bool:
+        """Return whether xarray reads all cells of an array of dates as `datetime64[ns]`, each by itself.
+
+        If one of them is more than 292 years from the first moment of the units, or has another calendar, xarray
+        converts all of them by way of floats, and most often to objects of cftime.
+        """
+        coder = xr.coders.CFDatetimeCoder(use_cftime=False)
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            try:
+                decode_cf_variable(self.name, self._raw(cells), decode_times=coder, decode_timedelta=False).load()
+            except (ValueError, TypeError, ArithmeticError, LookupError):
+                return False
+        return True
+
     def _decoded(self, cells: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Return the values of cells, as xarray reads them, for values of a type."""
-        raw = xr.Variable(self.dimensions, cells, dict(self.attributes))
-        decoded: npt.NDArray[Any] = decode_cf_variable(self.name, raw, decode_timedelta=self._has_spans(dtype)).values
+        spans = self._has_spans(dtype)
+        decoded: npt.NDArray[Any] = decode_cf_variable(self.name, self._raw(cells), decode_timedelta=spans).values
         return decoded
+
+    def _raw(self, cells: npt.NDArray[Any]) -> xr.Variable:
+        return xr.Variable(self.dimensions, cells, dict(self.attributes))
 
     def _has_spans(self, dtype: np.dtype[Any]) -> bool:
         """Return whether cells are spans of time. Numbers with the unit of a time can also be just that."""
@@ -183,6 +217,14 @@ class StoredVariable:
             "Store the array anew with a dtype, scale_factor, add_offset or _FillValue in its encoding that can hold "
             "such values, or convert them first"
         )
+
+
+def _parts(values: npt.NDArray[Any]) -> list[slice]:
+    """Return parts of values along the first axis that fit into a processor's cache."""
+    if not values.ndim or values.size <= _AT_ONCE:
+        return [slice(None)]
+    rows = max(1, _AT_ONCE * len(values) // values.size)
+    return [slice(start, start + rows) for start in range(0, len(values), rows)]
 
 
 def decoded_source(name: str, variable: xr.Variable) -> xr.Variable:
