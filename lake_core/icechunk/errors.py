@@ -177,3 +177,11 @@ class UnmergeableFork(IcechunkError):
 
 def _conflict_error(message: str, expected: str, actual: str) -> ConflictError:
     return ConflictError(message, expected_parent=expected, actual_parent=actual)
+
+
+class UnstorableValues(IcechunkError):
+    """A variable has a value that would not be read back from its array as it is."""
+
+
+class MismatchedVariable(IcechunkError):
+    """A variable does not fit the array that it would be written to: its dimensions, lengths or attributes differ."""
