@@ -384,6 +384,13 @@ class DatasetFormat(ABC):
         """Return whether other clients are kept from writing the dataset past the lake."""
         return False
 
+    def incompatibility(self, store: ObjectStore) -> str | None:
+        """Return why the lake can no longer follow the dataset's folder, such as an upgrade by another client.
+
+        Such a folder is kept whole, and nothing is written to it. None, the default, if the lake can follow it.
+        """
+        return None
+
     def release(self, store: DatasetStore) -> None:
         """Let other clients write the dataset."""
         return

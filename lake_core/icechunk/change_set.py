@@ -46,6 +46,17 @@ class ChangeSet:
     touched: bool = False
     """Whether there was any change, even if it was undone again."""
 
+    def copy(self) -> ChangeSet:
+        """Return a copy, which later changes of this one leave as it is."""
+        return ChangeSet(
+            dict(self.nodes),
+            dict(self.deleted),
+            {node_id: dict(chunks) for node_id, chunks in self.chunks.items()},
+            {node_id: list(parts) for node_id, parts in self.columns.items()},
+            dict(self.bounds),
+            self.touched,
+        )
+
     def set_node(self, node: Node, before: Node | None) -> None:
         """Replace the node at a path. The new node has the same id if it is the same node."""
         self.touched = True

@@ -5,6 +5,7 @@ Moving the branch, as the last step, publishes them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -84,9 +85,11 @@ class Commit:
                 "use another key, or pass txn=…"
             )
         try:
+            # Other clients read MessagePack as JSON, and no commit of a branch whose metadata is not.
+            _check_json(dict(self.metadata))
             for value in self.metadata.values():
                 msgpack.packb(value)
-        except (TypeError, ValueError, OverflowError) as error:
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise IcechunkError(f"the metadata of a commit cannot be written as JSON: {error}") from None
 
     def _now(self) -> int:
@@ -170,6 +173,22 @@ class Commit:
         manifest = self.assets.manifest(manifest_id)
         count = sum(map(len, manifest.arrays()))
         return ManifestFileInfo(manifest_id, self.assets.store.head(path).size, count)
+
+
+def _check_json(value: Any) -> None:
+    """Raise TypeError or ValueError for a value that JSON cannot hold."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            if not isinstance(name, str):
+                raise TypeError(f"{name!r} is not the name of a value: names are texts")
+            _check_json(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            _check_json(each)
+    elif isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"bytes such as {bytes(value[:20])!r} are no text: decode them, or encode them in Base64")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is not a number of JSON: use None, or a text")
 
 
 def change_log(changes: ChangeSet, parent: Snapshot) -> TransactionLog:

@@ -40,7 +40,7 @@ from lake_core.icechunk.errors import InvalidRefName
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id, encode_ids
 from lake_core.icechunk.refs import MAIN, RefKind, encode_ref, ref_key
 from lake_core.icechunk.repository import Repository
-from lake_core.icechunk.repository_layout import SPEC_V2_KEY, check_spec_version
+from lake_core.icechunk.repository_layout import SPEC_V2_KEY, check_spec_version, incompatibility
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
 from lake_core.icechunk.zarr_import import import_zarr
 
@@ -211,6 +211,10 @@ class IcechunkFormat(DatasetFormat):
         The history is reachable, because plain readers walk it. So are all chunks of branches and tags that other
         clients made in the folder.
         """
+        if not state.versioned and incompatibility(state) is not None:
+            # Another client has upgraded the folder. What it reaches is only in files that are not read here.
+            yield from (meta.key for meta in state.list() if _UNIQUE.fullmatch(meta.key))
+            return
         assets = AssetManager(state)
         snapshot_ids: set[bytes] = set()
         manifests: set[bytes] = set()
@@ -227,6 +231,11 @@ class IcechunkFormat(DatasetFormat):
             if snapshot_id != INITIAL_SNAPSHOT:
                 yield TRANSACTIONS + encode_id(snapshot_id)
         yield from _manifest_objects(assets, manifests)
+
+    def incompatibility(self, store: ObjectStore) -> str | None:
+        """Return that another client has upgraded the repository to version 2 of the specification, if so."""
+        reason = incompatibility(store)
+        return None if reason is None else f"{reason}. The lake reads its own last state, and writes no other one"
 
     def collectable(self, key: str) -> bool:
         """Return True: UNIQUE keys have forms that only Icechunk writes."""

@@ -155,6 +155,10 @@ class InvalidChunkIndex(IcechunkError, ValueError):
     """A chunk's coordinates lie outside of its array."""
 
 
+class EmptyChunk(IcechunkError, ValueError):
+    """A chunk of no bytes was to be written, which no reader could decode."""
+
+
 class InvalidVirtualReference(IcechunkError, ValueError):
     """A virtual reference has an invalid location, range or checksum, or no virtual chunk container holds it."""
 
@@ -173,3 +177,11 @@ class UnmergeableFork(IcechunkError):
 
 def _conflict_error(message: str, expected: str, actual: str) -> ConflictError:
     return ConflictError(message, expected_parent=expected, actual_parent=actual)
+
+
+class UnstorableValues(IcechunkError):
+    """A variable has a value that would not be read back from its array as it is."""
+
+
+class MismatchedVariable(IcechunkError):
+    """A variable does not fit the array that it would be written to: its dimensions, lengths or attributes differ."""

@@ -1,14 +1,24 @@
-"""The rules of a hierarchy: one node at a path, and a group above each node."""
+"""The rules of a hierarchy: names of nodes, one node at a path, and a group above each node."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lake_core.icechunk.errors import InvalidHierarchy
+from lake_core.icechunk.errors import InvalidHierarchy, InvalidStoreKey
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, parent_path
 
 if TYPE_CHECKING:
     from lake_core.icechunk.change_set import ChangeSet
+
+
+def check_path(path: str) -> None:
+    """Raise InvalidStoreKey for a path that a new node cannot have, because Zarr or icechunk takes it for another."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise InvalidStoreKey(f"the path {path[:200]!r} holds half of a surrogate pair, which is no text") from None
+    if path != "/" and not {"", ".", ".."}.isdisjoint(path[1:].split("/")):
+        raise InvalidStoreKey(f"the path {path[:200]!r} has a part that is empty, '.' or '..': choose another name")
 
 
 def check_hierarchy(changes: ChangeSet, parent: Snapshot) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence, Set
+    from collections.abc import Mapping, Sequence
 
 ChunkIndex: TypeAlias = tuple[int, ...]
 """Coordinates of a chunk in the grid of its array."""
@@ -149,17 +149,6 @@ class ChunkReferences:
         virtual = self.kind == ReferenceKind.VIRTUAL
         spans = np.unique(np.stack([self.data_start[virtual], self.data_length[virtual]]), axis=1)
         return {self.heap[start : start + length].decode() for start, length in spans.T.tolist()}
-
-    def located_at(self, locations: Set[str]) -> npt.NDArray[np.bool_]:
-        """Return which references are of virtual chunks at one of these locations."""
-        return np.fromiter(
-            (
-                isinstance(chunk, VirtualChunk) and chunk.location in locations
-                for chunk in map(self.__getitem__, range(len(self)))
-            ),
-            np.bool_,
-            len(self),
-        )
 
     def inside(self, extents: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
         """Return which references lie within a box."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-_PACKAGES = ("msgpack", "xarray", "yaml", "zarr", "zstandard")
+_PACKAGES = ("cftime", "msgpack", "xarray", "yaml", "zarr", "zstandard")
 
 _missing = [name for name in _PACKAGES if find_spec(name) is None]
 if _missing:

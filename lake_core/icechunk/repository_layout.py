@@ -19,13 +19,19 @@ if TYPE_CHECKING:
 SPEC_V2_KEY = "repo"
 
 
+def incompatibility(store: ObjectStore) -> str | None:
+    """Say that a repository follows version 2 of the specification, if it does."""
+    if not store.exists(SPEC_V2_KEY):
+        return None
+    version = "version 2 of the Icechunk specification, not 1"
+    return f"the repository at {store.url()} follows {version}: open it with icechunk 2"
+
+
 def check_spec_version(store: ObjectStore) -> None:
     """Raise UnsupportedSpecVersion where the repository follows version 2 of the specification."""
-    if store.exists(SPEC_V2_KEY):
-        raise UnsupportedSpecVersion(
-            f"the repository at {store.url()} follows version 2 of the Icechunk specification, not 1: "
-            "open it with icechunk 2"
-        )
+    reason = incompatibility(store)
+    if reason is not None:
+        raise UnsupportedSpecVersion(reason)
 
 
 def read_config(store: ObjectStore) -> tuple[RepositoryConfig, str | None]:

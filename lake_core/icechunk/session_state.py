@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,14 @@ from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.change_set import ChangeSet, is_inside
 from lake_core.icechunk.chunk_file import read_chunk, write_chunk
 from lake_core.icechunk.errors import (
+    EmptyChunk,
     InvalidArrayMetadata,
     InvalidChunkIndex,
     NodeNotFound,
     ReadOnlySession,
     UnconfirmedCommit,
 )
+from lake_core.icechunk.hierarchy import check_path
 from lake_core.icechunk.identifier import encode_id, new_node_id
 from lake_core.icechunk.manifest import (
     ChunkIndex,
@@ -183,25 +186,25 @@ class SessionState:
     def set_metadata(self, path: str, document: bytes) -> None:
         """Store the `zarr.json` of a node, and create the node if there is none. An equal document is not a change.
 
-        Raises InvalidArrayMetadata, ReadOnlySession.
+        Raises InvalidArrayMetadata, ReadOnlySession; InvalidStoreKey for a path that no new node can have.
         """
         self.check_writable()
         before = self.node(path)
-        if before is not None and before.user_data == document:
+        if before is None:
+            check_path(path)
+        elif before.user_data == document:
             return
         node = parse_node(path, document, new_node_id() if before is None else before.node_id)
         if before is not None and type(before) is not type(node):
             self.delete_node(path)
             node = parse_node(path, document, new_node_id())
         elif isinstance(before, ArrayNode) and isinstance(node, ArrayNode):
-            if len(before.shape) != len(node.shape) and self._has_chunks(before):
+            if before.chunk_shape != node.chunk_shape and self._has_chunks(before):
                 raise InvalidArrayMetadata(
-                    f"the array {path} has {len(before.shape)} dimensions: "
-                    f"delete it before one of {len(node.shape)} takes its place"
+                    f"the array {path} has chunks of the shape {before.chunk_shape}: "
+                    f"delete it before one with chunks of {node.chunk_shape} takes its place"
                 )
-            node = ArrayNode(
-                node.node_id, path, document, node.shape, node.chunk_shape, node.dimension_names, before.manifests
-            )
+            node = replace(node, manifests=before.manifests)
         self.change_set.set_node(node, before)
 
     def _has_chunks(self, array: ArrayNode) -> bool:
@@ -240,10 +243,15 @@ class SessionState:
     def write_chunk(self, path: str, index: ChunkIndex, data: bytes | memoryview) -> None:
         """Write a chunk. Its bytes go to an object of its own unless they are few.
 
-        Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession.
+        Raises NodeNotFound, InvalidChunkIndex, EmptyChunk, ReadOnlySession.
         """
         self.check_writable()
         self._check_index(path, index)
+        if not len(data):
+            raise EmptyChunk(
+                f"the chunk {index} of {path} has no bytes, so it could not be read: erase it if it is to have the "
+                "fill value"
+            )
         self.set_reference(path, index, write_chunk(self.assets.store, data, self._config.inline_threshold))
 
     def set_reference(self, path: str, index: ChunkIndex, chunk: ChunkReference | None) -> None:
@@ -318,13 +326,16 @@ class SessionState:
         return ChunkType.UNINITIALIZED if reference is None else _TYPES[type(reference)]
 
     def all_virtual_chunk_locations(self) -> list[str]:
-        """Return the distinct locations of virtual chunks, sorted."""
+        """Return the distinct locations of virtual chunks as absolute URLs, sorted.
+
+        Raises InvalidVirtualReference for a location that is relative to an unknown container.
+        """
         locations: set[str] = set()
         for path in list(self.node_paths()):
             node = self.node(path)
             if isinstance(node, ArrayNode):
                 locations |= self._references(node).locations()
-        return sorted(locations)
+        return sorted({self.virtual_chunks.absolute(location) for location in locations})
 
     chunk_type_async = asynchronous(chunk_type)
     all_virtual_chunk_locations_async = asynchronous(all_virtual_chunk_locations)

@@ -9,23 +9,23 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from lake_core.icechunk.errors import DamagedObject
+from lake_core.icechunk.errors import DamagedObject, InvalidArrayMetadata
 from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL, FileType, decode_file, encode_file, is_foreign
 from lake_core.icechunk.flatbuffer import FlatbufferError, Table, Tables, damage_of
 from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, table_layout
 from lake_core.icechunk.identifier import NODE_ID_LENGTH, OBJECT_ID_LENGTH
+from lake_core.icechunk.node_metadata import array_layout
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Node, Snapshot, sort_key
 
 _ID, _PARENT_ID, _NODES, _FLUSHED_AT, _MESSAGE, _METADATA, _MANIFEST_FILES = range(7)  # slots of Snapshot
 _NODE_ID, _PATH, _USER_DATA, _NODE_TYPE, _NODE_DATA = range(5)  # slots of NodeSnapshot
-_SHAPE, _DIMENSION_NAMES, _MANIFESTS = range(3)  # slots of ArrayNodeData
+_MANIFESTS = 2  # the slot of ArrayNodeData that is read: zarr.json says what the others do
 _ARRAY, _GROUP = 1, 2  # members of the union NodeData
 
 _FILE_INFO = np.dtype(
     {"names": ["id", "size", "refs"], "formats": ["V12", "<u8", "<u4"], "offsets": [0, 16, 24], "itemsize": 32}
 )
 _FILE_INFO_FIELDS = struct.Struct("<12s4xQI4x")
-_RANGE = struct.Struct("<QQ")
 _EXTENT = struct.Struct("<II")
 
 # Offsets of fields in tables that are written.
@@ -128,25 +128,12 @@ def _node(table: Table, path: str) -> Node:
         return GroupNode(node_id, path, user_data)
     if kind != _ARRAY:
         raise FlatbufferError(f"the node {path!r} is neither an array nor a group")
-    array = table.table(_NODE_DATA)
-    start, count = array.vector(_SHAPE, _RANGE.size)
-    lengths = [_RANGE.unpack_from(table.buffer, start + number * _RANGE.size) for number in range(count)]
-    return ArrayNode(
-        node_id,
-        path,
-        user_data,
-        tuple(length for length, _ in lengths),
-        tuple(chunk for _, chunk in lengths),
-        _dimension_names(array),
-        _manifest_refs(array, count),
-    )
-
-
-def _dimension_names(array: Table) -> tuple[str | None, ...] | None:
-    if not array.field(_DIMENSION_NAMES):
-        return None
-    names = array.tables(_DIMENSION_NAMES)
-    return tuple(names[number].optional_string(0) for number in range(len(names)))
+    try:
+        layout = array_layout(path, user_data)
+    except InvalidArrayMetadata as error:
+        raise FlatbufferError(str(error)) from None
+    manifests = _manifest_refs(table.table(_NODE_DATA), len(layout.shape))
+    return ArrayNode(node_id, path, user_data, layout.shape, layout.chunk_shape, layout.dimension_names, manifests)
 
 
 def _manifest_refs(array: Table, dimensions: int) -> tuple[ManifestRef, ...]:

@@ -12,7 +12,8 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.buffer.core import default_buffer_prototype
 
 from lake_core.icechunk.asynchronous import asynchronous
-from lake_core.icechunk.errors import InvalidStoreKey, InvalidVirtualReference
+from lake_core.icechunk.errors import InvalidStoreKey, ReadOnlySession
+from lake_core.icechunk.location import stored_location
 from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk, sorted_references
 from lake_core.icechunk.snapshot import ArrayNode
 from lake_core.icechunk.virtual import VirtualChunkSpec, virtual_chunk
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from lake_core.icechunk.session_state import SessionState
 
 _METADATA = "zarr.json"
-_CHUNK = re.compile(r"(?:(.+)/)?c((?:/(?:0|[1-9][0-9]{0,9}))*)")
+_CHUNK = re.compile(r"(?:(.+)/)?c((?:/(?:0|[1-9][0-9]{0,9}))*)", re.DOTALL)
 _LARGEST_COORDINATE = 2**32 - 1
 _V2_NAMES = (".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
@@ -58,6 +59,14 @@ class IcechunkStore(Store):
     def read_only(self) -> bool:
         """Return whether the store is read-only, as it is after a commit of its session."""
         return self._read_only or self._session.read_only
+
+    def _check_writable(self) -> None:
+        """Raise ReadOnlySession, which is a ValueError, if the store is read-only."""
+        if self.read_only:
+            raise ReadOnlySession(
+                "the store is read-only: write in a session, to session.icechunk(path).store of a session of the lake, "
+                "or to the store of Repository.writable_session(branch)"
+            )
 
     def with_read_only(self, read_only: bool = False) -> IcechunkStore:
         """Return a store of the same session. Raises ValueError for a writable store of a read-only session."""
@@ -250,39 +259,32 @@ class IcechunkStore(Store):
         self._check_writable()
         path, index = _parse_checked_chunk_key(key)
         chunk = virtual_chunk(location, offset, length, checksum)
-        if validate_container and self._session.virtual_chunks.container(chunk.location) is None:
-            raise InvalidVirtualReference(
-                f"no virtual chunk container of the repository holds {chunk.location}: add one with "
-                "config.set_virtual_chunk_container"
-            )
+        if validate_container:
+            self._session.virtual_chunks.check_held(stored_location(chunk.location))
         self._session.set_reference(path, index, chunk)
 
     def set_virtual_refs(
         self, array_path: str, chunks: Iterable[VirtualChunkSpec], *, validate_containers: bool = True
-    ) -> list[tuple[int, ...]] | None:
+    ) -> None:
         """Set several chunks of an array to ranges of objects outside of the repository.
 
-        Returns:
-            The indexes of the chunks whose locations no virtual chunk container holds, which are not set; None if there
-            are none.
+        Args:
+            array_path: The path of the array.
+            chunks: The references. None of them is set if one is not valid.
+            validate_containers: Whether virtual chunk containers of the repository must hold all locations.
 
         Raises:
-            InvalidVirtualReference, InvalidChunkIndex: A reference is not valid. None of them is set.
+            InvalidVirtualReference: A location, range or checksum is not valid, or no container holds a location.
+            InvalidChunkIndex: A reference is of a chunk that the array does not have.
         """
         self._check_writable()
         path = "/" + array_path.strip("/")
         references = virtual_references([*chunks], len(self._session.array(path).shape))
-        refused: list[tuple[int, ...]] = []
         if validate_containers:
-            containers = self._session.virtual_chunks
-            orphans = {location for location in references.locations() if containers.container(location) is None}
-            if orphans:
-                has_container = ~references.located_at(orphans)
-                refused = [*map(tuple, references.index[:, ~has_container].T.tolist())]
-                references = references.take(has_container)
+            for location in sorted(references.locations()):
+                self._session.virtual_chunks.check_held(stored_location(location))
         if len(references):
             self._session.set_references(path, sorted_references(references))
-        return refused or None
 
     set_virtual_ref_async = asynchronous(set_virtual_ref)
     set_virtual_refs_async = asynchronous(set_virtual_refs)

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import unquote
 
 import fsspec
 
 from lake_core.errors import LakeError, NotFound
 from lake_core.icechunk.errors import InvalidVirtualReference, VirtualChunkError, VirtualChunkNotAuthorized
 from lake_core.icechunk.http_range import read_http_range
+from lake_core.icechunk.location import Location, decoded_prefix, new_location, stored_location
 from lake_core.icechunk.manifest import VirtualChunk
 from lake_core.store import LocalStore, ObjectStore
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Access: TypeAlias = "Mapping[str, Any] | ObjectStore | None"
 """The access to the objects of a container: fsspec's options, a store whose keys follow the URL prefix, or None."""
 
-_LOCATION = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
-_SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "azure", "tigris", "file", "http", "https", "memory")
+_RELATIVE = re.compile(r"vcc://([^/]+)/(.*)", re.DOTALL)
+"""A location relative to a container, as icechunk 2 stores it: the name of the container, and what follows its URL."""
 _BUCKETS = ("s3", "gs", "gcs", "az", "azure", "abfs")
 """Schemes of locations whose objects are read as those of a repository are."""
 LARGEST = 2**63 - 1
@@ -51,19 +51,19 @@ class VirtualChunkSpec:
 
 
 def virtual_chunk(location: str, offset: int, length: int, checksum: str | datetime | None = None) -> VirtualChunk:
-    """Return a checked virtual reference. `.`, `..` and empty parts of the location's path are resolved.
+    """Return a checked virtual reference, with the normal form of its location.
 
     Raises:
         InvalidVirtualReference: The location is not an absolute URL of a known scheme, the range is not one, or the
             checksum is neither an etag nor a time with a zone.
     """
-    for name, number in (("offset", offset), ("length", length)):
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST:
+    for name, number, least in (("offset", offset, 0), ("length", length, 1)):
+        if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= LARGEST:
             raise InvalidVirtualReference(
-                f"the {name} of a virtual chunk must be a whole number of bytes that is not negative, not {number!r}"
+                f"the {name} of a virtual chunk must be a whole number of bytes, at least {least}, not {number!r}"
             )
     etag, last_modified = checked_checksum(checksum)
-    return VirtualChunk(normal_location(location), offset, length, etag, last_modified)
+    return VirtualChunk(new_location(location).url, offset, length, etag, last_modified)
 
 
 def checked_checksum(checksum: str | datetime | None) -> tuple[str | None, int]:
@@ -82,41 +82,6 @@ def checked_checksum(checksum: str | datetime | None) -> tuple[str | None, int]:
     return None, last_modified
 
 
-def normal_location(location: str) -> str:
-    """Return a location without `.`, `..` and empty parts in its path. Raises InvalidVirtualReference."""
-    match = _LOCATION.fullmatch(location) if isinstance(location, str) else None
-    if match is None or match.group(1) not in _SCHEMES:
-        raise InvalidVirtualReference(
-            f"the location of a virtual chunk must be an absolute URL ({', '.join(_SCHEMES[:4])}, …), "
-            f"not {str(location)[:200]!r}"
-        )
-    scheme, (authority, _, path) = match.group(1), match.group(2).partition("/")
-    if "@" in authority:
-        raise InvalidVirtualReference(
-            "the location of a virtual chunk must not hold credentials: authorize its container instead"
-        )
-    if not authority and scheme != "file":
-        raise InvalidVirtualReference(f"the location {location[:200]!r} names no bucket or host")
-    parts: list[str] = []
-    for part in path.split("/"):
-        if part == "..":
-            if not parts:
-                raise InvalidVirtualReference(f"the location {location[:200]!r} leads above its root")
-            parts.pop()
-        elif part not in ("", "."):
-            _check_part(scheme, part, location)
-            parts.append(part)
-    if not parts:
-        raise InvalidVirtualReference(f"the location {location[:200]!r} names no object")
-    return f"{scheme}://{authority}/{'/'.join(parts)}"
-
-
-def _check_part(scheme: str, part: str, location: str) -> None:
-    """Raise InvalidVirtualReference for a part of a path that a web server takes for several, or for `..`."""
-    if scheme in ("http", "https") and not {".", ".."}.isdisjoint(re.split(r"[/\\]", unquote(part))):
-        raise InvalidVirtualReference(f"the location {location[:200]!r} has an encoded '.' or '..' in its path")
-
-
 @dataclass(frozen=True, slots=True)
 class VirtualChunks:
     """The containers of a repository, and the access that the caller grants to them."""
@@ -128,10 +93,34 @@ class VirtualChunks:
     _buckets: dict[tuple[str, str], ObjectStore] = field(default_factory=dict, repr=False, compare=False)
     """The stores of buckets, by the URL prefix of the container and the URL of the bucket."""
 
-    def container(self, location: str) -> VirtualChunkContainer | None:
+    def container(self, location: Location) -> VirtualChunkContainer | None:
         """Return the container that holds a location: the one with the longest prefix, or None."""
-        prefixes = [prefix for prefix in self.containers if location.startswith(prefix)]
-        return self.containers[max(prefixes, key=len)] if prefixes else None
+        prefixes = [prefix for prefix in self.containers if location.name.startswith(decoded_prefix(prefix))]
+        return self.containers[max(prefixes, key=lambda prefix: len(decoded_prefix(prefix)))] if prefixes else None
+
+    def check_held(self, location: Location) -> VirtualChunkContainer:
+        """Return the container that holds a location. Raises InvalidVirtualReference if there is none."""
+        container = self.container(location)
+        if container is None:
+            raise InvalidVirtualReference(
+                f"no virtual chunk container of the repository holds {location.url}: add one with "
+                "config.set_virtual_chunk_container"
+            )
+        return container
+
+    def absolute(self, location: str) -> str:
+        """Return a stored location as an absolute URL. Raises InvalidVirtualReference for an unknown container."""
+        relative = _RELATIVE.fullmatch(location)
+        if relative is None:
+            return location
+        name, rest = relative.groups()
+        prefixes = [prefix for prefix, container in self.containers.items() if container.name == name]
+        if len(prefixes) != 1:
+            raise InvalidVirtualReference(
+                f"{location[:200]} is relative to the virtual chunk container {name!r}, and the repository has "
+                f"{len(prefixes) or 'none'} of this name: add it with config.set_virtual_chunk_container"
+            )
+        return prefixes[0] + rest
 
     def fetch(self, chunk: VirtualChunk, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes [start, end) of a virtual chunk.
@@ -142,12 +131,12 @@ class VirtualChunks:
             VirtualChunkError: The object is missing, too short, or changed.
             AccessDenied, StoreUnavailable: The object's bucket did not answer, or refused.
         """
-        location = normal_location(chunk.location)
+        location = stored_location(self.absolute(chunk.location))
         container = self._authorized_container(location)
         if chunk.length == 0:
-            raise VirtualChunkError(f"the reference to {location} has a length of 0 bytes")
+            raise VirtualChunkError(f"the reference to {location.url} has a length of 0 bytes")
         if chunk.offset + chunk.length > LARGEST:
-            raise VirtualChunkError(f"the reference to {location} ends past the largest possible object")
+            raise VirtualChunkError(f"the reference to {location.url} ends past the largest possible object")
         end = chunk.length if end is None else min(end, chunk.length)
         if start >= end:
             return b""
@@ -155,39 +144,32 @@ class VirtualChunks:
             data = self._read(location, container, chunk, start, end)
         except (OSError, NotFound) as error:
             raise VirtualChunkError(
-                f"the virtual chunk in {location} cannot be read ({type(error).__name__}): "
+                f"the virtual chunk in {location.url} cannot be read ({type(error).__name__}): "
                 "its object is missing or unreachable"
             ) from None
         if len(data) < end - start:
             raise VirtualChunkError(
-                f"{location} is too short: a chunk in it ends at byte {chunk.offset + chunk.length}"
+                f"{location.url} is too short: a chunk in it ends at byte {chunk.offset + chunk.length}"
             )
         return data
 
     def open_buckets(self, locations: Iterable[str]) -> None:
-        """Open the buckets of those of some locations that may be read.
+        """Open the buckets of those of some stored locations that may be read.
 
         Processes that lack this package, and get this object by value, can then read them.
         """
-        for location in locations:
-            if location.partition("://")[0] not in _BUCKETS:
-                continue
+        for text in locations:
             try:
-                location = normal_location(location)
+                location = stored_location(self.absolute(text))
                 container = self._authorized_container(location)
             except (InvalidVirtualReference, VirtualChunkNotAuthorized):
                 continue
             access = self.authorized[container.url_prefix]
-            if not isinstance(access, ObjectStore):
+            if location.scheme in _BUCKETS and not isinstance(access, ObjectStore):
                 self._bucket(location, container, access)
 
-    def _authorized_container(self, location: str) -> VirtualChunkContainer:
-        container = self.container(location)
-        if container is None:
-            raise InvalidVirtualReference(
-                f"no virtual chunk container of the repository holds {location}: add one with "
-                "config.set_virtual_chunk_container"
-            )
+    def _authorized_container(self, location: Location) -> VirtualChunkContainer:
+        container = self.check_held(location)
         if container.url_prefix not in self.authorized:
             raise VirtualChunkNotAuthorized(
                 f"the virtual chunk container {container.url_prefix} is not authorized: open the repository with "
@@ -196,36 +178,34 @@ class VirtualChunks:
         return container
 
     def _read(
-        self, location: str, container: VirtualChunkContainer, chunk: VirtualChunk, start: int, end: int
+        self, location: Location, container: VirtualChunkContainer, chunk: VirtualChunk, start: int, end: int
     ) -> bytes:
-        prefix = container.url_prefix
-        access = self.authorized[prefix]
-        key = location[len(prefix) :]
+        prefix = decoded_prefix(container.url_prefix)
+        access = self.authorized[container.url_prefix]
+        key = location.name[len(prefix) :]
         if isinstance(access, LocalStore):
             return _read_file(os.path.join(access.root, key), chunk, start, end)
         if isinstance(access, ObjectStore):
             return _read_object(access, key, chunk, start, end)
-        scheme, _, path = location.partition("://")
-        if scheme == "file":
-            return _read_file(path, chunk, start, end)
-        if scheme in _BUCKETS:
-            return _read_object(self._bucket(location, container, access), path.partition("/")[2], chunk, start, end)
-        if scheme in ("http", "https"):
-            return _read_http(location, prefix, access or {}, chunk, start, end)
+        if location.scheme == "file":
+            return _read_file(f"/{location.key}", chunk, start, end)
+        if location.scheme in _BUCKETS:
+            return _read_object(self._bucket(location, container, access), location.key, chunk, start, end)
+        if location.scheme in ("http", "https"):
+            return _read_http(location.url, prefix, access or {}, chunk, start, end)
         return _read_url(location, access or {}, chunk, start, end)
 
     def _bucket(
-        self, location: str, container: VirtualChunkContainer, options: Mapping[str, Any] | None
+        self, location: Location, container: VirtualChunkContainer, options: Mapping[str, Any] | None
     ) -> ObjectStore:
         """Return the store of the bucket that a location is in."""
-        scheme, _, path = location.partition("://")
-        bucket = f"{scheme}://{path.partition('/')[0]}"
+        bucket = f"{location.scheme}://{location.authority}"
         store = self._buckets.get((container.url_prefix, bucket))
         if store is None:
             # Here, because the function does not travel to Spark's executors, which have their buckets open.
             from lake_core.store import open_store
 
-            merged = {**(_s3_options(container) if scheme == "s3" else {}), **(options or {})}
+            merged = {**(_s3_options(container) if location.scheme == "s3" else {}), **(options or {})}
             store = open_store(bucket, storage_options=merged, read_only=True)
             self._buckets[container.url_prefix, bucket] = store
         return store
@@ -261,7 +241,7 @@ def _read_http(
 ) -> bytes:
     def may_follow(url: str) -> bool:
         try:
-            return normal_location(url.partition("?")[0]).startswith(prefix)
+            return new_location(url).name.startswith(prefix)
         except InvalidVirtualReference:
             return False
 
@@ -275,9 +255,9 @@ def _read_http(
     return answer.data
 
 
-def _read_url(location: str, options: Mapping[str, Any], chunk: VirtualChunk, start: int, end: int) -> bytes:
+def _read_url(location: Location, options: Mapping[str, Any], chunk: VirtualChunk, start: int, end: int) -> bytes:
     try:
-        filesystem, path = fsspec.core.url_to_fs(location, **{"use_listings_cache": False, **options})
+        filesystem, path = fsspec.core.url_to_fs(location.name, **{"use_listings_cache": False, **options})
         data = bytes(filesystem.cat_file(path, start=chunk.offset + start, end=chunk.offset + end))
         if chunk.etag is not None or chunk.last_modified:
             # What is unchanged after the read was unchanged in it.
@@ -290,7 +270,7 @@ def _read_url(location: str, options: Mapping[str, Any], chunk: VirtualChunk, st
     except LakeError:
         raise
     except Exception as error:
-        raise _unreadable(location, error) from None
+        raise _unreadable(location.url, error) from None
 
 
 def _unreadable(location: str, error: Exception) -> VirtualChunkError:

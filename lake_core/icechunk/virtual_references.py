@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from lake_core.icechunk.errors import InvalidChunkIndex, InvalidVirtualReference
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
+from lake_core.icechunk.location import new_location
 from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind
-from lake_core.icechunk.virtual import LARGEST, VirtualChunkSpec, checked_checksum, normal_location
+from lake_core.icechunk.virtual import LARGEST, VirtualChunkSpec, checked_checksum
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,7 +32,7 @@ def virtual_references(specs: Sequence[VirtualChunkSpec], dimensions: int) -> Ch
     """
     count = len(specs)
     heap = _Heap()
-    location_start, location_length = heap.add([spec.location for spec in specs], normal_location)
+    location_start, location_length = heap.add([spec.location for spec in specs], _normal_location)
     checksums = [spec.last_updated_at_checksum if spec.etag_checksum is None else spec.etag_checksum for spec in specs]
     etag_start, etag_length = np.zeros(count, np.int64), np.full(count, -1, np.int64)
     last_modified = np.zeros(count, np.uint32)
@@ -45,8 +46,8 @@ def virtual_references(specs: Sequence[VirtualChunkSpec], dimensions: int) -> Ch
     return ChunkReferences(
         index=_indexes([spec.index for spec in specs], dimensions),
         kind=np.full(count, ReferenceKind.VIRTUAL, np.uint8),
-        offset=_numbers("offset", [spec.offset for spec in specs]),
-        length=_numbers("length", [spec.length for spec in specs]),
+        offset=_numbers("offset", [spec.offset for spec in specs], least=0),
+        length=_numbers("length", [spec.length for spec in specs], least=1),
         chunk_id=np.zeros((count, OBJECT_ID_LENGTH), np.uint8),
         data_start=location_start,
         data_length=location_length,
@@ -86,6 +87,10 @@ def _distinct(values: Sequence[K], function: Callable[[K], V]) -> dict[K, V]:
         raise
 
 
+def _normal_location(location: str) -> str:
+    return new_location(location).url
+
+
 def _checksum(checksum: str | datetime | None) -> tuple[str | None, int]:
     return checked_checksum(checksum)
 
@@ -109,12 +114,12 @@ def _indexes(indexes: Sequence[Sequence[int]], dimensions: int) -> npt.NDArray[n
     return np.ascontiguousarray(table.T.astype(np.uint32))
 
 
-def _numbers(name: str, values: Sequence[int]) -> npt.NDArray[np.uint64]:
+def _numbers(name: str, values: Sequence[int], *, least: int) -> npt.NDArray[np.uint64]:
     column: npt.NDArray[Any] = np.array(values)
     if column.size and (
-        column.ndim != 1 or column.dtype.kind not in "iu" or column.min() < 0 or column.max() > LARGEST
+        column.ndim != 1 or column.dtype.kind not in "iu" or column.min() < least or column.max() > LARGEST
     ):
         raise InvalidVirtualReference(
-            f"the {name} of a virtual chunk must be a whole number of bytes that is not negative"
+            f"the {name} of a virtual chunk must be a whole number of bytes, at least {least}"
         )
     return column.astype(np.uint64)

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lake_core.icechunk.errors import InvalidArrayMetadata
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
     from lake_core.icechunk.session_state import SessionState
     from lake_core.store import ObjectStore
+
+T = TypeVar("T")
 
 _METADATA = "zarr.json"
 _AT_ONCE = 64
@@ -27,25 +31,46 @@ def import_zarr(source: ObjectStore, session: SessionState) -> None:
     Raises InvalidArrayMetadata where there is no hierarchy, or a `zarr.json` is not valid.
     """
     keys = [meta.key for meta in source.list()]
-    documents = sorted((key for key in keys if key == _METADATA or key.endswith(f"/{_METADATA}")), key=len)
-    if not documents:
+    if not any(_is_document(key) for key in keys):
         raise InvalidArrayMetadata(
             f"there is no zarr.json below {source.url()}: only Zarr v3 hierarchies can be imported"
         )
+    import_keys(keys, lambda some: source.get_many([(key, None, None) for key in some]), session)
+
+
+def import_keys(keys: Sequence[str], read: Callable[[list[str]], Iterable[Any]], session: SessionState) -> None:
+    """Write the groups, arrays and chunks of the keys of a Zarr v3 hierarchy to a session, byte by byte.
+
+    Args:
+        keys: The keys of the hierarchy, below its root.
+        read: Returns the bytes of some keys, in their order.
+        session: The session to write to.
+
+    Raises InvalidArrayMetadata if a `zarr.json` is not valid.
+    """
+    documents = sorted(filter(_is_document, keys), key=len)
     arrays: dict[str, re.Pattern[str]] = {}
-    for key in documents:
-        path = key[: -len(_METADATA)].rstrip("/")
-        document, chunk_key = _imported(key, bytes(source.get(key)))
-        session.set_metadata(f"/{path}", document)
-        if chunk_key is not None:
-            arrays[path] = chunk_key
+    for some in _batched(documents, _AT_ONCE):
+        for key, data in zip(some, read(some), strict=True):
+            path = key[: -len(_METADATA)].rstrip("/")
+            document, chunk_key = _imported(key, bytes(data))
+            session.set_metadata(f"/{path}", document)
+            if chunk_key is not None:
+                arrays[path] = chunk_key
     chunks = [chunk for key in keys if (chunk := _chunk(key, arrays)) is not None]
-    for start in range(0, len(chunks), _AT_ONCE):
-        some = chunks[start : start + _AT_ONCE]
-        for (_, path, index), data in zip(
-            some, source.get_many([(key, None, None) for key, _, _ in some]), strict=True
-        ):
+    for part in _batched(chunks, _AT_ONCE):
+        for (_, path, index), data in zip(part, read([key for key, _, _ in part]), strict=True):
             session.write_chunk(f"/{path}", index, data)
+
+
+def _batched(items: list[T], length: int) -> Iterator[list[T]]:
+    """Yield lists of at most `length` items, in their order."""
+    for start in range(0, len(items), length):
+        yield items[start : start + length]
+
+
+def _is_document(key: str) -> bool:
+    return key == _METADATA or key.endswith(f"/{_METADATA}")
 
 
 def _imported(key: str, data: bytes) -> tuple[bytes, re.Pattern[str] | None]:
@@ -53,7 +78,9 @@ def _imported(key: str, data: bytes) -> tuple[bytes, re.Pattern[str] | None]:
     try:
         document: dict[str, Any] = json.loads(data)
         if document["node_type"] != "array":
-            return data, None
+            # The metadata of all nodes in one document would be out of date after the next change.
+            copied = document.pop("consolidated_metadata", None) is not None
+            return json.dumps(document).encode() if copied else data, None
         dimensions = len(document["shape"])
         encoding = document["chunk_key_encoding"]
         name = encoding if isinstance(encoding, str) else encoding["name"]

@@ -14,12 +14,13 @@ from lake_core.pool.object_writer import write_objects
 from lake_core.pool.order import compare_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime, timedelta
 
     from lake_core.pool.config import PoolConfig
     from lake_core.pool.data_object import DataObject
     from lake_core.pool.load import Loader
+    from lake_core.pool.value import Value
 
 _SMALL_SHARE = 4
 """An object is small if it takes no more than this fraction of the pool's threshold."""
@@ -92,7 +93,10 @@ def check_objects_exist(ids: Iterable[str], objects: Iterable[str]) -> None:
 def runs_to_compact(
     objects: Iterable[DataObject], config: PoolConfig, now: datetime, cold_age: timedelta
 ) -> list[list[str]]:
-    """Return the ids of data objects that are worth compacting: runs of neighbors that overlap, or that are all small.
+    """Return the ids of data objects that are worth compacting: runs of neighbors that overlap or are small.
+
+    Between two runs, there is a large object that overlaps no other. So what is left over from a run has no small
+    neighbor, and after a compaction there is nothing to compact.
 
     Args:
         objects: The data objects of a branch.
@@ -100,39 +104,26 @@ def runs_to_compact(
         now: The time.
         cold_age: Leave out objects that are younger.
     """
-    by_key = cmp_to_key(compare_values)
-    cold = [each for each in objects if time_of_ksuid(each.id) <= now - cold_age]
-    runs: list[_Run] = []
-    for each in sorted(cold, key=lambda each: (by_key(each.min), by_key(each.max), each.id)):
-        is_small = each.size <= config.threshold // _SMALL_SHARE
-        if runs and runs[-1].takes(each, is_small=is_small):
-            runs[-1].add(each, is_small=is_small)
+    runs: list[list[str]] = [[]]
+    for overlapping in _overlapping(each for each in objects if time_of_ksuid(each.id) <= now - cold_age):
+        if len(overlapping) > 1 or overlapping[0].size <= config.threshold // _SMALL_SHARE:
+            runs[-1] += [each.id for each in overlapping]
         else:
-            runs.append(_Run([each], each, is_small))
-    return [[each.id for each in run.objects] for run in runs if len(run.objects) > 1]
+            runs.append([])
+    return [run for run in runs if len(run) > 1]
 
 
-@dataclass(slots=True)
-class _Run:
-    """Neighboring data objects.
-
-    Attributes:
-        objects: The objects.
-        last: The one with the largest key.
-        is_small: Whether all are small.
-    """
-
-    objects: list[DataObject]
-    last: DataObject
-    is_small: bool
-
-    def takes(self, other: DataObject, *, is_small: bool) -> bool:
-        """Return whether an object belongs to the run."""
-        return (is_small and self.is_small) or compare_values(other.min, self.last.max) <= 0
-
-    def add(self, other: DataObject, *, is_small: bool) -> None:
-        """Add an object."""
-        self.objects.append(other)
-        self.is_small &= is_small
-        if compare_values(other.max, self.last.max) > 0:
-            self.last = other
+def _overlapping(objects: Iterable[DataObject]) -> Iterator[list[DataObject]]:
+    """Yield data objects in the order of their keys. Those that overlap, directly or by way of others, are together."""
+    by_key = cmp_to_key(compare_values)
+    together: list[DataObject] = []
+    last: Value | None = None
+    for each in sorted(objects, key=lambda each: (by_key(each.min), by_key(each.max), each.id)):
+        if last is not None and compare_values(each.min, last) > 0:
+            yield together
+            together, last = [], None
+        together.append(each)
+        if last is None or compare_values(each.max, last) > 0:
+            last = each.max
+    if together:
+        yield together

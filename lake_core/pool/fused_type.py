@@ -20,13 +20,14 @@ from lake_core.pool.types import (
     SetType,
     Type,
     UnionType,
+    fields_of,
     map_components,
     under,
     unique_types,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 Conflicts: TypeAlias = Literal["union", "json"]
 """How types without a common one are fused: into a union of them, or into JSON text."""
@@ -34,6 +35,7 @@ Conflicts: TypeAlias = Literal["union", "json"]
 JSON: Final = NamedType("json", types.STRING)
 """The type of values that became JSON text."""
 
+_COMPOSITE: Final = (RecordType, ArrayType, SetType, MapType, ErrorType)
 _SIGNED_BY_BITS: Final = {8: types.INT8, 16: types.INT16, 32: types.INT32, 64: types.INT64}
 _DIGITS: Final = {types.FLOAT16: 11, types.FLOAT32: 24, types.FLOAT64: 53}
 """The floats, and the size in bits of the largest integers that each holds exactly."""
@@ -69,11 +71,67 @@ def fused_type(one: Type, other: Type, conflicts: Conflicts, *, round_integers: 
 
 
 def fused_types(types: Iterable[Type], conflicts: Conflicts, *, round_integers: bool = False) -> Type:
-    """Return the type that values of several types have in common, null for none; see `fused_type`."""
+    """Return the type that values of several types have in common, null for none; see `fused_type`.
+
+    It is that of the first two, and the third, and so on. Types of one kind that have components, such as records, are
+    fused together before, which takes time in proportion to their size.
+    """
+    several = list(types)
+    of_unions = {under(each).__class__ for type in several for each in _members(type)}
+    for kind in _COMPOSITE:
+        alike = [type for type in several if under(type).__class__ is kind]
+        # Which member of a union a type is fused with depends on the order.
+        if len(set(alike)) > 1 and kind not in of_unions:
+            together = _fused_alike(alike, conflicts, round_integers=round_integers)
+            several = [together if under(type).__class__ is kind else type for type in several]
     common: Type = NULL
-    for type in types:
+    for type in several:
         common = fused_type(common, type, conflicts, round_integers=round_integers)
     return common
+
+
+def _members(type: Type) -> tuple[Type, ...]:
+    plain = under(type)
+    return plain.types if isinstance(plain, UnionType) else ()
+
+
+def _fused_alike(types: Sequence[Type], conflicts: Conflicts, *, round_integers: bool) -> Type:
+    """Return the type that values of several composite types of one kind have in common."""
+
+    def fuse(inner: Iterable[Type]) -> Type:
+        return fused_types(inner, conflicts, round_integers=round_integers)
+
+    kind = under(types[0])
+    if not isinstance(kind, RecordType):
+        return _composite(kind, map(fuse, zip(*map(components, types), strict=True)))
+    fields: dict[str, list[Type]] = {}
+    for type in types:
+        for each in fields_of(type):
+            fields.setdefault(each.name, []).append(each.type)
+    return RecordType(tuple(Field(name, fuse(of_name)) for name, of_name in fields.items()))
+
+
+def is_composite(type: Type) -> bool:
+    """Return whether a type has components, and a common type with each other type of its kind."""
+    return isinstance(under(type), _COMPOSITE)
+
+
+def components(type: Type) -> tuple[Type, ...]:
+    """Return the types that the values of an array, set, map or error consist of; none for other types."""
+    match under(type):
+        case ArrayType(element) | SetType(element):
+            return (element,)
+        case MapType(key, value):
+            return (key, value)
+        case ErrorType(inner):
+            return (inner,)
+    return ()
+
+
+def _composite(kind: Type, inner: Iterable[Type]) -> Type:
+    """Return a type of the kind of another one that is no record, with other components."""
+    of = iter(inner)
+    return map_components(kind, lambda _: next(of))
 
 
 def fused_without_unions(types: Iterable[Type], *, round_integers: bool = False) -> Type:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lake_core.pool import types
 from lake_core.pool.arrow.arrays import Mask, integers, numbers_of, true
-from lake_core.pool.arrow.bodies import Bodies, Positions, distinct, split_records
+from lake_core.pool.arrow.bodies import Bodies, Positions, positions_by_number, split_records
 from lake_core.pool.arrow.column_reader import read_column
 from lake_core.pool.order import pool_key
 from lake_core.pool.types import FLOATS, SIGNED, UNSIGNED, ErrorType, PrimitiveType, Type, UnionType, fields_of, under
@@ -63,8 +63,7 @@ class KeyColumn:
         starts, sizes = np.zeros(len(batch), np.int64), np.full(len(batch), -1, np.int64)
         numbers = np.zeros(len(batch), np.int64)
         family: Type = types.NULL
-        for code in distinct(batch.codes):
-            rows = np.flatnonzero(batch.codes == code)
+        for code, rows in positions_by_number(batch.codes):
             located = _located(batch.types[code], bodies if len(rows) == len(batch) else bodies.select(rows), path)
             if located is None:
                 return None

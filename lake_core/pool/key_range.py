@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lake_core.pool import types
 from lake_core.pool.errors import InvalidValue
 from lake_core.pool.key_column import KeyColumn
-from lake_core.pool.metadata import nanoseconds_of
 from lake_core.pool.order import compare_values, pool_key
-from lake_core.pool.types import NUMBERS, Type
-from lake_core.pool.value import Value
+from lake_core.pool.rows import value_of
+from lake_core.pool.types import NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lake_core.pool.arrow.arrays import Mask
     from lake_core.pool.sorted_batch import SortedBatch
+    from lake_core.pool.value import Value
     from lake_core.pool.value_batch import ValueBatch
 
 
@@ -36,7 +34,7 @@ class KeyRange:
 
     @classmethod
     def of(cls, start: Any, stop: Any) -> KeyRange:
-        """Return the range between two Python objects or values. Raises InvalidValue; see `key_value`."""
+        """Return the range between two Python objects, as `load` takes them, or values. Raises InvalidValue."""
         return cls(None if start is None else key_value(start), None if stop is None else key_value(stop))
 
     @property
@@ -90,13 +88,13 @@ class KeyRange:
         """
         if not self.is_bounded:
             return np.ones(len(batch), np.bool_)
-        start, stop = (None if each is None else KeyColumn.of_key(each) for each in (self.start, self.stop))
-        if keys is None or any(bound is not None and bound.family != keys.family for bound in (start, stop)):
+        bounds = {each: KeyColumn.of_key(each) for each in (self.start, self.stop) if each is not None}
+        if keys is None or any(bound is None or bound.family != keys.family for bound in bounds.values()):
             return np.array([self.contains(value, path) for value in batch.values()], np.bool_)
         mask = keys.valid.copy()
-        if start is not None:
+        if self.start is not None and (start := bounds[self.start]) is not None:
             mask &= ~keys.below(start)
-        if stop is not None:
+        if self.stop is not None and (stop := bounds[self.stop]) is not None:
             mask &= keys.below(stop)
         return mask
 
@@ -112,27 +110,8 @@ def _comparable(key: Value, bound: Value) -> bool:
 
 
 def key_value(key: Any) -> Value:
-    """Return the value of a key that is a bool, a number, a string, bytes, an aware datetime or a Value.
-
-    Raises InvalidValue.
-    """
-    match key:
-        case Value():
-            return key.under()
-        case bool():
-            type: Type = types.BOOL
-        case int():
-            type = types.INT64 if key < 1 << 63 else types.UINT64
-        case float():
-            type = types.FLOAT64
-        case str():
-            type = types.STRING
-        case bytes():
-            type = types.BYTES
-        case datetime() if key.tzinfo is not None:
-            return Value.of(types.TIME, nanoseconds_of(key))
-        case _:
-            raise InvalidValue(
-                f"{key!r} is not a key; give a number, a string, bytes, a datetime with a time zone, or a Value"
-            )
-    return Value.of(type, key)
+    """Return a key as the value that `load` stores it as; see `value_of`. Raises InvalidValue, also for None."""
+    value = value_of(key).under()
+    if value.body is None:
+        raise InvalidValue(f"{key!r} is not a key; give a number, a string, bytes, a time, an address, or a Value")
+    return value

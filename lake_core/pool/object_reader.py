@@ -9,7 +9,7 @@ from io import BufferedReader
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from lake_core.errors import NotFound
-from lake_core.pool.arrow.columns import Column, read_columns
+from lake_core.pool.arrow.columns import Column, read_column_groups
 from lake_core.pool.arrow.shapes import Shape, shapes
 from lake_core.pool.data_object import DataObject, data_key
 from lake_core.pool.errors import DamagedLake, InvalidZng
@@ -75,17 +75,12 @@ class ObjectReader:
         """
         for segment in self.segments:
             with self._open(segment) as file:
-                group: list[Column] = []
-                first = rows = end = 0
+                count = 0
                 frames = () if self.outlines is None else self.outlines.frames(self._stream(segment))
-                for column in read_columns(file, names, frames):
-                    group.append(column)
-                    rows += len(column.rows)
-                    end = max(end, int(column.rows[-1]) + 1)
-                    if first + rows == end:
-                        yield group
-                        group, first, rows = [], end, 0
-                self._check_count(segment, end)
+                for columns in read_column_groups(file, names, frames):
+                    count += sum(len(column.rows) for column in columns)
+                    yield columns
+                self._check_count(segment, count)
 
     def shapes(self) -> Iterator[Shape]:
         """Yield the types of the values, and how many have each."""

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from lake_core.store import ObjectStore
 
 _IN_MEMORY: Final = 16 << 20
+_SMALLEST_FRAME: Final = 4096
+"""How many bytes a frame has at least that is written to know the size of an object."""
+_FEWEST_FRAMES: Final = 8
+"""How many such frames fill an object at least, whatever the threshold."""
 
 
 class ObjectEncoder:
@@ -40,7 +44,6 @@ class ObjectEncoder:
         self._file = cast("BinaryIO", SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - closed by `close`
         self.segments: list[Segment] = []
         self.count = 0
-        self._pending = 0
         self._config = config
         self._writer = ZngWriter(self._file)
         self._key_bytes = 0
@@ -52,11 +55,17 @@ class ObjectEncoder:
         """Return how many of the next values belong to this object.
 
         An object is full once its size in the store reaches the threshold of the pool, and the next value has another
-        key. Bytes that are not compressed yet count uncompressed. Returns 0 for a full object.
+        key. To know that size, values that may fill the object are written as a frame. Returns 0 for a full object.
         """
-        left = self._config.threshold - self._size()
+        threshold = self._config.threshold
+        # Smaller frames would compress badly.
+        least = min(_SMALLEST_FRAME, max(threshold // _FEWEST_FRAMES, 1))
+        if self._writer.pending >= max(threshold - self._writer.position, least):
+            self._writer.flush()
+        left = threshold - self._writer.position
         if left > 0:
-            return min(int(np.searchsorted(np.cumsum(values.batch.body_sizes()), left)) + 1, len(values))
+            missing = max(left, least) - self._writer.pending
+            return min(int(np.searchsorted(np.cumsum(values.batch.body_sizes()), missing)) + 1, len(values))
         if self._last_key is None or compare_values(self._last_key, values.key(0)):
             return 0
         others = np.flatnonzero(~values.repeats()[1:])
@@ -65,7 +74,6 @@ class ObjectEncoder:
     def write(self, values: SortedBatch) -> None:
         """Write values, or keep them until a frame is full. Raises InvalidZng."""
         totals = np.cumsum(values.key_sizes())
-        position = self._writer.position
         first, written = 0, 0
         while first < len(values):
             missing = written + self._config.seek_stride - self._key_bytes
@@ -75,10 +83,6 @@ class ObjectEncoder:
             if last < len(values):
                 self._end_segment()
             first, written = last + 1, int(totals[min(last, len(values) - 1)])
-        if self._writer.position > position:
-            self._pending = 0
-        else:
-            self._pending += int(values.batch.body_sizes().sum())
 
     def finish(self) -> memoryview:
         """Return the bytes of the object after its last value. Those of a large object are not in memory."""
@@ -93,10 +97,6 @@ class ObjectEncoder:
     def close(self) -> None:
         """Close the temporary file."""
         self._file.close()
-
-    def _size(self) -> int:
-        """Return the approximate size of the object so far, in bytes."""
-        return self._writer.position + self._pending
 
     def _write_within(self, values: SortedBatch) -> None:
         """Write values of one segment."""
@@ -141,7 +141,7 @@ def write_objects(
 ) -> Iterator[DataObject]:
     """Put sorted values as data objects with their seek indexes, and yield the description of each.
 
-    An object ends where its size in the store reaches about the threshold of the pool. It then does not count as small.
+    An object ends where its size in the store reaches the threshold of the pool, by which compactions tell small ones.
     Takes memory for a few frames.
 
     Args:

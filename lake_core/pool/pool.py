@@ -151,7 +151,8 @@ class Pool:
         Args:
             branch: The branch.
             commit: The id of a commit, to read the pool as it was then.
-            start: Leave out smaller keys, and those that do not compare with it; see `KeyRange`.
+            start: Leave out smaller keys, and those that do not compare with it; see `KeyRange`. An object is taken for
+                the key that `load` stores it as.
             stop: Leave out this key and larger ones, and those that do not compare with it.
             where: Leave out records for which this predicate, in Spark SQL over their fields, is not true. A field that
                 a record does not have is null, as is a comparison of types that do not fit. Data objects and parts of

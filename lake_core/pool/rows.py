@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lake_core.pool import types
@@ -91,6 +92,8 @@ def _value_of(row: Any) -> Value:
             return Value.of(types.STRING, row)
         case bytes() | bytearray() | memoryview():
             return Value.of(types.BYTES, row)
+        case IPv4Interface() | IPv6Interface():
+            raise InvalidValue(f"{row!r} is an address with a network; give its `ip`, or its `network`")
         case IPv4Address() | IPv6Address():
             return Value.of(types.IP, row)
         case IPv4Network() | IPv6Network():
@@ -116,6 +119,11 @@ def _record(row: Mapping[Any, Any]) -> Value:
 
 def _by_arrow(row: Any) -> Value:
     """Return a date, a time, a duration, or an object of another library."""
+    # Those of pandas have nanoseconds, which Arrow would leave out.
+    to_numpy = getattr(row, "to_datetime64", None) or getattr(row, "to_timedelta64", None)
+    row = row if to_numpy is None else to_numpy()
+    if isinstance(row, np.datetime64 | np.timedelta64):
+        row = _in_nanoseconds(row)
     try:
         array = pa.array([row])
         return values_of(inferred_type(array.type), array)[0]
@@ -124,3 +132,12 @@ def _by_arrow(row: Any) -> Value:
             f"an object of the type {type(row).__name__} cannot be stored as a value: {error}; "
             "give a number, a string or a Value instead"
         ) from None
+
+
+def _in_nanoseconds(row: np.datetime64 | np.timedelta64) -> np.datetime64 | np.timedelta64:
+    """Return a time or duration of NumPy in nanoseconds: Arrow does not take all units. Raises InvalidValue."""
+    exact = np.datetime_data(row.dtype)[0] != "generic"
+    nanoseconds: np.datetime64 | np.timedelta64 = row.astype(f"{row.dtype.kind}8[ns]") if exact else row
+    if not exact or np.isnat(row) or nanoseconds.astype(row.dtype) != row:
+        raise InvalidValue(f"{row!r} cannot be stored as a value: it is no number of nanoseconds in 64 bits")
+    return nanoseconds

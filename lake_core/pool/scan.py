@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lake_core.pool.arrow.columns import gathered
 from lake_core.pool.arrow.fuse import widen_columns
 from lake_core.pool.arrow.outline import Outlines
 from lake_core.pool.arrow.shapes import Shape
@@ -257,9 +258,9 @@ class Scan:
         names = self._read_names
         schema, where = self.schema, self._filter
         type = self.type if names is None else self._selected_type(list(dict.fromkeys(names)))
-        for columns in groups:
-            kept = columns if where is None else [where.matching(column) for column in columns]
-            for rows in widen_columns(kept, type):
+        matching = groups if where is None else ([where.matching(column) for column in columns] for columns in groups)
+        for columns in gathered(matching):
+            for rows in widen_columns(columns, type):
                 # The fields of a null record are null themselves.
                 arrays = [rows.field(each.name) for each in schema] if fields_of(type) else [rows]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -13,7 +13,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lake_core.pool.arrow.arrays import Mask, binaries, integers
-from lake_core.pool.arrow.bodies import Bodies, Positions, buffer_of, distinct, occurrences, read_uvarints, tagged_at
+from lake_core.pool.arrow.bodies import (
+    Bodies,
+    Positions,
+    buffer_of,
+    distinct,
+    occurrences,
+    positions_by_number,
+    read_uvarints,
+    tagged_at,
+)
 from lake_core.pool.arrow.column_writer import offsets_of, write_column
 from lake_core.pool.arrow.columns import Column, column_of
 from lake_core.pool.arrow.shapes import Shape
@@ -142,8 +151,7 @@ class ValueBatch:
         """Return the values of each type as a column of Arrow; see `read_columns`. Raises InvalidZng, InvalidValue."""
         bodies = self.bodies
         columns = []
-        for code in distinct(self.codes):
-            rows = np.flatnonzero(self.codes == code)
+        for code, rows in positions_by_number(self.codes):
             of_type = bodies if len(rows) == len(self) else bodies.select(rows)
             columns.append(column_of(self.types[code], of_type, rows, len(bodies.data), names))
         return columns

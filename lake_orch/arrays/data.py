@@ -11,6 +11,8 @@ import xarray as xr
 import zarr
 
 from lake_core.icechunk import IcechunkStore, Session
+from lake_core.icechunk.errors import UnstorableValues
+from lake_core.icechunk.xarray.new_arrays import prepared
 from lake_orch.arrays.region import Region
 from lake_orch.errors import InvalidDefinition, UnsupportedData
 from lake_orch.tables.data.handler import annotation_text
@@ -20,7 +22,7 @@ _LOADED = "xarray.Dataset, xarray.DataArray, zarr.Group, zarr.Array, numpy.ndarr
 
 
 def to_dataset(value: object, subject: str, variable: str, dimensions: Sequence[str] = ()) -> xr.Dataset:
-    """Convert the value of an asset to a dataset. Lazy arrays stay lazy.
+    """Convert the value of an asset to a dataset that can be stored. Lazy arrays stay lazy.
 
     Args:
         value: The value that the asset returned.
@@ -29,9 +31,16 @@ def to_dataset(value: object, subject: str, variable: str, dimensions: Sequence[
         dimensions: The names of the dimensions of an array that has none.
 
     Raises:
-        UnsupportedData: The value is not an array.
+        UnsupportedData: The value is not an array, or no array can hold its values.
         InvalidDefinition: There are more dimensions than names, or fewer.
     """
+    try:
+        return prepared(_dataset_of(value, subject, variable, dimensions))
+    except UnstorableValues as error:
+        raise UnsupportedData(f"{subject}: {error}") from None
+
+
+def _dataset_of(value: object, subject: str, variable: str, dimensions: Sequence[str]) -> xr.Dataset:
     if isinstance(value, xr.Dataset):
         return value
     if isinstance(value, xr.DataArray):

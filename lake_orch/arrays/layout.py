@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from xarray.coding.strings import create_vlen_dtype
-from zarr.abc.codec import Codec
 
 from lake_core.icechunk import IcechunkStore
-from lake_orch.arrays.settings import ENCODINGS
+from lake_core.icechunk.xarray.new_arrays import create_arrays, source_encoding
+from lake_core.icechunk.xarray.stored_dataset import StoredDataset
+from lake_orch.arrays.settings import ENCODING
 from lake_orch.errors import InvalidDefinition
 
 _MOST_BYTES = 64 << 20
 """The largest size in bytes of a chunk whose shape is not set by an encoding."""
 _COORDINATES = 8192
 """The number of coordinates in one chunk. It is large because readers load all coordinates of a dimension."""
-_TEXT: np.dtype[Any] = create_vlen_dtype(str)
-_MOMENT = "microseconds since 1970-01-01"
+_OF_TIMES = ("units", "calendar", "dtype")
 
 
 def create_empty(
@@ -30,50 +29,37 @@ def create_empty(
     growing: Sequence[str],
     partition_chunks: Mapping[str, int],
 ) -> None:
-    """Create the arrays of a dataset in an empty store.
+    """Create the arrays of a dataset in a store, in the place of what it has.
 
-    Arrays with a growing dimension have no elements yet. Other arrays have their data.
+    Arrays with a growing dimension have no elements yet. Other arrays have their cells.
 
     Args:
-        store: The empty store.
+        store: The store.
         dataset: The data. It defines the variables, types, attributes and encodings.
         encoding: Encodings by variable. They take precedence over those of the variables themselves.
         growing: The dimensions that regions are added along.
         partition_chunks: The length of chunks, by dimension, with which no two partitions share a chunk. A dimension is
             left out if the length is not known.
+
+    Raises:
+        InvalidDefinition: Zarr refuses an encoding.
+        UnstorableValues: An array cannot hold a value.
     """
-    dataset = plain_text(dataset)
-    encodings = {
-        str(name): _encoding(str(name), variable, encoding.get(str(name), {}), growing, partition_chunks)
+    encodings: dict[Hashable, dict[str, Any]] = {
+        name: _encoding(str(name), variable, encoding.get(str(name), {}), growing, partition_chunks)
         for name, variable in dataset.variables.items()
     }
-    empty = dataset.isel({dimension: slice(0, 0) for dimension in growing})
-    # xarray cannot infer the type of text arrays without elements.
-    texts = {
-        name: variable for name, variable in empty.variables.items() if variable.dtype == object and not variable.size
-    }
-    empty = empty.assign(
-        {name: (variable.dims, np.empty(variable.shape, _TEXT), variable.attrs) for name, variable in texts.items()}
-    )
-    write(store, empty, mode="w", encoding=encodings)
+    try:
+        create_arrays(store, dataset, encodings, growing=growing)
+    except (ValueError, TypeError) as error:
+        raise InvalidDefinition(f"the arrays cannot be created with this {ENCODING}: {error}") from error
+    stored = StoredDataset(store, rounded=rounded_variables(encoding))
+    stored.write({name: item for name, item in dataset.variables.items() if not set(item.dims) & set(growing)})
 
 
-def write(store: IcechunkStore, dataset: xr.Dataset, **options: Any) -> None:
-    """Write a dataset with options of `Dataset.to_zarr`. Chunks of dask are aligned with the stored chunks."""
-    dataset.to_zarr(store, consolidated=False, align_chunks=True, **options)
-
-
-def source_encoding(variable: xr.Variable, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the encoding of a variable: `settings`, and the encoding of its source as far as Zarr v3 supports it."""
-    source = {name: value for name, value in variable.encoding.items() if name in ENCODINGS and _is_of_v3(name, value)}
-    if variable.dtype == object:
-        # It is the text type of another store.
-        source.pop("dtype", None)
-    encoding = {**source, **settings}
-    if "_FillValue" in encoding and "fill_value" not in encoding:
-        # Elements without a chunk are missing values, not 0.
-        encoding["fill_value"] = encoding["_FillValue"]
-    return encoding
+def rounded_variables(encoding: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
+    """Return the variables whose encoding names a type. Floats are rounded to it, as was asked for."""
+    return frozenset(name for name, settings in encoding.items() if "dtype" in settings)
 
 
 def check_encoding(encoding: Mapping[str, Mapping[str, Any]], dataset: xr.Dataset, subject: str) -> None:
@@ -83,12 +69,6 @@ def check_encoding(encoding: Mapping[str, Mapping[str, Any]], dataset: xr.Datase
             raise InvalidDefinition(
                 f"lake/encoding of {subject} names {name!r}; the variables are {', '.join(map(str, dataset.variables))}"
             )
-
-
-def plain_text(dataset: xr.Dataset) -> xr.Dataset:
-    """Return a dataset with texts of variable length, because a later text may be longer than all stored texts."""
-    texts = [name for name, variable in dataset.variables.items() if variable.dtype.kind in "UT"]
-    return dataset.assign({name: dataset[name].astype(object) for name in texts}) if texts else dataset
 
 
 def _encoding(
@@ -103,9 +83,9 @@ def _encoding(
         return encoding
     if "chunks" not in encoding:
         encoding["chunks"] = _chunks(name, variable, growing, partition_chunks)
-    if variable.dtype.kind == "M" and "units" not in settings:
-        # Otherwise the first region would limit the times of later regions.
-        encoding |= {"units": _MOMENT, "dtype": "int64", "calendar": "proleptic_gregorian"}
+    if variable.dtype.kind in "mM" and "units" not in settings:
+        # The units of its source would limit the times of later regions.
+        encoding = {name: value for name, value in encoding.items() if name not in _OF_TIMES}
     dtype = np.dtype(encoding.get("dtype") or variable.dtype)
     if dtype.kind == "f" and "fill_value" not in encoding:
         encoding["fill_value"] = math.nan
@@ -146,10 +126,3 @@ def _aligned(length: int, partition_chunk: int) -> int:
     `partition_chunk` is the longest such length, or 0 if unknown.
     """
     return partition_chunk if partition_chunk and partition_chunk % length else length
-
-
-def _is_of_v3(name: str, value: Any) -> bool:
-    if name not in ("compressors", "filters", "serializer"):
-        return value is not None
-    codecs = value if isinstance(value, list | tuple) else [value]
-    return all(isinstance(codec, Codec) for codec in codecs)

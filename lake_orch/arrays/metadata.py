@@ -33,6 +33,8 @@ class ArrayResult:
     """The number of written chunks, or None if an earlier attempt wrote them."""
     bytes: int | None = None
     """The stored size of these chunks."""
+    attributes_left_out: tuple[str, ...] = ()
+    """The attributes of variables that were not written, because the arrays have others."""
 
 
 def count_chunks(changes: ChangeSet) -> tuple[int, int]:

@@ -43,7 +43,8 @@ class Extent:
         if values.dtype.kind != "M":
             raise PartitionSliceError(
                 f"dimension {self.dimension!r} has coordinates of type {values.dtype}, "
-                "but time partitions need datetime64: give it such coordinates, or partition by static keys"
+                "but time partitions need datetime64: give it such coordinates (other calendars by "
+                "convert_calendar('standard')), or partition by static keys"
             )
         return [(values >= coordinate_of(start)) & (values < coordinate_of(end)) for start, end in self.windows]
 

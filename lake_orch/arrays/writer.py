@@ -13,13 +13,16 @@ import xarray as xr
 import zarr
 
 from lake_core.icechunk import IcechunkStore, Session
+from lake_core.icechunk.errors import MismatchedVariable, UnstorableValues
+from lake_core.icechunk.xarray.stored_dataset import StoredDataset
+from lake_core.icechunk.zarr_copy import copy_group
 from lake_core.readable import count_of
 from lake_orch.arrays.data import open_dataset
-from lake_orch.arrays.layout import check_encoding, create_empty, plain_text, source_encoding, write
+from lake_orch.arrays.layout import check_encoding, create_empty, rounded_variables
 from lake_orch.arrays.region import Extent, Region
 from lake_orch.arrays.settings import ArraySettings
 from lake_orch.arrays.splice import splice
-from lake_orch.errors import InvalidDefinition, OutsideRegion, RegionMismatch, TableNotEmpty
+from lake_orch.errors import InvalidDefinition, OutsideRegion, RegionMismatch, TableNotEmpty, UnsupportedData
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class ArrayWriter:
                 f"{_listed(dataset.data_vars)}"
             )
         if self.region is not None:
-            dataset = self._with_dimensions(plain_text(dataset), self.region)
+            dataset = self._with_dimensions(dataset, self.region)
             for extent in self.region.extents:
                 self._check_inside(dataset, extent, self.region)
 
@@ -58,11 +61,19 @@ class ArrayWriter:
 
         Raises:
             RegionMismatch: The data does not fit the existing arrays.
+            UnsupportedData: A value would not be read back as it is.
             TableNotEmpty: The mode is `error`, and arrays exist.
             InvalidDefinition: The settings do not fit the data.
         """
-        store, settings = session.store, self.settings
-        dataset = plain_text(dataset)
+        try:
+            return self._write(session.store, dataset)
+        except MismatchedVariable as error:
+            raise RegionMismatch(f"{self.subject}: {error}. Nothing was written") from None
+        except UnstorableValues as error:
+            raise UnsupportedData(f"{self.subject}: {error}. Nothing was written") from None
+
+    def _write(self, store: IcechunkStore, dataset: xr.Dataset) -> bool:
+        settings = self.settings
         if self.region is not None:
             return self._write_region(store, dataset, self.region)
         if settings.mode in ("error", "ignore") and not is_empty(store):
@@ -70,12 +81,20 @@ class ArrayWriter:
         if settings.append_dim is not None:
             self._append(store, dataset, settings.append_dim)
         else:
-            encoding = {
-                str(name): source_encoding(variable, settings.encoding.get(str(name), {}))
-                for name, variable in dataset.variables.items()
-            }
-            write(store, dataset, mode="w", encoding=encoding)
+            create_empty(store, dataset, settings.encoding, (), {})
         return True
+
+    def attributes_left_out(self, session: Session, dataset: xr.Dataset) -> list[str]:
+        """Return the attributes of variables that are not written, because the arrays exist and have others."""
+        if (self.region is None and self.settings.append_dim is None) or is_empty(session.store):
+            return []
+        stored = self._stored(session.store)
+        return [
+            f"{name}.{attribute}"
+            for name, variable in dataset.variables.items()
+            if name in stored
+            for attribute in stored.differing_attributes(name, variable)
+        ]
 
     def copy(self, session: Session, group: zarr.Group) -> bool:
         """Replace all groups and arrays by those of a Zarr group, at any depth.
@@ -84,12 +103,7 @@ class ArrayWriter:
         """
         if self.settings.mode in ("error", "ignore") and not is_empty(session.store):
             return self._refuse()
-        target = zarr.open_group(session.store, mode="w", attributes=dict(group.attrs))
-        for path, node in group.members(max_depth=None):
-            if isinstance(node, zarr.Group):
-                target.create_group(path, attributes=dict(node.attrs))
-            else:
-                zarr.from_array(session.store, data=node, name=path, zarr_format=3)
+        copy_group(group, session)
         return True
 
     def _refuse(self) -> bool:
@@ -109,18 +123,18 @@ class ArrayWriter:
                 f"lake/append_dim is {dimension!r}, "
                 f"but {self.subject} has the dimensions {', '.join(map(str, dataset.dims))}"
             )
-        existing = self._create_or_check(store, dataset, (dimension,))
+        dataset, existing = self._create_or_check(store, dataset, (dimension,))
         length = existing.sizes.get(dimension, 0)
         splice(store, dimension, length, length, dataset.sizes[dimension])
-        for name, variable in dataset.variables.items():
-            _write_variable(store, name, variable, {dimension: slice(length, length + dataset.sizes[dimension])})
+        grown = {name: variable for name, variable in dataset.variables.items() if dimension in variable.dims}
+        self._stored(store).write(grown, {dimension: slice(length, length + dataset.sizes[dimension])})
 
     # A region
 
     def _write_region(self, store: IcechunkStore, dataset: xr.Dataset, region: Region) -> bool:
         dataset = self._with_dimensions(dataset, region)
         dataset = dataset.sortby([extent.dimension for extent in region.extents if extent.windows is not None])
-        existing = self._create_or_check(store, dataset, region.dimensions)
+        dataset, existing = self._create_or_check(store, dataset, region.dimensions)
         if self.settings.mode in ("error", "ignore") and _covers_something(existing, region):
             return self._refuse()
         changed: set[str] = set()
@@ -145,9 +159,11 @@ class ArrayWriter:
                 for dimension in region.dimensions
             }
         ):
-            for name in sliced:
-                _write_variable(store, name, dataset[name].variable.isel(positions), targets)
+            self._stored(store).write({name: dataset[name].variable.isel(positions) for name in sliced}, targets)
         return True
+
+    def _stored(self, store: IcechunkStore) -> StoredDataset:
+        return StoredDataset(store, rounded=rounded_variables(self.settings.encoding))
 
     def _with_dimensions(self, dataset: xr.Dataset, region: Region) -> xr.Dataset:
         """Add the dimensions that the data of one partition lacks.
@@ -273,7 +289,7 @@ class ArrayWriter:
             }
             if changed.intersection(dimensions):
                 for part, targets in _runs(positions):
-                    _write_variable(store, name, variable.isel(part), targets)
+                    self._stored(store).write({name: variable.isel(part)}, targets)
             elif not _same(variable, existing[name].variable.isel(positions)):
                 raise RegionMismatch(
                     f"{name!r} of {self.subject} differs from the stored array, which other partitions share: "
@@ -282,33 +298,52 @@ class ArrayWriter:
 
     # Arrays that exist
 
-    def _create_or_check(self, store: IcechunkStore, dataset: xr.Dataset, growing: tuple[str, ...]) -> xr.Dataset:
-        """Create the arrays, or check that the data fits existing ones. Return the arrays."""
+    def _create_or_check(
+        self, store: IcechunkStore, dataset: xr.Dataset, growing: tuple[str, ...]
+    ) -> tuple[xr.Dataset, xr.Dataset]:
+        """Create the arrays, or check that the data fits existing ones. Return the data to write, and the arrays.
+
+        The data have the order of dimensions of the arrays, and coordinates as they are read back.
+        """
         if is_empty(store):
             create_empty(store, dataset, self.settings.encoding, growing, self.settings.partition_chunks)
             for dimension in growing:
                 if dimension in self.settings.coordinates:
                     self._declare(store, dimension, dataset)
-            return open_dataset(store)
         existing = open_dataset(store)
         if set(existing.variables) != set(dataset.variables):
             differing = set(existing.variables) ^ set(dataset.variables)
             raise RegionMismatch(
                 f"{self.subject} has the variables {_listed(dataset.variables)}, but the stored arrays are "
-                f"{_listed(existing.variables)}: both must have {_listed(differing)}, or neither"
+                f"{_listed(existing.variables)}: both must have {_listed(differing)}, or neither. Create an array that "
+                "is missing in a session of the lake first, or write all of the arrays anew"
             )
+        stored = self._stored(store)
+        dataset = dataset.assign(
+            {name: self._in_order(name, item, existing[name].variable) for name, item in dataset.variables.items()}
+        )
         for name, variable in dataset.variables.items():
-            self._check_variable(str(name), variable, existing[name].variable, growing)
-        return existing
+            self._check_variable(name, variable, existing[name].variable, growing, stored)
+        rounded = {name: stored.read_back(name, dataset.variables[name]) for name in growing if name in dataset.coords}
+        return dataset.assign_coords(rounded), existing
+
+    def _in_order(self, name: Hashable, variable: xr.Variable, existing: xr.Variable) -> xr.Variable:
+        """Return a variable with the order of dimensions of the stored array."""
+        if set(variable.dims) != set(existing.dims):
+            raise RegionMismatch(
+                f"{name!r} of {self.subject} has the dimensions ({', '.join(map(str, variable.dims))}), "
+                f"but the stored array has ({', '.join(map(str, existing.dims))})"
+            )
+        return variable if variable.dims == existing.dims else variable.transpose(*existing.dims)
 
     def _check_variable(
-        self, name: str, variable: xr.Variable, existing: xr.Variable, growing: tuple[str, ...]
+        self,
+        name: Hashable,
+        variable: xr.Variable,
+        existing: xr.Variable,
+        growing: tuple[str, ...],
+        stored: StoredDataset,
     ) -> None:
-        if variable.dims != existing.dims:
-            raise RegionMismatch(
-                f"{name!r} of {self.subject} has the dimensions {_listed(variable.dims)}, "
-                f"but the stored array has {_listed(existing.dims)}"
-            )
         for dimension, length, before in zip(variable.dims, variable.shape, existing.shape, strict=True):
             if dimension not in growing and length != before:
                 raise RegionMismatch(
@@ -320,7 +355,8 @@ class ArrayWriter:
                 f"{name!r} of {self.subject} is of type {variable.dtype}, "
                 f"but the stored array is of type {existing.dtype}: convert it first"
             )
-        if not set(variable.dims) & set(growing) and not _same(variable, existing):
+        stored.check_attributes(name, variable)
+        if not set(variable.dims) & set(growing) and not _same(stored.read_back(name, variable), existing):
             raise RegionMismatch(
                 f"{name!r} of {self.subject} differs from the stored array, which is the same for all partitions: "
                 f"it has no dimension {' or '.join(growing)}. "
@@ -339,21 +375,12 @@ class ArrayWriter:
                 f"they must be different, and include all coordinates of {self.subject}"
             )
         splice(store, dimension, 0, 0, len(declared))
-        _write_variable(store, dimension, xr.Variable(dimension, declared), {dimension: slice(0, len(declared))})
+        self._stored(store).write({dimension: xr.Variable(dimension, declared)})
 
 
 def is_empty(store: IcechunkStore) -> bool:
     """Return whether there is no array and no group except the root."""
     return all(path == "/" for path in store.session.node_paths())
-
-
-def _write_variable(store: IcechunkStore, name: Hashable, variable: xr.Variable, targets: Mapping[str, slice]) -> None:
-    """Write a variable to positions along some dimensions. A variable without these dimensions is not written."""
-    region = {dimension: target for dimension, target in targets.items() if dimension in variable.dims}
-    if region and variable.size:
-        # xarray refuses to write an index to a region, so it becomes a plain variable.
-        data = xr.Dataset({name: variable.to_base_variable()}).drop_indexes(name, errors="ignore").reset_coords()
-        write(store, data, mode="r+", region=region)
 
 
 def _runs(positions: Mapping[Any, npt.NDArray[np.intp]]) -> Iterator[tuple[dict[str, slice], dict[str, slice]]]:

@@ -134,6 +134,11 @@ class IcechunkIOManager(HasPlaces, ConfigurableIOManager):
         size = f"{count_of(result.chunks or 0, 'chunk')} ({readable_bytes(result.bytes or 0)})"
         state = f"snapshot {result.snapshot}"
         context.log.info(f"{subject}: {describe_write(size, url, state, workspace.receipt, skipped=result.skipped)}")
+        if result.attributes_left_out:
+            context.log.warning(
+                f"{subject}: the stored arrays keep the attributes of their first write. These differ, and were left "
+                f"out: {', '.join(result.attributes_left_out)}. Overwrite all of the arrays to change them"
+            )
         metadata = array_metadata(
             result,
             open_dataset(session.store) if isinstance(data, xr.Dataset) else xr.Dataset(),
@@ -211,13 +216,21 @@ def _write(
             return ArrayResult(str(earlier), skipped=True)
         metadata = claim(repository, owner, settings.ownership, replaces=settings.mode == "overwrite")
         written = writer.copy(session, data) if isinstance(data, zarr.Group) else writer.write(session, data)
+        left_out = () if isinstance(data, zarr.Group) else tuple(writer.attributes_left_out(session, data))
         if not written:
             return ArrayResult(session.snapshot_id, chunks=0, bytes=0)
+        if not isinstance(data, zarr.Group):
+            # What xarray could not open must not be committed.
+            open_dataset(session.store)
         chunks, size = count_chunks(session.change_set)
         try:
             commit = session.commit(_message(writer), metadata, rebase_with=ConflictDetector(), txn=txn)
             return ArrayResult(
-                str(commit), skipped=commit.skipped, chunks=None if commit.skipped else chunks, bytes=size
+                str(commit),
+                skipped=commit.skipped,
+                chunks=None if commit.skipped else chunks,
+                bytes=size,
+                attributes_left_out=left_out,
             )
         except (ConflictError, RebaseFailedError):
             # Later commits changed the arrays, so they must be written again.

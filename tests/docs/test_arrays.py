@@ -41,4 +41,5 @@ def test_the_examples_do_what_the_page_says(names: dict[str, Any]) -> None:
 
 def test_repositories_by_themselves_and_in_dagster(names: dict[str, Any]) -> None:
     assert names["appended"].sizes == {"day": 12, "station": 2}
+    assert names["in_place"] == 50
     assert names["hourly"].sizes == {"time": 48, "station": 2}

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import icechunk
 import pytest
 import zarr
 from zarr.core.buffer import cpu
@@ -15,7 +16,7 @@ from lake_core.errors import StoreUnavailable
 from lake_core.icechunk import ConflictError, IcechunkStore, Repository, Session
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.conflict_detector import RebaseStep
-from lake_core.icechunk.errors import InvalidHierarchy, UnconfirmedCommit
+from lake_core.icechunk.errors import IcechunkError, InvalidHierarchy, ReadOnlySession, UnconfirmedCommit
 from lake_core.store import MemoryStore, ObjectStore
 from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta
 from lake_core.testing.fault_store import FaultMode, FaultStore
@@ -226,3 +227,28 @@ def test_two_nodes_at_one_path_are_not_committed(store: MemoryStore) -> None:
     add_group(store, "g")
     with pytest.raises(InvalidHierarchy, match="two nodes"):
         session.commit("again", rebase_with=CarelessSolver())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"x", {"a": b""}, [bytearray(b"x")], {1: 2}, {"a": {None: 1}}, float("nan"), [float("inf")], {1, 2}, 1 << 64],
+)
+def test_metadata_that_other_clients_cannot_read_is_refused(tmp_path: Path, value: object) -> None:
+    repository = Repository.create(tmp_path)
+    session = repository.writable_session("main")
+    zarr.create_group(session.store)
+    with pytest.raises(IcechunkError, match="cannot be written as JSON"):
+        session.commit("group", metadata={"k": value})
+    session.commit("group", metadata={"k": [{"a": (1, 2.5, None, True, "ü")}, {}]})
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
+    newest = next(iter(theirs.ancestry(branch="main")))
+    assert newest.metadata["k"] == [{"a": [1, 2.5, None, True, "ü"]}, {}]
+
+
+def test_a_store_that_only_reads_says_where_to_write() -> None:
+    repository = Repository.create(MemoryStore())
+    store = repository.readonly_session("main").store
+    with pytest.raises(ReadOnlySession, match="write in a session, to session"):
+        asyncio.run(store.set("zarr.json", cpu.Buffer.from_bytes(b"{}")))
+    with pytest.raises(ReadOnlySession, match="write in a session"):
+        store.set_virtual_ref("a/c/0", "s3://bucket/key", offset=0, length=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import zstandard
@@ -96,7 +98,16 @@ def example_files() -> list[bytes]:
     references = references_from(
         2, {(0, 1): NativeChunk(ID, 1, 2), (1, 0): InlineChunk(b"xyz"), (1, 1): VirtualChunk("s3://b/k", 3, 4, "e", 5)}
     )
-    array = ArrayNode(NODE, "/a", b"{}", (4, 4), (2, 2), ("x", None), (ManifestRef(ID, ((0, 2), (0, 2))),))
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [4, 4],
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 2]}},
+        "dimension_names": ["x", None],
+    }
+    array = ArrayNode(
+        NODE, "/a", json.dumps(document).encode(), (4, 4), (2, 2), ("x", None), (ManifestRef(ID, ((0, 2), (0, 2))),)
+    )
     nodes = {"/": GroupNode(b"rootnode", "/", b"{}"), "/a": array}
     files = {ID: ManifestFileInfo(ID, 100, 3)}
     log = TransactionLog(new_arrays=frozenset({NODE}), updated_chunks={NODE: np.array([[0, 1], [1, 0]], np.uint32)})

@@ -23,6 +23,7 @@ from lake_core.icechunk import (
 )
 from lake_core.icechunk.errors import (
     DamagedObject,
+    EmptyChunk,
     InvalidArrayMetadata,
     InvalidChunkIndex,
     InvalidStoreKey,
@@ -215,8 +216,7 @@ def test_virtual_references(repository: Repository, tmp_path: Path) -> None:
     session = repository.writable_session("main")
     store = session.store
     store.set_virtual_ref("g/a/c/0/0", location, offset=2, length=3, checksum=datetime(2100, 1, 1, tzinfo=UTC))
-    specs = [VirtualChunkSpec([1, 0], location, 0, 2), VirtualChunkSpec([1, 1], "s3://elsewhere/key", 0, 2)]
-    assert store.set_virtual_refs("/g/a", specs) == [(1, 1)]
+    store.set_virtual_refs("/g/a", [VirtualChunkSpec([1, 0], location, 0, 2)])
     store.set_virtual_ref("g/a/c/2/1", location, offset=2, length=3, checksum=datetime(2001, 1, 1, tzinfo=UTC))
     store.set_virtual_ref("g/a/c/2/0", location, offset=6, length=3)
     session.commit("virtual")
@@ -242,6 +242,26 @@ def test_locations_that_are_no_absolute_urls_are_refused(repository: Repository,
         )
 
 
+def test_locations_that_no_container_holds_are_refused_together(repository: Repository, tmp_path: Path) -> None:
+    session = repository.writable_session("main")
+    held = VirtualChunkSpec([1, 0], f"file://{tmp_path}/files/x", 0, 4)
+    elsewhere = VirtualChunkSpec([1, 1], "file:///elsewhere/x", 0, 4)
+    with pytest.raises(InvalidVirtualReference, match="holds file:///elsewhere/x"):
+        session.store.set_virtual_refs("g/a", [held, elsewhere])
+    assert not session.has_uncommitted_changes
+    session.store.set_virtual_refs("g/a", [held, elsewhere], validate_containers=False)
+    assert session.all_virtual_chunk_locations() == ["file:///elsewhere/x", held.location]
+
+
+def test_a_chunk_of_no_bytes_is_refused(repository: Repository) -> None:
+    session = repository.writable_session("main")
+    with pytest.raises(EmptyChunk, match=r"the chunk \(0, 0\) of /g/a has no bytes"):
+        put(session.store, "g/a/c/0/0", b"")
+    with pytest.raises(InvalidVirtualReference, match="at least 1"):
+        session.store.set_virtual_ref("g/a/c/0/0", "file:///x/y", offset=0, length=0, validate_container=False)
+    assert not session.has_uncommitted_changes
+
+
 def test_many_virtual_references_are_checked_and_kept_by_columns(repository: Repository, tmp_path: Path) -> None:
     folder = f"file://{tmp_path}/files"
     session = repository.writable_session("main")
@@ -249,12 +269,11 @@ def test_many_virtual_references_are_checked_and_kept_by_columns(repository: Rep
     specs = [
         VirtualChunkSpec([row, 0], f"{folder}//{row}", row, 4, etag_checksum="x" if row else None) for row in (2, 0)
     ]
-    other = VirtualChunkSpec([1, 1], "file:///elsewhere/x", 0, 4)
     twice = VirtualChunkSpec([0, 0], f"{folder}/later", 5, 6, last_updated_at_checksum=datetime(2030, 1, 1, tzinfo=UTC))
-    assert store.set_virtual_refs("g/a", [*specs, other, twice]) == [(1, 1)]
+    store.set_virtual_refs("g/a", [*specs, twice])
     assert session.all_virtual_chunk_locations() == [f"{folder}/2", f"{folder}/later"]
     put(store, "g/a/c/2/0", b"single")
-    assert store.set_virtual_refs("g/a", [VirtualChunkSpec([1, 1], f"{folder}/1", 0, 4)]) is None
+    store.set_virtual_refs("g/a", [VirtualChunkSpec([1, 1], f"{folder}/1", 0, 4)])
     asyncio.run(store.delete("g/a/c/1/1"))
     assert session.status().updated_chunks == {"/g/a": [[0, 0], [1, 1], [2, 0]]}
     keys = ["g/a/c/0/0", "g/a/c/0/1", "g/a/c/2/0", "g/a/zarr.json", "g/zarr.json", "zarr.json"]
@@ -276,6 +295,7 @@ def test_many_virtual_references_are_checked_and_kept_by_columns(repository: Rep
         VirtualChunkSpec([0.5, 0], "file:///x/y", 0, 4),  # type: ignore[list-item]
         VirtualChunkSpec([0, 0], "x/y", 0, 4),
         VirtualChunkSpec([0, 0], "file:///x/y", -1, 4),
+        VirtualChunkSpec([0, 0], "file:///x/y", 0, 0),
         VirtualChunkSpec([0, 0], "file:///x/y", 0, 2**63),
         VirtualChunkSpec([0, 0], "file:///x/y", 0, 4, last_updated_at_checksum=datetime(2030, 1, 1)),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import shutil
 from pathlib import Path
 
 import icechunk
@@ -538,6 +539,49 @@ def test_a_repository_of_version_2_is_refused(tmp_path: Path) -> None:
     session = Lake.create(tmp_path).session()
     with pytest.raises(UnsupportedSpecVersion):
         session.import_icechunk(PATH)
+
+
+def test_a_repository_that_another_client_upgraded_is_kept_whole_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    lake = Lake.create(tmp_path, clock=clock)
+    cells = np.arange(1000)
+    for value in range(2):
+        with lake.session() as session:
+            for path in (PATH, "arrays/other"):
+                repository = session.create_icechunk(path, exist_ok=True)
+                zarr.create_array(repository.store, name="x", data=cells + value, compressors=None, overwrite=True)
+    folder = tmp_path / PATH
+    # What icechunk 2 leaves: the object `repo`, and neither refs nor a configuration.
+    (folder / "repo").write_bytes(b"its own format")
+    shutil.rmtree(folder / "refs")
+    chunk = folder / "chunks" / "ZZZZZZZZZZZZZZZZZZZ0"
+    chunk.write_bytes(b"what only icechunk 2 knows of")
+    before = {path for path in folder.rglob("*") if path.is_file()}
+
+    array = zarr.open_array(lake.icechunk(PATH).store, path="x")
+    assert array[:3].tolist() == [1, 2, 3], "its own last state"  # type: ignore[union-attr]
+    with pytest.raises(UnsupportedSpecVersion, match=PATH), lake.session() as session:
+        zarr.open_array(session.icechunk(PATH).store, path="x")[:] = 5
+    with lake.session() as session:
+        zarr.open_array(session.icechunk("arrays/other").store, path="x")[:] = 5
+    with pytest.raises(Conflict, match=f"{PATH}.*version 2"):
+        lake.maintenance.adopt(PATH)
+    assert not lake.maintenance.checkout().objects
+    problems = lake.maintenance.verify()
+    assert [(each.kind, each.key) for each in problems] == [("changed", PATH)]
+    assert "version 2 of the Icechunk specification" in problems[0].detail
+    clock.pass_days(100)
+    for each in tmp_path.rglob("*"):
+        os.utime(each, (0, 0))
+    collected = lake.maintenance.gc().keys
+    assert any(key.startswith("arrays/other/chunks/") for key in collected)
+    assert not any(key.startswith(f"{PATH}/") for key in collected)
+    assert before <= {path for path in folder.rglob("*") if path.is_file()}
+    assert f"{PATH} is kept whole: the repository at" in caplog.text
+    lake.maintenance.release(PATH)
+    assert lake.maintenance.verify() == []
 
 
 @pytest.mark.parametrize("encoding", [None, {"name": "default", "separator": "."}, {"name": "v2", "separator": "."}])

@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
+import os
 from typing import Any
 
 import dagster as dg
@@ -51,6 +52,26 @@ def test_objects_are_put_together_when_there_are_many_and_a_check_says_so(resour
     assert (done["lake/files_before"], done["lake/num_files"], done["lake/mergeable_objects"]) == (3, 1, 0)
     pool = resources["lake"].read_pool("tables/events", None)
     assert [record["k"] for record in pool.scan().records()] == [2, 2, 2, 1, 1, 1]
+
+
+@dg.asset(metadata={"lake/key": "k", "lake/threshold": 20_000})
+def logs() -> Any:
+    text = "the same words in each of the records " * 3
+    return [{"k": number, "s": text + os.urandom(12).hex()} for number in range(400)]
+
+
+@pytest.mark.parametrize("resources", ["plain", "lake"], indirect=True)
+def test_after_a_compaction_the_next_run_has_nothing_to_do(resources: dict[str, Any]) -> None:
+    for _ in range(6):
+        dg.materialize([logs], resources=resources)
+    reports = []
+    for _ in range(2):
+        assets = list(lake_maintenance(pools=[logs], tasks=["pool_compaction"], max_mergeable_objects=2).assets or ())
+        reports.append(metadata_of(dg.materialize(assets, resources=resources), "maintenance/pool_compaction"))
+    first, second = reports
+    assert (first["lake/due"], first["lake/mergeable_objects"]) == (True, 0)
+    assert (second["lake/due"], second["lake/mergeable_objects"]) == (False, 0)
+    assert second["lake/num_files"] == first["lake/num_files"] > 1
 
 
 @pytest.mark.parametrize("resources", ["plain", "lake"], indirect=True)

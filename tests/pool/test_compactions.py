@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Sequence
+from typing import Literal
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from lake_core.pool import Commit, Pool, PoolLake
 from lake_core.pool.action import Action
@@ -16,6 +19,7 @@ from lake_core.pool.key_range import KeyRange
 from lake_core.pool.merge import partitions
 from lake_core.store import MemoryStore
 from lake_core.testing import ManualClock
+from tests.examples import examples
 
 
 @pytest.fixture
@@ -50,19 +54,63 @@ def test_overlapping_objects_become_disjoint_ones_with_the_same_values(pool: Poo
     before = contents(pool)
     commit = pool.compact()
     assert commit is not None
-    assert commit.message.startswith("compacted 6 data objects\n")
+    # The small one without keys is a neighbor of those that overlap.
+    assert commit.message.startswith("compacted 7 data objects\n")
     assert contents(pool) == before
     groups = partitions(pool.objects(), pool.config)
     assert len(groups) == len(pool.objects()) > 1
     assert max(each.size for each in pool.objects()) < 3 * pool.config.threshold
 
 
-def test_compactions_come_to_an_end(pool: Pool) -> None:
-    load_shuffled(pool)
-    compactions = [pool.compact() for _ in range(3)]
-    assert compactions[0] is not None
-    # What is left over from one run may be a small neighbor of what is left over from another.
-    assert compactions[2] is None
+@given(
+    loads=st.lists(
+        st.tuples(st.integers(0, 900), st.integers(1, 120), st.sampled_from(["", "words ", "half", "random"])),
+        min_size=1,
+        max_size=8,
+    ),
+    threshold=st.sampled_from([300, 2_000, 20_000]),
+    order=st.sampled_from(["asc", "desc"]),
+    seek_stride=st.sampled_from([50, 64 << 10]),
+)
+@example(
+    loads=[(200 * number, 200, "words ") for number in range(6)], threshold=20_000, order="asc", seek_stride=64 << 10
+)
+@example(loads=[(0, 60, "random"), (0, 60, "random"), (500, 2, "")], threshold=2_000, order="desc", seek_stride=50)
+@settings(deadline=None, max_examples=examples(60))
+def test_after_a_compaction_there_is_nothing_to_compact(
+    loads: list[tuple[int, int, str]], threshold: int, order: Literal["asc", "desc"], seek_stride: int
+) -> None:
+    lake = PoolLake.create(MemoryStore())
+    pool = lake.create_pool("events", key="k", order=order, seek_stride=seek_stride, threshold=threshold)
+    random_numbers = random.Random(7)
+    for first, count, kind in loads:
+        texts = {"": "", "words ": "words " * 30, "half": "x" * 80 + random_numbers.randbytes(40).hex()}
+        pool.load(
+            [
+                {"k": first + number, "s": texts.get(kind) or random_numbers.randbytes(60).hex()}
+                for number in range(count)
+            ]
+        )
+    before = contents(pool)
+    pool.compact()
+    assert pool.compact() is None
+    assert contents(pool) == before
+
+
+def test_compacted_objects_have_the_size_of_the_threshold_however_well_they_compress() -> None:
+    pool = PoolLake.create(MemoryStore()).create_pool("logs", key="k", threshold=20_000)
+    for first in range(0, 2400, 200):
+        text = "the same words in each of the records " * 3
+        pool.load([{"k": first + number, "s": f"{text}{hash((first, number)):x}"} for number in range(200)])
+    assert sum(each.size for each in pool.objects()) * 4 < 12 * 200 * len(text), "the values compress well"
+    pool.compact()
+    *full, _last = sorted(pool.objects(), key=lambda each: -each.size)
+    assert full
+    assert all(threshold_reached(each.size) for each in full)
+
+
+def threshold_reached(size: int) -> bool:
+    return 20_000 <= size < 25_000
 
 
 def test_equal_keys_stay_in_one_object(pool: Pool) -> None:

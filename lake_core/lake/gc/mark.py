@@ -7,6 +7,7 @@ stored between runs.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from lake_core.lake.state.dataset_view import DatasetView
     from lake_core.lake.state.state_store import StateStore
 
+_LOG = logging.getLogger(__name__)
 _LOOKED_AT = 3
 """States in which the version of a dataset is looked for."""
 _NO_KEYS: Mapping[str, Sequence[str]] = {}
@@ -259,6 +261,9 @@ class Reachability:
             self._add_dataset(head, record)
             oldest = rules.oldest_version_read(view, now)
             is_managed = rules.is_managed(view)
+            reason = rules.incompatibility(view.checkout_store)
+            if reason is not None:
+                _LOG.warning("%s is kept whole: %s", path, reason)
             if not is_managed:
                 since = rules.oldest_version_read(view.checkout_store, now)
                 self.keys.update(f"{path}/{key}" for key in rules.reachable(view.checkout_store, since))

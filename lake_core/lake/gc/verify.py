@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from lake_core.graveler import Entry
     from lake_core.lake.repository import Repository
+    from lake_core.lake.state.state_store import StateStore
     from lake_core.runner import Runner
     from lake_core.store import ObjectMeta, ObjectStore
 
@@ -96,6 +97,7 @@ def verify(
     for entry in reachable.external.values():
         yield from _check_external(repository, entry)
     head = refs.commit(refs.branch(repository.format.branch))
+    yield from _check_folders(repository.commit_state(head))
     if not is_checked_out(repository, head):
         yield Problem(
             "not checked out",
@@ -139,6 +141,19 @@ def _check_reference(
             "restore that file, or import this one under another name"
         )
         yield Problem("changed", meta.key, detail)
+
+
+def _check_folders(head: StateStore) -> Iterator[Problem]:
+    """Yield a problem for each dataset whose folder the lake can no longer follow."""
+    try:
+        registered = head.registered()
+    except LakeError:
+        return  # it is reported as unreadable
+    for path, record in sorted(registered.items()):
+        view = head.folder_of(record)
+        reason = view.format.incompatibility(view.checkout_store)
+        if reason is not None:
+            yield Problem("changed", path, f"{reason}. To leave it to its other writers, run `lake release {path}`")
 
 
 def _check_external(repository: Repository, entry: Entry) -> Iterator[Problem]:

@@ -102,6 +102,13 @@ def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetV
     The checked-out log, if the dataset has one, must be main's.
     """
     path, now = view.record.path, repository.clock()
+    reason = view.format.incompatibility(view.checkout_store)
+    if reason is not None:
+        raise Conflict(
+            f"{path}: {reason}. To leave it to its other writers, run `lake release {path}`",
+            datasets=[path],
+            kinds={path: "Incompatible"},
+        )
     items: dict[str, Item | None] = {}
     for key in view.format.pointer_keys(view.checkout_store):
         current = target.view.get(f"{path}/{key}")

@@ -218,6 +218,8 @@ def _move_pointer(view: DatasetView, key: str) -> bool:
     data = view.get(key)
     while True:
         current = _checked_out_pointer(view, key)
+        if current is None and view.format.incompatibility(view.checkout_store) is not None:
+            return False
         if current is not None and (bytes(current) == bytes(data) or not is_pointer_behind(view, key)):
             return False
         try:
@@ -263,7 +265,9 @@ def is_checked_out(repository: Repository, commit: Commit) -> bool:
 def _is_pending(view: DatasetView, key: str) -> bool:
     """Return whether a checked-out pointer must still move to the state's value. Raises Diverged."""
     current = _checked_out_pointer(view, key)
-    return current is None or (bytes(current) != bytes(view.get(key)) and is_pointer_behind(view, key))
+    if current is None:
+        return view.format.incompatibility(view.checkout_store) is None
+    return bytes(current) != bytes(view.get(key)) and is_pointer_behind(view, key)
 
 
 def _checked_out_pointer(view: DatasetView, key: str) -> ObjectBytes | None:

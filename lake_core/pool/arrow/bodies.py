@@ -243,6 +243,17 @@ def distinct(numbers: Integers) -> Integers:
     return numbers[:1] if bool((numbers == numbers[:1]).all()) else np.unique(numbers)
 
 
+def positions_by_number(numbers: Integers) -> Iterator[tuple[int, Positions]]:
+    """Yield the distinct numbers in ascending order, each with the positions at which it occurs."""
+    found = distinct(numbers)
+    if len(found) < 2:
+        yield from ((int(number), np.arange(len(numbers))) for number in found)
+        return
+    order = np.argsort(numbers, kind="stable")
+    bounds = np.searchsorted(numbers[order], found)
+    yield from zip(found.tolist(), np.split(order, bounds[1:]), strict=True)
+
+
 def occurrences(numbers: Integers) -> list[tuple[int, int]]:
     """Return each distinct number and how often it occurs, in the order in which they occur first."""
     if len(distinct(numbers)) < 2:

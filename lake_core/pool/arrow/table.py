@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from lake_core.pool.arrow.arrays import valid
 from lake_core.pool.arrow.arrow_type import arrow_type, inferred_type
 from lake_core.pool.arrow.bodies import validity
 from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZson
@@ -21,6 +20,8 @@ from lake_core.pool.zson.type_text import format_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from lake_core.pool.arrow.arrays import Mask
 
 TYPE_KEY: Final = b"zed.type"
 """Under this key, the metadata of a field and of a schema keep the Zed type as text."""
@@ -112,9 +113,9 @@ def _struct(batch: pa.RecordBatch) -> pa.Array:
 
 
 def struct_array(
-    names: Sequence[str], columns: Sequence[pa.Array], rows: int, nulls_of: pa.Array | None = None
+    names: Sequence[str], columns: Sequence[pa.Array], rows: int, *, is_valid: Mask | None = None
 ) -> pa.Array:
-    """Return columns as a struct array. `nulls_of`: an array that is null where the structs are."""
+    """Return columns as a struct array. `is_valid`: which structs are not null; by default, all."""
     type = pa.struct([pa.field(name, column.type) for name, column in zip(names, columns, strict=True)])
-    bitmap = None if nulls_of is None else validity(valid(nulls_of))
+    bitmap = None if is_valid is None else validity(is_valid)
     return pa.Array.from_buffers(type, rows, [bitmap], children=list(columns))

@@ -46,6 +46,11 @@ class ZngWriter:
         self.position = 0
         """Bytes written so far. After `end_stream`, the next stream begins at this offset and can be read from it."""
 
+    @property
+    def pending(self) -> int:
+        """Return how many bytes of values are collected for the next frame."""
+        return len(self._values)
+
     def write(self, value: Value) -> None:
         """Add a value to the current frame, and write the frame if it is full."""
         self._values += uvarint(self._types.id(value.type))

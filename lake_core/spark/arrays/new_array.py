@@ -23,6 +23,8 @@ from lake_core.expression import quote_identifier
 from lake_core.icechunk import Repository, Session
 from lake_core.icechunk.chunk_file import write_chunk
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, parent_path
+from lake_core.icechunk.xarray import to_icechunk
+from lake_core.icechunk.xarray.new_arrays import default_chunks
 from lake_core.readable import count_of
 from lake_core.spark.arrays.array_variable import ArrayGroup, ArrayVariable, split_path
 from lake_core.spark.errors import ArrayChanged, InvalidArraySpec, InvalidColumns, InvalidCoordinates
@@ -123,7 +125,7 @@ def lay_out(df: DataFrame, session: Session, path: str, columns: Sequence[str], 
     layout = Repository.create(MemoryStore()).writable_session("main")
     options: dict[str, Any] = {"group": group or None, "consolidated": False}
     with _refusing(path):
-        xr.Dataset(coords=coordinates).to_zarr(layout.store, **options)
+        to_icechunk(xr.Dataset(coords=coordinates), layout, group=group)
         encoding = _encoding(path, dtype, shape, spec.encoding)
         # The array is created without cells and then resized, because xarray would write all cells.
         empty = xr.Dataset({name: (dimensions, np.empty((0,) * len(shape), dtype), dict(spec.attributes))})
@@ -288,8 +290,7 @@ def _encoding(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], settings:
         )
     chunks = encoding.get("chunks")
     if chunks is None:
-        sample = zarr.create_array(zarr.storage.MemoryStore(), shape=shape, dtype=str if dtype == _TEXT else stored)
-        encoding["chunks"] = sample.chunks
+        encoding["chunks"] = default_chunks(shape, str if dtype == _TEXT else stored)
     elif not isinstance(chunks, int) and len(chunks) != len(shape):
         raise InvalidArraySpec(
             f"the chunks of {path} have {count_of(len(chunks), 'dimension')}, and the array {len(shape)}: give both "

@@ -26,6 +26,7 @@ from pyspark.sql import types as T
 
 from lake_core.delta.schema import schema_from_arrow, schema_to_json
 from lake_core.pool import types
+from lake_core.pool.arrow.arrays import valid
 from lake_core.pool.arrow.arrow_type import arrow_type
 from lake_core.pool.arrow.bodies import validity
 from lake_core.pool.arrow.table import TYPE_KEY, WHOLE, struct_array
@@ -154,7 +155,7 @@ class _Converter:
                     self.column(array.field(number), each.type, f"{name}.{each.name}")
                     for number, each in enumerate(fields)
                 ]
-                return struct_array([each.name for each in fields], columns, len(array), nulls_of=array)
+                return struct_array([each.name for each in fields], columns, len(array), is_valid=valid(array))
             case ArrayType(element) | SetType(element):
                 return _nested(array, _column_type(plain), self.column(array.values, element, name))
             case MapType(key, value):

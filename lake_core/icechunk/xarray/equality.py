@@ -1,0 +1,118 @@
+"""Compares values with those that are read back from their cells, exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def comes_back(
+    values: npt.NDArray[Any],
+    decoded: npt.NDArray[Any],
+    *,
+    tolerance: float | npt.NDArray[Any] | None = None,
+    rounded: np.dtype[Any] | None = None,
+) -> npt.NDArray[np.bool_]:
+    """Return which values are equal to the decoded ones. Missing values are equal to one another.
+
+    Args:
+        values: The values.
+        decoded: The values that were read back, of the same shape.
+        tolerance: How far a number may be from its value.
+        rounded: A type of floats. Values may be rounded to it.
+    """
+    if values.dtype.kind == "O" or decoded.dtype.kind == "O":
+        return _equal_objects(values, decoded)
+    if values.dtype.kind == "V" or decoded.dtype.kind == "V":
+        return _equal_records(values, decoded)
+    both_missing = _missing(values) & _missing(decoded)
+    if values.dtype.kind in "mM" or decoded.dtype.kind in "mM":
+        return both_missing | (_equal_times(values, decoded) & ~_missing(values) & ~_missing(decoded))
+    if values.dtype.kind not in "biufc" or decoded.dtype.kind not in "biufc":
+        return np.asarray(both_missing | (values == decoded), bool)
+    if values.dtype.kind == "c":
+        tolerance = None
+    if tolerance is not None:
+        # Most packed values are near: then there is nothing else to compare.
+        near = both_missing | (np.abs(values - decoded) <= tolerance)
+        if near.all():
+            return np.asarray(near, bool)
+    same = both_missing | (_converts(values, decoded.dtype) & (values.astype(decoded.dtype) == decoded))
+    if rounded is not None:
+        nearest = values.astype(rounded)
+        same |= (nearest.astype(decoded.dtype) == decoded) & (np.isfinite(nearest) == np.isfinite(values))
+    if tolerance is not None:
+        # The arithmetic adds some of the last digits that either side has.
+        digits = np.spacing(np.abs(decoded)).astype(np.float64)
+        if values.dtype.kind == "f":
+            # Half floats are converted before.
+            digits = np.maximum(digits, np.spacing(np.abs(values.astype(np.promote_types(values.dtype, np.float32)))))
+        widened = tolerance * (1 + 1e-9) + 2 * digits
+        same |= np.isfinite(values) & (np.abs(values.astype(np.float64) - decoded) <= widened)
+    return np.asarray(same, bool)
+
+
+def _converts(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[np.bool_]:
+    """Return which numbers a type holds exactly.
+
+    A comparison of integers with floats alone would not see it: it rounds the integers first.
+    """
+    if values.dtype == dtype or (
+        np.can_cast(values.dtype, dtype, "safe")
+        and not (values.dtype.kind in "iu" and values.dtype.itemsize == 8 and dtype.kind in "fc")
+    ):
+        return np.ones(values.shape, bool)
+    converted = values.astype(dtype)
+    same: npt.NDArray[np.bool_] = converted.astype(values.dtype) == values
+    if values.dtype.kind in "iu" and dtype.kind in "iu":
+        # A negative number and a large one without a sign can be of the same bits.
+        same &= (converted < 0) == (values < 0)
+    if values.dtype.kind in "iu" and dtype.kind in "fc":
+        # The largest integers are rounded up to a float that no integer of the type is equal to.
+        same &= converted.real < float(np.iinfo(values.dtype).max)
+    return same
+
+
+def _equal_times(values: npt.NDArray[Any], decoded: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Compare moments or spans of other units without an overflow."""
+    if values.dtype.kind != decoded.dtype.kind:
+        return np.zeros(values.shape, bool)
+    converted = values.astype(decoded.dtype)
+    same: npt.NDArray[np.bool_] = (converted == decoded) & (converted.astype(values.dtype) == values)
+    return same
+
+
+def _missing(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    if values.dtype.kind in "mM":
+        return np.asarray(np.isnat(values), bool)
+    missing: npt.NDArray[np.bool_] = np.isnan(values) if values.dtype.kind in "fc" else np.zeros(values.shape, bool)
+    return missing
+
+
+def _equal_records(values: npt.NDArray[Any], decoded: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    names = values.dtype.names
+    if names is None or names != decoded.dtype.names:
+        return np.asarray(values == decoded, bool) if values.dtype == decoded.dtype else np.zeros(values.shape, bool)
+    same = np.ones(values.shape, bool)
+    for name in names:
+        part = comes_back(values[name], decoded[name])
+        # A field can be an array itself.
+        same &= part.reshape(*values.shape, -1).all(axis=-1)
+    return same
+
+
+def _equal_objects(values: npt.NDArray[Any], decoded: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    if decoded.dtype.kind == "M":
+        # Xarray reads dates of the standard calendar as numpy's, if they are between 1678 and 2262.
+        decoded = decoded.astype("datetime64[us]").astype(object)
+    return np.asarray(np.frompyfunc(_is_equal, 2, 1)(values, decoded), bool)
+
+
+def _is_equal(value: Any, found: Any) -> bool:
+    if value is None or value != value:
+        return bool(found is None or found != found)
+    if hasattr(value, "calendar") and not hasattr(found, "calendar") and hasattr(found, "isoformat"):
+        return bool(value.isoformat() == found.isoformat())
+    return type(value) is type(found) and bool(value == found)

@@ -1,0 +1,200 @@
+"""Creates the arrays of a dataset, without their cells."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+import zarr
+from pandas.api.types import infer_dtype  # type: ignore[import-untyped]
+from xarray.coding.strings import create_vlen_dtype
+from xarray.conventions import encode_cf_variable
+from zarr.abc.codec import Codec
+
+from lake_core.icechunk.errors import UnstorableValues
+from lake_core.icechunk.xarray.stored_variable import decoded_source
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable, Mapping
+
+    from lake_core.icechunk.store import IcechunkStore
+
+_TEXT: np.dtype[Any] = create_vlen_dtype(str)
+_OF_ZARR = ("chunks", "shards", "compressors", "filters", "serializer", "fill_value")
+_OF_CF = ("dtype", "units", "calendar", "_FillValue", "missing_value", "scale_factor", "add_offset")
+_NOT_A_TIME = int(np.iinfo(np.int64).min)
+
+
+def prepared(dataset: xr.Dataset) -> xr.Dataset:
+    """Return a dataset whose variables are of types that arrays have, with their encoding apart from their values.
+
+    Raises UnstorableValues for a variable that has no such type.
+    """
+    changed: dict[Hashable, xr.Variable] = {}
+    for name, variable in dataset.variables.items():
+        new = decoded_source(str(name), _of_one_type(str(name), variable))
+        if new is not variable:
+            changed[name] = new
+    return dataset.assign(changed) if changed else dataset
+
+
+def _of_one_type(name: str, variable: xr.Variable) -> xr.Variable:
+    """Return texts of variable length, because a later text may be longer, and objects of one kind as that kind."""
+    if variable.dtype.kind in "UT":
+        return variable.astype(object)
+    if variable.dtype != object or variable.chunks is not None:
+        return variable
+    values = np.asarray(variable.values)
+    kind = infer_dtype(values.ravel(), skipna=True)
+    if kind in ("string", "empty") or (values.size and hasattr(values.ravel()[0], "calendar")):
+        return variable
+    if kind in ("integer", "floating", "boolean", "complex", "bytes") and not _has_missing(values):
+        return xr.Variable(variable.dims, np.array(values.tolist()), variable.attrs, variable.encoding)
+    raise UnstorableValues(
+        f"{name!r} has Python objects of kind {kind!r}, and arrays hold values of one type: convert it, such as by "
+        "astype('float64') or astype(str)"
+    )
+
+
+def _has_missing(values: Any) -> bool:
+    return any(value is None or value != value for value in values.ravel())
+
+
+def create_arrays(
+    store: IcechunkStore,
+    dataset: xr.Dataset,
+    encodings: Mapping[Hashable, Mapping[str, Any]],
+    *,
+    group: str = "",
+    growing: Collection[Hashable] = (),
+    mode: str = "w",
+) -> None:
+    """Create the arrays of a prepared dataset, and its attributes.
+
+    Xarray creates them from variables without elements, which are encoded already. So their metadata is what
+    `to_zarr` would write.
+
+    Args:
+        store: The store of a writable session.
+        dataset: The data. It defines the variables, types and attributes.
+        encodings: The encodings of variables, in xarray's names.
+        group: The path of the group.
+        growing: The dimensions along which later writes add elements. The arrays have none along them yet.
+        mode: The mode of `to_zarr`.
+
+    Raises:
+        UnstorableValues: A variable has values that its encoding cannot hold.
+        ValueError: Zarr refuses an encoding.
+    """
+    templates = {
+        name: _template(str(name), variable, encodings.get(name, {}), grows=bool(set(variable.dims) & set(growing)))
+        for name, variable in dataset.variables.items()
+    }
+    coordinates = xr.Coordinates({name: templates[name] for name in dataset.coords}, indexes={})
+    empty = xr.Dataset({name: templates[name] for name in dataset.data_vars}, coordinates, dataset.attrs)
+    zarr_encodings = {
+        name: _zarr_encoding(variable, templates[name], encodings.get(name, {}), growing)
+        for name, variable in dataset.variables.items()
+    }
+    options: dict[str, Any] = {"group": group or None, "consolidated": False, "mode": mode}
+    empty.to_zarr(store, encoding=zarr_encodings, **options)
+    arrays = zarr.open_group(store, path=group, mode="r+", use_consolidated=False)
+    for name, variable in dataset.variables.items():
+        shape = tuple(
+            0 if dimension in growing else length
+            for dimension, length in zip(variable.dims, variable.shape, strict=True)
+        )
+        if any(shape):
+            arrays[str(name)].resize(shape)  # type: ignore[union-attr]
+
+
+def source_encoding(variable: xr.Variable, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the encoding of a variable: `settings`, and the encoding of its source as far as Zarr v3 supports it."""
+    source = {
+        name: value
+        for name, value in variable.encoding.items()
+        if name in (*_OF_ZARR, *_OF_CF) and _is_of_v3(name, value)
+    }
+    if variable.dtype == object and not _holds_dates(variable):
+        # It is the text type of another store.
+        source.pop("dtype", None)
+    encoding = {**source, **settings}
+    if "_FillValue" in encoding and "fill_value" not in encoding:
+        # Elements without a chunk are missing values, not 0.
+        encoding["fill_value"] = encoding["_FillValue"]
+    return encoding
+
+
+def _is_of_v3(name: str, value: Any) -> bool:
+    if name not in ("compressors", "filters", "serializer"):
+        return value is not None
+    codecs = value if isinstance(value, list | tuple) else [value]
+    return all(isinstance(codec, Codec) for codec in codecs)
+
+
+def default_chunks(shape: tuple[int, ...], dtype: Any) -> tuple[int, ...]:
+    """Return the shape of chunks that Zarr chooses for an array."""
+    return zarr.create_array(zarr.storage.MemoryStore(), shape=shape, dtype=dtype).chunks
+
+
+def _template(name: str, variable: xr.Variable, encoding: Mapping[str, Any], *, grows: bool) -> xr.Variable:
+    """Return an encoded variable without elements, which has the type and attributes of the new array."""
+    shape = (0,) * variable.ndim
+    attributes = dict(variable.attrs)
+    cf_encoding = {key: value for key, value in encoding.items() if key not in _OF_ZARR and value is not None}
+    if variable.dtype == object and not _holds_dates(variable):
+        if "_FillValue" in cf_encoding:
+            attributes["_FillValue"] = cf_encoding["_FillValue"]
+        return xr.Variable(variable.dims, np.full(shape, "", _TEXT), attributes)
+    sample = variable.isel(dict.fromkeys(variable.dims, slice(0, 0)))
+    if variable.dtype.kind in "mM" and "units" not in cf_encoding and (grows or variable.chunks is not None):
+        if variable.dtype.kind == "M":
+            # Units by the first values would limit the times of later ones.
+            unit = "nanoseconds" if _has_nanoseconds(variable) else "microseconds"
+            cf_encoding |= {"units": f"{unit} since 1970-01-01", "dtype": "int64", "calendar": "proleptic_gregorian"}
+        else:
+            # Xarray takes the unit of spans from their values: one step makes it that of their type.
+            sample = xr.Variable(variable.dims, np.ones((1,) * variable.ndim, variable.dtype))
+    elif variable.dtype == object or (variable.dtype.kind in "mM" and "units" not in cf_encoding):
+        sample = variable
+    try:
+        with warnings.catch_warnings():
+            # Xarray warns of values that an encoding may not hold. They are refused when they are written.
+            warnings.simplefilter("ignore")
+            encoded = encode_cf_variable(xr.Variable(variable.dims, sample._data, attributes, cf_encoding), name=name)
+    except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+        raise UnstorableValues(f"{name!r} cannot be stored with the encoding {dict(encoding)}: {error}") from None
+    return xr.Variable(variable.dims, np.zeros(shape, encoded.dtype), encoded.attrs)
+
+
+def _zarr_encoding(
+    variable: xr.Variable, template: xr.Variable, encoding: Mapping[str, Any], growing: Collection[Hashable]
+) -> dict[str, Any]:
+    zarr_encoding = {key: encoding[key] for key in _OF_ZARR if encoding.get(key) is not None}
+    if variable.ndim and "chunks" not in zarr_encoding:
+        if variable.chunks is not None:
+            zarr_encoding["chunks"] = tuple(max(lengths[0], 1) for lengths in variable.chunks)
+        else:
+            dtype = str if template.dtype == _TEXT else template.dtype
+            zarr_encoding["chunks"] = default_chunks(variable.shape, dtype)
+    if set(variable.dims) & set(growing) and variable.dtype.kind in "mM" and template.dtype == np.int64:
+        # Elements that were never written are no times, instead of the first moment of the unit.
+        zarr_encoding.setdefault("fill_value", _NOT_A_TIME)
+    return zarr_encoding
+
+
+def _holds_dates(variable: xr.Variable) -> bool:
+    """Return whether objects are dates of a calendar (cftime) instead of texts."""
+    if not variable.size:
+        return False
+    first = variable.isel(dict.fromkeys(variable.dims, 0)).values.item()
+    return hasattr(first, "calendar")
+
+
+def _has_nanoseconds(variable: xr.Variable) -> bool:
+    if variable.chunks is not None or variable.dtype != np.dtype("datetime64[ns]"):
+        return False
+    values = np.asarray(variable.values)
+    return bool((values.astype("datetime64[us]").astype("datetime64[ns]") != values)[~np.isnat(values)].any())

@@ -1,0 +1,260 @@
+"""The gate before every write of values: an array's own encoding, and a check that each value can be read back.
+
+Xarray encodes values by the CF conventions before it stores them: times as numbers of a unit, missing values as a
+marker, packed numbers as small integers. An array that exists has one encoding. Values that it cannot hold would be
+stored as other values, without an error. Here each block of values is encoded with the encoding of its array and
+decoded again as `xarray.open_zarr` does it, and must come back as it was.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xarray as xr
+from xarray.conventions import decode_cf_variable, encode_cf_variable
+
+from lake_core.icechunk.errors import UnstorableValues
+from lake_core.icechunk.xarray.equality import comes_back
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+_MASKS = ("_FillValue", "missing_value")
+_PACKING = ("scale_factor", "add_offset", "_Unsigned", "dtype")
+"""The attributes by which xarray converts cells to values, apart from missing values and the units of times."""
+_AT_ONCE = 1 << 18
+"""How many values are encoded and compared at a time."""
+_NOT_OF_VALUES = ("source", "original_shape", "preferred_chunks", "coordinates")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVariable:
+    """An array as xarray reads it: the type of its cells, and the attributes by which they are decoded."""
+
+    name: str
+    dimensions: tuple[Hashable, ...]
+    cells: np.dtype[Any]
+    """The type of the cells."""
+    attributes: Mapping[str, Any]
+    """The attributes of the array, those of its encoding included."""
+    is_rounded: bool = False
+    """Whether floats may be rounded to the type of the cells, because the writer asked for that type."""
+
+    @classmethod
+    def of(cls, name: str, raw: xr.Variable, *, is_rounded: bool = False) -> StoredVariable:
+        """Return an array from its variable in a dataset that was opened with `decode_cf=False`."""
+        return cls(name, raw.dims, raw.dtype, dict(raw.attrs), is_rounded)
+
+    def encode(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the cells of values.
+
+        Raises UnstorableValues if a value would not be read back as it is.
+        """
+        if self._is_plain(values.dtype):
+            return values
+        if self.cells.kind in "OT":
+            return self._texts(values)
+        parts = _parts(values)
+        if len(parts) > 1:
+            cells = np.empty(values.shape, self.cells)
+            for part in parts:
+                cells[part] = self._checked(values[part])
+            return cells
+        return self._checked(values)
+
+    def _checked(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            # Xarray warns of what is an error here.
+            warnings.simplefilter("ignore")
+            try:
+                cells = self._encoded(values)
+                decoded = self._decoded(cells, values.dtype)
+            except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+                raise UnstorableValues(
+                    f"{self.name!r} has values that cannot be stored as {self.description}. {self._remedy(values)}"
+                ) from error
+            if decoded.shape != values.shape:
+                raise UnstorableValues(
+                    f"{self.name!r} has the shape {values.shape}, and xarray would read it back as {decoded.shape}, "
+                    "because it joins single characters to texts: return texts, or integers of the characters"
+                )
+            rounded = self.cells if self.is_rounded and self.cells.kind in "fc" else None
+            same = comes_back(values, decoded, tolerance=self._tolerance(cells), rounded=rounded)
+        if not same.all():
+            self._refuse(values, decoded, ~same)
+        return cells
+
+    def read_back(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return values as they are read back. Raises UnstorableValues as `encode` does."""
+        return self._decoded(self.encode(values), values.dtype)
+
+    @property
+    def has_dates(self) -> bool:
+        """Return whether xarray reads the cells as dates."""
+        return " since " in str(self.attributes.get("units", ""))
+
+    def holds_numpy_dates(self, cells: npt.NDArray[Any]) -> bool:
+        """Return whether xarray reads all cells of an array of dates as `datetime64[ns]`, each by itself.
+
+        If one of them is more than 292 years from the first moment of the units, or has another calendar, xarray
+        converts all of them by way of floats, and most often to objects of cftime.
+        """
+        coder = xr.coders.CFDatetimeCoder(use_cftime=False)
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            try:
+                decode_cf_variable(self.name, self._raw(cells), decode_times=coder, decode_timedelta=False).load()
+            except (ValueError, TypeError, ArithmeticError, LookupError):
+                return False
+        return True
+
+    def _decoded(self, cells: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """Return the values of cells, as xarray reads them, for values of a type."""
+        spans = self._has_spans(dtype)
+        decoded: npt.NDArray[Any] = decode_cf_variable(self.name, self._raw(cells), decode_timedelta=spans).values
+        return decoded
+
+    def _raw(self, cells: npt.NDArray[Any]) -> xr.Variable:
+        return xr.Variable(self.dimensions, cells, dict(self.attributes))
+
+    def _has_spans(self, dtype: np.dtype[Any]) -> bool:
+        """Return whether cells are spans of time. Numbers with the unit of a time can also be just that."""
+        return dtype.kind == "m" or str(self.attributes.get("dtype")).startswith("timedelta64")
+
+    @property
+    def description(self) -> str:
+        """Return the encoding in words, for messages."""
+        type_ = "texts" if self.cells.kind in "OT" else self.cells.name
+        units = self.attributes.get("units")
+        named = [f"{name} {self.attributes[name]}" for name in (*_MASKS, *_PACKING) if name in self.attributes]
+        return " ".join(
+            [type_, *([f"in {units!r}"] if units is not None else []), *([f"({', '.join(named)})"] if named else [])]
+        )
+
+    def _is_plain(self, dtype: np.dtype[Any]) -> bool:
+        """Return whether values of a type are their own cells, so that there is nothing to check."""
+        if dtype != self.cells or dtype.kind not in "iufcbV" or _is_encoded(self.attributes):
+            return False
+        masks = [self.attributes[name] for name in _MASKS if name in self.attributes]
+        return not masks or (dtype.kind == "f" and all(np.isnan(np.asarray(mask, np.float64)).all() for mask in masks))
+
+    def _encoded(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        encoding = self._encoding(spans=self._has_spans(values.dtype))
+        variable = xr.Variable(self.dimensions, values, {}, encoding)
+        encoded: npt.NDArray[Any] = encode_cf_variable(variable, name=self.name).values
+        return encoded if encoded.dtype == self.cells else encoded.astype(self.cells)
+
+    def _encoding(self, *, spans: bool) -> dict[str, Any]:
+        """Return the encoding that xarray gives a variable that it decoded from the array."""
+        nothing = xr.Variable(self.dimensions, np.empty((0,) * len(self.dimensions), self.cells), dict(self.attributes))
+        encoding = decode_cf_variable(self.name, nothing, decode_timedelta=spans).encoding
+        return {name: value for name, value in encoding.items() if name not in _NOT_OF_VALUES}
+
+    def _texts(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return texts as cells. A missing text is stored as the array's `_FillValue`, if it has one."""
+        cells = values.astype(object)
+        marker = self.attributes.get("_FillValue")
+        if marker is not None:
+            missing = np.frompyfunc(_is_missing, 1, 1)(cells).astype(bool)
+            if (cells[~missing] == marker).any():
+                raise UnstorableValues(
+                    f"{self.name!r} has the text {marker!r}, which stands for a missing text (_FillValue): "
+                    "use another text"
+                )
+            cells = np.where(missing, marker, cells)
+        reason = "it is not a text"
+        try:
+            texts = pa.array(cells.ravel(), from_pandas=False)
+            is_text = pa.types.is_string(texts.type) or pa.types.is_null(texts.type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
+            is_text, reason = False, str(error)
+        if not is_text:
+            raise UnstorableValues(
+                f"{self.name!r} has a value that is not a text, but its array holds texts: {reason}. "
+                "Convert each value to a text first"
+            )
+        if texts.null_count:
+            raise UnstorableValues(
+                f"{self.name!r} has a missing text, which the array cannot hold: fill it first, such as by "
+                "fillna(''), or name a text that stands for it as _FillValue in the encoding"
+            )
+        return cells
+
+    def _tolerance(self, cells: npt.NDArray[Any]) -> float | npt.NDArray[Any] | None:
+        """Return how far packed values may be from what is read back: half a step, or None if they are not packed."""
+        if not self._is_packed:
+            return None
+        step = abs(float(self.attributes.get("scale_factor", 1.0)))
+        return step / 2 * (1 if self.cells.kind in "iu" else np.spacing(np.abs(cells)))
+
+    @property
+    def _is_packed(self) -> bool:
+        return "scale_factor" in self.attributes or "add_offset" in self.attributes
+
+    def _refuse(self, values: npt.NDArray[Any], decoded: npt.NDArray[Any], changed: npt.NDArray[np.bool_]) -> None:
+        first = tuple(int(position[0]) for position in np.nonzero(np.atleast_1d(changed)))
+        value, found = np.atleast_1d(values)[first], np.atleast_1d(decoded)[first]
+        count = int(changed.sum())
+        raise UnstorableValues(
+            f"{self.name!r} has the value {_shown(value)}{f' (and {count - 1} more such)' if count > 1 else ''}, which "
+            f"would be read back as {_shown(found)}, because it is stored as {self.description}. {self._remedy(values)}"
+        )
+
+    def _remedy(self, values: npt.NDArray[Any]) -> str:
+        if values.dtype.kind in "mM" or (values.dtype.kind == "O" and self.cells.kind in "iuf"):
+            return "Store the array anew with finer units in its encoding, or return times that the units can hold"
+        if values.dtype.kind == "f" and self.cells.kind == "f" and not self._is_packed:
+            return (
+                f"Convert the values by astype({self.cells.name!r}), which rounds them, or store the array anew with "
+                "another dtype in its encoding"
+            )
+        return (
+            "Store the array anew with a dtype, scale_factor, add_offset or _FillValue in its encoding that can hold "
+            "such values, or convert them first"
+        )
+
+
+def _parts(values: npt.NDArray[Any]) -> list[slice]:
+    """Return parts of values along the first axis that fit into a processor's cache."""
+    if not values.ndim or values.size <= _AT_ONCE:
+        return [slice(None)]
+    rows = max(1, _AT_ONCE * len(values) // values.size)
+    return [slice(start, start + rows) for start in range(0, len(values), rows)]
+
+
+def decoded_source(name: str, variable: xr.Variable) -> xr.Variable:
+    """Return a variable whose attributes hold an encoding as its values, with the encoding apart from them.
+
+    A dataset that was opened with `decode_cf=False`, or an array of Zarr, holds cells. Whoever reads them back by
+    xarray gets the values that they stand for. So these are what has to come back.
+
+    Raises UnstorableValues if xarray cannot decode them.
+    """
+    if variable.dtype.kind not in "iuf" or not (_is_encoded(variable.attrs) or set(_MASKS) & set(variable.attrs)):
+        return variable
+    try:
+        decoded: xr.Variable = decode_cf_variable(name, variable.to_base_variable(), decode_timedelta=False)
+    except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+        raise UnstorableValues(f"xarray could not read {name!r} back by its attributes: {error}") from None
+    encoding = {**variable.encoding, **decoded.encoding}
+    return xr.Variable(decoded.dims, decoded._data, decoded.attrs, encoding)
+
+
+def _is_encoded(attributes: Mapping[Any, Any]) -> bool:
+    """Return whether attributes make other values of cells, apart from missing ones."""
+    return any(name in attributes for name in _PACKING) or " since " in str(attributes.get("units", ""))
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value != value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return str(value)
+    return repr(value.item() if isinstance(value, np.generic) else value)[:60]
