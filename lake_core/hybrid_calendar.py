@@ -84,7 +84,7 @@ class HybridCalendar:
 
         Raises UnknownTimeZone if a time before 1900 depends on a zone that is not known here.
         """
-        leaves = _int96_leaves(schema)
+        leaves = int96_leaves(schema)
         columns = [
             pa.chunked_array([self._array(chunk, iter(leaves[name])) for chunk in column.chunks], column.type)
             if _has_moments(column.type)
@@ -247,7 +247,7 @@ def _has_moments(kind: pa.DataType) -> bool:
     return bool(pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 
 
-def _int96_leaves(schema: pq.ParquetSchema) -> dict[str, list[bool]]:
+def int96_leaves(schema: pq.ParquetSchema) -> dict[str, list[bool]]:
     """Return by column whether each of its leaves is stored as int96."""
     stored = iter([schema.column(number).physical_type == "INT96" for number in range(len(schema.names))])
     return {child.name: [next(stored) for _ in range(_count_leaves(child.type))] for child in schema.to_arrow_schema()}

@@ -22,6 +22,7 @@ _GROUND = (
     "lake_core.runner",
     "lake_core.hybrid_calendar",
     "lake_core.pandas_frames",
+    "lake_core.parquet_rows",
 )
 _FOUNDATION = (*_GROUND, "lake_core.dataset", "lake_core.key_rules", "lake_core.store")
 _TREE = ("lake_core.journal", "lake_core.graveler")
@@ -91,6 +92,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.key_rules": (),
     "lake_core.hybrid_calendar": ("lake_core.errors",),
     "lake_core.pandas_frames": (),
+    "lake_core.parquet_rows": ("lake_core.hybrid_calendar",),
     "lake_core.zarr_arrays": ("lake_core.key_rules",),
     "lake_core.lake": (*_FOUNDATION, *_TREE, *(f"lake_core.lake.{wing}" for wing in _LAKE_WINGS)),
     **{

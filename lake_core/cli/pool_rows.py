@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 
 import click
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from lake_core.parquet_rows import stream_parquet
 from lake_core.pool.errors import InvalidJson, InvalidType, InvalidValue, InvalidZng, InvalidZson
 from lake_core.pool.ndjson import lines_of_objects
 from lake_core.pool.zson.reader import parse_values
@@ -47,8 +47,7 @@ def format_of(name: str, format: RowFormat | None) -> RowFormat:
 def read_rows(file: BinaryIO, format: RowFormat) -> Any:
     """Return the rows of an open file, as `Pool.load` takes them."""
     if format == "parquet":
-        parquet = pq.ParquetFile(file)
-        return pa.RecordBatchReader.from_batches(parquet.schema_arrow, parquet.iter_batches())
+        return stream_parquet(file)
     if format == "zng":
         return file
     text = TextIOWrapper(file, encoding="utf-8-sig")

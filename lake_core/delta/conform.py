@@ -116,11 +116,6 @@ def _in_microseconds(array: pa.Array) -> pa.Array:
     )
 
 
-def has_nanoseconds(kind: pa.DataType) -> bool:
-    """Return whether values of a type have times in nanoseconds, at any level."""
-    return bool(_microseconds(kind) != kind)
-
-
 def _microseconds(kind: pa.DataType) -> pa.DataType:
     types = pa.types
     if types.is_timestamp(kind) and kind.unit == "ns":

@@ -8,8 +8,8 @@ import os
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import pyarrow as pa
-from pyarrow import parquet
 
+from lake_core.parquet_rows import stream_parquet
 from lake_core.pool.errors import InvalidJson, InvalidValue, InvalidZng
 from lake_core.pool.ndjson_batches import read_ndjson_batches
 from lake_core.pool.value_batch import ValueBatch, batches_of_arrow, batches_of_values, read_batches
@@ -40,9 +40,8 @@ def batches_of_path(path: str | os.PathLike[str]) -> Iterator[ValueBatch]:
     ending = os.path.splitext(os.fspath(path))[1].lower()
     try:
         if ending == ".parquet":
-            with parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches(_PARQUET_ROWS):
-                    yield from batches_of_arrow(batch)
+            for batch in stream_parquet(path, _PARQUET_ROWS):
+                yield from batches_of_arrow(batch)
         elif ending == ".zng":
             with open(path, "rb", _BUFFER) as binary:
                 yield from read_batches(binary)

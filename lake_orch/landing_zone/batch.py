@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from fsspec import AbstractFileSystem
 
+from lake_core.parquet_rows import is_read_by_arrow, stream_parquet
 from lake_core.txn import Txn
-from lake_orch.errors import FilesGone, InvalidDefinition
+from lake_orch.errors import FilesGone, InvalidDefinition, UnsupportedData
 from lake_orch.landing_zone.ledger import BatchRecord, Ledger
 from lake_orch.landing_zone.zone import FoundFile, LandingZone, file_of
 
@@ -82,13 +85,47 @@ class LandedBatch:
         return sum(file.size for file in self.files)
 
     def dataset(self, *, format: Any = None, schema: pa.Schema | None = None) -> ds.Dataset:
-        """Open the rows lazily.
+        """Open the rows lazily. The schema is that of all files together, if none is given.
+
+        Files of Parquet with int96 or dates of the hybrid calendar, which Spark writes, are read into memory.
 
         `format` is parquet, csv, json, ipc, or a format of `pyarrow.dataset`. By default, the extension decides.
+
+        Raises UnsupportedData if the types of a column differ, or the spelling of its name.
         """
         import pyarrow.dataset as ds  # slow to import
 
-        return ds.dataset(self.paths, format=format or self._format(), schema=schema, filesystem=self.filesystem)
+        format = format or self._format()
+        careful = [path for path in self.paths if format == "parquet" and not self._is_read_by_arrow(path)]
+        plain = [path for path in self.paths if path not in careful]
+        in_memory = [ds.dataset(stream_parquet(self.filesystem.open(path)).read_all()) for path in careful]
+        if schema is None:
+            # By default Arrow takes the columns of the first file, and leaves out those that only others have.
+            files = ds.dataset(plain, format=format, filesystem=self.filesystem).get_fragments() if plain else []
+            schema = self._unified([*(file.physical_schema for file in files), *(table.schema for table in in_memory)])
+        lazy = [ds.dataset(plain, format=format, schema=schema, filesystem=self.filesystem)] if plain else []
+        return lazy[0] if not in_memory else ds.dataset([*lazy, *in_memory], schema=schema)
+
+    def _is_read_by_arrow(self, path: str) -> bool:
+        with self.filesystem.open(path) as file:
+            return is_read_by_arrow(pq.read_metadata(file))
+
+    def _unified(self, schemas: Sequence[pa.Schema]) -> pa.Schema:
+        name = f"batch {self.number} of landing zone {self.zone.name!r}"
+        try:
+            unified = pa.unify_schemas(schemas)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise UnsupportedData(
+                f"the files of {name} do not fit together: {error}. Name the types by schema="
+            ) from None
+        folded = Counter(column.lower() for column in unified.names)
+        twice = next((column for column in unified.names if folded[column.lower()] > 1), None)
+        if twice is not None:
+            raise UnsupportedData(
+                f"the files of {name} spell the column {twice!r} in several ways, which would be several columns: "
+                "rename it in the files"
+            )
+        return unified
 
     def to_arrow(self, *, format: Any = None, schema: pa.Schema | None = None) -> pa.Table:
         """Read the rows."""

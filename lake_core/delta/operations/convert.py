@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake_core.delta.action import Protocol
-from lake_core.delta.conform import has_nanoseconds
 from lake_core.delta.data_file import AddFile
 from lake_core.delta.definition import new_metadata
 from lake_core.delta.errors import ConvertFailed, CorruptDataFile, SchemaMismatch, TableAlreadyExists
@@ -27,6 +26,7 @@ from lake_core.delta.schema import StructType, schema_from_arrow
 from lake_core.delta.schema_evolution import added
 from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves
 from lake_core.delta.transaction import Operation, partition_by_text
+from lake_core.parquet_rows import INT96_UNIT, with_instants
 from lake_core.runner import Runner, run_here
 from lake_core.store.object_file import open_object
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_INT96 = pa.timestamp("s")
-"""The type in which int96 is read. No other type of Parquet is read as this one."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -168,21 +166,21 @@ def _data_schema(keys: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema
     return struct.to_arrow()
 
 
-def _with_instants(kind: pa.DataType) -> pa.DataType:
-    """Return the type with a zone for Spark's old timestamps (int96), at any level.
-
-    They are instants, though the file does not say so.
-    """
-    types = pa.types
-    if kind.equals(_INT96):
-        return pa.timestamp("us", "UTC")
-    if types.is_struct(kind):
-        return pa.struct([child.with_type(_with_instants(child.type)) for child in kind])
-    if types.is_map(kind):
-        return pa.map_(*(child.with_type(_with_instants(child.type)) for child in (kind.key_field, kind.item_field)))
-    if types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_with_instants(kind.value_type)))
-    return kind
+def _check_readable(kind: pa.DataType, subject: str) -> None:
+    """Raise ConvertFailed for a type that Spark cannot read from a file of a table, at any level."""
+    if pa.types.is_nested(kind):
+        for number in range(kind.num_fields):
+            _check_readable(kind.field(number).type, subject)
+    elif pa.types.is_timestamp(kind) and kind.unit == "ns":
+        raise ConvertFailed(
+            f"{subject} has nanoseconds, which Delta does not have and Spark cannot read: write the file anew with "
+            "microseconds, such as by pandas' to_parquet(…, coerce_timestamps='us'), or append its rows to a table"
+        )
+    elif pa.types.is_float16(kind):
+        raise ConvertFailed(
+            f"{subject} has half floats (float16), which Spark cannot read: write the file anew with float32, or "
+            "append its rows to a table"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,20 +192,14 @@ class _SchemaTask:
     def __call__(self, index: int) -> pa.Schema:
         source = open_object(self.store, self.keys[index], self.sizes[index])
         try:
-            file = pq.ParquetFile(source, coerce_int96_timestamp_unit=_INT96.unit)
+            file = pq.ParquetFile(source, coerce_int96_timestamp_unit=INT96_UNIT)
         except (pa.ArrowException, OSError) as error:
             raise CorruptDataFile(
                 f"{self.keys[index]} is not a Parquet file ({error}): remove or repair it first"
             ) from None
         for child in file.schema_arrow:
-            if has_nanoseconds(child.type):
-                raise ConvertFailed(
-                    f"the column {child.name!r} of {self.keys[index]} has nanoseconds, which Delta does not have and "
-                    "Spark cannot read: write the file anew with microseconds, such as by "
-                    "pandas' to_parquet(…, coerce_timestamps='us'), or append its rows to a table"
-                )
-        fields = [pa.field(child.name, _with_instants(child.type)) for child in file.schema_arrow]
-        return pa.schema(fields)
+            _check_readable(child.type, f"the column {child.name!r} of {self.keys[index]}")
+        return with_instants(pa.schema([pa.field(child.name, child.type) for child in file.schema_arrow]), file.schema)
 
 
 @dataclass(frozen=True, slots=True)
