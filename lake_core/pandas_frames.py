@@ -14,10 +14,16 @@ def to_frame(rows: pa.Table) -> Any:
     integers beyond 2**53. Here it is a column of the nullable type, such as `Int64`, and a list or record with a
     missing integer holds Python integers. Columns of integers without a missing value have numpy's types.
     """
-    frame = rows.to_pandas(integer_object_nulls=True)
-    for number, column in enumerate(rows.columns):
-        if column.null_count and pa.types.is_integer(column.type):
-            frame.isetitem(number, column.to_pandas(types_mapper=_nullable))
+    holed = [
+        number for number, column in enumerate(rows.columns) if column.null_count and pa.types.is_integer(column.type)
+    ]
+    whole = rows.select([number for number in range(rows.num_columns) if number not in holed])
+    frame = whole.to_pandas(integer_object_nulls=True)
+    for number in holed:
+        column = rows.column(number).to_pandas(types_mapper=_nullable)
+        if not frame.columns.size:
+            frame = frame.reindex(column.index)
+        frame.insert(number, rows.column_names[number], column, allow_duplicates=True)
     return frame
 
 

@@ -63,13 +63,14 @@ def _dataset_of_files(part: TableSlice) -> ds.Dataset | None:
         if not is_pushable(scan.predicate) or not named <= set(schema.names):
             return None
     with runtime.thread_pool(_READERS) as pool:
-        fragments = list(pool.map(_Fragments(files, schema), range(len(files.keys))))
+        opener = _Fragments(files, schema, _parquet(), pafs.PyFileSystem(_Files(files)))
+        fragments = list(pool.map(opener, range(len(files.keys))))
     careful = [index for index, fragment in enumerate(fragments) if fragment is None]
     plain: ds.Dataset = ds.FileSystemDataset(
         [fragment for fragment in fragments if fragment is not None],
         schema,
-        _parquet(),
-        pafs.PyFileSystem(_Files(files)),
+        opener.format,
+        opener.filesystem,
     )
     dataset = ds.dataset([plain, ds.dataset(_read(scan, careful).select(schema.names))]) if careful else plain
     return dataset if scan.predicate is None or exact else dataset.filter(to_arrow(scan.predicate))
@@ -96,13 +97,15 @@ class _Fragments:
     files: DataFiles
     schema: pa.Schema
     """The columns that a query may use."""
+    format: ds.ParquetFileFormat
+    filesystem: pafs.FileSystem
 
     def __call__(self, index: int) -> Any:
         """Return a file as a fragment of a dataset, or None if Arrow's reader could return other rows."""
         files = self.files
         if files.deleted and files.deleted[index] is not None:
             return None
-        fragment = _parquet().make_fragment(str(index), pafs.PyFileSystem(_Files(files)), self._guarantee(index))
+        fragment = self.format.make_fragment(str(index), self.filesystem, self._guarantee(index))
         with files.telling(index):
             # The footer is read here, and kept for the scan.
             metadata, file_schema = fragment.metadata, fragment.physical_schema
