@@ -2,7 +2,9 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
+import datetime as dt
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -247,6 +249,33 @@ def test_cells_that_no_partition_wrote_are_not_times(partitioned: Callable[..., 
     seen = np.arange("2024-01-02T00", "2024-01-03T00", dtype="M8[h]").astype("M8[ns]")
     weather.put(xr.Dataset({"v": ("time", seen)}, {"time": seen}), "2024-01-02")
     assert np.isnat(weather.stored()["v"].sel(time="2024-01-01").values).all()
+
+
+@pytest.mark.parametrize("value", [b"x", dt.datetime(2024, 1, 1), np.datetime64("2024-01-01"), {1, 2}, object()])
+@pytest.mark.parametrize("of_variable", [True, False])
+def test_attributes_that_json_cannot_hold_are_refused_by_name(
+    whole: Callable[..., Weather], value: Any, of_variable: bool
+) -> None:
+    data = xr.Dataset({"v": ("x", [1.0])})
+    (data["v"] if of_variable else data).attrs["odd"] = value
+    weather = whole()
+    with pytest.raises(UnsupportedData, match=f"'odd' of {'.v.' if of_variable else 'the dataset'}"):
+        weather.put(data)
+    assert not list(Path(weather.root).glob("tables/*"))
+
+
+def test_attributes_of_numpy_come_back(whole: Callable[..., Weather]) -> None:
+    weather = whole()
+    weather.put(xr.Dataset({"v": ("x", [1.0], {"range": np.array([1, 2]), "scale": np.float32(0.5), "n": np.nan})}))
+    stored = weather.stored()["v"].attrs
+    assert (list(stored["range"]), stored["scale"], np.isnan(stored["n"])) == ([1, 2], 0.5, True)
+
+
+def test_records_of_another_byte_order_come_back(whole: Callable[..., Weather]) -> None:
+    records = np.array([(1, 2.5), (3, 4.5)], [("a", ">i4"), ("b", ">f8")])
+    weather = whole()
+    weather.put(xr.Dataset({"v": ("x", records)}))
+    assert weather.stored()["v"].values.tolist() == [(1, 2.5), (3, 4.5)]
 
 
 def test_each_name_of_an_encoding_is_known_to_both_sides() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from xarray.conventions import encode_cf_variable
 from zarr.abc.codec import Codec
 
 from lake_core.icechunk.errors import UnstorableValues
-from lake_core.icechunk.xarray.stored_variable import decoded_source
+from lake_core.icechunk.xarray.stored_variable import decoded_source, shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Mapping
@@ -32,18 +33,42 @@ def prepared(dataset: xr.Dataset) -> xr.Dataset:
 
     Raises UnstorableValues for a variable that has no such type.
     """
+    _check_attributes("the dataset", dataset.attrs)
     changed: dict[Hashable, xr.Variable] = {}
     for name, variable in dataset.variables.items():
+        _check_attributes(repr(name), variable.attrs)
         new = decoded_source(str(name), _of_one_type(str(name), variable))
         if new is not variable:
             changed[name] = new
     return dataset.assign(changed) if changed else dataset
 
 
+def _check_attributes(subject: str, attributes: Mapping[Any, Any]) -> None:
+    """Raise UnstorableValues for an attribute that `zarr.json` cannot hold."""
+    for name, value in attributes.items():
+        try:
+            json.dumps(value, default=_plain)
+        except (TypeError, ValueError) as error:
+            raise UnstorableValues(
+                f"the attribute {name!r} of {subject} is {shown(value)}, which JSON cannot hold ({error}): "
+                "convert it to a text or a number"
+            ) from None
+
+
+def _plain(value: Any) -> Any:
+    # Xarray stores them so.
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind not in "mMV":
+        return value.tolist()
+    raise TypeError(f"it is of type {type(value).__name__}")
+
+
 def _of_one_type(name: str, variable: xr.Variable) -> xr.Variable:
     """Return texts of variable length, because a later text may be longer, and objects of one kind as that kind."""
     if variable.dtype.kind in "UT":
         return variable.astype(object)
+    if variable.dtype.fields is not None and not variable.dtype.isnative:
+        # Zarr 3.1 stores the bytes of such records in the wrong order.
+        return variable.astype(variable.dtype.newbyteorder("="))
     if variable.dtype != object or variable.chunks is not None:
         return variable
     values = np.asarray(variable.values)

@@ -201,8 +201,8 @@ class StoredVariable:
         value, found = np.atleast_1d(values)[first], np.atleast_1d(decoded)[first]
         count = int(changed.sum())
         raise UnstorableValues(
-            f"{self.name!r} has the value {_shown(value)}{f' (and {count - 1} more such)' if count > 1 else ''}, which "
-            f"would be read back as {_shown(found)}, because it is stored as {self.description}. {self._remedy(values)}"
+            f"{self.name!r} has the value {shown(value)}{f' (and {count - 1} more such)' if count > 1 else ''}, which "
+            f"would be read back as {shown(found)}, because it is stored as {self.description}. {self._remedy(values)}"
         )
 
     def _remedy(self, values: npt.NDArray[Any]) -> str:
@@ -254,7 +254,8 @@ def _is_missing(value: Any) -> bool:
     return value is None or value != value
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value in words, for messages."""
     if isinstance(value, np.datetime64 | np.timedelta64):
         return str(value)
     return repr(value.item() if isinstance(value, np.generic) else value)[:60]
