@@ -29,8 +29,8 @@ class TableChange:
 
     path: str
     asset_key: dg.AssetKey
-    version: int
-    """The table's version now."""
+    version: int | None
+    """The table's version now, or None if it was dropped."""
     operations: Sequence[str] = ()
     """The operations in order, as the table's history names them."""
     metrics: Mapping[str, int] = field(default_factory=dict)
@@ -65,9 +65,9 @@ def table_change_sensor(
 ) -> dg.SensorDefinition:
     """Make a sensor for new versions of tables, by any writer.
 
-    For each changed table, it reports an observation of the asset, with the version, commit, operations and data
-    version. The data version makes assets downstream of an external table stale. With a `target`, it requests a run for
-    each change. `request` returns the run to request instead, or None.
+    For each changed or dropped table, it reports an observation of the asset, with the version, commit, operations and
+    data version. The data version makes assets downstream of an external table stale. With a `target`, it requests a
+    run for each change. `request` returns the run to request instead, or None.
 
     Each change is reported once. The cursor holds the number of the lake's journal, or the versions of plain tables.
     After a reset of the cursor, the current state is reported. `options` are those of `@dg.sensor`.
@@ -122,14 +122,13 @@ def _lake_changes(
     state = lake.at(head)
     for path, key in watched.items():
         changes = [commit for commit in reversed(new_commits) if path in changed_datasets(commit)]
-        if path not in state.datasets() or (not changes and last is not None):
+        if (path not in state.datasets() and (last is None or not changes)) or (not changes and last is not None):
             continue
         entries = [changed_datasets(commit)[path] for commit in changes]
         operations = [str(entry.get("operation")) for entry in entries]
         metrics = _sum(entry.get("summary") for entry in entries)
-        yield TableChange(
-            path, key, state.delta(path).version, operations, metrics, len(changes), changes[-1].id if changes else head
-        )
+        version = state.delta(path).version if path in state.datasets() else None
+        yield TableChange(path, key, version, operations, metrics, len(changes), changes[-1].id if changes else head)
 
 
 def _plain_changes(
@@ -138,7 +137,11 @@ def _plain_changes(
     """Yield the changes of tables outside a lake since the versions in the cursor, and update the cursor."""
     for path, key in watched.items():
         table = lake.find_table(path)
-        if table is None or cursor.get(path) == table.version:
+        if table is None:
+            if cursor.pop(path, None) is not None:
+                yield TableChange(path, key, None, ["DROP"], commits=1)
+            continue
+        if cursor.get(path) == table.version:
             continue
         last = cursor.get(path)
         entries = _history(table, last)
@@ -167,19 +170,22 @@ def _sum(summaries: Any) -> dict[str, int]:
 
 
 def _observation(change: TableChange, branch: str) -> dg.AssetObservation:
-    metadata: dict[str, Any] = {PATH: change.path, VERSION: change.version, "lake/changes": change.commits}
+    metadata: dict[str, Any] = {PATH: change.path, "lake/changes": change.commits}
+    metadata |= {"lake/dropped": True} if change.version is None else {VERSION: change.version}
     if change.operations:
         metadata["lake/operations"] = ", ".join(change.operations[-20:])
     if change.commit is not None:
         metadata |= {COMMIT: change.commit, BRANCH: branch}
     metadata |= {f"lake/{name}": value for name, value in change.metrics.items()}
-    return dg.AssetObservation(change.asset_key, metadata=metadata, tags={"dagster/data_version": str(change.version)})
+    data_version = "dropped" if change.version is None else str(change.version)
+    return dg.AssetObservation(change.asset_key, metadata=metadata, tags={"dagster/data_version": data_version})
 
 
 def _request_for_table(change: TableChange) -> dg.RunRequest:
-    return dg.RunRequest(
-        run_key=f"{change.path}@{change.commit or change.version}", tags={"lake/changed": change.path[:200]}
-    )
+    state = change.commit or change.version
+    # Each drop is reported once, so its run needs no key.
+    run_key = None if state is None else f"{change.path}@{state}"
+    return dg.RunRequest(run_key=run_key, tags={"lake/changed": change.path[:200]})
 
 
 def branch_sensor(

@@ -165,7 +165,8 @@ class DeltaTableComponent(DatasetComponent):
             )
 
     def _options(self, kinds: Sequence[str]) -> dict[str, Any]:
-        return {**super()._options(kinds), "check_specs": [check.spec(self.asset.key) for check in self.checks]}
+        specs = [check.spec(self.asset.key, self.asset.partitions_def) for check in self.checks]
+        return {**super()._options(kinds), "check_specs": specs}
 
     # From a query
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,45 @@ def test_new_commits_of_a_lake(tmp_path: Path, instance: dg.DagsterInstance) -> 
     with lake.session("dev") as session:
         session.delta("shared/orders").append(ROWS)
     assert watch.metadata() == [], "another branch is none of its business"
+
+
+def test_a_drop_and_a_new_table_of_a_lake(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = Lake.create(tmp_path)
+    with lake.session() as session:
+        session.create_delta("shared/orders", ROWS.schema).append(ROWS)
+    watch = Watch(table_change_sensor([ORDERS], target="*"), LakeResource(root=str(tmp_path)), instance)
+    watch.tick()
+    with lake.session() as session:
+        session.drop("shared/orders")
+    result = watch.tick()
+    (event,) = result.asset_events
+    assert event.metadata["lake/dropped"].value is True
+    assert event.tags["dagster/data_version"] == "dropped"
+    assert [request.run_key for request in result.run_requests] == [f"shared/orders@{lake.log()[0].id}"]
+    assert watch.metadata() == []
+    with lake.session() as session:
+        session.create_delta("shared/orders", ROWS.schema)
+    assert "lake/dropped" not in watch.metadata()[0]
+
+
+def test_a_drop_of_a_plain_table(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    folder = tmp_path / "shared" / "orders"
+    DeltaTable.create(str(folder), ROWS.schema)
+    watch = Watch(table_change_sensor([ORDERS]), LakeResource(root=str(tmp_path)), instance)
+    watch.tick()
+    shutil.rmtree(folder)
+    (change,) = watch.metadata()
+    assert change["lake/dropped"] is True
+    assert watch.metadata() == []
+
+
+def test_a_table_that_never_was_is_not_dropped(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    Lake.create(tmp_path)
+    watch = Watch(table_change_sensor([ORDERS]), LakeResource(root=str(tmp_path)), instance)
+    assert watch.metadata() == []
+    with Lake.open(tmp_path).session() as session:
+        session.put("x", b"x")
+    assert watch.metadata() == []
 
 
 def test_branches_that_come_move_and_go(tmp_path: Path, instance: dg.DagsterInstance) -> None:

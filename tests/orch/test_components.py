@@ -32,9 +32,11 @@ from lake_orch.components import (
     DeltaTableComponent,
     IcechunkRepositoryComponent,
     LakeComponent,
+    LakeDatasetsComponent,
     LandingZoneComponent,
     MaintenanceComponent,
     PoolComponent,
+    PublishedChecksComponent,
     TableChangeSensorComponent,
 )
 from lake_orch.components.sql_engine import run_query
@@ -796,7 +798,9 @@ def test_what_is_scaffolded_loads(component: Any) -> None:
         assert "NAME" not in str(scaffolded)
         with sandbox.load_component_and_build_defs(defs_path=path) as (loaded, defs):
             assert isinstance(loaded, component)
-            assert defs.resources or defs.assets or defs.sensors
+            # The list of a lake's datasets is empty until Dagster refreshes it.
+            is_listed_later = isinstance(loaded, dg.StateBackedComponent)
+            assert defs.resources or defs.assets or defs.sensors or defs.asset_checks or is_listed_later
         python = sandbox.scaffold_component(
             component_cls=getattr(ours, component.__name__), defs_path="other", scaffold_format="python"
         )
@@ -813,3 +817,133 @@ def test_a_scaffolded_table_is_made(tmp_path: Path) -> None:
             assert defs.resolve_implicit_global_asset_job_def().execute_in_process().success
     assert DeltaTable.open(tmp_path / "tables/part_1").to_arrow().num_rows == 1
     assert {BranchSensorComponent, TableChangeSensorComponent} <= set(ALL)
+
+
+def test_each_partition_has_a_result_of_its_own_for_a_check(tmp_path: Path) -> None:
+    table = build(
+        DeltaTableComponent,
+        asset={
+            "key": "orders",
+            "partitions_def": {"type": "daily", "start_date": "2025-01-01", "end_date": "2025-01-05"},
+        },
+        function=f"{__name__}:amount_of_day",
+        partition_expr="day",
+        checks=[{"name": "positive", "expression": "amount > 0"}],
+    )
+    lake = build(LakeComponent, root=str(tmp_path), sessions=False)
+    defs = dg.Definitions.merge(table, lake)
+    job = defs.resolve_implicit_global_asset_job_def()
+    instance = dg.DagsterInstance.ephemeral()
+    results = [
+        [(check.partition, check.passed) for check in job.execute_in_process(**at).get_asset_check_evaluations()]
+        for at in ({"partition_key": day, "instance": instance} for day in ("2025-01-01", "2025-01-02"))
+    ]
+    assert results == [[("2025-01-01", False)], [("2025-01-02", True)]]
+
+
+def amount_of_day(context: dg.AssetExecutionContext) -> pa.Table:
+    day = context.partition_time_window.start.date()
+    return pa.table({"day": [day], "amount": [-1 if day.day == 1 else 1]})
+
+
+@pytest.mark.parametrize(
+    ("mapping", "expected"),
+    [
+        ({"type": "all"}, dg.AllPartitionMapping()),
+        ({"type": "last"}, dg.LastPartitionMapping()),
+        ({"type": "identity"}, dg.IdentityPartitionMapping()),
+        (
+            {"type": "time_window", "start_offset": -1, "end_offset": -1},
+            dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1),
+        ),
+        ({"type": "specific_partitions", "partition_keys": ["a"]}, dg.SpecificPartitionsPartitionMapping(["a"])),
+        (
+            {"type": "static", "downstream_partition_keys_by_upstream_partition_key": {"a": ["b", "c"]}},
+            dg.StaticPartitionMapping({"a": ["b", "c"]}),
+        ),
+    ],
+)
+def test_an_input_names_its_partition_mapping(mapping: dict[str, Any], expected: dg.PartitionMapping) -> None:
+    defs = build(
+        DeltaTableComponent,
+        asset={"key": "late", "partitions_def": {"type": "daily", "start_date": "2025-01-01"}},
+        function=f"{__name__}:running_total",
+        partition_expr="day",
+        inputs={"orders": {"partition_mapping": mapping}},
+    )
+    (definition,) = defs.assets or ()
+    assert isinstance(definition, dg.AssetsDefinition)
+    assert definition.get_partition_mapping(dg.AssetKey("orders")) == expected
+
+
+def running_total(context: dg.AssetExecutionContext, orders: pa.Table) -> pa.Table:
+    return orders
+
+
+def test_a_table_reads_its_own_day_before(tmp_path: Path) -> None:
+    table = build(
+        DeltaTableComponent,
+        asset={
+            "key": "orders",
+            "partitions_def": {"type": "daily", "start_date": "2025-01-01", "end_date": "2025-01-05"},
+        },
+        function=f"{__name__}:total_with_the_day_before",
+        partition_expr="day",
+        inputs={
+            "before": {
+                "asset": "orders",
+                "partition_mapping": {"type": "time_window", "start_offset": -1, "end_offset": -1},
+            }
+        },
+    )
+    defs = dg.Definitions.merge(table, build(LakeComponent, root=str(tmp_path), sessions=False))
+    job, instance = defs.resolve_implicit_global_asset_job_def(), dg.DagsterInstance.ephemeral()
+    for day in ("2025-01-01", "2025-01-02", "2025-01-03"):
+        job.execute_in_process(partition_key=day, instance=instance)
+    stored = DeltaTable(f"{tmp_path}/tables/orders").to_arrow().sort_by("day")
+    assert stored["total"].to_pylist() == [1, 2, 3]
+
+
+def total_with_the_day_before(context: dg.AssetExecutionContext, before: pa.Table | None) -> pa.Table:
+    day = context.partition_time_window.start.date()
+    earlier = 0 if before is None else sum(before["total"].to_pylist())
+    return pa.table({"day": [day], "total": [earlier + 1]})
+
+
+def test_a_skippable_asset_may_be_left_out() -> None:
+    defs = build(DeltaTableComponent, asset={"key": "a", "skippable": True}, function=f"{__name__}:numbers")
+    (output,) = defs.resolve_assets_def("a").op.output_defs
+    assert not output.is_required
+
+
+NO_CONTEXT: Any = None
+"""The list of a lake's datasets does not depend on the folder of its component."""
+
+
+def test_the_datasets_of_a_lake_are_listed_as_external_assets(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    with lake.session() as session:
+        session.create_delta("tables/sales/orders", pa.schema([("id", pa.int64())]))
+        session.create_delta("elsewhere/x", pa.schema([("id", pa.int64())]))
+        session.create_icechunk("tables/weather")
+    component = LakeDatasetsComponent(root=str(tmp_path / "lake"), key_prefix=["theirs"], group_name="theirs")
+    state = tmp_path / "state"
+    component.write_state_to_path(state)
+    defs = component.build_defs_from_state(NO_CONTEXT, state)
+    specs = {spec.key.to_user_string(): spec for spec in defs.resolve_all_asset_specs()}
+    assert {key: (spec.kinds, spec.metadata["lake/path"]) for key, spec in specs.items()} == {
+        "theirs/sales/orders": ({"deltalake"}, "tables/sales/orders"),
+        "theirs/weather": ({"icechunk"}, "tables/weather"),
+    }
+
+
+def test_no_assets_are_listed_before_the_state_is_read(tmp_path: Path) -> None:
+    component = LakeDatasetsComponent(root=str(tmp_path))
+    assert list(component.build_defs_from_state(NO_CONTEXT, None).resolve_all_asset_specs()) == []
+
+
+def test_checks_of_what_is_published_in_one_block() -> None:
+    defs = build(PublishedChecksComponent, assets=["orders"], hours=26, deadline_cron="0 9 * * *", sensor="STOPPED")
+    keys = {key.name for checks in defs.asset_checks or () for key in checks.check_keys}
+    assert keys == {"published", "published_freshness"}
+    assert len(list(defs.sensors or ())) == 1
