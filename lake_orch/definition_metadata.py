@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
@@ -20,52 +19,12 @@ COLUMNS = "columns"
 REF = "lake/ref"
 TIMESTAMP = "lake/timestamp"
 
-_CUTOFF = 0.85
-"""The similarity, from 0 to 1, from which a name is reported as a misspelling."""
-
 T = TypeVar("T", bound=str)
 
 
 def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata without Dagster's wrappers (`MetadataValue.text("…")`)."""
     return {name: value.value if isinstance(value, MetadataValue) else value for name, value in metadata.items()}
-
-
-def check_spelling(
-    metadata: Mapping[str, Any], names: Sequence[str], subject: str, *, others: Sequence[str] = ()
-) -> None:
-    """Raise InvalidDefinition for a `lake/…` name that is nearly one of `names`. Other tools may use any other name.
-
-    Args:
-        metadata: The metadata, by name.
-        names: The names that have an effect here.
-        subject: The name of the asset or input in the error.
-        others: Names that have an effect elsewhere, and are not misspelled.
-    """
-    for name in metadata:
-        if name.startswith("lake/") and name not in (*names, *others):
-            similar = difflib.get_close_matches(name, names, 1, _CUTOFF)
-            if similar:
-                raise InvalidDefinition(f"{subject} has the metadata {name!r}, which has no effect: use {similar[0]!r}")
-
-
-def check_input(metadata: Mapping[str, Any], names: Sequence[str], subject: str, *, others: Sequence[str] = ()) -> None:
-    """Raise InvalidDefinition for a `lake/…` name in an input's metadata that has no effect there.
-
-    Without the setting, the input would be another one than the definition says.
-
-    Args:
-        metadata: The metadata, by name.
-        names: The names that start with `lake/` and have an effect.
-        subject: The name of the input in the error.
-        others: Other names that have an effect.
-    """
-    for name in metadata:
-        if name.startswith("lake/") and name not in names:
-            similar = difflib.get_close_matches(name, names, 1, _CUTOFF)
-            known = ", ".join((*others, *names))
-            remedy = f"use {similar[0]!r}" if similar else f"the settings of this input are {known}"
-            raise InvalidDefinition(f"{subject} has the metadata {name!r}, which has no effect: {remedy}")
 
 
 def read_choice(metadata: Mapping[str, Any], name: str, default: T, choices: Sequence[T], subject: str) -> T:

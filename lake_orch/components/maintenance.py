@@ -14,6 +14,7 @@ from lake_orch.errors import InvalidDefinition
 from lake_orch.location import TABLES
 from lake_orch.maintenance import HealthLimits, MaintenanceTarget, lake_maintenance
 from lake_orch.maintenance.definitions import POOL, SPARK_ABOVE_COMMITS
+from lake_orch.maintenance.target import TargetFormat, check_common, settings_of
 
 
 class MaintenanceSettings(dg.Model, dg.Resolvable):
@@ -162,13 +163,15 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
                 f"paths has {unknown[0]!r}, which is not among the tables, arrays and pools: add it to one of them"
             )
         common = self.settings.options() if self.settings else {}
+        named: Mapping[TargetFormat, Any] = {"delta": self.tables, "icechunk": self.arrays, "pool": self.pools}
+        check_common(common, [format for format, datasets in named.items() if datasets])
         checks: bool | HealthLimits = self.checks
         if self.checks and self.limits is not None:
             checks = self.limits.limits()
         return lake_maintenance(
-            self._targets_of(self.tables, common),
-            arrays=self._targets_of(self.arrays, common),
-            pools=self._targets_of(self.pools, common),
+            self._targets_of("delta", self.tables, common),
+            arrays=self._targets_of("icechunk", self.arrays, common),
+            pools=self._targets_of("pool", self.pools, common),
             tasks=self.tasks,
             schedule=self.schedule,
             automation=self.automation,
@@ -183,13 +186,13 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
         )
 
     def _targets_of(
-        self, datasets: Mapping[str, MaintenanceSettings | None], common: Mapping[str, Any]
+        self, format: TargetFormat, datasets: Mapping[str, MaintenanceSettings | None], common: Mapping[str, Any]
     ) -> list[MaintenanceTarget]:
         return [
             MaintenanceTarget(
                 self.paths.get(key, f"{TABLES}/{key}"),
                 dg.AssetKey.from_user_string(key),
-                **{**common, **(settings.options() if settings else {})},
+                **{**settings_of(format, common), **(settings.options() if settings else {})},
             )
             for key, settings in datasets.items()
         ]

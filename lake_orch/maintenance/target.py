@@ -1,7 +1,7 @@
 """The targets of maintenance, and their settings."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -25,6 +25,21 @@ KIND: Mapping[TargetFormat, str] = {"delta": "deltalake", "icechunk": "icechunk"
 Maintainable: TypeAlias = "str | dg.AssetKey | dg.AssetSpec | dg.AssetsDefinition | MaintenanceTarget"
 
 
+SETTINGS: Mapping[TargetFormat, frozenset[str]] = {
+    "delta": frozenset(
+        {
+            *("zorder_by", "target_size", "small_file", "min_small_file_ratio", "max_uncheckpointed_commits"),
+            *("retention", "txn_retention", "spark_above", "spark_above_files"),
+        }
+    ),
+    "icechunk": frozenset({"retention", "max_mergeable_manifests"}),
+    "pool": frozenset({"retention", "max_mergeable_objects"}),
+}
+"""The settings of a target that have an effect, by its format."""
+_SETTING_NAMES = frozenset(name for names in SETTINGS.values() for name in names)
+_OF_ALL = ("path", "asset_key", "format")
+
+
 class MaintenanceConfig(dg.Config):
     """The configuration of one maintenance run."""
 
@@ -36,7 +51,7 @@ class MaintenanceConfig(dg.Config):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceTarget:
-    """A table, arrays or a pool to maintain, with settings. Settings of other formats have no effect."""
+    """A table, arrays or a pool to maintain, with settings of its format."""
 
     path: str
     asset_key: dg.AssetKey
@@ -72,7 +87,14 @@ class MaintenanceTarget:
     """`delta` for a table, `icechunk` for arrays, `pool` for a pool."""
 
     def check(self) -> None:
-        """Raise InvalidDefinition for invalid settings."""
+        """Raise InvalidDefinition for invalid settings, and for those of another format."""
+        for setting in fields(self):
+            is_own = setting.name in _OF_ALL or setting.name in SETTINGS[self.format]
+            if not is_own and getattr(self, setting.name) != setting.default:
+                raise InvalidDefinition(
+                    f"{setting.name} has no effect on {self.path}, which is of the format {self.format}: leave it out. "
+                    f"Its settings are {', '.join(sorted(SETTINGS[self.format]))}"
+                )
         mergeable: object = self.max_mergeable_objects
         if self.format == "pool":
             _ = self.pool_retention
@@ -126,9 +148,12 @@ def targets_of(
     Raises InvalidDefinition without targets, for a repeated target, and for a retention of arrays that is not an
     interval.
     """
-    targets = [target for table in tables for target in _targets(table, settings)]
-    targets += [replace(target, format="icechunk") for array in arrays for target in _targets(array, settings)]
-    targets += [replace(target, format="pool") for pool in pools for target in _targets(pool, settings)]
+    # A target in `tables` may say itself that it is of another format.
+    targets = [target for table in tables for target in _targets(table, settings_of("delta", settings))]
+    for format, datasets in _named(arrays, pools).items():
+        own = settings_of(format, settings)
+        targets += [replace(target, format=format) for dataset in datasets for target in _targets(dataset, own)]
+    check_common(settings, sorted({target.format for target in targets}))
     paths = [target.path for target in targets]
     if not targets:
         raise InvalidDefinition("maintenance needs tables, arrays or pools: name paths, asset keys or assets")
@@ -140,6 +165,26 @@ def targets_of(
     for target in targets:
         target.check()
     return targets
+
+
+def _named(
+    arrays: Sequence[Maintainable], pools: Sequence[Maintainable]
+) -> Mapping[TargetFormat, Sequence[Maintainable]]:
+    return {"icechunk": arrays, "pool": pools}
+
+
+def check_common(settings: Collection[str], formats: Sequence[TargetFormat]) -> None:
+    """Raise InvalidDefinition for a setting of all targets that none of their formats has."""
+    for name in settings:
+        if formats and name in _SETTING_NAMES and not any(name in SETTINGS[format] for format in formats):
+            raise InvalidDefinition(
+                f"{name} has no effect on targets of the format {' or '.join(formats)}: leave it out"
+            )
+
+
+def settings_of(format: TargetFormat, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a format, and those that no format has, which are an error of the call."""
+    return {name: value for name, value in settings.items() if name in SETTINGS[format] or name not in _SETTING_NAMES}
 
 
 def _targets(dataset: Maintainable, settings: dict[str, Any]) -> list[MaintenanceTarget]:
