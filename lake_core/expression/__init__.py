@@ -36,6 +36,8 @@ from lake_core.expression.tree import (
     is_leaf,
     is_pushable,
     negated,
+    operands,
+    with_columns,
 )
 
 __all__ = [
@@ -67,6 +69,7 @@ __all__ = [
     "is_pushable",
     "matching",
     "negated",
+    "operands",
     "parse_expression",
     "parse_predicate",
     "predicate_sql",
@@ -74,4 +77,5 @@ __all__ = [
     "quote_text",
     "store_assign",
     "to_arrow",
+    "with_columns",
 ]
