@@ -48,6 +48,12 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 """One answer a file."""
 
 _MANY_VALUES = 64
+_WHOLE_OFFSETS = dt.datetime(1973, 1, 1)
+"""From then on, no zone's offset has seconds.
+
+Before, delta-spark wrote bounds in local time with the offset cut to minutes: they are up to a minute off. Statistics
+as columns of a checkpoint have such bounds in UTC.
+"""
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     "<": pc.less,
     "<=": pc.less_equal,
@@ -330,6 +336,13 @@ def _typed_bound(value: pa.Array, kind: pa.DataType, *, upper: bool) -> pa.Array
         typed = partition_value.parse(value, kind, "statistics")
         if partition_value.outside_calendar(typed):
             raise MalformedAction("bounds outside the years 1 to 9999")
+        slack = pa.scalar(dt.timedelta(minutes=1) if kind.tz else dt.timedelta(0))
+        cut = pc.or_(
+            pc.invert(pc.match_substring_regex(value, "[zZ]$")),
+            pc.less(typed, pa.scalar(_WHOLE_OFFSETS, pa.timestamp("us")).cast(kind)),
+        )
+        widened = (pc.add if upper else pc.subtract)(typed, slack)
+        typed = pc.if_else(cut, widened, typed)
         # Bounds are cut down to the millisecond, the maximum too.
         return pc.add(typed, pa.scalar(dt.timedelta(milliseconds=1))) if upper else typed
     if types.is_decimal(kind):
