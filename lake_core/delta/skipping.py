@@ -20,7 +20,7 @@ import pyarrow.json as pa_json
 
 from lake_core.delta import partition_value
 from lake_core.delta.errors import MalformedAction
-from lake_core.delta.numpy_arrays import booleans, integers, numbers
+from lake_core.delta.numpy_arrays import booleans, integers, numbers, text_bytes
 from lake_core.expression import (
     And,
     Column,
@@ -361,7 +361,7 @@ def json_lines(texts: pa.ChunkedArray) -> bytes:
     # Arrow's JSON reader crashes on a text of only `null`. A text that is not an object has no statistics anyway.
     objects = pc.if_else(pc.fill_null(pc.starts_with(texts, "{"), False), texts, "{}")
     lines = pc.binary_join_element_wise(pc.replace_substring(objects, "\n", " "), "", "\n")
-    return b"".join(_text_bytes(chunk) for chunk in lines.chunks)
+    return b"".join(text_bytes(chunk) for chunk in lines.chunks)
 
 
 def parse_stats(body: bytes, fields: list[tuple[str, pa.DataType]], rows: int) -> pa.Table | None:
@@ -377,12 +377,6 @@ def parse_stats(body: bytes, fields: list[tuple[str, pa.DataType]], rows: int) -
     except (pa.ArrowException, OverflowError):
         return None
     return table if table.num_rows == rows else None
-
-
-def _text_bytes(array: pa.StringArray) -> memoryview:
-    """Return the text of all the values, one after another, without creating an object for each."""
-    offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)
-    return memoryview(array.buffers()[2] or b"")[offsets[array.offset] : offsets[array.offset + len(array)]]
 
 
 def _literal_prefix(pattern: str) -> str:
