@@ -22,6 +22,7 @@ from lake_core.delta.errors import (
     TableAlreadyExists,
 )
 from lake_core.delta.features import READER_VERSION, WRITER_VERSION, check_writable, upgraded_for
+from lake_core.delta.fit import fit_rows
 from lake_core.delta.log_cleanup import clean_log
 from lake_core.delta.operations import alter
 from lake_core.delta.operations.convert import convert
@@ -115,7 +116,7 @@ class DeltaTable(TableView):
         Raises SchemaMismatch, UnsupportedType, ConstraintViolation, InvalidTransaction, UnsupportedWriterFeature,
         UnsupportedExpression, MetadataChanged, CommitTimeout, CommitOutcomeUnknown.
         """
-        return self._write(arrow, lambda schema: self.plan_append(schema, schema_mode), txn)
+        return self._write(arrow, lambda schema: self.plan_append(schema, schema_mode), txn, self.schema)
 
     def overwrite(
         self,
@@ -140,7 +141,7 @@ class DeltaTable(TableView):
                 schema, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by
             )
 
-        return self._write(arrow, plan, txn)
+        return self._write(arrow, plan, txn, None if schema_mode == "overwrite" else self.schema)
 
     def delete(self, where: str | None = None, *, txn: Txn | None = None) -> OperationResult:
         """Delete the rows for which `where` (Spark SQL) is true, or all rows if it is not given.
@@ -438,11 +439,16 @@ class DeltaTable(TableView):
             self._checkpoint_if_due(committed)
         return committed
 
-    def _write(self, arrow: ArrowData, plan: Callable[[pa.Schema], Write], txn: Txn | None) -> OperationResult:
+    def _write(
+        self, arrow: ArrowData, plan: Callable[[pa.Schema], Write], txn: Txn | None, columns: pa.Schema | None
+    ) -> OperationResult:
+        """Write rows as planned. `columns` are those of the table that the rows keep."""
         reader = _reader(arrow)
         earlier = self.recorded(txn)
         if earlier is not None:
             return earlier
+        if columns is not None:
+            reader = _fitted(arrow, reader, columns)
         write = plan(reader.schema)
         adds, changes = replace(write.writer, threads=_WRITERS).write(
             pa.Table.from_batches([batch]) for batch in reader
@@ -485,6 +491,13 @@ class _Once:
                 )
             self._rows = reader.read_all()
         return self._rows
+
+
+def _fitted(arrow: ArrowData, reader: pa.RecordBatchReader, columns: pa.Schema) -> pa.RecordBatchReader:
+    """Return rows with the types of these columns where their values fit them. A stream is not looked into."""
+    if isinstance(arrow, pa.RecordBatchReader) or not hasattr(arrow, "__len__"):
+        return reader
+    return fit_rows(reader.read_all(), columns).to_reader()
 
 
 def _reader(arrow: ArrowData) -> pa.RecordBatchReader:

@@ -19,6 +19,7 @@ from lake_core.delta.conform import plain
 from lake_core.delta.data_file import AddFile, change_rows
 from lake_core.delta.errors import InvalidMerge, MultipleSourceRows, SchemaMismatch
 from lake_core.delta.features import upgraded_for
+from lake_core.delta.fit import fit_rows
 from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.operations.merge_clause import (
     Clause,
@@ -269,7 +270,8 @@ def file_merge(plan: MergePlan, scan: Scan) -> FileMerge:
 
 def merge(snapshot: Snapshot, source: pa.Table, text: MergeText, now: int) -> Operation | None:
     """Plan and write a MERGE with a source in memory. `now`: milliseconds. Returns None where no row changes."""
-    source = plain(source)
+    # Values of a source may have other types than the table's columns of their names: clauses compute with them.
+    source = plain(source if source.num_rows else fit_rows(source, snapshot.metadata.arrow_schema))
     plan = plan_merge(snapshot, source.schema, text, now)
     if text.keys:
         check_keys(source, text.keys)
