@@ -7,7 +7,7 @@ functions and operators on this package's list are accepted, so untrusted text c
 from __future__ import annotations
 
 from lake_core.expression.arrow import to_arrow
-from lake_core.expression.assign import check_assignable, store_assign
+from lake_core.expression.assign import check_assignable, fields_by_name, store_assign
 from lake_core.expression.errors import EvaluationFailed, InvalidExpression
 from lake_core.expression.evaluate import evaluate, matching
 from lake_core.expression.parse import parse_expression, parse_predicate
@@ -65,6 +65,7 @@ __all__ = [
     "check_assignable",
     "columns",
     "evaluate",
+    "fields_by_name",
     "is_leaf",
     "is_pushable",
     "matching",

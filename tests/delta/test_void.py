@@ -51,6 +51,7 @@ WRITES: dict[str, Callable[[DeltaTable, pa.Table], object]] = {
     "replace where": lambda table, rows: table.overwrite(rows, where="id = 1"),
     "merge": lambda table, rows: (
         table.merge(rows, "t.id = s.id")
+        .with_schema_evolution()  # structs may lack fields
         .when_matched_update({name: f"s.{name}" for name in rows.column_names})
         .when_not_matched_insert({name: f"s.{name}" for name in rows.column_names})
         .execute()
@@ -62,8 +63,6 @@ WRITES: dict[str, Callable[[DeltaTable, pa.Table], object]] = {
 @pytest.mark.parametrize("write", WRITES)
 def test_what_has_only_nulls_gets_the_type_of_the_table(write: str, kind: str) -> None:
     rows, expected = ROWS[kind]
-    if write == "merge" and kind == "a struct without fields":
-        pytest.skip("a merge assigns structs of the same fields")
     table = DeltaTable.create(MemoryStore(), NESTED)
     WRITES[write](table, rows)
     assert table.to_arrow().to_pylist() == [dict.fromkeys(NESTED.names) | {"id": 1} | expected]

@@ -364,3 +364,19 @@ def test_keys_of_every_form(spark: SparkSession, tmp_path: Path, on: str) -> Non
     assert str(sorted(_rows(local).items(), key=str)) == str(sorted(_rows(distributed).items(), key=str))
     assert metrics["numTargetRowsDeleted"] == expected["numTargetRowsDeleted"]
     assert metrics["numTargetFilesRemoved"] == expected["numTargetFilesRemoved"]
+
+
+def test_an_evolving_merge_fills_what_the_source_lacks(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema(
+        [("id", pa.int64()), ("p", pa.struct([("x", pa.int64()), ("y", pa.int64())])), ("v", pa.string())]
+    )
+    table = DeltaTable.create(str(tmp_path), schema)
+    table.append(pa.table({"id": [0, 1], "p": [{"x": 1, "y": 2}] * 2, "v": ["old"] * 2}))
+    source = spark.sql("SELECT id, named_struct('y', id + 7, 'z', true) p FROM range(1, 3)")
+    merge = merge_delta(source, table, "t.id = s.id").with_schema_evolution()
+    merge.when_matched_update("*").when_not_matched_insert("*").execute()
+    assert table.to_arrow().sort_by("id").to_pylist() == [
+        {"id": 0, "p": {"x": 1, "y": 2, "z": None}, "v": "old"},
+        {"id": 1, "p": {"x": 1, "y": 8, "z": True}, "v": "old"},
+        {"id": 2, "p": {"x": None, "y": 9, "z": True}, "v": None},
+    ]

@@ -114,7 +114,11 @@ class Merge:
         return self
 
     def with_schema_evolution(self) -> Merge:
-        """Make `"*"` add the source's columns that the table does not have."""
+        """Make `"*"` add the source's columns that the table does not have.
+
+        Columns, and fields of structs, that the source does not have keep their values in updates, and are null in new
+        rows. Other structs that are assigned may lack fields, which are null.
+        """
         self._text.evolve = True
         return self
 
@@ -179,17 +183,20 @@ def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int)
     target_scope = pa.field(text.target, pa.struct(list(current_schema)))
     source_scope = pa.field(text.source, pa.struct(list(source)))
     both = pa.schema([target_scope, source_scope])
+    aliases = text.target, text.source
 
     def clauses(texts: Sequence[ClauseText], scope: pa.Schema) -> tuple[Clause, ...]:
-        alias = text.source if text.source in scope.names else None
         plain = [with_plain_targets(clause, text.target, table) for clause in texts]
-        return tuple(parse_clause(clause, table, scope, alias, writer.rules.computed, now) for clause in plain)
+        return tuple(
+            parse_clause(clause, table, scope, aliases, writer.rules.computed, now, evolve=text.evolve)
+            for clause in plain
+        )
 
     on = parse_predicate(text.on, both, relations=True, now=now)
     return MergePlan(
         snapshot,
         source,
-        (text.target, text.source),
+        aliases,
         take_apart(on, text.target, text.source),
         Clauses(
             clauses(text.matched, both),
