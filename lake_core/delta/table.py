@@ -116,7 +116,7 @@ class DeltaTable(TableView):
         Raises SchemaMismatch, UnsupportedType, ConstraintViolation, InvalidTransaction, UnsupportedWriterFeature,
         UnsupportedExpression, MetadataChanged, CommitTimeout, CommitOutcomeUnknown.
         """
-        return self._write(arrow, lambda schema: self.plan_append(schema, schema_mode), txn, self.schema)
+        return self._write(_fitted(arrow, self.schema), lambda schema: self.plan_append(schema, schema_mode), txn)
 
     def overwrite(
         self,
@@ -141,7 +141,7 @@ class DeltaTable(TableView):
                 schema, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by
             )
 
-        return self._write(arrow, plan, txn, None if schema_mode == "overwrite" else self.schema)
+        return self._write(arrow if schema_mode == "overwrite" else _fitted(arrow, self.schema), plan, txn)
 
     def delete(self, where: str | None = None, *, txn: Txn | None = None) -> OperationResult:
         """Delete the rows for which `where` (Spark SQL) is true, or all rows if it is not given.
@@ -439,16 +439,11 @@ class DeltaTable(TableView):
             self._checkpoint_if_due(committed)
         return committed
 
-    def _write(
-        self, arrow: ArrowData, plan: Callable[[pa.Schema], Write], txn: Txn | None, columns: pa.Schema | None
-    ) -> OperationResult:
-        """Write rows as planned. `columns` are those of the table that the rows keep."""
+    def _write(self, arrow: ArrowData, plan: Callable[[pa.Schema], Write], txn: Txn | None) -> OperationResult:
         reader = _reader(arrow)
         earlier = self.recorded(txn)
         if earlier is not None:
             return earlier
-        if columns is not None:
-            reader = _fitted(arrow, reader, columns)
         write = plan(reader.schema)
         adds, changes = replace(write.writer, threads=_WRITERS).write(
             pa.Table.from_batches([batch]) for batch in reader
@@ -493,11 +488,11 @@ class _Once:
         return self._rows
 
 
-def _fitted(arrow: ArrowData, reader: pa.RecordBatchReader, columns: pa.Schema) -> pa.RecordBatchReader:
+def _fitted(arrow: ArrowData, columns: pa.Schema) -> ArrowData:
     """Return rows with the types of these columns where their values fit them. A stream is not looked into."""
     if isinstance(arrow, pa.RecordBatchReader) or not hasattr(arrow, "__len__"):
-        return reader
-    return fit_rows(reader.read_all(), columns).to_reader()
+        return arrow
+    return fit_rows(arrow if isinstance(arrow, pa.Table) else _reader(arrow).read_all(), columns)
 
 
 def _reader(arrow: ArrowData) -> pa.RecordBatchReader:
