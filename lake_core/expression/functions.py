@@ -473,6 +473,7 @@ FUNCTIONS: dict[str, Function] = {
     "mod": Function(_bind_mod, 2, 2),
     "negative": Function(_bind_same, 1, 1),
     "not": Function(_bind_not, 1, 1),
+    "equal_null": Function(_bind_comparison("<=>"), 2, 2),
     "isnull": Function(_bind_is_null, 1, 1),
     "isnotnull": Function(_bind_is_null, 1, 1),
     "isnan": _function(pa.bool_(), _double),

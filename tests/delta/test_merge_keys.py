@@ -64,6 +64,8 @@ EQUALITIES = (
     "NOT (t.k <> s.k)",
     "NOT (t.k IS DISTINCT FROM s.k)",
     "t.k IN (s.k)",
+    "equal_null(t.k, s.k)",
+    "t.k = s.k OR NOT (t.k IS NOT NULL OR isnotnull(s.k))",
     "(t.k = s.k) IS TRUE",
     "CASE WHEN t.k = s.k THEN TRUE ELSE FALSE END",
     "IF(t.k <=> s.k, t.p > 0, FALSE)",
